@@ -1,0 +1,1 @@
+"""kvarn: a GGUF runtime for contexts that do not fit in memory."""
