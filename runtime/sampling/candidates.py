@@ -1,0 +1,69 @@
+"""The tokens still in play, and the two ways to turn logits into probabilities."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ops.errors import KvarnError
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.intp]
+
+
+class SamplingError(KvarnError):
+    """A sampling option is out of its range, or logits cannot be sampled from."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Tokens that may still be chosen: `ids[n]` and their `logits[n]`, never empty.
+
+    `ordered` says that logits fall from first to last; equal logits stand in order of id.
+    """
+
+    ids: Ids
+    logits: Floats
+    ordered: bool = False
+
+    @classmethod
+    def of(cls, logits: Floats) -> "Candidates":
+        """All tokens of `logits`, float32 (V,); nothing is copied."""
+        if logits.ndim != 1 or not logits.size:
+            raise SamplingError(f"sampling: logits have shape {logits.shape}, expected (V,)")
+        return cls(np.arange(logits.size), logits)
+
+    def __len__(self) -> int:
+        return int(self.ids.size)
+
+    def take(self, indices: Ids, *, ordered: bool) -> "Candidates":
+        """The candidates at `indices`, in that order."""
+        return Candidates(self.ids[indices], self.logits[indices], ordered)
+
+
+def softmax(logits: Floats) -> Floats:
+    """p_i = exp(l_i − max l) / Σ exp(l_j − max l), float32 with the sum in float64."""
+    exps = np.exp(logits - _finite(logits.max()))
+    return np.asarray(exps / np.float32(exps.sum(dtype=np.float64)))
+
+
+def log_softmax(logits: Floats) -> NDArray[np.float64]:
+    """log p_i = l_i − max l − log Σ exp(l_j − max l), in float64."""
+    shifted = logits.astype(np.float64) - float(_finite(logits.max()))
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+def best_token(logits: Floats) -> int:
+    """The id of the highest logit, the lowest id among equals; raises `SamplingError` on NaN."""
+    best = int(np.argmax(logits))
+    _finite(logits[best])
+    return best
+
+
+def _finite(highest: np.float32) -> np.float32:
+    if not np.isfinite(highest):
+        raise SamplingError(
+            f"sampling: the highest logit is {highest}, expected a finite number; "
+            "the model's output is broken or every token is forbidden"
+        )
+    return highest
