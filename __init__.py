@@ -1,1 +1,60 @@
-"""kvarn: a GGUF runtime for contexts that do not fit in memory."""
+"""kvarn: a GGUF runtime for contexts that do not fit in memory.
+
+    import kvarn
+    model = kvarn.load("model.gguf")
+    context = model.context(8192)
+    print("".join(context.generate("Once upon a time", max_tokens=64)))
+
+Names are imported on first use, so that `import kvarn` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .ops.errors import KvarnError
+    from .runtime.attend import Full
+    from .runtime.context import Context
+    from .runtime.gguf import open_gguf
+    from .runtime.keep import KeepAll
+    from .runtime.load import load
+    from .runtime.model import Model
+    from .runtime.sampling import Sampler
+    from .runtime.store import Ram
+    from .runtime.tokenizer import load_tokenizer
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Context": ".runtime.context",
+    "Full": ".runtime.attend",
+    "KeepAll": ".runtime.keep",
+    "KvarnError": ".ops.errors",
+    "Model": ".runtime.model",
+    "Ram": ".runtime.store",
+    "Sampler": ".runtime.sampling",
+    "load": ".runtime.load",
+    "load_tokenizer": ".runtime.tokenizer",
+    "open_gguf": ".runtime.gguf",
+}
+
+__all__ = [
+    "Context",
+    "Full",
+    "KeepAll",
+    "KvarnError",
+    "Model",
+    "Ram",
+    "Sampler",
+    "load",
+    "load_tokenizer",
+    "open_gguf",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kvarn' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

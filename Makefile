@@ -1,0 +1,43 @@
+# Everything happens in a virtual environment of this folder, made on first use.
+#   make run      generate text with the default model       make test    run the tests
+#   make build    compile the kernels ahead                  make lint    ruff and mypy
+#   make mini TEXT=FOLDER   train the default model anew (needs torch)
+
+PYTHON ?= python3
+VENV ?= .venv
+PROMPT ?= It was a bright cold morning, and
+BIN := $(VENV)/bin
+
+.PHONY: run test lint build bench mini clean
+
+$(VENV)/.ready: pyproject.toml setup.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	touch $@
+
+run: $(VENV)/.ready
+	$(BIN)/kvarn run -p "$(PROMPT)" --stats
+
+build: $(VENV)/.ready
+	$(BIN)/python -m kvarn.ops.build
+
+bench: $(VENV)/.ready
+	$(BIN)/kvarn bench
+
+test: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -q -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
+
+# mypy needs a folder with the package's name around it.
+lint: $(VENV)/.ready-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	mkdir -p .lint && ln -sfn .. .lint/kvarn
+	MYPYPATH=.lint $(BIN)/mypy -p kvarn
+
+clean:
+	rm -rf $(VENV) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -1,0 +1,64 @@
+"""`kvarn perplexity`: how well a model predicts a text, by llama.cpp's definition."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..ops.errors import KvarnError
+from .model_options import add_kv_type_option, add_model_options, model_from, positive
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "perplexity",
+        help="measure how well a model predicts a text",
+        description="Cut the text into pieces of --ctx tokens, read each from an empty context and "
+        "average −log p over the second half of each: exp of that is the perplexity.",
+    )
+    parser.add_argument("-f", "--file", metavar="FILE", type=Path, required=True, help="the text")
+    parser.add_argument(
+        "-c",
+        "--ctx",
+        metavar="N",
+        type=positive,
+        default=512,
+        help="tokens of each piece (default 512)",
+    )
+    parser.add_argument("--chunks", metavar="N", type=positive, help="use only the first N pieces")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
+    add_model_options(parser)
+    add_kv_type_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..runtime.perplexity import perplexity
+    from ..runtime.store import Ram
+
+    text = options.file.read_bytes()
+    model = model_from(options)
+    result = None
+    for result in perplexity(model, text, options.ctx, options.chunks, Ram(*options.kv_type)):
+        line = f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}"
+        print(line, file=sys.stderr, flush=True)
+    if result is None:
+        raise KvarnError(f"{options.file}: too short for a piece of {options.ctx} tokens")
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "perplexity": result.value,
+                    "error": result.error,
+                    "n_tokens": result.n_tokens,
+                    "n_chunks": result.n_chunks,
+                    "n_ctx": options.ctx,
+                    "model": str(model.path),
+                }
+            )
+        )
+    else:
+        print(f"perplexity {result.value:.4f} ± {result.error:.4f} ({result.n_tokens} tokens)")
+    return 0

@@ -1,0 +1,139 @@
+"""`kvarn run`: read a prompt, write what the model says next."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..ops.errors import KvarnError
+from .model_options import add_context_options, add_model_options, context_from, model_from
+from .options import add_sampling_options, sampler_from
+
+if TYPE_CHECKING:
+    from ..runtime.context import Context
+    from ..runtime.generate import Generation
+    from ..runtime.model import Model
+
+DEFAULT_PROMPT = "It was a bright cold morning, and"
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "run",
+        help="generate text from a prompt",
+        description="Read a prompt and write the text that follows to stdout. Everything else "
+        "(progress, statistics) goes to stderr.",
+    )
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument("-f", "--file", metavar="FILE", type=Path, help="read the prompt from FILE")
+    prompt.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from stdin")
+    parser.add_argument(
+        "-n",
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=128,
+        help="generate at most N tokens (default 128; -1: until the model or the context ends)",
+    )
+    parser.add_argument(
+        "--instruct",
+        action="store_true",
+        help="send the prompt as a user's message through the model's chat template",
+    )
+    parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr")
+    parser.add_argument("--stats-json", metavar="FILE", type=Path, help="write them to FILE")
+    add_model_options(parser)
+    add_context_options(parser)
+    add_sampling_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    sampler = sampler_from(options)
+    text = _prompt(options)
+    model = model_from(options)
+    if options.instruct:
+        text = _as_message(model, text)
+    context = context_from(options, model)
+    ids = context.encode(text)
+    _prefill(context, ids)
+    generation = context.generation(
+        (), None if options.max_tokens < 0 else options.max_tokens, sampler, options.stop
+    )
+    for piece in generation.pieces():
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    if sys.stdout.isatty():
+        sys.stdout.write("\n")
+    if generation.finish == "context":
+        print(
+            f"kvarn: stopped at a full context of {context.n_ctx} tokens; use a larger --ctx",
+            file=sys.stderr,
+        )
+    _report(options, model, context, generation)
+    return 0
+
+
+def _prompt(options: argparse.Namespace) -> str:
+    if options.prompt is not None:
+        return str(options.prompt)
+    if options.file is not None:
+        return _decode(options.file.read_bytes(), str(options.file))
+    if options.stdin is not None:
+        return _decode(sys.stdin.buffer.read(), "stdin")
+    if options.model is None:
+        return DEFAULT_PROMPT
+    raise KvarnError("no prompt: give one with -p TEXT, -f FILE or - (stdin)")
+
+
+def _decode(data: bytes, source: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise KvarnError(
+            f"the prompt from {source} is not UTF-8 text: byte {data[error.start]:#04x} "
+            f"at offset {error.start}"
+        ) from error
+
+
+def _as_message(model: Model, text: str) -> str:
+    template = model.chat_template
+    if template is None:
+        raise KvarnError(f"{model.path.name} has no chat template: leave --instruct away")
+    return template.render([{"role": "user", "content": text}], add_generation_prompt=True)
+
+
+def _prefill(context: Context, ids: list[int]) -> None:
+    """Read the prompt, with a progress bar on a terminal where it takes a while."""
+    from tqdm import tqdm
+
+    bar = tqdm(
+        total=len(ids),
+        desc="reading",
+        unit="tok",
+        delay=1.0,
+        leave=False,
+        file=sys.stderr,
+        disable=None,
+    )
+    with bar:
+        context.prefill(ids, lambda done, total: bar.update(done - bar.n) and None)
+
+
+def _report(
+    options: argparse.Namespace, model: Model, context: Context, generation: Generation
+) -> None:
+    if options.stats:
+        print(f"kvarn: {context.stats}", file=sys.stderr)
+    if options.stats_json is not None:
+        figures = {
+            "model": str(model.path),
+            "n_ctx": context.n_ctx,
+            "finish": generation.finish,
+            "kv_bytes": context.n_bytes,
+            **context.stats.as_dict(),
+        }
+        options.stats_json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,36 @@
+"""attend `full`: exact attention over every stored token, or over the layer's window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .base import Attend, LayerView
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Full(Attend):
+    """softmax(scale · q Kᵀ) V over all tokens that the causal mask and the window allow."""
+
+    def __call__(
+        self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]
+    ) -> None:
+        from ...ops.attention import attention
+
+        config, store = layer.config, layer.store
+        attention(
+            q,
+            store.segments(layer.index),
+            store.layout,
+            store.n_kv_heads,
+            start,
+            out,
+            scale=config.attention_scale,
+            window=config.window,
+            softcap=config.attention_softcap,
+            scratch=layer.scratch,
+        )

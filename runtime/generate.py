@@ -1,0 +1,80 @@
+"""Generation: sample, yield, decode, until something ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from .sampling import Sampler
+from .stops import StopMatcher
+
+if TYPE_CHECKING:
+    from .context import Context
+
+Finish = Literal["stop", "eos", "length", "context"]
+
+
+class Generation:
+    """One answer: an iterator of ids or of text that knows why it ended.
+
+    finish: None while running; "eos" an end-of-generation token, "stop" a stop string, "length"
+    `max_tokens` were made, "context" the context is full.
+
+    The last sampled token is not in the context: a following prompt reads on from what was decoded.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        prompt: str | Sequence[int],
+        max_tokens: int | None,
+        sampler: Sampler | None,
+        stop: tuple[str, ...],
+    ) -> None:
+        self.context = context
+        self.finish: Finish | None = None
+        self.n_tokens = 0
+        self._prompt = prompt
+        self._max_tokens = max_tokens
+        self._sampler = (sampler if sampler is not None else Sampler()).start()
+        self._stop = stop
+
+    def ids(self, stop_at_eos: bool = True) -> Iterator[int]:
+        """Read the prompt, then yield token ids."""
+        context, sampler = self.context, self._sampler
+        if prompt := context.encode(self._prompt):
+            context.prefill(prompt)
+        for token in context.tokens:
+            sampler.accept(token)
+        ends = context.model.tokenizer.eog_ids if stop_at_eos else frozenset()
+        while self._max_tokens is None or self.n_tokens < self._max_tokens:
+            token = sampler.sample(context.logits)
+            if token in ends:
+                self.finish = "eos"
+                return
+            sampler.accept(token)
+            self.n_tokens += 1
+            yield token
+            if self.n_tokens == self._max_tokens:
+                break
+            if len(context.tokens) >= context.n_ctx:
+                self.finish = "context"
+                return
+            context.decode(token)
+        self.finish = "length"
+
+    def pieces(self) -> Iterator[str]:
+        """Read the prompt, then yield text; text that may begin a stop string is held back."""
+        detokenizer = self.context.model.tokenizer.stream()
+        stops = StopMatcher(self._stop)
+        for token in self.ids():
+            text, stopped = stops.push(detokenizer.push(token))
+            if text:
+                yield text
+            if stopped:
+                self.finish = "stop"
+                return
+        text, stopped = stops.push(detokenizer.flush())
+        text += "" if stopped else stops.flush()
+        if text:
+            yield text

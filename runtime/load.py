@@ -1,0 +1,43 @@
+"""Finding and loading a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ops.errors import KvarnError
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+def default_model_path() -> Path:
+    """The small model that ships with kvarn."""
+    path = Path(__file__).resolve().parent.parent / "mini" / "kvarn-mini.gguf"
+    if not path.is_file():
+        raise KvarnError(
+            f"the default model is missing from this installation ({path}): "
+            "give a model with -m FILE, or install kvarn again"
+        )
+    return path
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    threads: int | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Model:
+    """Load a GGUF model; without a path, the default model.
+
+    threads: kernel threads of the whole process (default: one per physical core).
+    notice: called with one line for each thing worth telling, e.g. tensors that are re-encoded.
+    """
+    from ..ops import threads as kernel_threads
+    from .engine import on_engine
+    from .model import Model
+
+    if threads is not None:
+        on_engine(kernel_threads.set_threads, threads)
+    return Model(Path(path) if path is not None else default_model_path(), notice)

@@ -1,0 +1,75 @@
+"""A loaded model: weights ready to compute, and its tokenizer."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..models.config import ModelConfig
+from ..models.transformer import Transformer
+from ..models.weights import Weights
+from .attend import Attend
+from .context import CHUNK, Context
+from .engine import on_engine
+from .gguf import GGUFFile, open_gguf
+from .keep import Keep
+from .store import Ram
+from .template import ChatTemplate
+from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Model:
+    """Weights, configuration and tokenizer of one GGUF file; made by `kvarn.load`.
+
+    Raises `GGUFError` for a file that cannot be read and `ModelError` for a model that cannot be
+    run, both naming what is wrong.
+    """
+
+    def __init__(self, path: Path, notice: Callable[[str], None] | None = None) -> None:
+        self.file: GGUFFile = open_gguf(path)
+        self.config = ModelConfig.from_metadata(self.file.metadata)
+        weights = on_engine(Weights.load, self.file.tensors, self.config, notice)
+        self.transformer = Transformer(self.config, weights, max_chunk=CHUNK)
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def name(self) -> str:
+        """`general.name`, or the file's name where the file has none."""
+        return str(self.file.metadata.get("general.name") or self.path.stem)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer in the file; `TokenizerError` where it has none that kvarn knows."""
+        return Tokenizer.from_metadata(self.file.metadata)
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The chat template in the file, if it has one."""
+        tokenizer = self.tokenizer
+        bos, eos = (
+            "" if i is None else tokenizer.piece(i).decode("utf-8", "replace")
+            for i in (tokenizer.bos_id, tokenizer.eos_id)
+        )
+        return ChatTemplate.from_metadata(self.file.metadata, bos, eos)
+
+    def context(
+        self,
+        n_ctx: int | None = None,
+        attend: Attend | None = None,
+        keep: Keep | None = None,
+        store: Ram | None = None,
+    ) -> Context:
+        """A new, empty context for up to `n_ctx` tokens (default: the model's training length).
+
+        Raises `StoreError` when the KV cache of that many tokens would not fit in memory.
+        """
+        return Context(
+            self, self.config.n_ctx_train if n_ctx is None else n_ctx, attend, keep, store
+        )

@@ -1,0 +1,81 @@
+"""Perplexity of a model on a text, as llama.cpp's tool defines it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..ops.errors import KvarnError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .model import Model
+    from .store import Ram
+
+
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """exp of the mean −log p(token), with the standard error of that estimate."""
+
+    value: float
+    error: float
+    n_tokens: int
+    n_chunks: int
+    all_chunks: int
+
+
+def perplexity(
+    model: Model, text: str | bytes, n_ctx: int, max_chunks: int | None, store: Ram
+) -> Iterator[Perplexity]:
+    """Yield the running estimate after each piece of `n_ctx` tokens.
+
+    The text is cut into pieces of `n_ctx` tokens. Each is read from an empty context (its first
+    token replaced by BOS where the model wants one), and of its tokens n_ctx/2 + 1 … n_ctx − 1
+    each contributes −log p(token | piece so far): the first half only gives them context.
+
+    Raises `KvarnError` when `n_ctx` is too small or the text has fewer than two pieces' tokens.
+    """
+    if n_ctx < 4:
+        raise KvarnError(f"perplexity needs pieces of at least 4 tokens, not {n_ctx}")
+    tokenizer = model.tokenizer
+    ids = tokenizer.encode(text, bos=tokenizer.add_bos)
+    if len(ids) < 2 * n_ctx:
+        raise KvarnError(
+            f"the text has {len(ids)} tokens; perplexity over pieces of {n_ctx} needs at least "
+            f"{2 * n_ctx}: use a longer text or a smaller --ctx"
+        )
+    chunks = min(len(ids) // n_ctx, max_chunks or len(ids))
+    first = n_ctx // 2
+    context = model.context(n_ctx, store=store)
+    total = squares = 0.0
+    count = 0
+    for chunk in range(chunks):
+        piece = ids[chunk * n_ctx : (chunk + 1) * n_ctx]
+        inputs = [tokenizer.bos_id, *piece[1:]] if tokenizer.add_bos else piece
+        context.truncate(0)
+        losses = _losses(context.read_all_logits(inputs, first), piece[first + 1 :])
+        total += float(losses.sum())
+        squares += float(np.square(losses).sum())
+        count += len(losses)
+        mean = total / count
+        error = math.sqrt(max(0.0, squares / count - mean * mean) / max(1, count - 1))
+        value = math.exp(mean)
+        yield Perplexity(value, value * error, count, chunk + 1, chunks)
+
+
+def _losses(logits: Iterator[NDArray[np.float32]], targets: list[int]) -> NDArray[np.float64]:
+    """−log p of each target; the last row of logits has no target and is left out."""
+    out, done = np.empty(len(targets), np.float64), 0
+    for rows in logits:
+        wanted = targets[done : done + len(rows)]
+        wide = rows[: len(wanted)].astype(np.float64)
+        top = wide.max(axis=1, keepdims=True)
+        log_sum = top[:, 0] + np.log(np.exp(wide - top).sum(axis=1))
+        out[done : done + len(wanted)] = log_sum - wide[np.arange(len(wanted)), wanted]
+        done += len(wanted)
+    return out

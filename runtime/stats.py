@@ -1,0 +1,52 @@
+"""What a run did and how fast."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .memory import human_bytes, peak_resident_bytes
+
+
+@dataclass
+class Stats:
+    """Counters of one context; times in seconds."""
+
+    prefilled_tokens: int = 0
+    prefill_seconds: float = 0.0
+    decoded_tokens: int = 0
+    decode_seconds: float = 0.0
+
+    def add_prefill(self, n_tokens: int, seconds: float) -> None:
+        self.prefilled_tokens += n_tokens
+        self.prefill_seconds += seconds
+
+    def add_decode(self, n_tokens: int, seconds: float) -> None:
+        self.decoded_tokens += n_tokens
+        self.decode_seconds += seconds
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        return self.prefilled_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        return self.decoded_tokens / self.decode_seconds if self.decode_seconds else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All counters and rates with the process's peak memory, for `--stats-json`."""
+        return {
+            **asdict(self),
+            "prefill_tokens_per_second": self.prefill_tokens_per_second,
+            "decode_tokens_per_second": self.decode_tokens_per_second,
+            "peak_resident_bytes": peak_resident_bytes(),
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"prefill {self.prefilled_tokens} tokens in {self.prefill_seconds:.2f} s "
+            f"({self.prefill_tokens_per_second:.1f} tok/s), "
+            f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
+            f"({self.decode_tokens_per_second:.1f} tok/s), "
+            f"peak memory {human_bytes(peak_resident_bytes())}"
+        )

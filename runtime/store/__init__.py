@@ -1,0 +1,9 @@
+"""Where K and V live, and in what type: the first of the three axes.
+
+A store hands kernels base addresses of segments; they never ask what is behind them.
+"""
+
+from .base import KVStore, StoreError
+from .ram import Ram, RamStore
+
+__all__ = ["KVStore", "Ram", "RamStore", "StoreError"]

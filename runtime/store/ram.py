@@ -1,0 +1,104 @@
+"""The KV cache in memory, allocated segment by segment as the context grows."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ops.attention.layout import SEGMENT, TileLayout
+from ..memory import available_bytes, human_bytes
+from .base import KVStore, StoreError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Ram:
+    """A KV cache in memory; `k` and `v` are the stored types: "f16", "q8_0" or "q4_0"."""
+
+    k: str = "f16"
+    v: str = "f16"
+
+    def tokens_in(self, config: ModelConfig, n_bytes: int) -> int:
+        """Tokens of context that fit in `n_bytes`."""
+        return self._empty(config).tokens_in(n_bytes)
+
+    def _empty(self, config: ModelConfig) -> RamStore:
+        layout = TileLayout(config.head_dim, self.k, self.v)
+        return RamStore(layout, config.n_layers, config.n_kv_heads)
+
+    def open(self, config: ModelConfig, n_ctx: int) -> RamStore:
+        """The store for up to `n_ctx` tokens; `StoreError` when memory cannot hold them."""
+        store = self._empty(config)
+        needed, available = store.bytes_for(n_ctx), available_bytes()
+        if needed > available:
+            raise StoreError(
+                f"a context of {n_ctx:,} tokens needs {human_bytes(needed)} of KV cache "
+                f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
+                f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx"
+                + ("" if self.k == self.v == "q4_0" else " or a smaller --kv-type (q8_0, q4_0)")
+            )
+        return store
+
+
+class RamStore(KVStore):
+    """Anonymous memory, one mapping per segment of 1,024 tokens, all layers in it.
+
+    Mapping: [layer][kv_head][tile]. Fresh mappings are zeros, in every stored type.
+    """
+
+    def __init__(self, layout: TileLayout, n_layers: int, n_kv_heads: int) -> None:
+        self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
+        self._layer_bytes = layout.segment_bytes(n_kv_heads)
+        self._mappings: list[mmap.mmap] = []
+        self._addresses = np.empty((n_layers, 0), np.int64)
+
+    def bytes_for(self, n_tokens: int) -> int:
+        """Bytes that a context of `n_tokens` takes."""
+        return -(-n_tokens // SEGMENT) * self._layer_bytes * self.n_layers
+
+    def tokens_in(self, n_bytes: int) -> int:
+        """Tokens that fit in `n_bytes`, in whole segments."""
+        return n_bytes // (self._layer_bytes * self.n_layers) * SEGMENT
+
+    def reserve(self, n_tokens: int) -> None:
+        missing = -(-n_tokens // SEGMENT) - len(self._mappings)
+        for _ in range(missing):
+            self._add_segment()
+
+    def _add_segment(self) -> None:
+        try:
+            mapping = mmap.mmap(-1, self._layer_bytes * self.n_layers)
+        except OSError as error:
+            raise StoreError(
+                f"no memory for another {SEGMENT:,} tokens of KV cache "
+                f"({human_bytes(self._layer_bytes * self.n_layers)}): {error.strerror}; "
+                f"{human_bytes(self.n_bytes)} are in use"
+            ) from error
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        base = np.frombuffer(mapping, np.uint8).ctypes.data
+        column = base + self._layer_bytes * np.arange(self.n_layers, dtype=np.int64)
+        self._mappings.append(mapping)
+        self._addresses = np.ascontiguousarray(np.column_stack([self._addresses, column]))
+
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        row: NDArray[np.int64] = self._addresses[layer]
+        return row
+
+    def append(
+        self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
+    ) -> None:
+        from ...ops.attention import append_kv
+
+        append_kv(k, v, self._addresses[layer], self.layout, start)
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self._mappings) * self._layer_bytes * self.n_layers
