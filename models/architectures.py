@@ -1,0 +1,133 @@
+"""The table of architectures: what sets one transformer apart from the others, as data.
+
+Every architecture runs through the one forward pass of `transformer.py`; a new one is one entry
+here as long as its differences are fields of `Architecture`. The facts are llama.cpp's
+(`src/models/*.cpp` as packaged in llama-cpp-python 0.3.36), whose behaviour is the oracle.
+Does not import Numba: `kvarn inspect` uses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Which layers see a sliding window only, and what they do about positions.
+
+    Of each `period` layers the first `period - 1` are windowed and the last is global; a file's
+    `attention.sliding_window_pattern` (a number, or one flag per layer) overrides the period.
+    """
+
+    period: int
+    window: int | None = None
+    """The window of a file that names none; None where such a file has no windowed layers."""
+    required: bool = False
+    """Whether a file must name its window."""
+    rope_base: float | None = None
+    """Rotation base of windowed layers unless the file names one; None: that of global layers."""
+    scaled: bool = True
+    """Whether windowed layers take part in the linear scaling of positions."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One GGUF architecture (`general.architecture`), described by its differences from llama."""
+
+    name: str
+    rope: Literal["normal", "neox"]
+    """Rotated pairs: neighbours (2i, 2i+1), or halves (i, i + n_rot/2)."""
+    norm: Literal["rms", "layer"] = "rms"
+    activation: Literal["silu", "gelu"] = "silu"
+    qk_norm: bool = False
+    """RMS norm of every query and key head before the rotation."""
+    post_norms: bool = False
+    """RMS norms of what attention and feed-forward give, before it joins the residual."""
+    parallel: bool = False
+    """Attention and feed-forward read the same normed input and are added together."""
+    fused_gate_up: bool = False
+    """`ffn_up` holds the rows of gate and up, in this order."""
+    tied: bool = False
+    """The output matrix is always the embedding; otherwise only when there is no other."""
+    scaled_embedding: bool = False
+    """Embeddings are multiplied by sqrt(n_embd)."""
+    logit_scale: bool = False
+    attention_softcap: float = 0.0
+    """Default of `attn_logit_softcapping`; 0 where the architecture has none."""
+    final_softcap: float | None = None
+    """Default of `final_logit_softcapping`; None where the architecture has none."""
+    windowing: Windowing | None = None
+    rope_layers: Literal["all", "windowed", "three of four"] = "all"
+    rope_tensors: Literal["none", "freqs", "longrope", "by scaling"] = "none"
+    """Frequency factors in tensors: rope_freqs, rope_factors_long/short, or by the scaling type."""
+    whole_head_rope: bool = True
+    """The rotation must cover the whole head."""
+    scale_by_embedding_at: int | None = None
+    """At this number of layers attention is scaled by 1/sqrt(n_embd/n_heads), not 1/sqrt(E)."""
+    yarn_keys: bool = False
+    """YaRN's betas and log multiplier may be set in the metadata."""
+    temperature: bool = False
+    """Queries far into the text may be scaled up (`attention.temperature_scale`)."""
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("llama", rope="normal", rope_tensors="by scaling"),
+        Architecture(
+            "mistral3",
+            rope="normal",
+            rope_tensors="by scaling",
+            yarn_keys=True,
+            temperature=True,
+        ),
+        Architecture("qwen2", rope="neox"),
+        Architecture("qwen3", rope="neox", qk_norm=True),
+        # phi3 files name a sliding window that llama.cpp does not apply (its pull request 13676).
+        Architecture(
+            "phi3",
+            rope="neox",
+            fused_gate_up=True,
+            rope_tensors="longrope",
+            whole_head_rope=False,
+        ),
+        Architecture(
+            "gemma2",
+            rope="neox",
+            activation="gelu",
+            post_norms=True,
+            tied=True,
+            scaled_embedding=True,
+            attention_softcap=50.0,
+            final_softcap=30.0,
+            windowing=Windowing(period=2, window=4096),
+            whole_head_rope=False,
+            scale_by_embedding_at=46,
+        ),
+        Architecture(
+            "gemma3",
+            rope="neox",
+            activation="gelu",
+            qk_norm=True,
+            post_norms=True,
+            scaled_embedding=True,
+            final_softcap=0.0,
+            windowing=Windowing(period=6, rope_base=10_000.0, scaled=False),
+            whole_head_rope=False,
+            scale_by_embedding_at=62,
+        ),
+        Architecture(
+            "cohere2",
+            rope="normal",
+            norm="layer",
+            parallel=True,
+            tied=True,
+            logit_scale=True,
+            windowing=Windowing(period=4, required=True),
+            rope_layers="windowed",
+            whole_head_rope=False,
+        ),
+        Architecture("smollm3", rope="normal", rope_layers="three of four"),
+    )
+}

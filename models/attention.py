@@ -1,0 +1,25 @@
+"""What the forward pass asks of attention: an object that owns the KV cache and the method."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+
+
+class Attention(Protocol):
+    """Stores the keys and values of new tokens and attends to what is stored.
+
+    Called once per layer, in order, within one `Transformer.forward`; the object knows at which
+    position the run of tokens starts, and reads window, scale and softcap from `LayerConfig`.
+    """
+
+    def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
+        """Append k and v (T, J, E), attend with q (T, H, E), write out (T, H, E).
+
+        q and k are rotated already; q is not yet multiplied by `attention_scale`.
+        """
+        ...

@@ -1,0 +1,7 @@
+"""Errors of the models room."""
+
+from ..ops.errors import KvarnError
+
+
+class ModelError(KvarnError):
+    """A model's metadata or tensors do not describe a model that kvarn can run."""

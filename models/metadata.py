@@ -1,0 +1,105 @@
+"""Typed, bounded reading of one architecture's keys out of GGUF metadata."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import ModelError
+
+
+class Keys:
+    """The keys `{prefix}.…` of a file's metadata, each checked as it is read.
+
+    Every method raises `ModelError` naming the key, what was found and what was expected.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:
+        self._metadata = metadata
+        self._prefix = prefix
+
+    def name(self, key: str) -> str:
+        """The full name of a key."""
+        return f"{self._prefix}.{key}"
+
+    def error(self, key: str, found: object, expected: str) -> ModelError:
+        """The error for a key whose value does not do."""
+        return ModelError(
+            f"cannot configure the model: {self.name(key)} is {_shown(found)}, expected {expected}"
+        )
+
+    def get(self, key: str) -> Any:
+        """The value as it stands, or None."""
+        return self._metadata.get(self.name(key))
+
+    def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int) -> int:
+        """An integer in low..high; an array that repeats one value counts as that value."""
+        expected = f"an integer from {low} to {high}"
+        value = self.get(key)
+        if value is None:
+            if default is None:
+                raise ModelError(
+                    f"cannot configure the model: {self.name(key)} is missing, expected {expected}"
+                )
+            return default
+        if isinstance(value, (list, tuple, np.ndarray)):
+            value = self._repeated(key, value)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise self.error(key, value, expected)
+        if not low <= int(value) <= high:
+            raise self.error(key, value, expected)
+        return int(value)
+
+    def _repeated(self, key: str, values: Sequence[Any] | np.ndarray) -> Any:
+        items = np.asarray(values)
+        if items.ndim != 1 or items.size == 0 or not (items == items[0]).all():
+            raise self.error(key, values, "one value for all layers")
+        return items[0]
+
+    def number(
+        self,
+        key: str,
+        default: float | None = None,
+        *,
+        low: float = 0.0,
+        high: float = math.inf,
+    ) -> float:
+        """A finite number in low..high."""
+        expected = f"a finite number from {low:g} to {high:g}"
+        value = self.get(key)
+        if value is None:
+            if default is None:
+                raise ModelError(
+                    f"cannot configure the model: {self.name(key)} is missing, expected {expected}"
+                )
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise self.error(key, value, expected)
+        if not math.isfinite(value) or not low <= value <= high:
+            raise self.error(key, value, expected)
+        return float(value)
+
+    def text(self, key: str, default: str) -> str:
+        """A string."""
+        value = self.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.error(key, value, "a string")
+        return value
+
+    def refuse(self, key: str, allowed: object, why: str) -> None:
+        """Raise when the key is there with another value than `allowed`."""
+        value = self.get(key)
+        if value is None:
+            return
+        if isinstance(value, np.ndarray) or value != allowed:
+            raise self.error(key, value, f"{allowed}: {why}")
+
+
+def _shown(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."

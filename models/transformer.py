@@ -1,0 +1,233 @@
+"""The forward pass of every architecture: token ids in, hidden states and logits out.
+
+Per layer: norm → q, k, v (→ norms) → rope → attention object → output projection (→ norm) → add →
+norm → gate, up → activation → down (→ norm) → add. cohere2 feeds both halves from one norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ops import pointwise
+from ..ops.linear import Activations, get_rows, linear
+from .attention import Attention
+from .config import ModelConfig, RopeConfig
+from .errors import ModelError
+from .rope import RopeTable
+from .weights import LayerWeights, Linear, Weights
+
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class _Positions:
+    """What depends on where the tokens stand: rows of each rotation's table, factors on queries."""
+
+    rows: tuple[F32, ...]
+    temperature: F32 | None
+
+
+class _Buffers:
+    """Every array of a forward pass over n tokens: views of the first n rows of shared memory."""
+
+    def __init__(self, config: ModelConfig, memory: dict[str, F32], n: int) -> None:
+        heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
+        self.x = memory["x"][:n]
+        self.normed = memory["normed"][:n]
+        self.branch = memory["branch"][:n]
+        self.other = memory["other"][:n]
+        self.q = memory["q"][:n]
+        self.k = memory["k"][:n]
+        self.v = memory["v"][:n]
+        self.attended = memory["attended"][:n]
+        self.gate = memory["gate"][:n]
+        self.up = memory["up"][:n]
+        self.q_heads = self.q.reshape(n, heads, head_dim)
+        self.k_heads = self.k.reshape(n, kv_heads, head_dim)
+        self.v_heads = self.v.reshape(n, kv_heads, head_dim)
+        self.attended_heads = self.attended.reshape(n, heads, head_dim)
+        self.q_rows = self.q.reshape(n * heads, head_dim)
+        self.k_rows = self.k.reshape(n * kv_heads, head_dim)
+
+
+class Transformer:
+    """One model's forward pass over preallocated memory; no allocation that grows with a token.
+
+    Not reentrant: one engine thread runs it. `max_chunk` is the most tokens one call may read.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, max_chunk: int = 512) -> None:
+        if max_chunk < 1:
+            raise ModelError(
+                f"cannot build the model: max_chunk is {max_chunk}, expected 1 or more"
+            )
+        self.config = config
+        self.weights = weights
+        self.max_chunk = max_chunk
+        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        widths = {
+            **dict.fromkeys(("x", "normed", "branch"), config.n_embd),
+            # Only parallel branches live at the same time.
+            "other": config.n_embd if config.architecture.parallel else 0,
+            **dict.fromkeys(("q", "attended"), n_q),
+            **dict.fromkeys(("k", "v"), n_kv),
+            **dict.fromkeys(("gate", "up"), config.n_ff),
+        }
+        self._memory = {
+            name: np.empty((max_chunk, width), np.float32) for name, width in widths.items()
+        }
+        self._buffers: dict[int, _Buffers] = {}
+        self._embd_in = Activations(max_chunk, config.n_embd)
+        self._attended_in = Activations(max_chunk, n_q)
+        self._ff_in = Activations(max_chunk, config.n_ff)
+        ropes = [layer.rope for layer in config.layers]
+        self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))
+        self._rotation_of = [None if r is None else self._ropes.index(r) for r in ropes]
+        self._tables: dict[bool, tuple[RopeTable, ...]] = {}
+
+    def forward(self, ids: I32, start: int, attention: Attention, n_ctx: int | None = None) -> F32:
+        """Hidden states after `output_norm` of the tokens `ids` (T,) at positions start….
+
+        `attention` must hold the keys and values of positions 0 … start - 1. `n_ctx` is the size of
+        the context (default: the training length): longrope models have one set of frequencies
+        for contexts up to their original length and another beyond. Returns float32 (T, n_embd),
+        which the next call overwrites. Raises `ModelError` for ids outside the vocabulary and for
+        more than `max_chunk` of them.
+        """
+        n = len(ids)
+        self._check(ids, start)
+        config, weights, b = self.config, self.weights, self._buffers_for(n)
+        get_rows(weights.token_embd, ids, b.x)
+        if config.embedding_scale != 1.0:
+            np.multiply(b.x, np.float32(config.embedding_scale), out=b.x)
+        tables = self._tables_for(n_ctx or config.n_ctx_train)
+        positions = _Positions(
+            tuple(table.rows(start, n) for table in tables), self._temperature(start, n)
+        )
+        for index, layer in enumerate(weights.layers):
+            self._norm(b.x, layer.attn_norm, b.normed)
+            self._attend(index, b, positions, attention)
+            if config.architecture.parallel:
+                # Both read the same normed input, which `_embd_in` still holds.
+                self._feed_forward(layer, b, b.other)
+                pointwise.add(b.x, b.other, b.x)
+                pointwise.add(b.x, b.branch, b.x)
+                continue
+            self._join(b, layer.post_attention_norm)
+            assert layer.ffn_norm is not None
+            self._norm(b.x, layer.ffn_norm, b.normed)
+            self._embd_in.set(b.normed)
+            self._feed_forward(layer, b, b.branch)
+            self._join(b, layer.post_ffw_norm)
+        self._norm(b.x, weights.output_norm, b.normed)
+        return b.normed
+
+    def logits(self, hidden: F32, out: F32) -> None:
+        """Write the logits (T, n_vocab) of `hidden` (T, n_embd), as `forward` gave it."""
+        config = self.config
+        if not 1 <= len(hidden) <= self.max_chunk:
+            raise ModelError(
+                f"cannot compute logits: {len(hidden)} rows, expected 1 to {self.max_chunk}"
+            )
+        self._linear(self._embd_in.set(hidden), self.weights.output, out)
+        if config.logit_scale != 1.0:
+            np.multiply(out, np.float32(config.logit_scale), out=out)
+        if config.final_softcap:
+            pointwise.softcap(out, config.final_softcap)
+
+    def _check(self, ids: I32, start: int) -> None:
+        if not 1 <= len(ids) <= self.max_chunk:
+            raise ModelError(
+                f"cannot run the model: {len(ids)} tokens, expected 1 to {self.max_chunk}"
+            )
+        if start < 0:
+            raise ModelError(f"cannot run the model: position {start}, expected 0 or more")
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= self.config.n_vocab:
+            raise ModelError(
+                f"cannot run the model: token id {low if low < 0 else high}, "
+                f"expected 0 to {self.config.n_vocab - 1}"
+            )
+
+    def _buffers_for(self, n: int) -> _Buffers:
+        buffers = self._buffers.get(n)
+        if buffers is None:
+            # Single tokens and full chunks are the common sizes; odd ones come once a prompt.
+            if len(self._buffers) >= 8:
+                self._buffers.clear()
+            buffers = self._buffers[n] = _Buffers(self.config, self._memory, n)
+        return buffers
+
+    def _attend(self, index: int, b: _Buffers, positions: _Positions, attention: Attention) -> None:
+        """attn_output(attention(rope(q), rope(k), v)) of `b.normed` into `b.branch`."""
+        layer, rotation = self.weights.layers[index], self._rotation_of[index]
+        eps, style = self.config.norm_eps, self.config.architecture.rope
+        source = self._embd_in.set(b.normed)
+        self._linear(source, layer.attn_q, b.q)
+        self._linear(source, layer.attn_k, b.k)
+        self._linear(source, layer.attn_v, b.v)
+        if layer.attn_q_norm is not None and layer.attn_k_norm is not None:
+            pointwise.rms_norm(b.q_rows, layer.attn_q_norm, eps, b.q_rows)
+            pointwise.rms_norm(b.k_rows, layer.attn_k_norm, eps, b.k_rows)
+        if rotation is not None:
+            pointwise.rope(b.q_heads, positions.rows[rotation], style)
+            pointwise.rope(b.k_heads, positions.rows[rotation], style)
+        if positions.temperature is not None:
+            np.multiply(b.q, positions.temperature, out=b.q)
+        attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
+        self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
+
+    def _feed_forward(self, layer: LayerWeights, b: _Buffers, out: F32) -> None:
+        """ffn_down(activation(ffn_gate) * ffn_up) of what `_embd_in` holds, into `out`."""
+        self._linear(self._embd_in, layer.ffn_gate, b.gate)
+        self._linear(self._embd_in, layer.ffn_up, b.up)
+        gated = (
+            pointwise.swiglu if self.config.architecture.activation == "silu" else pointwise.geglu
+        )
+        gated(b.gate, b.up, b.gate)
+        self._linear(self._ff_in.set(b.gate), layer.ffn_down, out)
+
+    def _join(self, b: _Buffers, post_norm: F32 | None) -> None:
+        """Add the branch, normed where the architecture says so, to the residual."""
+        if post_norm is not None:
+            pointwise.rms_norm(b.branch, post_norm, self.config.norm_eps, b.branch)
+        pointwise.add(b.x, b.branch, b.x)
+
+    def _norm(self, x: F32, weight: F32, out: F32) -> None:
+        if self.config.architecture.norm == "rms":
+            pointwise.rms_norm(x, weight, self.config.norm_eps, out)
+        else:
+            pointwise.layer_norm(x, weight, None, self.config.norm_eps, out)
+
+    def _linear(self, source: Activations, projection: Linear, out: F32) -> None:
+        linear(source, projection.weight, out)
+        if projection.bias is not None:
+            np.add(out, projection.bias, out=out)
+
+    def _tables_for(self, n_ctx: int) -> tuple[RopeTable, ...]:
+        """One table per rotation, for contexts of `n_ctx` tokens."""
+        long = n_ctx > self.config.n_ctx_orig
+        if long not in self._tables:
+            factors = self._rope_factors(long)
+            self._tables[long] = tuple(
+                RopeTable(rope, self.max_chunk, factors) for rope in self._ropes
+            )
+        return self._tables[long]
+
+    def _rope_factors(self, long: bool) -> F32 | None:
+        weights = self.weights
+        if self.config.rope_tensors == "freqs":
+            return weights.rope_freqs
+        return weights.rope_long if long else weights.rope_short
+
+    def _temperature(self, start: int, n: int) -> F32 | None:
+        """Factors on queries, (n, 1): 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""
+        config = self.config
+        if not config.temperature_scale or start + n <= config.n_ctx_orig:
+            return None
+        laps = np.arange(start, start + n) // config.n_ctx_orig
+        return (1.0 + config.temperature_scale * np.log1p(laps)).astype(np.float32)[:, None]

@@ -1,0 +1,242 @@
+"""A model's tensors, checked against its configuration and prepared for the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ops.linear import Weight
+from ..ops.reference.quants import dequantise
+from ..ops.types import QuantType
+from .config import ModelConfig
+from .errors import ModelError
+
+F32 = npt.NDArray[np.float32]
+
+
+class TensorLike(Protocol):
+    """A tensor as the GGUF reader gives it."""
+
+    @property
+    def name(self) -> str:
+        """Name in the file."""
+        ...
+
+    @property
+    def type(self) -> QuantType:
+        """How its rows are stored."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows, columns), or (length,)."""
+        ...
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """Its bytes, (rows, bytes of a row), or (bytes,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x W^T + bias."""
+
+    weight: Weight
+    bias: F32 | None
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The tensors of one block, by their GGUF names; None where the architecture has none."""
+
+    attn_norm: F32
+    attn_q: Linear
+    attn_k: Linear
+    attn_v: Linear
+    attn_output: Linear
+    ffn_gate: Linear
+    ffn_up: Linear
+    ffn_down: Linear
+    ffn_norm: F32 | None
+    attn_q_norm: F32 | None
+    attn_k_norm: F32 | None
+    post_attention_norm: F32 | None
+    post_ffw_norm: F32 | None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """All tensors of a model, ready for `Transformer`."""
+
+    token_embd: Weight
+    output_norm: F32
+    output: Linear
+    layers: tuple[LayerWeights, ...]
+    rope_freqs: F32 | None
+    """Divisors of the rotation's frequencies, (n_rot/2,)."""
+    rope_short: F32 | None
+    rope_long: F32 | None
+    """The same for contexts up to `n_ctx_orig` and beyond."""
+
+    @staticmethod
+    def load(tensors: Mapping[str, TensorLike], config: ModelConfig) -> Weights:
+        """Check every tensor's name and shape, then prepare the matrices.
+
+        Raises `ModelError` naming a tensor that is missing, misshaped, or one that this
+        architecture does not have (it would change the result, so it is not ignored).
+        """
+        return _Loader(tensors, config).load()
+
+
+class _Loader:
+    def __init__(self, tensors: Mapping[str, TensorLike], config: ModelConfig) -> None:
+        self._tensors = tensors
+        self._config = config
+        self._used: set[str] = set()
+
+    def load(self) -> Weights:
+        config = self._config
+        # Before any matrix is prepared: a bad file must not cost a model's memory first.
+        self._check_count()
+        embedding_shape = (config.n_vocab, config.n_embd)
+        token_embd = self._matrix("token_embd.weight", embedding_shape)
+        has_output = "output.weight" in self._tensors and not config.architecture.tied
+        rope_freqs = rope_short = rope_long = None
+        if config.rope_tensors == "freqs":
+            rope_freqs = self._factors("rope_freqs.weight")
+        elif config.rope_tensors == "longrope":
+            rope_short = self._factors("rope_factors_short.weight")
+            rope_long = self._factors("rope_factors_long.weight")
+        weights = Weights(
+            token_embd=token_embd,
+            output_norm=self._vector("output_norm.weight", config.n_embd),
+            output=Linear(
+                self._matrix("output.weight", embedding_shape) if has_output else token_embd,
+                self._optional("output.bias", config.n_vocab),
+            ),
+            layers=tuple(self._layer(index) for index in range(config.n_layers)),
+            rope_freqs=rope_freqs,
+            rope_short=rope_short,
+            rope_long=rope_long,
+        )
+        unknown = [name for name in self._tensors if name not in self._used]
+        if unknown:
+            raise ModelError(
+                f"cannot load the model: tensor {unknown[0]!r:.80} is unknown to architecture "
+                f"{config.architecture.name} ({len(unknown)} such tensors)"
+            )
+        return weights
+
+    def _check_count(self) -> None:
+        for index in range(self._config.n_layers):
+            self._tensor(f"blk.{index}.attn_norm.weight", (self._config.n_embd,))
+
+    def _layer(self, index: int) -> LayerWeights:
+        config, architecture = self._config, self._config.architecture
+        prefix = f"blk.{index}"
+        n_q = config.n_heads * config.head_dim
+        attn_q, attn_k, attn_v = self._qkv(prefix)
+        ffn_gate, ffn_up = self._gate_up(prefix)
+
+        def norm(name: str, n: int, present: bool) -> F32 | None:
+            return self._vector(f"{prefix}.{name}.weight", n) if present else None
+
+        return LayerWeights(
+            attn_norm=self._vector(f"{prefix}.attn_norm.weight", config.n_embd),
+            attn_q=attn_q,
+            attn_k=attn_k,
+            attn_v=attn_v,
+            attn_output=self._linear(f"{prefix}.attn_output", config.n_embd, n_q),
+            ffn_gate=ffn_gate,
+            ffn_up=ffn_up,
+            ffn_down=self._linear(f"{prefix}.ffn_down", config.n_embd, config.n_ff),
+            ffn_norm=norm("ffn_norm", config.n_embd, not architecture.parallel),
+            attn_q_norm=norm("attn_q_norm", config.head_dim, architecture.qk_norm),
+            attn_k_norm=norm("attn_k_norm", config.head_dim, architecture.qk_norm),
+            post_attention_norm=norm("post_attention_norm", config.n_embd, architecture.post_norms),
+            post_ffw_norm=norm("post_ffw_norm", config.n_embd, architecture.post_norms),
+        )
+
+    def _qkv(self, prefix: str) -> tuple[Linear, ...]:
+        """Query, key and value projections, from three tensors or from the rows of one."""
+        config = self._config
+        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        parts = (("attn_q", n_q), ("attn_k", n_kv), ("attn_v", n_kv))
+        if f"{prefix}.attn_qkv.weight" not in self._tensors:
+            return tuple(self._linear(f"{prefix}.{name}", n, config.n_embd) for name, n in parts)
+        fused = self._split(f"{prefix}.attn_qkv", [n for _, n in parts])
+        # A fused matrix may still have its biases apart.
+        return tuple(
+            Linear(part.weight, self._optional(f"{prefix}.{name}.bias", n))
+            if part.bias is None
+            else part
+            for part, (name, n) in zip(fused, parts)
+        )
+
+    def _gate_up(self, prefix: str) -> tuple[Linear, ...]:
+        n_ff = self._config.n_ff
+        if self._config.architecture.fused_gate_up:
+            return self._split(f"{prefix}.ffn_up", [n_ff, n_ff])
+        names = (f"{prefix}.ffn_gate", f"{prefix}.ffn_up")
+        return tuple(self._linear(name, n_ff, self._config.n_embd) for name in names)
+
+    def _split(self, name: str, n_rows: list[int]) -> tuple[Linear, ...]:
+        """One stored matrix as several, by rows: rows are stored one after the other."""
+        n_cols = self._config.n_embd
+        tensor = self._tensor(f"{name}.weight", (sum(n_rows), n_cols))
+        bias = self._optional(f"{name}.bias", sum(n_rows))
+        parts, first = [], 0
+        for number, n in enumerate(n_rows):
+            rows = slice(first, first + n)
+            weight = Weight.prepare(
+                tensor.type, tensor.data[rows], n_cols, f"{name}.weight[{number}]"
+            )
+            parts.append(Linear(weight, None if bias is None else bias[rows]))
+            first += n
+        return tuple(parts)
+
+    def _linear(self, name: str, n_rows: int, n_cols: int) -> Linear:
+        weight = self._matrix(f"{name}.weight", (n_rows, n_cols))
+        return Linear(weight, self._optional(f"{name}.bias", n_rows))
+
+    def _matrix(self, name: str, shape: tuple[int, int]) -> Weight:
+        tensor = self._tensor(name, shape)
+        return Weight.prepare(tensor.type, tensor.data, shape[1], name)
+
+    def _optional(self, name: str, n: int) -> F32 | None:
+        return self._vector(name, n) if name in self._tensors else None
+
+    def _factors(self, name: str) -> F32 | None:
+        factors = self._optional(name, self._config_n_rot() // 2)
+        if factors is not None and not (np.isfinite(factors).all() and (factors != 0).all()):
+            raise ModelError(
+                f"cannot load the model: tensor {name} holds zeros or values that are not finite, "
+                "expected divisors of frequencies"
+            )
+        return factors
+
+    def _config_n_rot(self) -> int:
+        rotations = (layer.rope for layer in self._config.layers)
+        return next((rope.n_rot for rope in rotations if rope is not None), self._config.head_dim)
+
+    def _vector(self, name: str, n: int) -> F32:
+        tensor = self._tensor(name, (n,))
+        values = dequantise(tensor.type, tensor.data.reshape(1, -1)).reshape(n)
+        return np.ascontiguousarray(values, np.float32)
+
+    def _tensor(self, name: str, shape: tuple[int, ...]) -> TensorLike:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"cannot load the model: tensor {name} is missing")
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"cannot load the model: tensor {name} has shape {tuple(tensor.shape)}, "
+                f"expected {shape}"
+            )
+        self._used.add(name)
+        return tensor
