@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-ROOMS = ("commands", "mini", "models", "ops", "runtime")
+ROOMS = ("commands", "evals", "mini", "models", "ops", "runtime")
 
 
 def packages() -> list[str]:

@@ -2,10 +2,17 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from kvarn.evals.peers.model import Shape, write_model
+
+if TYPE_CHECKING:
+    from kvarn.runtime.model import Model
+
 ROOT = Path(__file__).resolve().parent.parent
+TINY = Shape(n_layers=2, n_embd=64, n_heads=4, n_kv_heads=2, head_dim=16, n_ff=96, n_vocab=512)
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +22,19 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no test data at {folder}: set KVARN_TEST_DATA")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a tiny random llama with a byte-level vocabulary of 512 tokens."""
+    path = tmp_path_factory.mktemp("models") / "tiny.gguf"
+    write_model(path, "f16", TINY)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_path: Path) -> "Model":
+    """That model, loaded."""
+    from kvarn.runtime.load import load
+
+    return load(tiny_path)

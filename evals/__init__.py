@@ -1,0 +1,1 @@
+"""Measurements of kvarn as a whole: against its peers, on tasks, on texts."""

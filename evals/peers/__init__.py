@@ -1,0 +1,1 @@
+"""kvarn beside llama.cpp, on the same files, in the same run."""

@@ -1,0 +1,170 @@
+"""Random-weight GGUF files of real models' shapes, to measure speed and memory with.
+
+    python -m kvarn.evals.peers.model q4_0 FOLDER      → FOLDER/1b-q4_0.gguf
+
+Weights are random blocks whose values have a standard deviation of 0.02: activations stay in range.
+The vocabulary is synthetic, byte-level BPE with as many tokens and merges as Llama 3's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as GGMLType
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a llama model with tied output."""
+
+    n_layers: int = 16
+    n_embd: int = 2048
+    n_heads: int = 32
+    n_kv_heads: int = 8
+    head_dim: int = 64
+    n_ff: int = 8192
+    n_vocab: int = 128_256
+
+
+LLAMA_1B = Shape()
+
+MIXES = {
+    "f16": (GGMLType.F16, GGMLType.F16),
+    "q8_0": (GGMLType.Q8_0, GGMLType.Q8_0),
+    "q4_0": (GGMLType.Q4_0, GGMLType.Q6_K),
+    "q4_k_m": (GGMLType.Q4_K, GGMLType.Q6_K),
+}
+"""File type → types of most matrices and of the tied embedding, as llama.cpp chooses them."""
+
+
+def write_model(path: Path, mix: str, shape: Shape = LLAMA_1B) -> None:
+    """Write the GGUF file; about its size in seconds per GB, deterministic."""
+    writer = gguf.GGUFWriter(path, "llama", use_temp_file=False)
+    _write_metadata(writer, mix, shape)
+    _write_vocabulary(writer, shape.n_vocab)
+    pools = {kind: _pool(kind) for kind in {*MIXES[mix], GGMLType.Q6_K}}
+    for name, rows, cols, kind in _matrices(mix, shape):
+        writer.add_tensor(name, pools[kind].matrix(rows, cols), raw_dtype=kind)
+    for name in _norms(shape):
+        writer.add_tensor(name, np.ones(shape.n_embd, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _write_metadata(writer: gguf.GGUFWriter, mix: str, shape: Shape) -> None:
+    writer.add_name(f"random 1B {mix}")
+    writer.add_context_length(131_072)
+    writer.add_embedding_length(shape.n_embd)
+    writer.add_block_count(shape.n_layers)
+    writer.add_feed_forward_length(shape.n_ff)
+    writer.add_head_count(shape.n_heads)
+    writer.add_head_count_kv(shape.n_kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(500_000.0)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_vocab_size(shape.n_vocab)
+
+
+def _write_vocabulary(writer: gguf.GGUFWriter, n_vocab: int) -> None:
+    """256 bytes, then pairs of a known token and a byte, shortest first, then special tokens."""
+    alphabet = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))]
+    alphabet += [chr(256 + i) for i in range(256 - len(alphabet))]
+    n_special = 256 if n_vocab > 1024 else 2
+    tokens, merges, at = list(alphabet), [], 0
+    while len(tokens) < n_vocab - n_special:
+        first = tokens[at]
+        for second in alphabet[: n_vocab - n_special - len(tokens)]:
+            tokens.append(first + second)
+            merges.append(f"{first} {second}")
+        at += 1
+    normal = len(tokens)
+    tokens += [f"<|special_{i}|>" for i in range(n_special)]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("llama-bpe")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * normal + [gguf.TokenType.CONTROL] * n_special)
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(normal)
+    writer.add_eos_token_id(normal + 1)
+
+
+def _norms(shape: Shape) -> Iterator[str]:
+    yield "output_norm.weight"
+    for i in range(shape.n_layers):
+        yield f"blk.{i}.attn_norm.weight"
+        yield f"blk.{i}.ffn_norm.weight"
+
+
+def _matrices(mix: str, shape: Shape) -> Iterator[tuple[str, int, int, GGMLType]]:
+    most, embedding = MIXES[mix]
+    q, kv = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
+    yield "token_embd.weight", shape.n_vocab, shape.n_embd, embedding
+    for i in range(shape.n_layers):
+        # llama.cpp's Q4_K_M keeps these two finer in the first and last eighth and every third.
+        fine = mix == "q4_k_m" and _keeps_more_bits(i, shape.n_layers)
+        better = GGMLType.Q6_K if fine else most
+        yield f"blk.{i}.attn_q.weight", q, shape.n_embd, most
+        yield f"blk.{i}.attn_k.weight", kv, shape.n_embd, most
+        yield f"blk.{i}.attn_v.weight", kv, shape.n_embd, better
+        yield f"blk.{i}.attn_output.weight", shape.n_embd, q, most
+        yield f"blk.{i}.ffn_gate.weight", shape.n_ff, shape.n_embd, most
+        yield f"blk.{i}.ffn_up.weight", shape.n_ff, shape.n_embd, most
+        yield f"blk.{i}.ffn_down.weight", shape.n_embd, shape.n_ff, better
+
+
+def _keeps_more_bits(layer: int, n_layers: int) -> bool:
+    eighth = n_layers // 8
+    return layer < eighth or layer >= 7 * n_layers // 8 or (layer - eighth) % 3 == 2
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Random blocks of one type, to cut matrices from."""
+
+    blocks: NDArray[np.uint8]
+    n_cols: int
+    n_bytes: int
+
+    def matrix(self, rows: int, cols: int) -> NDArray[np.uint8]:
+        return np.resize(self.blocks, (rows, cols // self.n_cols * self.n_bytes))
+
+
+def _pool(kind: GGMLType, n_blocks: int = 1 << 16) -> _Pool:
+    """Random valid blocks: random bytes with scales that give a standard deviation of 0.02."""
+    rng = np.random.default_rng(int(kind))
+    n_cols, n_bytes = gguf.GGML_QUANT_SIZES[kind]
+    if kind == GGMLType.F16:
+        blocks = (rng.standard_normal(n_blocks) * 0.02).astype(np.float16).view(np.uint8)
+    else:
+        blocks = rng.integers(0, 256, (n_blocks, n_bytes), dtype=np.uint8)
+        _set_scales(blocks, kind)
+    return _Pool(blocks, n_cols, n_bytes)
+
+
+def _set_scales(blocks: NDArray[np.uint8], kind: GGMLType) -> None:
+    def put(at: int, value: float) -> None:
+        blocks[:, at : at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+
+    if kind == GGMLType.Q8_0:  # d · int8
+        put(0, 0.02 / 74)
+        blocks[:, 2:][blocks[:, 2:] == 128] = 127
+    elif kind == GGMLType.Q4_0:  # d · (nibble − 8)
+        put(0, 0.02 / 4.6)
+    elif kind == GGMLType.Q4_K:  # d · scale · nibble − dmin · min; scales and mins up to 63
+        put(0, 0.02 / (4.6 * 32))
+        put(2, 0.02 * 7.5 / (4.6 * 32))
+    elif kind == GGMLType.Q6_K:  # d · int8 scale · (6 bits − 32)
+        put(208, 0.02 / (18.5 * 74))
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[2])
+    write_model(folder / f"1b-{sys.argv[1]}.gguf", sys.argv[1])

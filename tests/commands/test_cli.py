@@ -1,0 +1,152 @@
+"""The front door: streams, exit codes, one line per error."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvarn.cli import COMMANDS, main
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--help"])
+        assert stopped.value.code == 0
+        assert command in capsys.readouterr().out
+
+
+def test_help_imports_neither_numba_nor_numpy() -> None:
+    code = (
+        "import sys; from kvarn.cli import build_parser; build_parser(); "
+        "print(sorted({'numba', 'numpy', 'tokenizers', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+WRONG = ["", "dance", "run --ctx 0", "run --ctx x", "run --kv-type q3", "bench -p 1,,2"]
+
+
+@pytest.mark.parametrize("arguments", [line.split() for line in WRONG])
+def test_wrong_usage_is_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("kvarn: ")
+    return lines[0]
+
+
+def test_files_that_cannot_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "no.gguf"
+    assert "no.gguf" in error_line(capsys, "run", "-m", str(missing), "-p", "x")
+    assert str(tmp_path) in error_line(capsys, "run", "-m", str(tmp_path), "-p", "x")
+    text = tmp_path / "text.gguf"
+    text.write_text("Once upon a time there was no model in this file at all.")
+    assert "GGUF" in error_line(capsys, "run", "-m", str(text), "-p", "x")
+
+
+def test_prompts_that_cannot_be_read(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["-m", str(tiny_path)]
+    assert "no prompt" in error_line(capsys, "run", *model)
+    assert "gone.txt" in error_line(capsys, "run", *model, "-f", str(tmp_path / "gone.txt"))
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"caf\xe9")
+    assert "not UTF-8" in error_line(capsys, "run", *model, "-f", str(latin))
+    long = ["--ctx", "8", "-p", "far too long a prompt for so small a context"]
+    assert "do not fit" in error_line(capsys, "run", *model, *long)
+    assert "no chat template" in error_line(capsys, "run", *model, "--instruct", "-p", "x")
+
+
+def test_generated_text_alone_goes_to_stdout(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stats = tmp_path / "stats.json"
+    arguments = ["run", "-m", str(tiny_path), "-p", "one two", "-n", "6", "--temp", "0"]
+    assert main([*arguments, "--stats", "--stats-json", str(stats)]) == 0
+    first = capsys.readouterr()
+    assert "tok/s" in first.err
+    figures = json.loads(stats.read_text())
+    assert figures["prefilled_tokens"] > 0
+    assert figures["decoded_tokens"] == 5
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("one two")
+    assert main(["run", "-m", str(tiny_path), "-f", str(prompt), "-n", "6", "--temp", "0"]) == 0
+    assert capsys.readouterr().out == first.out != ""
+
+
+def test_bench_and_perplexity_print_json(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = ["bench", "-m", str(tiny_path), "-p", "4", "-n", "2", "-r", "1", "-o", "json"]
+    assert main(bench) == 0
+    assert [row["n_prompt"] for row in json.loads(capsys.readouterr().out)] == [4, 0]
+    text = tmp_path / "text.txt"
+    text.write_text("the mill by the river " * 10)
+    wanted = ["perplexity", "-m", str(tiny_path), "-f", str(text), "-c", "16", "--json"]
+    assert main(wanted) == 0
+    assert json.loads(capsys.readouterr().out)["n_ctx"] == 16
+
+
+def test_a_closed_pipe_ends_quietly(tiny_path: Path) -> None:
+    command = f'"{sys.executable}" -m kvarn run -m "{tiny_path}" -p x -n 400 --temp 0 | head -c 1'
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_ctrl_c_is_exit_code_130(tiny_path: Path) -> None:
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "kvarn",
+            "run",
+            "-m",
+            tiny_path,
+            *["-p", "x", "-n", "-1", "--temp", "0"],
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+def test_a_full_disk_under_stdout_is_one_line(tiny_path: Path) -> None:
+    if not os.access("/dev/full", os.W_OK):
+        pytest.skip("no /dev/full on this system")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvarn", "run", "-m", tiny_path, "-p", "x", "-n", "2"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "kvarn: No space left on device\n"

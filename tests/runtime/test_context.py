@@ -1,0 +1,173 @@
+"""Contexts: what was read decides what comes next, however it was cut into calls."""
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.runtime.context import CHUNK, ContextError
+from kvarn.runtime.model import Model
+from kvarn.runtime.store import Ram, StoreError
+
+GREEDY = kvarn.Sampler(temp=0)
+
+
+def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
+
+
+def test_logits_do_not_depend_on_how_a_prompt_is_cut(tiny: Model) -> None:
+    ids = ids_of(tiny, 40)
+    whole = tiny.context(64).prefill(ids)
+    pieces = tiny.context(64)
+    for part in (ids[:1], ids[1:18], ids[18:]):
+        cut = pieces.prefill(part)
+    one_by_one = tiny.context(64)
+    one_by_one.prefill(ids[:1])
+    for token in ids[1:]:
+        stepped = one_by_one.decode(token)
+    # f16 rounding of K and V differs where sums were taken in another order.
+    assert np.abs(whole - cut).max() < 2e-3 * np.abs(whole).max()
+    assert np.abs(whole - stepped).max() < 2e-3 * np.abs(whole).max()
+
+
+def test_chunks_start_at_absolute_multiples(tiny: Model) -> None:
+    ids = ids_of(tiny, CHUNK + 40)
+    whole = tiny.context(1024).prefill(ids)
+    context = tiny.context(1024)
+    context.prefill(ids[:CHUNK])
+    np.testing.assert_array_equal(context.prefill(ids[CHUNK:]), whole)
+
+
+def test_cutting_back_and_reading_again_gives_the_same_bits(tiny: Model) -> None:
+    ids = ids_of(tiny, 30)
+    context = tiny.context(64)
+    first = context.prefill(ids).copy()
+    context.truncate(10)
+    other = context.prefill(ids_of(tiny, 20, seed=1))
+    assert not np.array_equal(first, other)
+    context.truncate(0)
+    np.testing.assert_array_equal(context.prefill(ids), first)
+    assert context.tokens == ids
+
+
+def test_logits_after_a_cut_are_those_of_the_last_token_left(tiny: Model) -> None:
+    ids = ids_of(tiny, 12)
+    short = tiny.context(64).prefill(ids[:7])
+    context = tiny.context(64)
+    context.prefill(ids)
+    context.truncate(7)
+    np.testing.assert_allclose(context.logits, short, atol=2e-3 * np.abs(short).max())
+    assert context.tokens == ids[:7]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([], "prompt is empty"),
+        ([0, 512], "token id 512 is outside the vocabulary of 512"),
+        ([-1], "token id -1"),
+        ([1] * 17, "17 more tokens do not fit: the context holds 0 of 16"),
+    ],
+)
+def test_bad_prompts_are_refused_and_change_nothing(
+    tiny: Model, prompt: list[int], message: str
+) -> None:
+    context = tiny.context(16)
+    with pytest.raises(ContextError, match=message):
+        context.prefill(prompt)
+    assert context.tokens == []
+    assert context.prefill([1] * 16).shape == (512,)
+
+
+def test_a_context_larger_than_memory_says_what_it_needs(tiny: Model) -> None:
+    with pytest.raises(StoreError, match=r"needs .* TiB of KV cache .* tokens fit"):
+        tiny.context(10**11)
+    with pytest.raises(ContextError, match="at least one token"):
+        tiny.context(0)
+
+
+def test_text_and_ids_read_the_same(tiny: Model) -> None:
+    text = "a tale of two mills"
+    context = tiny.context(64)
+    by_text = context.prefill(text).copy()
+    assert context.tokens == tiny.tokenizer.encode(text, bos=tiny.tokenizer.add_bos)
+    np.testing.assert_array_equal(tiny.context(64).prefill(context.tokens), by_text)
+
+
+def test_bos_stands_only_at_the_beginning(tiny: Model) -> None:
+    context = tiny.context(64)
+    context.prefill("first")
+    assert context.tokens[0] == tiny.tokenizer.bos_id
+    context.prefill("second")
+    assert context.tokens.count(tiny.tokenizer.bos_id) == 1
+
+
+def test_generation_takes_the_most_likely_token_each_time(tiny: Model) -> None:
+    ids = ids_of(tiny, 9)
+    generated = list(tiny.context(64).generate_ids(ids, 12, GREEDY, stop_at_eos=False))
+    context = tiny.context(64)
+    logits = context.prefill(ids)
+    for token in generated:
+        assert token == int(logits.argmax())
+        logits = context.decode(token)
+    assert len(generated) == 12
+
+
+def test_generation_says_why_it_ended(tiny: Model) -> None:
+    ids = ids_of(tiny, 9)
+    long = tiny.context(64).generation(ids, 5, GREEDY)
+    assert len(list(long.ids(stop_at_eos=False))) == 5
+    assert long.finish == "length"
+    full = tiny.context(16).generation(ids, None, GREEDY)
+    assert len(list(full.ids(stop_at_eos=False))) == 8  # the last one needs no room
+    assert full.finish == "context"
+
+
+def test_generation_ends_at_eos(tiny: Model) -> None:
+    eos = tiny.tokenizer.eos_id
+    sampler = kvarn.Sampler(temp=0, logit_bias={eos: 1e9})
+    generation = tiny.context(64).generation([1, 2, 3], 5, sampler)
+    assert list(generation.pieces()) == []
+    assert generation.finish == "eos"
+
+
+def test_generation_ends_before_a_stop_string(tiny: Model) -> None:
+    ids = ids_of(tiny, 9)
+    text = "".join(tiny.context(64).generate(ids, 20, GREEDY))
+    stop = text[7:10]
+    generation = tiny.context(64).generation(ids, 20, GREEDY, [stop])
+    assert "".join(generation.pieces()) == text[: text.index(stop)]
+    assert generation.finish == "stop"
+
+
+def test_a_seed_repeats_a_run(tiny: Model) -> None:
+    runs = [
+        list(tiny.context(64).generate_ids([5, 6], 16, kvarn.Sampler(temp=1.5, seed=seed)))
+        for seed in (7, 7, 8)
+    ]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_quantised_kv_stays_near_f16(tiny: Model) -> None:
+    ids = ids_of(tiny, 100)
+    exact = tiny.context(128).prefill(ids)
+    spread = exact.std()
+    for kind, bound in (("q8_0", 0.05), ("q4_0", 0.5)):
+        near = tiny.context(128, store=Ram(kind, kind)).prefill(ids)
+        assert 0 < np.abs(near - exact).max() < bound * spread
+
+
+def test_statistics_count_what_was_done(tiny: Model) -> None:
+    context = tiny.context(64)
+    list(context.generate_ids([1, 2, 3], 4, GREEDY, stop_at_eos=False))
+    stats = context.stats.as_dict()
+    assert (stats["prefilled_tokens"], stats["decoded_tokens"]) == (3, 3)
+    assert stats["decode_tokens_per_second"] > 0
+    assert stats["peak_resident_bytes"] > 1 << 20
+    assert "prefill 3 tokens" in str(context.stats)
+
+
+def test_progress_reports_every_chunk(tiny: Model) -> None:
+    seen: list[tuple[int, int]] = []
+    tiny.context(2048).prefill([1] * 600, lambda done, total: seen.append((done, total)))
+    assert seen == [(512, 600), (600, 600)]

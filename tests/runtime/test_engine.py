@@ -1,0 +1,26 @@
+"""One thread computes, whoever asks."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kvarn.runtime.engine import on_engine
+
+
+def test_every_caller_computes_on_the_same_thread() -> None:
+    with ThreadPoolExecutor(4) as callers:
+        futures = [callers.submit(on_engine, threading.get_ident) for _ in range(16)]
+        threads = {future.result() for future in futures}
+    assert len(threads) == 1
+    assert threads != {threading.get_ident()}
+
+
+def test_a_call_from_the_engine_thread_runs_at_once() -> None:
+    assert on_engine(lambda: on_engine(threading.get_ident) == threading.get_ident())
+
+
+def test_an_error_reaches_the_caller_and_the_engine_goes_on() -> None:
+    with pytest.raises(ZeroDivisionError):
+        on_engine(lambda: 1 / 0)
+    assert on_engine(max, 1, 2) == 2

@@ -1,0 +1,24 @@
+"""Sizes in words, memory in numbers."""
+
+import pytest
+
+from kvarn.runtime.memory import available_bytes, human_bytes, peak_resident_bytes
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 << 30, "5 GiB"),
+        (3 << 50, "3.07e+03 TiB"),
+    ],
+)
+def test_sizes_read_well(n_bytes: int, text: str) -> None:
+    assert human_bytes(n_bytes) == text
+
+
+def test_memory_figures_are_plausible() -> None:
+    assert 1 << 24 < peak_resident_bytes() < 1 << 44
+    assert 1 << 24 < available_bytes() < 1 << 44
