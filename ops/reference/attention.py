@@ -1,0 +1,115 @@
+"""Attention over KV tiles in plain NumPy: the meaning of the kernels, slow and readable."""
+
+import ctypes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attention.layout import BLOCK, SEGMENT, TILE, TILES, TileLayout
+
+F32 = NDArray[np.float32]
+
+
+def hadamard(n: int) -> NDArray[np.float64]:
+    """The orthonormal Hadamard matrix of Sylvester's order, (n, n), its own inverse."""
+    h = np.ones((1, 1))
+    while len(h) < n:
+        h = np.block([[h, h], [h, -h]])
+    return h / np.sqrt(n)
+
+
+def rotate(x: NDArray[np.floating], block: int) -> NDArray[np.float64]:
+    """Multiply every run of `block` elements of the last axis by the Hadamard matrix."""
+    runs = x.reshape(*x.shape[:-1], -1, block).astype(np.float64)
+    return (runs @ hadamard(block)).reshape(x.shape)
+
+
+def read_kv(
+    segments: NDArray[np.int64], layout: TileLayout, n_kv_heads: int, start: int, stop: int
+) -> tuple[F32, F32]:
+    """Keys and values as the cache holds them: float32 (tokens, n_kv_heads, head_dim) each.
+
+    Rotated types are rotated back, so the result compares with what was appended.
+    """
+    k, v = read_rows(segments, layout, n_kv_heads, start, stop)
+    if layout.rotates_k:
+        k = rotate(k, layout.rotation).astype(np.float32)
+    if layout.rotates_v:
+        v = rotate(v, layout.rotation).astype(np.float32)
+    return k[..., : layout.head_dim].copy(), v[..., : layout.head_dim].copy()
+
+
+def read_rows(
+    segments: NDArray[np.int64], layout: TileLayout, n_kv_heads: int, start: int, stop: int
+) -> tuple[F32, F32]:
+    """Rows of K and V dequantised, as stored: rotated and padded, (tokens, heads, padded)."""
+    ks, vs = [], []
+    for segment in range(start // SEGMENT, -(-stop // SEGMENT)):
+        size = layout.segment_bytes(n_kv_heads)
+        raw = (ctypes.c_uint8 * size).from_address(int(segments[segment]))
+        tiles = np.frombuffer(raw, np.uint8).reshape(n_kv_heads, TILES, layout.tile_bytes)
+        lo, hi = max(start - segment * SEGMENT, 0), min(stop - segment * SEGMENT, SEGMENT)
+        k, v = _decode_tiles(tiles, layout)
+        ks.append(k[:, lo:hi])
+        vs.append(v[:, lo:hi])
+    shape = n_kv_heads, 0, layout.padded
+    k, v = (np.concatenate(x or [np.zeros(shape, np.float32)], 1) for x in (ks, vs))
+    return k.swapaxes(0, 1).copy(), v.swapaxes(0, 1).copy()
+
+
+def _decode_tiles(tiles: NDArray[np.uint8], layout: TileLayout) -> tuple[F32, F32]:
+    """Tiles (heads, tiles, bytes) to two float32 (heads, tokens, padded)."""
+    heads = len(tiles)
+    n = TILE * layout.scale_row_bytes
+    scales = tiles[..., layout.scale_offset : layout.scale_offset + n]
+    scales = np.ascontiguousarray(scales).view(np.float16).astype(np.float32)
+    scales = scales.reshape(heads, SEGMENT, layout.scale_row_bytes // 2)
+    out = []
+    for kind, at, row, first in (
+        (layout.k_type, 0, layout.k_row_bytes, 0),
+        (layout.v_type, layout.v_offset, layout.v_row_bytes, layout.v_scale // 2),
+    ):
+        raw = np.ascontiguousarray(tiles[..., at : at + TILE * row]).reshape(heads, SEGMENT, row)
+        out.append(_decode_rows(raw, kind, scales[..., first : first + layout.blocks]))
+    return out[0], out[1]
+
+
+def _decode_rows(raw: NDArray[np.uint8], kind: str, scales: F32) -> F32:
+    """Rows (heads, tokens, bytes) of one type to float32 (heads, tokens, padded)."""
+    shape = raw.shape[:2]
+    if kind == "f16":
+        return raw.view(np.float16).astype(np.float32)
+    if kind == "q8_0":
+        q = raw.view(np.int8).reshape(*shape, -1, BLOCK).astype(np.float32)
+    else:
+        nibbles = raw.reshape(*shape, -1, BLOCK // 2)
+        q = np.concatenate([nibbles & 15, nibbles >> 4], -1).astype(np.float32) - 8
+    return (q * scales[..., None]).reshape(*shape, -1)
+
+
+def attention_reference(
+    q: NDArray[np.floating],
+    k: NDArray[np.floating],
+    v: NDArray[np.floating],
+    start: int,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float = 0.0,
+) -> NDArray[np.float64]:
+    """softmax(cap(scale q k^T) + causal mask) v in float64.
+
+    q (T, H, E) at positions start..start+T-1; k, v (S, J, E) at positions 0..S-1, S >= start + T;
+    query t sees keys max(0, pos - window + 1)..pos. Returns (T, H, E).
+    """
+    group = q.shape[1] // k.shape[1]
+    k64, v64 = (np.repeat(x.astype(np.float64), group, 1) for x in (k, v))
+    s = np.einsum("the,she->hts", q.astype(np.float64), k64) * scale
+    if softcap:
+        s = softcap * np.tanh(s / softcap)
+    pos, key = start + np.arange(len(q))[:, None], np.arange(len(k))[None]
+    seen = (key <= pos) & (key > pos - (window or len(k) + 1))
+    s = np.where(seen, s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    return np.einsum("hts,she->the", p, v64)

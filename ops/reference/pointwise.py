@@ -1,0 +1,64 @@
+"""Norms, rope and activations in plain NumPy (float64 inside): the meaning of the kernels."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+F64 = NDArray[np.float64]
+
+
+def rms_norm_reference(x: Array, weight: Array, eps: float) -> F64:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
+    x = x.astype(np.float64)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def layer_norm_reference(x: Array, weight: Array, bias: Array | None, eps: float) -> F64:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis."""
+    x = x.astype(np.float64)
+    x = x - x.mean(-1, keepdims=True)
+    y = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+    return y if bias is None else y + bias
+
+
+def rope_reference(x: Array, cos_sin: Array, style: str) -> F64:
+    """Rotate pairs of the first n_rot elements of each head; x (T, heads, E).
+
+    cos_sin (T, n_rot): n_rot/2 cosines, then n_rot/2 sines. Pair i is (2i, 2i+1) for "normal" and
+    (i, i + n_rot/2) for "neox": (a, b) becomes (a cos - b sin, a sin + b cos).
+    """
+    half = cos_sin.shape[-1] // 2
+    cos, sin = (cos_sin[:, None, s].astype(np.float64) for s in (slice(half), slice(half, None)))
+    first = slice(0, 2 * half, 2) if style == "normal" else slice(half)
+    second = slice(1, 2 * half, 2) if style == "normal" else slice(half, 2 * half)
+    y = x.astype(np.float64)
+    a, b = y[..., first].copy(), y[..., second].copy()
+    y[..., first], y[..., second] = a * cos - b * sin, a * sin + b * cos
+    return y
+
+
+def silu_reference(x: Array) -> F64:
+    """x / (1 + exp(-x))."""
+    x = x.astype(np.float64)
+    return x * np.exp(-np.logaddexp(0, -x))
+
+
+def gelu_reference(x: Array) -> F64:
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): ggml's gelu without its f16 table."""
+    x = x.astype(np.float64)
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def swiglu_reference(gate: Array, up: Array) -> F64:
+    """silu(gate) * up."""
+    return silu_reference(gate) * up
+
+
+def geglu_reference(gate: Array, up: Array) -> F64:
+    """gelu(gate) * up."""
+    return gelu_reference(gate) * up
+
+
+def softcap_reference(x: Array, cap: float) -> F64:
+    """cap * tanh(x / cap)."""
+    return cap * np.tanh(x.astype(np.float64) / cap)
