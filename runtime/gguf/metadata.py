@@ -1,0 +1,181 @@
+"""The metadata of a GGUF file: found when it is opened, decoded when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import shown
+from .layout import MAX_ARRAY_DEPTH, MAX_KEY_BYTES, NESTED_ARRAY_ITEMS, NUMBERS, U32, ValueType
+from .source import TRUNCATED, Cursor, Source
+from .strings import BrokenString, decode_strings, walk_strings
+
+_EXPECTED_TYPES = "a value type, 0 to 12"
+_SIZES = {kind: np.dtype(name).itemsize for kind, name in NUMBERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where one value lies: bytes `start` to `end` of the file, and how to read them.
+
+    For an array, `item` is the type of its `count` values; strings also have `starts`, arrays
+    their `parts`.
+    """
+
+    kind: ValueType
+    start: int
+    end: int
+    item: ValueType | None = None
+    count: int = 1
+    starts: NDArray[np.int64] | None = None
+    parts: tuple[Entry, ...] = ()
+
+    @property
+    def type_name(self) -> str:
+        """`u32`, `string`, `string[32000]`, `array[3]`."""
+        if self.item is None:
+            return self.kind.name.lower()
+        return f"{self.item.name.lower()}[{self.count}]"
+
+
+class Metadata(Mapping[str, Any]):
+    """Values by key, in the order of the file, each decoded on first use.
+
+    Numbers are int, float or bool; strings are str (bytes that are not UTF-8 as surrogate
+    escapes); arrays of numbers are NumPy arrays, of strings `list[str]`, of arrays a list.
+    """
+
+    def __init__(self, source: Source, entries: dict[str, Entry], count_bytes: int) -> None:
+        self._source = source
+        self._entries = entries
+        self._count_bytes = count_bytes
+        self._decoded: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._decoded:
+            self._decoded[key] = self._decode(self._entries[key], key)
+        return self._decoded[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, key: str) -> Entry:
+        """Type and place of a value, without decoding it."""
+        return self._entries[key]
+
+    def first(self, key: str, n: int) -> Any:
+        """The first `n` values of an array, without decoding the rest."""
+        entry = self._entries[key]
+        if key in self._decoded or entry.item is None or entry.count <= n:
+            return self[key][:n]
+        starts = entry.starts
+        end = entry.end
+        if starts is not None:
+            starts, end = starts[:n], int(starts[n])
+        parts = entry.parts[:n]
+        return self._decode(Entry(entry.kind, entry.start, end, entry.item, n, starts, parts), key)
+
+    def _decode(self, entry: Entry, key: str) -> Any:
+        view = self._source.view
+        if entry.kind is ValueType.STRING:
+            start = entry.start + self._count_bytes
+            return str(view[start : entry.end], "utf-8", "surrogateescape")
+        if entry.item is None:
+            return self._numbers(entry.kind, entry.start, 1, key)[0].item()
+        if entry.item is ValueType.ARRAY:
+            return [self._decode(part, key) for part in entry.parts]
+        if entry.starts is not None:
+            return decode_strings(view, entry.starts, entry.end, self._count_bytes)
+        return self._numbers(entry.item, entry.start, entry.count, key)
+
+    def _numbers(self, kind: ValueType, start: int, count: int, key: str) -> NDArray[Any]:
+        # Copied: values lie at any address, and arrays should outlive the file.
+        values = np.frombuffer(self._source.view, NUMBERS[kind], count, start).copy()
+        if kind is ValueType.BOOL:
+            if count and values.max() > 1:
+                raise self._source.error(
+                    f"metadata {shown(key)}", f"a bool of {values.max()}", "0 or 1"
+                )
+            values = values.view(np.bool_)
+        values.flags.writeable = False
+        return values
+
+
+def read_metadata(cursor: Cursor, n_keys: int) -> Metadata:
+    """Walk the metadata section; raises GGUFError for all that is wrong with its structure."""
+    entries: dict[str, Entry] = {}
+    for i in range(n_keys):
+        key = cursor.name(f"metadata key {i}", MAX_KEY_BYTES)
+        field = f"metadata {shown(key)}"
+        if key in entries:
+            raise cursor.source.error(field, "the key twice", "every key once")
+        entries[key] = _walk_value(cursor, _value_type(cursor, field), field)
+    return Metadata(cursor.source, entries, cursor.count_bytes)
+
+
+def _value_type(cursor: Cursor, field: str) -> ValueType:
+    number = cursor.u32(f"{field}: type")
+    try:
+        return ValueType(number)
+    except ValueError:
+        raise cursor.source.error(f"{field}: type", str(number), _EXPECTED_TYPES) from None
+
+
+def _walk_value(cursor: Cursor, kind: ValueType, field: str, depth: int = 0) -> Entry:
+    start = cursor.position
+    if kind is ValueType.ARRAY:
+        return _walk_array(cursor, field, depth + 1)
+    if kind is ValueType.STRING:
+        cursor.skip(cursor.count(f"{field}: length", 1), field)
+    else:
+        cursor.skip(_SIZES[kind], field)
+    return Entry(kind, start, cursor.position)
+
+
+def _walk_array(cursor: Cursor, field: str, depth: int) -> Entry:
+    if depth > MAX_ARRAY_DEPTH:
+        raise cursor.source.error(
+            field, f"arrays nested {depth} deep", f"at most {MAX_ARRAY_DEPTH}"
+        )
+    item = _value_type(cursor, f"{field}: items")
+    if item is ValueType.ARRAY:
+        item_bytes = U32.size + cursor.count_bytes
+    else:
+        item_bytes = cursor.count_bytes if item is ValueType.STRING else _SIZES[item]
+    count = cursor.count(f"{field}: array length", item_bytes)
+    start = cursor.position
+    starts, parts = None, ()
+    if item is ValueType.STRING:
+        cursor.items(count, field)
+        starts = _walk_strings(cursor, count, field)
+    elif item is ValueType.ARRAY:
+        cursor.items(count * NESTED_ARRAY_ITEMS, field)
+        parts = tuple(_walk_array(cursor, field, depth + 1) for _ in range(count))
+    else:
+        cursor.skip(count * item_bytes, field)
+    return Entry(ValueType.ARRAY, start, cursor.position, item, count, starts, parts)
+
+
+def _walk_strings(cursor: Cursor, count: int, field: str) -> NDArray[np.int64]:
+    try:
+        starts, cursor.position = walk_strings(
+            cursor.view, cursor.position, count, cursor.count_bytes
+        )
+    except BrokenString as broken:
+        raise cursor.source.error(
+            f"{field}: string {broken.index} of {count}",
+            f"a length of {broken.length:,} bytes",
+            "an end inside the file",
+            TRUNCATED,
+        ) from None
+    return starts

@@ -1,0 +1,181 @@
+"""One file of bytes, mapped, and a cursor over it that never reads past its end."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import struct
+from pathlib import Path
+
+from .errors import GGUFError, shown
+from .layout import MAGIC, MAX_ITEMS, MIN_FILE_BYTES, U32, U64, VERSIONS
+
+_OTHER_MAGICS = {
+    b"lmgg": "a GGML file from before GGUF",
+    b"tjgg": "a GGJT file from before GGUF",
+    b"fmgg": "a GGMF file from before GGUF",
+    b"PK\x03\x04": "a zip archive, perhaps a PyTorch checkpoint",
+    b"vers": "a Git LFS pointer: fetch the file itself with `git lfs pull`",
+    b"<!DO": "a web page: download the file itself",
+    b"<htm": "a web page: download the file itself",
+}
+
+
+TRUNCATED = "damaged or cut short: download it again"
+
+
+class Source:
+    """A regular file, mapped read-only.
+
+    Its size is looked up before anything is mapped and every read is held against it. Arrays
+    made of `view` keep the mapping alive after `close`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = _regular_file_size(path)
+        self._view: memoryview | None = None
+        try:
+            with path.open("rb") as file:
+                # The file may have changed since; what is mapped is what was measured.
+                if os.fstat(file.fileno()).st_size < self.size:
+                    raise self.error("size", "a file that is shrinking", "a finished file")
+                mapped = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise GGUFError(path, "file", _reason(error), "a file that can be read") from error
+        self._view = memoryview(mapped)
+
+    @property
+    def view(self) -> memoryview:
+        """All bytes of the file; GGUFError after `close`."""
+        if self._view is None:
+            raise self.error("file", "a closed file", "an open one", "open it again")
+        return self._view
+
+    def close(self) -> None:
+        """Let go of the mapping; it ends with the last array made of it."""
+        self._view = None
+
+    def error(self, field: str, found: str, expected: str, hint: str = "") -> GGUFError:
+        """A GGUFError about this file."""
+        return GGUFError(self.path, field, found, expected, hint)
+
+
+class Cursor:
+    """Reads a GGUF header from front to back; every failure names the field."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.view = source.view
+        self.size = source.size
+        self.position = 0
+        self.items_left = MAX_ITEMS
+        self.version = self._start()
+        self._count = U32 if self.version == 1 else U64
+
+    def _start(self) -> int:
+        magic = bytes(self.view[:4])
+        if magic != MAGIC:
+            what = _OTHER_MAGICS.get(magic, "not a GGUF file")
+            raise self.source.error("magic", shown(magic), "b'GGUF'", what)
+        self.position = 4
+        version = self.u32("version")
+        if version in VERSIONS:
+            return version
+        if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
+            raise self.source.error(
+                "byte order",
+                "a big-endian file",
+                "a little-endian one",
+                "convert it with `gguf-convert-endian FILE little`",
+            )
+        hint = "a newer kvarn may read it" if 3 < version < 100 else ""
+        raise self.source.error("version", str(version), "1, 2 or 3", hint)
+
+    @property
+    def count_bytes(self) -> int:
+        """Bytes of a count, which is also what precedes every string."""
+        return self._count.size
+
+    def u32(self, field: str) -> int:
+        return self._number(U32, field)
+
+    def u64(self, field: str) -> int:
+        return self._number(U64, field)
+
+    def size_t(self, field: str) -> int:
+        """A count of anything, as wide as this version's counts, unchecked."""
+        return self._number(self._count, field)
+
+    def count(self, field: str, item_bytes: int, limit: int | None = None) -> int:
+        """A number of things that take at least `item_bytes` each, so the file bounds it."""
+        n = self._number(self._count, field)
+        room = (self.size - self.position) // max(item_bytes, 1)
+        if n > room:
+            raise self.source.error(
+                field, f"{n:,}", f"at most {room:,}, for which the file has room", TRUNCATED
+            )
+        if limit is not None and n > limit:
+            raise self.source.error(field, f"{n:,}", f"at most {limit:,}")
+        return n
+
+    def items(self, n: int, field: str) -> None:
+        """Account for `n` things that are about to be walked one by one."""
+        self.items_left -= n
+        if self.items_left < 0:
+            raise self.source.error(
+                field, f"over {MAX_ITEMS:,} strings and arrays in the metadata", f"{MAX_ITEMS:,}"
+            )
+
+    def name(self, field: str, limit: int) -> str:
+        """A key or tensor name: at most `limit` bytes of UTF-8."""
+        n = self.count(f"{field}: length", 1, limit)
+        start = self.skip(n, field)
+        data = bytes(self.view[start : start + n])
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise self.source.error(field, shown(data), "UTF-8") from None
+
+    def skip(self, n: int, field: str) -> int:
+        """Step over `n` bytes; returns where they start."""
+        start = self.position
+        if n > self.size - start:
+            raise self.source.error(
+                field, f"{self.size - start:,} bytes before the end", f"{n:,}", TRUNCATED
+            )
+        self.position = start + n
+        return start
+
+    def _number(self, form: struct.Struct, field: str) -> int:
+        start = self.skip(form.size, field)
+        value: int = form.unpack_from(self.view, start)[0]
+        return value
+
+
+def _regular_file_size(path: Path) -> int:
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        raise GGUFError(path, "file", _reason(error), "a GGUF file", "check the path") from error
+    if stat.S_ISDIR(status.st_mode):
+        inside = sorted(entry.name for entry in path.glob("*.gguf"))[:3]
+        hint = f"it holds {', '.join(inside)}" if inside else "no .gguf file is in it"
+        raise GGUFError(path, "file", "a directory", "a GGUF file", hint)
+    if not stat.S_ISREG(status.st_mode):
+        raise GGUFError(path, "file", "a pipe or device", "a regular file", "copy it to a file")
+    if status.st_size == 0:
+        raise GGUFError(path, "size", "an empty file", "a GGUF file", "download it again")
+    if status.st_size < MIN_FILE_BYTES:
+        found = f"{status.st_size} bytes"
+        raise GGUFError(path, "size", found, f"at least {MIN_FILE_BYTES}", "not a GGUF file")
+    return status.st_size
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error)
