@@ -1,0 +1,259 @@
+"""Kernels that are compiled once per machine, not once per process.
+
+    @jit                      @jit(parallel=True)
+    def _kernel(…): …         def _kernel(…): …
+
+`jit` is Numba's njit with the options of all our kernels and a cache of our own.  Numba's would
+notice changes in the kernel's own file only, keeps its folder in a setting that belongs to the
+host application, and lets two processes that compile at once mix up their files.
+
+A compiled specialisation is one file, written aside and renamed, so readers see all of it or
+nothing:
+
+    offset  bytes
+         0     32  SHA-256 of the rest
+        32      …  pickle of Numba's reduced CompileResult: object code, types, environment
+
+named by a hash of what was compiled: the function's code, constants, closure and plain globals,
+its options and signature.  A damaged file counts as absent.
+"""
+
+import hashlib
+import os
+import pickle
+import sys
+import types as python_types
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import compiler, serialize
+from numba.core.caching import _Cache
+from numba.extending import is_jitted
+
+from . import cache_dir
+
+OPTIONS: dict[str, Any] = {
+    # Never full fastmath: results keep NaN and infinities.
+    "fastmath": {"contract", "nsz"},
+    "error_model": "numpy",
+    "boundscheck": False,
+}
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+
+_listeners: list[Callable[[str], None]] = []
+
+
+class Counts:
+    """What this process has done: kernels compiled, loaded from files, and not to be cached."""
+
+    compiled: int = 0
+    loaded: int = 0
+    uncachable: tuple[str, ...] = ()
+
+
+def on_compile(listener: Callable[[str], None]) -> None:
+    """Have `listener(name of the kernel)` called before each compilation, for a progress line."""
+    _listeners.append(listener)
+
+
+def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Decorator: a kernel with our options (and `parallel=True`, …), kept in our cache.
+
+    Closures and globals may hold numbers, strings, tuples, Numba types, other kernels and
+    intrinsics; anything else raises TypeError when the kernel is first called.
+    """
+
+    def wrap(python: Callable[..., Any]) -> Any:
+        # Numba names symbols by qualified name and a count within the process.  Specialisations
+        # of one factory that were compiled by different processes would get the same name, and
+        # one of them would be called for both: the name has to tell them apart.
+        mark = hashlib.sha256(repr(_fingerprint(python, globals_too=False)).encode()).hexdigest()
+        python.__qualname__ = f"{python.__qualname__}_{mark[:12]}"
+        merged = {**OPTIONS, **options}
+        dispatcher = numba.njit(**merged)(python)
+        dispatcher._cache = KernelCache(python, merged)
+        return dispatcher
+
+    return wrap if function is None else wrap(function)
+
+
+class KernelCache(_Cache):  # type: ignore[misc]
+    """The files of one kernel's specialisations."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function, self._options = function, options
+        self._enabled, self._base = True, ""
+        self.name = f"{function.__module__}.{function.__name__}"
+
+    @property
+    def cache_path(self) -> str | None:
+        found = cache_dir.readable()
+        return str(found[0]) if found else None
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Forget nothing: the key of the folder changes with the sources."""
+
+    def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
+        """The file of one specialisation, without the folder."""
+        if not self._base:
+            what = _fingerprint(self._function), sorted(map(repr, self._options.items()))
+            self._base = repr((self.name, what, _outside_source(self._function)))
+        full = repr((self._base, str(signature), magic))
+        return f"{self._function.__name__}-{hashlib.sha256(full.encode()).hexdigest()[:40]}.kernel"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        if self._enabled:
+            name = self.file_name(sig, target_context.codegen().magic_tuple())
+            for folder in cache_dir.readable():
+                payload = _read(folder / name)
+                if payload is not None:
+                    Counts.loaded += 1
+                    return compiler.CompileResult._rebuild(target_context, *payload)
+        Counts.compiled += 1
+        for listener in _listeners:
+            listener(self.name)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        if not self._enabled:
+            return
+        if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
+            # A kernel's fault that tests look for: it would be compiled anew by every process.
+            Counts.uncachable += (self.name,)
+            return
+        name = self.file_name(sig, data.codegen.magic_tuple())
+        _Places.write(name, serialize.dumps(data._reduce()))
+
+
+class _Places:
+    """The folder that takes new kernels: the first root that works, found on first use."""
+
+    roots: list[Path] | None = None
+    said = False
+
+    @classmethod
+    def write(cls, name: str, payload: bytes) -> None:
+        """Keep one kernel, in the next folder if this one fails; in none if all do."""
+        if cls.roots is None:
+            cls.roots = cache_dir.candidates()
+            if cls._usable():
+                cache_dir.prune(cls.roots[0] / "kernels")
+        while cls.roots:
+            try:
+                folder = cls.roots[0] / "kernels" / cache_dir.key()
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                return _write(folder / name, payload)
+            except OSError as error:
+                cls._next(f"{error.filename or cls.roots[0]}: {error.strerror or error}")
+
+    @classmethod
+    def _usable(cls) -> bool:
+        """Skip roots that cannot be written to; whether one is left."""
+        while cls.roots:
+            against = cache_dir.writable(cls.roots[0])
+            if against is None:
+                return True
+            cls._next(against)
+        return False
+
+    @classmethod
+    def _next(cls, against: str) -> None:
+        assert cls.roots
+        del cls.roots[0]
+        if not cls.said:
+            cls.said = True
+            instead = f"using {cls.roots[0]}" if cls.roots else "compiling anew in every process"
+            print(
+                f"kvarn: cannot keep compiled kernels ({against}): {instead}; "
+                "set KVARN_CACHE to a folder with room that you can write to",
+                file=sys.stderr,
+            )
+
+
+def _read(path: Path) -> Any:
+    """What a kernel's file holds, or None if it is absent or damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(data[32:]).digest() != data[:32]:
+        return None
+    return pickle.loads(data[32:])
+
+
+def _write(path: Path, payload: bytes) -> None:
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(hashlib.sha256(payload).digest())
+            file.write(payload)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = ()) -> Any:
+    """Something whose repr is the same in every process, and differs where the kernel would."""
+    if isinstance(value, _PLAIN):
+        return value
+    if any(value is s for s in seen):
+        return "again"
+    seen = (*seen, value)
+    if isinstance(value, tuple | list | frozenset | set):
+        parts = [repr(_fingerprint(v, globals_too, seen)) for v in value]
+        return type(value).__name__, parts if isinstance(value, tuple | list) else sorted(parts)
+    if isinstance(value, numba.types.Type):
+        return "type", str(value)
+    if is_jitted(value):
+        return "kernel", _fingerprint(value.py_func, globals_too, seen)
+    if isinstance(value, numba.extending._Intrinsic):
+        return "intrinsic", _fingerprint(value._defn, False, seen)
+    if isinstance(value, python_types.CodeType):
+        constants = [_fingerprint(c, globals_too, seen) for c in value.co_consts]
+        return value.co_code, constants, value.co_names
+    if isinstance(value, python_types.FunctionType):
+        return _function_fingerprint(value, globals_too, seen)
+    if isinstance(value, python_types.ModuleType | type | python_types.BuiltinFunctionType):
+        return type(value).__name__, getattr(value, "__qualname__", value.__name__)
+    return type(value).__qualname__, repr(value)
+
+
+def _function_fingerprint(
+    function: python_types.FunctionType, globals_too: bool, seen: tuple[Any, ...]
+) -> Any:
+    cells = [c.cell_contents for c in function.__closure__ or ()]
+    closure = [_fingerprint(c, globals_too, seen) for c in cells]
+    code = function.__code__
+    used = [
+        (name, _fingerprint(function.__globals__[name], globals_too, seen))
+        for name in code.co_names
+        if globals_too and name in function.__globals__
+    ]
+    return function.__module__, code.co_qualname, _fingerprint(code, False, seen), closure, used
+
+
+def _outside_source(function: Callable[..., Any]) -> str:
+    """Hash of the file of a kernel that is not part of ops/, which the folder's key leaves out."""
+    path = Path(function.__code__.co_filename)
+    if path.is_relative_to(cache_dir.OPS) or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def stats() -> Counts:
+    """Counts of this process, read-only."""
+    return Counts()
+
+
+__all__ = ["Counts", "jit", "on_compile", "os", "stats"]

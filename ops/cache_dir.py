@@ -1,0 +1,120 @@
+"""Where compiled kernels are kept between processes.
+
+    $KVARN_CACHE, else $XDG_CACHE_HOME/kvarn, else ~/.cache/kvarn, else <temporary>/kvarn-<user>
+      └─ kernels/
+           └─ <key>/           hash of the sources of ops/, versions, variant, CPU
+                └─ <kernel>-<hash>.kernel      one compiled specialisation (cache.py draws it)
+
+A kernel is machine code that is run as it is read, so only folders that nobody else can write to
+are trusted.  All folders that exist are read from; the first that can be written to is written to
+(kernels built ahead by root, read by everyone).
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import llvmlite
+import numba
+
+from .variant import FEATURES, VARIANT, target_cpu
+
+OPS = Path(__file__).resolve().parent
+KEEP = 8  # folders of other keys that stay: other variants, CPUs and versions in use side by side
+
+
+def sources_hash(folder: Path = OPS) -> str:
+    """Hash of every Python file below `folder`, names and contents."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\0".encode())
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def key() -> str:
+    """Name of the folder of kernels that fit this program, these libraries and this CPU."""
+    parts = (
+        sources_hash(),
+        numba.__version__,
+        llvmlite.__version__,
+        sys.implementation.cache_tag,
+        platform.machine(),
+        VARIANT,
+        target_cpu(),
+        ",".join(sorted(FEATURES)),
+    )
+    return f"{VARIANT}-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
+
+
+def candidates() -> list[Path]:
+    """The cache's possible roots, best first."""
+    chosen = os.environ.get("KVARN_CACHE")
+    if chosen:
+        return [Path(chosen).expanduser().absolute(), _temporary()]
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    homes = [Path(xdg) / "kvarn"] if Path(xdg).is_absolute() else []
+    try:
+        homes.append(Path.home() / ".cache" / "kvarn")
+    except RuntimeError:
+        pass  # a user without a home folder
+    return [*homes[:1], _temporary()]
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir()) / f"kvarn-{_user()}"
+
+
+def _user() -> str:
+    return str(os.getuid()) if sys.platform != "win32" else os.environ.get("USERNAME", "user")
+
+
+def trusted(folder: Path) -> bool:
+    """Whether nobody but this user (or root) can write to the folder, which exists."""
+    if sys.platform == "win32":
+        return folder.is_dir()
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    mine = found.st_uid in (0, os.getuid())
+    return stat.S_ISDIR(found.st_mode) and mine and not found.st_mode & stat.S_IWOTH
+
+
+def readable() -> list[Path]:
+    """The folders that hold kernels for this process."""
+    return [folder for root in candidates() if trusted(folder := root / "kernels" / key())]
+
+
+def writable(root: Path) -> str | None:
+    """Make the folder for this process's kernels below `root`; what stands against it, or None."""
+    folder = root / "kernels" / key()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not trusted(folder):
+            return f"{folder} belongs to or can be written by others"
+        # A full disk still makes empty files: write something.
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(65536))
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+    return None
+
+
+def prune(kernels: Path, keep: int = KEEP) -> None:
+    """Remove the folders of older keys, all but the `keep` that were last written to."""
+    current = key()
+    try:
+        others = [f for f in kernels.iterdir() if f.is_dir() and f.name != current]
+        others.sort(key=lambda f: f.stat().st_mtime, reverse=True)
+    except OSError:
+        return  # another process prunes at this moment
+    for folder in others[keep:]:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,79 @@
+"""Which SIMD variant the kernels are built in, chosen once per process from the CPU's features.
+
+    avx512   x86 with AVX-512 BW, VL and VNNI: 32 registers of 512 bits, `vpdpbusd`
+    avx2     x86 with AVX2: 16 registers of 256 bits, `vpmaddubsw` + `vpmaddwd`
+    neon     aarch64 with the dot product extension: 32 registers of 128 bits, `sdot`/`udot`
+    generic  any target, from target-neutral vector code alone
+
+`KVARN_SIMD=<name>` takes another one that the CPU can run (for tests and for finding faults).
+"""
+
+import os
+import platform
+
+from numba.core.registry import cpu_target
+
+from .errors import OpsError
+
+# What each variant needs, in LLVM's feature names, best first.
+NEEDS: dict[str, frozenset[str]] = {
+    "avx512": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"}),
+    "avx2": frozenset({"avx2"}),
+    "neon": frozenset({"neon", "dotprod"}),
+    "generic": frozenset(),
+}
+REGISTER_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
+REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
+
+
+def target_features() -> frozenset[str]:
+    """Features of the CPU that Numba compiles for (the host's, unless NUMBA_CPU_* say otherwise)."""
+    features: str = cpu_target.target_context.codegen().magic_tuple()[2]
+    return frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
+
+
+def target_cpu() -> str:
+    """LLVM's name of the CPU that Numba compiles for, as `znver3`."""
+    return str(cpu_target.target_context.codegen().magic_tuple()[1])
+
+
+def choose(features: frozenset[str], machine: str, forced: str | None = None) -> str:
+    """The variant for a CPU with these features; `forced` is the value of KVARN_SIMD, if any.
+
+    Raises OpsError where the CPU lacks what every variant needs, or what the forced one needs.
+    """
+    if machine in ("x86_64", "AMD64"):
+        # Without F16C, LLVM calls a conversion function that is not there, and the process aborts.
+        lacking = sorted({"f16c", "fma"} - features)
+        if lacking:
+            raise OpsError(
+                f"choosing the kernels: this CPU has no {' and '.join(lacking)}; kvarn needs an "
+                "x86 CPU of 2013 or later (Intel Haswell, AMD Excavator), or a virtual machine "
+                "that passes these features on"
+            )
+    possible = [name for name, needs in NEEDS.items() if needs <= features]
+    if not forced:
+        return possible[0]
+    if forced not in NEEDS:
+        raise OpsError(
+            f"KVARN_SIMD={forced}: no such variant, expected one of {', '.join(possible)}"
+        )
+    if forced not in possible:
+        raise OpsError(
+            f"KVARN_SIMD={forced}: this CPU lacks {', '.join(sorted(NEEDS[forced] - features))}; "
+            f"it can run {', '.join(possible)}"
+        )
+    return forced
+
+
+FEATURES = target_features()
+VARIANT = choose(FEATURES, platform.machine(), os.environ.get("KVARN_SIMD"))
+
+
+def pretend(variant: str, features: frozenset[str]) -> None:
+    """Build the kernels for another CPU than this one, only to look at their assembly.
+
+    To be called before `kvarn.ops.simd` is imported; nothing compiled after it may run here.
+    """
+    global VARIANT, FEATURES
+    VARIANT, FEATURES = variant, features
