@@ -6,9 +6,6 @@ known only after the first: a vocabulary cannot be skipped, it must be walked.
 
 from __future__ import annotations
 
-import struct
-from array import array
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +13,11 @@ from .layout import U32, U64
 
 # Decoded together; bounds the temporary copies and keeps them in the cache.
 _CHUNK = 16384
+# Bytes that are searched for strings at once, and what a search must find to be worth repeating
+# at once instead of after so many steps.
+_WINDOW = 1 << 16
+_WORTH_A_LEAP = 64
+_HOPS = 1024
 
 
 class BrokenString(Exception):
@@ -32,32 +34,62 @@ def walk_strings(
 ) -> tuple[NDArray[np.int64], int]:
     """Where each of `count` strings starts (at its length), and where the last one ends.
 
-    Some 100 ns per string. Raises BrokenString when one runs past the end of `view`.
+    Some 30 ns per string of fewer than 256 bytes, 150 ns otherwise. Raises BrokenString when one
+    runs past the end of `view`.
     """
+    starts = np.empty(count, np.int64)
+    done = 0
+    while done < count:
+        n, position = _leap(view, position, starts[done:], count_bytes)
+        done += n
+        if position > len(view):
+            raise BrokenString(done - 1, position - int(starts[done - 1]) - count_bytes)
+        if n < _WORTH_A_LEAP:
+            n = min(_HOPS, count - done)
+            position = _hop(view, position, starts[done : done + n], done, count_bytes)
+            done += n
+    return starts, position
+
+
+def _leap(
+    view: memoryview, position: int, starts: NDArray[np.int64], count_bytes: int
+) -> tuple[int, int]:
+    """Find many short strings at once; fills `starts`, returns how many and the end of the last.
+
+    The length of a string under 256 bytes is one byte with zeros after it. All such places in a
+    window are found; from `position` on, those that continue each other exactly are strings.
+    """
+    window = np.frombuffer(view[position : position + _WINDOW], np.uint8)
+    zeros = window[1:] == 0
+    run = 1
+    while run < count_bytes - 1:
+        step = min(run, count_bytes - 1 - run)
+        zeros = zeros[:-step] & zeros[step:]
+        run += step
+    places = np.flatnonzero(zeros)[: len(starts)]
+    if not len(places) or places[0] != 0:
+        return 0, position
+    nexts = places + count_bytes + window[places]
+    breaks = np.flatnonzero(places[1:] != nexts[:-1])
+    n = int(breaks[0]) + 1 if len(breaks) else len(places)
+    starts[:n] = places[:n] + position
+    return n, position + int(nexts[n - 1])
+
+
+def _hop(
+    view: memoryview, position: int, starts: NDArray[np.int64], index: int, count_bytes: int
+) -> int:
+    """Step over strings one by one; fills `starts`, returns the end of the last."""
     length_at = (U64 if count_bytes == U64.size else U32).unpack_from
-    starts = array("q")
-    append = starts.append
-    try:
-        for _ in range(count):
-            append(position)
-            position += length_at(view, position)[0] + count_bytes
-    except (struct.error, OverflowError):
-        position = len(view) + 1
-    if position > len(view):
-        raise _broken(view, starts, count_bytes)
-    return np.frombuffer(starts, np.int64), position
-
-
-def _broken(view: memoryview, starts: array[int], count_bytes: int) -> BrokenString:
-    """The first string of `starts` that does not end inside `view`."""
-    form = U64 if count_bytes == U64.size else U32
-    last = len(starts) - 1
-    while last > 0 and starts[last] + count_bytes > len(view):
-        last -= 1
-    length: int = 0
-    if starts[last] + count_bytes <= len(view):
-        length = form.unpack_from(view, starts[last])[0]
-    return BrokenString(last, length)
+    for i in range(len(starts)):
+        if position + count_bytes > len(view):
+            raise BrokenString(index + i, 0)
+        starts[i] = position
+        length = length_at(view, position)[0]
+        position += length + count_bytes
+        if position > len(view):
+            raise BrokenString(index + i, length)
+    return position
 
 
 def decode_strings(
