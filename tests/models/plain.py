@@ -1,0 +1,161 @@
+"""The operations of a forward pass in plain NumPy, and models built from arrays without a file.
+
+They stand in for the kernels, so that a test can tell whether an architecture is described rightly
+from whether a kernel computes rightly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvarn.models import ModelConfig
+from kvarn.ops.reference import attention as attention_reference
+from kvarn.ops.reference import pointwise as reference
+from kvarn.ops.reference.quants import dequantise
+from kvarn.ops.types import QUANT_TYPES, QuantType
+
+
+@dataclass(frozen=True)
+class ArrayTensor:
+    """A float32 array that looks like a tensor of a file."""
+
+    name: str
+    values: np.ndarray
+    type: QuantType = QUANT_TYPES["F32"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def data(self) -> np.ndarray:
+        return np.ascontiguousarray(self.values).view(np.uint8)
+
+
+def as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayTensor]:
+    """Arrays by name as tensors by name."""
+    return {name: ArrayTensor(name, values) for name, values in arrays.items()}
+
+
+class PlainWeight:
+    """A matrix, dequantised to float32."""
+
+    def __init__(self, matrix: np.ndarray, name: str) -> None:
+        self.matrix = matrix
+        self.name = name
+
+    @staticmethod
+    def prepare(kind: QuantType, data: np.ndarray, n_cols: int, name: str = "") -> PlainWeight:
+        matrix = dequantise(kind, data).reshape(-1, n_cols)
+        return PlainWeight(np.ascontiguousarray(matrix, np.float32), name)
+
+
+class PlainActivations:
+    """The input of a matrix product: a copy, as the kernels' quantised input is one."""
+
+    def __init__(self, max_rows: int, n_cols: int) -> None:
+        self.x = np.empty((max_rows, n_cols), np.float32)
+        self.n = 0
+
+    def set(self, x: np.ndarray) -> PlainActivations:
+        self.n = len(x)
+        self.x[: self.n] = x
+        return self
+
+
+def plain_linear(act: PlainActivations, weight: PlainWeight, out: np.ndarray) -> None:
+    """out = x W^T."""
+    np.matmul(act.x[: act.n], weight.matrix.T, out=out)
+
+
+def plain_get_rows(weight: PlainWeight, ids: np.ndarray, out: np.ndarray) -> None:
+    """Rows of a matrix."""
+    out[:] = weight.matrix[ids]
+
+
+def _rms_norm(x: np.ndarray, weight: np.ndarray, eps: float, out: np.ndarray) -> None:
+    out[:] = reference.rms_norm_reference(x, weight, eps)
+
+
+def _layer_norm(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, eps: float, out: np.ndarray
+) -> None:
+    out[:] = reference.layer_norm_reference(x, weight, bias, eps)
+
+
+def _rope(x: np.ndarray, cos_sin: np.ndarray, style: str) -> None:
+    x[:] = reference.rope_reference(x, cos_sin, style)
+
+
+def _swiglu(gate: np.ndarray, up: np.ndarray, out: np.ndarray) -> None:
+    out[:] = reference.swiglu_reference(gate, up)
+
+
+def _geglu_ggml(gate: np.ndarray, up: np.ndarray, out: np.ndarray) -> None:
+    """gelu(gate) * up through float16, as ggml's table has it: zero below -10, itself above 10."""
+    rounded = reference.gelu_reference(gate.astype(np.float16)).astype(np.float16)
+    gelu = np.where(gate <= -10, 0, np.where(gate >= 10, gate, rounded.astype(np.float32)))
+    out[:] = gelu * up
+
+
+def _add(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    np.add(x, y, out=out)
+
+
+def _softcap(x: np.ndarray, cap: float) -> None:
+    x[:] = reference.softcap_reference(x, cap)
+
+
+POINTWISE = SimpleNamespace(
+    rms_norm=_rms_norm,
+    layer_norm=_layer_norm,
+    rope=_rope,
+    swiglu=_swiglu,
+    geglu=_geglu_ggml,
+    add=_add,
+    softcap=_softcap,
+)
+
+
+def use_plain_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the plain operations in the kernels' place, in the models room only."""
+    from kvarn.models import transformer, weights
+
+    monkeypatch.setattr(weights, "Weight", PlainWeight)
+    monkeypatch.setattr(transformer, "Activations", PlainActivations)
+    monkeypatch.setattr(transformer, "linear", plain_linear)
+    monkeypatch.setattr(transformer, "get_rows", plain_get_rows)
+    monkeypatch.setattr(transformer, "pointwise", POINTWISE)
+
+
+class PlainAttention:
+    """Keeps float32 keys and values of every layer and attends to them in float64."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        self.keys: list[Any] = [None] * config.n_layers
+        self.values: list[Any] = [None] * config.n_layers
+
+    def __call__(
+        self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, out: np.ndarray
+    ) -> None:
+        first = self.keys[layer] is None
+        keys = k.copy() if first else np.concatenate([self.keys[layer], k])
+        values = v.copy() if first else np.concatenate([self.values[layer], v])
+        self.keys[layer], self.values[layer] = keys, values
+        config = self.config.layers[layer]
+        out[:] = attention_reference.attention_reference(
+            q,
+            keys,
+            values,
+            len(keys) - len(q),
+            scale=config.attention_scale,
+            window=config.window,
+            softcap=config.attention_softcap,
+        )
