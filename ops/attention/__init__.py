@@ -1,0 +1,33 @@
+"""Attention over a KV cache of tiles: the layout of the bytes, writing them, and reading them.
+
+`TileLayout`, `TILE`, `SEGMENT` import without Numba; the functions load it on first use.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .layout import KV_TYPES, SEGMENT, TILE, TileLayout, n_segments
+
+if TYPE_CHECKING:
+    from .api import AttentionScratch, append_kv, attention, warm
+
+_LAZY = ("AttentionScratch", "append_kv", "attention", "warm")
+
+__all__ = [
+    "KV_TYPES",
+    "SEGMENT",
+    "TILE",
+    "AttentionScratch",
+    "TileLayout",
+    "append_kv",
+    "attention",
+    "n_segments",
+    "warm",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from . import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

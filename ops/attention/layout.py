@@ -1,0 +1,137 @@
+"""Where the bytes of a KV cache lie: rows, tiles, segments. Imports no Numba.
+
+A layer's cache is a list of segments of 1,024 tokens, in RAM or in a mapped file alike:
+
+    segment  = [kv head 0: 64 tiles][kv head 1: 64 tiles] ...
+    tile     = [16 K rows][16 V rows][16 scale rows][zeros up to a multiple of 64 bytes]
+    row      = head_dim elements, padded with zeros to a multiple of 32
+               f16   2 bytes an element
+               q8_0  1 byte an element, block of 32 = 32 x int8
+               q4_0  block of 32 = 16 bytes; byte i holds element i in its low and element
+                     i + 16 in its high nibble, value = nibble - 8
+    scale row = f16 scale of each K block, then of each V block (a type without scales has none)
+
+Tile of head_dim 64, both q8_0 (2,176 bytes):
+
+       0  K row 0  (64 x int8)      1024  V row 0  (64 x int8)      2048  K0 K1 V0 V1 of token 0
+      64  K row 1                   1088  V row 1                   2056  K0 K1 V0 V1 of token 1
+     ...                             ...                             ...
+     960  K row 15                  2032  V row 15                  2168  K0 K1 V0 V1 of token 15
+
+With f16 the scales are absent and the tile is exactly 4,096 bytes.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import OpsError
+
+TILE = 16  # tokens
+SEGMENT = 1024  # tokens; also the fixed unit of work of decode, so results ignore thread counts
+BLOCK = 32  # elements that share a scale
+TILES = SEGMENT // TILE
+
+# The order gives the number by which kernels are specialised.
+KV_TYPES = ("f16", "q8_0", "q4_0")
+_BLOCK_BYTES = {"f16": 64, "q8_0": 32, "q4_0": 16}
+_SCALES = {"f16": 0, "q8_0": 1, "q4_0": 1}
+_ROTATED = ("q4_0",)
+
+
+@dataclass(frozen=True)
+class TileLayout:
+    """Types of K and V and length of a row: everything that places a byte in a segment.
+
+    Raises OpsError for a type or head_dim (8 to 256) that no kernel serves.
+    """
+
+    head_dim: int
+    k_type: str = "f16"
+    v_type: str = "f16"
+
+    def __post_init__(self) -> None:
+        for side, name in (("K", self.k_type), ("V", self.v_type)):
+            if name not in KV_TYPES:
+                known = ", ".join(KV_TYPES)
+                raise OpsError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
+        if not 8 <= self.head_dim <= 256:
+            raise OpsError(f"KV cache: head_dim is {self.head_dim}; 8 to 256 is supported")
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of 32 elements in a row."""
+        return -(-self.head_dim // BLOCK)
+
+    @cached_property
+    def padded(self) -> int:
+        """Elements of a row, padding included."""
+        return self.blocks * BLOCK
+
+    @cached_property
+    def k_row_bytes(self) -> int:
+        """Bytes from one K row to the next."""
+        return self.blocks * _BLOCK_BYTES[self.k_type]
+
+    @cached_property
+    def v_row_bytes(self) -> int:
+        """Bytes from one V row to the next."""
+        return self.blocks * _BLOCK_BYTES[self.v_type]
+
+    @cached_property
+    def v_offset(self) -> int:
+        """Byte of the first V row in a tile; K rows start at 0."""
+        return TILE * self.k_row_bytes
+
+    @cached_property
+    def scale_offset(self) -> int:
+        """Byte of the first scale row in a tile."""
+        return self.v_offset + TILE * self.v_row_bytes
+
+    @cached_property
+    def v_scale(self) -> int:
+        """Byte of the first V scale in a scale row."""
+        return 2 * self.blocks * _SCALES[self.k_type]
+
+    @cached_property
+    def scale_row_bytes(self) -> int:
+        """Bytes from one scale row to the next."""
+        return self.v_scale + 2 * self.blocks * _SCALES[self.v_type]
+
+    @cached_property
+    def tile_bytes(self) -> int:
+        """Bytes of one tile: 16 tokens of one KV head, a multiple of 64."""
+        return -(-(self.scale_offset + TILE * self.scale_row_bytes) // 64) * 64
+
+    @cached_property
+    def head_bytes(self) -> int:
+        """Bytes of one KV head in one segment."""
+        return TILES * self.tile_bytes
+
+    def segment_bytes(self, n_kv_heads: int) -> int:
+        """Bytes of one segment: 1,024 tokens of all KV heads of a layer."""
+        return n_kv_heads * self.head_bytes
+
+    @cached_property
+    def rotates_k(self) -> bool:
+        """K is stored (and q multiplied) after a Hadamard rotation of the row."""
+        return self.k_type in _ROTATED
+
+    @cached_property
+    def rotates_v(self) -> bool:
+        """V is stored after a Hadamard rotation of the row; the output is rotated back."""
+        return self.v_type in _ROTATED
+
+    @cached_property
+    def rotation(self) -> int:
+        """Length of one rotated block: the largest power of two that divides the row."""
+        return self.padded & -self.padded
+
+    @cached_property
+    def codes(self) -> tuple[int, int, int]:
+        """(k, v, blocks) as kernels are specialised by."""
+        return KV_TYPES.index(self.k_type), KV_TYPES.index(self.v_type), self.blocks
+
+
+def n_segments(n_tokens: int) -> int:
+    """Segments that hold `n_tokens` tokens."""
+    return -(-n_tokens // SEGMENT)

@@ -1,0 +1,127 @@
+"""Compile-time facts of an attention kernel, carried by a Numba type, and access to stored rows."""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+from .. import simd as v
+from .layout import BLOCK, KV_TYPES, TILE, TileLayout
+
+VEC = v.vty(v.F32, 16)
+WIDE = v.VARIANT == "avx512"  # 32 registers of 16 floats; elsewhere 16 registers of 8, or less
+
+
+class Shape(types.Type):
+    """Types of K and V, blocks of 32 in a row, and query heads handled together (1 to 4)."""
+
+    def __init__(self, k: int, v_type: int, blocks: int, heads: int) -> None:
+        self.codes = k, v_type, blocks, heads
+        self.k_type, self.v_type = KV_TYPES[k], KV_TYPES[v_type]
+        self.layout = TileLayout(BLOCK * blocks, self.k_type, self.v_type)
+        self.padded, self.vectors, self.heads = BLOCK * blocks, 2 * blocks, heads
+        super().__init__(f"kv_shape_{k}_{v_type}_{blocks}_{heads}")
+
+    @property
+    def strip(self) -> int:
+        """Vectors of a V row that are summed in registers at a time, for all heads of the group.
+
+        Eight sums of 16 floats keep a wide machine's multiply-add units busy, four a narrow one's.
+        """
+        wanted = max(1, (8 if WIDE else 4) // self.heads)
+        return 4 if wanted >= 4 and self.vectors % 4 == 0 else min(wanted, 2)
+
+    @property
+    def panel(self) -> int:
+        """Query rows in the register tile of a chunk: rows x 16 floats are summed at a time."""
+        return 12 if WIDE else 6
+
+    @property
+    def keys(self) -> int:
+        """Keys in a block of a chunk: K, V and scores of one block stay in the L2 cache."""
+        return 128 if self.padded <= 128 else 64
+
+
+register_model(Shape)(models.OpaqueModel)
+
+
+@intrinsic(prefer_literal=True)
+def shape_of(typingctx, k, v_type, blocks, heads):
+    """The Shape for four integer constants."""
+    literals = k, v_type, blocks, heads
+    out = Shape(*(x.literal_value for x in literals))
+    return out(*literals), lambda ctx, b, sig, vals: ctx.get_dummy_value()
+
+
+def _fact(of):
+    """An intrinsic that gives an integer of the Shape as a constant."""
+
+    @intrinsic
+    def fact(typingctx, shape):
+        n = int(of(shape))
+        return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, n)
+
+    return fact
+
+
+padded = _fact(lambda shape: shape.padded)
+vectors = _fact(lambda shape: shape.vectors)
+heads = _fact(lambda shape: shape.heads)
+strip = _fact(lambda shape: shape.strip)
+panel = _fact(lambda shape: shape.panel)
+keys = _fact(lambda shape: shape.keys)
+tile_bytes = _fact(lambda shape: shape.layout.tile_bytes)
+head_bytes = _fact(lambda shape: shape.layout.head_bytes)
+k_row_bytes = _fact(lambda shape: shape.layout.k_row_bytes)
+v_row_bytes = _fact(lambda shape: shape.layout.v_row_bytes)
+v_offset = _fact(lambda shape: shape.layout.v_offset)
+scale_offset = _fact(lambda shape: shape.layout.scale_offset)
+v_scale_offset = _fact(lambda shape: shape.layout.scale_offset + shape.layout.v_scale)
+scale_row_bytes = _fact(lambda shape: shape.layout.scale_row_bytes)
+rotation = _fact(lambda shape: shape.layout.rotation)
+rotates_k = _fact(lambda shape: shape.layout.rotates_k)
+rotates_v = _fact(lambda shape: shape.layout.rotates_v)
+
+
+def at(b, address, extra=0):
+    """i8* to an integer address plus a constant number of bytes."""
+    base = b.inttoptr(address, v.I8.as_pointer())
+    return b.gep(base, [ir.Constant(v.I64, extra)]) if extra else base
+
+
+def read(b, pointer, extra, ty):
+    """Load `ty` at an i8* plus a constant; any alignment."""
+    place = b.gep(pointer, [ir.Constant(v.I64, extra)])
+    value = b.load(b.bitcast(place, ty.as_pointer()))
+    value.align = 1
+    return value
+
+
+def write(b, pointer, extra, value):
+    """Store at an i8* plus a constant; any alignment."""
+    place = b.gep(pointer, [ir.Constant(v.I64, extra)])
+    b.store(value, b.bitcast(place, value.type.as_pointer())).align = 1
+
+
+def read_row(b, kind, row, scales, first, count):
+    """Vectors first .. first+count-1 of a row as f32x16; `row`, `scales`: i8* of vector 0."""
+    if kind == "f16":
+        half = v.vty(ir.HalfType(), 16)
+        return [b.fpext(read(b, row, 32 * c, half), VEC) for c in range(first, first + count)]
+    out, block, d = [], -1, None
+    for c in range(first, first + count):
+        if c // 2 != block:
+            block = c // 2
+            d = b.fpext(read(b, scales, 2 * block, ir.HalfType()), v.F32)
+            d = v.splat(b, d, 16)
+        if kind == "q8_0":
+            q = b.sitofp(read(b, row, 16 * c, v.vty(v.I8, 16)), VEC)
+        else:
+            q = b.zext(read(b, row, 16 * block, v.vty(v.I8, 16)), v.vty(v.I32, 16))
+            q = b.lshr(q, v.const(q.type, 4)) if c % 2 else b.and_(q, v.const(q.type, 15))
+            q = b.fsub(b.sitofp(q, VEC), v.const(VEC, 8.0))
+        out.append(b.fmul(q, d))
+    return out
+
+
+STRIDE = {"f16": 32, "q8_0": 16, "q4_0": 8}  # bytes of 16 elements
+assert TILE == 16  # one token a lane: scores of a tile are one vector

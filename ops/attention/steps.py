@@ -1,0 +1,154 @@
+"""The inner steps of decode: a key against the heads of its group, and a value onto their sums.
+
+A block of up to 1,024 tokens passes in three sweeps, so that neither scores nor sums ever wait
+for a running maximum: scores of all its keys, their exponentials, values times those. Scores
+sit in `s`, float32 [heads][1024].
+
+    key step    lanes run along head_dim; a key's products end as 4 partial sums per head in
+                `parts`, float32 [heads][16 tokens][4]
+    fold        16 tokens x 4 partial sums -> 16 scores, one token a lane
+    value step  a strip of 16 to 64 columns of V, summed in registers over the tokens
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .. import simd as v
+from ..simd import Tile
+from .layout import SEGMENT
+from .shape import STRIDE, VEC, at, read, read_row, write
+
+HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
+HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
+
+
+def lower(b, x):
+    """Sum of the two halves of a vector."""
+    n = x.type.count // 2
+    return b.fadd(v.shuffle(b, x, range(n)), v.shuffle(b, x, range(n, 2 * n)))
+
+
+@intrinsic
+def key_step(typingctx, shape, q, row, scales, parts):
+    """parts[h][this token] = 4 partial sums of q[h] . key, for each head; addresses all."""
+
+    def codegen(ctx, b, sig, vals):
+        _, q, row, scales, parts = vals
+        q, row, scales, parts = (at(b, x) for x in (q, row, scales, parts))
+        heads, vectors = range(shape.heads), shape.vectors
+        sums = [None for _ in heads]
+        for c, k in enumerate(read_row(b, shape.k_type, row, scales, 0, vectors)):
+            for h in heads:
+                x = read(b, q, 4 * (h * shape.padded + 16 * c), VEC)
+                sums[h] = b.fmul(k, x) if c == 0 else v.fmuladd(b, k, x, sums[h])
+        for h in heads:
+            write(b, parts, h * HEAD_PARTS, lower(b, lower(b, sums[h])))
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(shape, n, n, n, n), codegen
+
+
+@intrinsic
+def fold(typingctx, shape, parts, s):
+    """s[h][0..15] = sums of the 4 partial sums of 16 tokens."""
+
+    def codegen(ctx, b, sig, vals):
+        parts, s = (at(b, x) for x in vals[1:])
+        even, odd = range(0, 32, 2), range(1, 32, 2)
+
+        def pairs(x, y):
+            return b.fadd(v.shuffle(b, x, even, y), v.shuffle(b, x, odd, y))
+
+        for h in range(shape.heads):
+            x = [read(b, parts, h * HEAD_PARTS + 64 * i, VEC) for i in range(4)]
+            write(b, s, h * HEAD_SCORES, pairs(pairs(x[0], x[1]), pairs(x[2], x[3])))
+        return ctx.get_dummy_value()
+
+    return types.void(shape, types.intp, types.intp), codegen
+
+
+@intrinsic
+def no_sums(typingctx, shape):
+    """Zeros for one strip of all heads."""
+    out = Tile("f32", shape.heads * shape.strip)
+    return out(shape), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(out), None)
+
+
+@intrinsic
+def value_step(typingctx, shape, sums, row, scales, odd, p):
+    """sums[h] += p[h] * strip of V; `odd`: the strip is the second half of its block of 32.
+
+    row, scales: addresses of the strip in the V row and of its first scale; p: of p[0][token].
+    """
+
+    def codegen(ctx, b, sig, vals):
+        _, out, row, scales, odd, p = vals
+        row, scales, p = (at(b, x) for x in (row, scales, p))
+        if shape.v_type == "q4_0" and shape.strip == 1:
+            x = [_half_block(b, row, scales, odd)]
+        else:
+            x = read_row(b, shape.v_type, row, scales, 0, shape.strip)
+        for h in range(shape.heads):
+            w = v.splat(b, read(b, p, h * HEAD_SCORES, v.F32), 16)
+            for i in range(shape.strip):
+                k = h * shape.strip + i
+                out = b.insert_value(out, v.fmuladd(b, x[i], w, b.extract_value(out, k)), k)
+        return out
+
+    n = types.intp
+    return sums(shape, sums, n, n, n, n), codegen
+
+
+def _half_block(b, row, scales, odd):
+    """16 elements of a q4_0 block: its low nibbles, or the high ones when `odd` is 1."""
+    wide = v.vty(v.I32, 16)
+    q = b.zext(read(b, row, 0, v.vty(v.I8, 16)), wide)
+    shift = b.shl(b.trunc(odd, v.I32), ir.Constant(v.I32, 2))
+    q = b.and_(b.lshr(q, v.splat(b, shift, 16)), v.const(wide, 15))
+    d = b.fpext(read(b, scales, 0, ir.HalfType()), v.F32)
+    return b.fmul(b.fsub(b.sitofp(q, VEC), v.const(VEC, 8.0)), v.splat(b, d, 16))
+
+
+@intrinsic
+def strip_bytes(typingctx, shape, index):
+    """Byte of strip `index` in a V row."""
+
+    def codegen(ctx, b, sig, vals):
+        if shape.v_type == "q4_0" and shape.strip == 1:
+            block = b.ashr(vals[1], ir.Constant(v.I64, 1))
+            return b.mul(block, ir.Constant(v.I64, 2 * STRIDE["q4_0"]))
+        return b.mul(vals[1], ir.Constant(v.I64, shape.strip * STRIDE[shape.v_type]))
+
+    return types.intp(shape, types.intp), codegen
+
+
+@intrinsic
+def add_sums(typingctx, shape, sums, out):
+    """Add a strip's sums to out, float32 [heads][padded], at the address of the strip."""
+
+    def codegen(ctx, b, sig, vals):
+        place = at(b, vals[2])
+        for h in range(shape.heads):
+            for i in range(shape.strip):
+                o = 4 * (h * shape.padded + 16 * i)
+                x = b.extract_value(vals[1], h * shape.strip + i)
+                write(b, place, o, b.fadd(x, read(b, place, o, VEC)))
+        return ctx.get_dummy_value()
+
+    return types.void(shape, sums, types.intp), codegen
+
+
+@intrinsic
+def mask(typingctx, x, lo, hi, fill):
+    """x in lanes lo .. hi-1, `fill` in the others; lo may be negative and hi above 16."""
+
+    def codegen(ctx, b, sig, vals):
+        x, lo, hi, fill = vals
+        lane = ir.Constant(v.vty(v.I32, 16), list(range(16)))
+        lo, hi = (v.splat(b, b.trunc(n, v.I32), 16) for n in (lo, hi))
+        inside = b.and_(b.icmp_signed(">=", lane, lo), b.icmp_signed("<", lane, hi))
+        return b.select(inside, x, v.splat(b, fill, 16))
+
+    return x(x, types.intp, types.intp, types.float32), codegen
