@@ -174,7 +174,7 @@ def _walk_strings(cursor: Cursor, count: int, field: str) -> NDArray[np.int64]:
     except BrokenString as broken:
         raise cursor.source.error(
             f"{field}: string {broken.index} of {count}",
-            f"a length of {broken.length:,} bytes",
+            broken.found,
             "an end inside the file",
             TRUNCATED,
         ) from None

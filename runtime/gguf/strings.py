@@ -21,12 +21,16 @@ _HOPS = 1024
 
 
 class BrokenString(Exception):
-    """String number `index` of an array claims `length` bytes; the file ends before."""
+    """String number `index` of an array runs past the end of the file; `found` says how."""
 
-    def __init__(self, index: int, length: int) -> None:
-        super().__init__(index, length)
+    def __init__(self, index: int, found: str) -> None:
+        super().__init__(index, found)
         self.index = index
-        self.length = length
+        self.found = found
+
+
+def _too_long(index: int, length: int) -> BrokenString:
+    return BrokenString(index, f"a length of {length:,} bytes")
 
 
 def walk_strings(
@@ -43,7 +47,7 @@ def walk_strings(
         n, position = _leap(view, position, starts[done:], count_bytes)
         done += n
         if position > len(view):
-            raise BrokenString(done - 1, position - int(starts[done - 1]) - count_bytes)
+            raise _too_long(done - 1, position - int(starts[done - 1]) - count_bytes)
         if n < _WORTH_A_LEAP:
             n = min(_HOPS, count - done)
             position = _hop(view, position, starts[done : done + n], done, count_bytes)
@@ -83,12 +87,12 @@ def _hop(
     length_at = (U64 if count_bytes == U64.size else U32).unpack_from
     for i in range(len(starts)):
         if position + count_bytes > len(view):
-            raise BrokenString(index + i, 0)
+            raise BrokenString(index + i, "the end of the file")
         starts[i] = position
         length = length_at(view, position)[0]
         position += length + count_bytes
         if position > len(view):
-            raise BrokenString(index + i, length)
+            raise _too_long(index + i, length)
     return position
 
 

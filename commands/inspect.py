@@ -1,0 +1,242 @@
+"""`kvarn inspect`: what a GGUF file holds and what kvarn will do with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..runtime.gguf import GGUFFile
+
+# Longer arrays are abbreviated: to so many values in JSON; text shows what fits a line.
+_WHOLE_ARRAY = 16
+_FIRST_VALUES = 8
+_VALUE_WIDTH = 56
+
+_TREATMENTS = {
+    "native": "kernels read the file's bytes",
+    "repacked": "the same values, laid out anew when loading",
+    "re-encoded": "dequantised when loading and stored as another type",
+    "unsupported": "kvarn has neither a kernel nor a dequantiser for it",
+}
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "inspect",
+        help="show what a GGUF file holds",
+        description="Show a GGUF file's metadata and tensors, and what kvarn will do with them.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a GGUF file, or any shard of a split one")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..runtime.gguf import open_gguf
+
+    with open_gguf(options.file) as file:
+        description = describe(file)
+    text = json.dumps(description, indent=2) if options.json else render(description)
+    # Names and values are the file's: what the terminal cannot show must not stop us.
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    return 0
+
+
+def describe(file: GGUFFile) -> dict[str, Any]:
+    """All that `inspect` tells, as the object that `--json` prints."""
+    from ..ops.types import treatment_of
+
+    tensors = [
+        {
+            "name": tensor.name,
+            "type": tensor.type.name,
+            "shape": list(tensor.shape),
+            "n_parameters": tensor.n_elements,
+            "n_bytes": tensor.n_bytes,
+            "treatment": treatment_of(tensor.type),
+        }
+        for tensor in file.tensors.values()
+    ]
+    supported, reason = _support(file)
+    n_tensor_bytes = sum(tensor.n_bytes for tensor in file.tensors.values())
+    return {
+        "file": str(file.path),
+        "files": [path.name for path in file.paths],
+        "version": file.version,
+        "alignment": file.alignment,
+        "n_bytes": file.n_bytes,
+        "architecture": file.get("general.architecture", str, "") or None,
+        "supported": supported,
+        "reason": reason,
+        "n_parameters": file.n_parameters,
+        "bits_per_weight": _bits(n_tensor_bytes, file.n_parameters),
+        "types": _types(tensors),
+        "metadata": {key: _value(file, key) for key in file.metadata},
+        "tensors": tensors,
+    }
+
+
+def _support(file: GGUFFile) -> tuple[bool, str | None]:
+    """Whether kvarn can run this file, and if not, why."""
+    from ..models.config import ModelConfig
+    from ..ops.errors import KvarnError
+    from ..ops.types import treatment_of
+
+    kind = file.get("general.type", str, "model")
+    if kind != "model":
+        return False, f"the file is of type {kind!r}, not a model"
+    try:
+        ModelConfig.from_metadata(file.metadata)
+    except KvarnError as error:
+        return False, str(error)
+    if not file.tensors:
+        return False, "a vocabulary only, without tensors"
+    for tensor in file.tensors.values():
+        if treatment_of(tensor.type) == "unsupported":
+            return False, f"tensor {tensor.name!r} has the unsupported type {tensor.type.name}"
+    return True, None
+
+
+def _types(tensors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tensors by type, the largest share first."""
+    types: dict[str, dict[str, Any]] = {}
+    for tensor in tensors:
+        total = types.setdefault(
+            tensor["type"],
+            {
+                "type": tensor["type"],
+                "n_tensors": 0,
+                "n_parameters": 0,
+                "n_bytes": 0,
+                "treatment": tensor["treatment"],
+                "why": _TREATMENTS[tensor["treatment"]],
+            },
+        )
+        total["n_tensors"] += 1
+        total["n_parameters"] += tensor["n_parameters"]
+        total["n_bytes"] += tensor["n_bytes"]
+    for total in types.values():
+        total["bits_per_weight"] = _bits(total["n_bytes"], total["n_parameters"])
+    return sorted(types.values(), key=lambda total: -total["n_bytes"])
+
+
+def _bits(n_bytes: int, n_weights: int) -> float | None:
+    return round(8 * n_bytes / n_weights, 4) if n_weights else None
+
+
+def _value(file: GGUFFile, key: str) -> Any:
+    """A metadata value for JSON; of a long array its type, length and first values."""
+    entry = file.metadata.entry(key)
+    if entry.item is None or entry.count <= _WHOLE_ARRAY:
+        return _plain(file.metadata[key])
+    first = _plain(file.metadata.first(key, _FIRST_VALUES))
+    return {"type": entry.item.name.lower(), "length": entry.count, "first": first}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NumPy arrays and no infinities: lists and words in their place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if len(value) > _WHOLE_ARRAY:
+        return {"type": "array", "length": len(value), "first": _plain(value[:_FIRST_VALUES])}
+    return [_plain(item) for item in (value if isinstance(value, list) else value.tolist())]
+
+
+def render(description: dict[str, Any]) -> str:
+    """The description as text for people."""
+    runs = "yes" if description["supported"] else f"no: {description['reason']}"
+    bits = description["bits_per_weight"]
+    n_files = len(description["files"])
+    summary = [
+        ("file", f"{description['file']}{f' and {n_files - 1} more' if n_files > 1 else ''}"),
+        ("size", f"{size(description['n_bytes'])} ({description['n_bytes']:,} bytes)"),
+        ("format", f"GGUF version {description['version']}, alignment {description['alignment']}"),
+        ("architecture", description["architecture"] or "not named"),
+        ("runs in kvarn", runs),
+        ("parameters", f"{description['n_parameters']:,}"),
+        ("bits per weight", "none" if bits is None else f"{bits:.2f}"),
+    ]
+    types = [
+        (
+            total["type"],
+            f"{total['n_tensors']:,}",
+            f"{total['n_parameters']:,}",
+            size(total["n_bytes"]),
+            f"{total['bits_per_weight']:.2f}",
+            f"{total['treatment']}: {total['why']}",
+        )
+        for total in description["types"]
+    ]
+    metadata = [(key, _shown(value)) for key, value in description["metadata"].items()]
+    tensors = [
+        (
+            tensor["name"],
+            tensor["type"],
+            " x ".join(f"{n}" for n in tensor["shape"]),
+            size(tensor["n_bytes"]),
+            tensor["treatment"],
+        )
+        for tensor in description["tensors"]
+    ]
+    type_heads = ("type", "tensors", "parameters", "size", "bits", "what kvarn does")
+    tensor_heads = ("name", "type", "rows x columns", "size", "what kvarn does")
+    sections = [columns(summary, "<<")]
+    if types:
+        sections.append(columns([type_heads, *types], "<>>>><"))
+    sections.append(f"metadata: {len(metadata)} keys\n{columns(metadata, '<<')}")
+    if tensors:
+        sections.append(f"tensors: {len(tensors)}\n{columns([tensor_heads, *tensors], '<<>><')}")
+    return "\n\n".join(sections)
+
+
+def columns(rows: Sequence[Sequence[str]], aligned: str) -> str:
+    """Rows of text in columns, each aligned `<` or `>`; unprintable characters are escaped."""
+    shown = [[_printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown)]
+    lines = (
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths))
+        for row in shown
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def size(n_bytes: int) -> str:
+    """A number of bytes for people: `1.4 MiB`."""
+    amount, unit = float(n_bytes), 0
+    while amount >= 1000 and unit < 4:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.{1 if unit else 0}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+
+
+def _shown(value: Any) -> str:
+    """A metadata value in at most about `_VALUE_WIDTH` characters."""
+    if isinstance(value, dict):
+        return f"{value['type']}[{value['length']}]: {_listed(value['first'], more=True)}"
+    if isinstance(value, list):
+        return f"[{len(value)}]: {_listed(value, more=False)}"
+    if isinstance(value, str) and len(value) > _VALUE_WIDTH:
+        return f"{value[:_VALUE_WIDTH]}… ({len(value):,} characters)"
+    # Seven digits are what an f32 holds.
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def _listed(values: list[Any], more: bool) -> str:
+    text = ""
+    for value in values:
+        quoted = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else _shown(value)
+        part = f"{quoted}, "
+        if len(text) + len(part) > _VALUE_WIDTH and text:
+            return f"{text}…"
+        text += part
+    return f"{text}…" if more else text.removesuffix(", ")
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
