@@ -1,0 +1,284 @@
+"""Every pre-tokenizer that llama.cpp names (`tokenizer.ggml.pre`), and what it means.
+
+A name stands for the regular expressions that cut a text into words, and for a few defaults. The
+expressions are those of the models' own `tokenizer.json` files with llama.cpp's simplifications
+(its classes know no upper and lower case beyond ASCII), in the notation of `unicode_table`.
+"""
+
+from dataclasses import dataclass
+
+from .split import DigitGroups, Step
+from .unicode_table import HAN_LETTER, HAN_OTHER, LOWER, UPPER, L, M, N, P, S
+
+
+@dataclass(frozen=True)
+class PreTokenizer:
+    """How one family of BPE vocabularies cuts text and what it takes for granted.
+
+    steps: cuts, applied one after the other.
+    ignore_merges: a word that is a token is not built from merges.
+    add_bos, add_sep: defaults where the file does not say; force_bos: whatever the file says.
+    default_bos: False where there is no BOS unless the file names one.
+    byte_level: words are written in GPT-2's byte alphabet; else raw UTF-8 with <0xXX> tokens.
+    escape_spaces: a space is written as U+2581.
+    newline_words: a run of newlines that is a token is taken whole.
+    """
+
+    steps: tuple[Step | DigitGroups, ...]
+    ignore_merges: bool = False
+    add_bos: bool = False
+    add_sep: bool = False
+    force_bos: bool = False
+    default_bos: bool = True
+    byte_level: bool = True
+    escape_spaces: bool = False
+    newline_words: bool = False
+
+
+_ANY_CASE = "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
+_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_OTHERS = rf" ?[^\s{L}{N}]+"
+
+
+def _words(letters: str, digits: str, others: str = _OTHERS + r"[\r\n]*", tail: str = _TAIL) -> str:
+    return f"{letters}|{digits}|{others}|{tail}"
+
+
+_LETTERS = rf"[^\r\n{L}{N}]?[{L}]+"
+_MARKED = rf"[^\r\n{L}{N}]?[{L}{M}]+(?:{_ANY_CASE})?"
+_DIGIT, _DIGITS3 = f"[{N}]", f"[{N}]{{1,3}}"
+
+
+def _cased(upper: str, lower: str, suffix: str) -> str:
+    """Capitals then small letters, at least one of either: `UPPER*LOWER+` or `UPPER+LOWER*`."""
+    before = rf"[^\r\n{L}{N}]?"
+    return f"{before}[{upper}]*[{lower}]+{suffix}|{before}[{upper}]+[{lower}]*{suffix}"
+
+
+_SLASHED = _OTHERS + r"[\r\n/]*"
+_GPT2 = Step(rf"'(?:[stmd]|re|ve|ll)| ?[{L}]+| ?[{N}]+|{_OTHERS}|\s+(?!\S)|\s+")
+_LLAMA3 = Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGITS3))
+_QWEN2 = Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGIT))
+_GPT4O = Step(_words(_cased(UPPER, LOWER, f"(?:{_ANY_CASE})?"), _DIGITS3, _SLASHED))
+_ONE_DIGIT = Step(_DIGIT)
+_LINES = Step(r"[^\n]+|\n+", "text")
+_NEWLINE = Step(r"[\r\n]", "text")
+_CJK_KANA = Step("[一-龥぀-ゟ゠-ヿ]+", "text")
+_CJK_HANGUL = Step("[一-龥ࠀ-一가-퟿]+", "text")
+_BLOOM = Step(r" ?[^(\s|.,!?…。，、।۔،)]+", "text")
+_PUNCTUATED = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
+    rf"|[^\r\n{L}{P}{S}]?[{L}{M}]+| ?[{P}{S}]+"
+)
+_DEEPSEEK3 = (Step(_DIGITS3), _CJK_KANA, Step(rf"{_PUNCTUATED}[\r\n]*|{_TAIL}"))
+_LATIN_CYRILLIC = (
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ"
+    "Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ"
+    "Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⲳⲳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+)
+_HALVED_SPACES = "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4))
+_ASIAN = "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"
+_YOUTU = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"
+_HAN = HAN_LETTER + HAN_OTHER
+_KIMI = _words(
+    rf"[{_HAN}]+|[^\r\n{L}{N}{_HAN}]?[{L}]+(?:{_ANY_CASE})?",
+    _DIGITS3,
+    rf" ?[^\s{L}{N}{HAN_LETTER}]+[\r\n]*",
+)
+
+_GPT2_LIKE = PreTokenizer((_GPT2,))
+_STARCODER_LIKE = PreTokenizer((_ONE_DIGIT, _GPT2))
+_LLAMA3_LIKE = PreTokenizer((_LLAMA3,))
+_QWEN2_LIKE = PreTokenizer((_QWEN2,))
+_BLOOM_LIKE = PreTokenizer((_BLOOM,))
+_DEEPSEEK3_LIKE = PreTokenizer(_DEEPSEEK3)
+_GPT4O_LIKE = PreTokenizer((_GPT4O,))
+_GEMMA4_LIKE = PreTokenizer(
+    (_LINES,), force_bos=True, byte_level=False, escape_spaces=True, newline_words=True
+)
+
+# The table: names that mean the same stand together.
+_FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
+    (
+        "default",
+        PreTokenizer(
+            (
+                Step(rf"[{P}$+<=>\^~|]+"),
+                _GPT2,
+                Step(f"[{N}]+"),
+                Step("[0-9][0-9][0-9]", "text"),
+            )
+        ),
+    ),
+    (
+        "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+        PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True),
+    ),
+    ("dbrx smaug-bpe", _LLAMA3_LIKE),
+    ("chatglm-bpe", PreTokenizer((_LLAMA3,), default_bos=False)),
+    ("glm4 glm5", PreTokenizer((_LLAMA3,), ignore_merges=True, default_bos=False)),
+    (
+        "minicpm5",
+        PreTokenizer(
+            (Step(_DIGITS3), Step(_words(f"{_ANY_CASE}|{_LETTERS}", f"[{N}]+"))),
+            ignore_merges=True,
+        ),
+    ),
+    (
+        "jais-2",
+        PreTokenizer(
+            (
+                Step(
+                    _words(
+                        f"{_ANY_CASE}|{_LETTERS}",
+                        _DIGITS3,
+                        tail=rf"\s*[\r\n]+|{_HALVED_SPACES}|\s{{1,2}}(?!\S)|\s",
+                    )
+                ),
+            )
+        ),
+    ),
+    (
+        "deepseek-llm",
+        PreTokenizer(
+            (
+                _NEWLINE,
+                Step(_LATIN_CYRILLIC, "text"),
+                Step(r"\s?[!-/:-~！-／：-～‘-‟　-。]+", "text"),
+                Step(r"\s+\Z", "text"),
+                _CJK_HANGUL,
+                Step(f"[{N}]+"),
+            )
+        ),
+    ),
+    (
+        "deepseek-coder",
+        PreTokenizer((_NEWLINE, Step(rf"\s?[{L}]+"), Step(rf"\s?[{P}]+"), _CJK_HANGUL, _ONE_DIGIT)),
+    ),
+    ("deepseek-v3 hunyuan-dense hy_v4 joyai-llm", _DEEPSEEK3_LIKE),
+    (
+        "spark2_5",
+        PreTokenizer(
+            (
+                Step(_DIGITS3),
+                _CJK_KANA,
+                Step(rf"{_PUNCTUATED}|[\r\n]|\s+(?!\S)|\s+"),
+                _ONE_DIGIT,
+            )
+        ),
+    ),
+    (
+        "youtu",
+        PreTokenizer(
+            (Step(_YOUTU, "text"), Step(_words(_MARKED, _DIGIT, _SLASHED))), ignore_merges=True
+        ),
+    ),
+    (
+        "falcon",
+        PreTokenizer((Step(rf"[{P}$+<=>\^~|`]+"), _GPT2, Step("[0-9][0-9][0-9]", "text"))),
+    ),
+    (
+        "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
+        _STARCODER_LIKE,
+    ),
+    (
+        "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert "
+        "mpt olmo jais exaone4 trillion granite-docling",
+        _GPT2_LIKE,
+    ),
+    ("jina-v1-en jina-v2-code roberta-bpe", PreTokenizer((_GPT2,), add_sep=True)),
+    (
+        "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan grok-2 solar-open",
+        _QWEN2_LIKE,
+    ),
+    (
+        "qwen35",
+        PreTokenizer(
+            (
+                Step(
+                    _words(
+                        rf"{_ANY_CASE}|[^\r\n{L}{N}]?[{L}{M}]+",
+                        _DIGIT,
+                        rf" ?[^\s{L}{M}{N}]+[\r\n]*",
+                    )
+                ),
+            )
+        ),
+    ),
+    ("ufakzeka", PreTokenizer((Step(_words(_LETTERS, _DIGIT)),))),
+    ("laguna", PreTokenizer((_LINES, _QWEN2))),
+    ("poro-chat bloom gpt3-finnish", _BLOOM_LIKE),
+    ("viking", PreTokenizer((_BLOOM, _ONE_DIGIT))),
+    (
+        "tekken",
+        PreTokenizer(
+            (Step(_words(_cased(UPPER, LOWER, ""), _DIGIT, _SLASHED)),),
+            ignore_merges=True,
+            add_bos=True,
+        ),
+    ),
+    (
+        "chameleon",
+        PreTokenizer(
+            (
+                Step("<sentinel:[0-9]+>", "text"),
+                Step("IMGIMG[A-I]{1,4}Z", "text"),
+                Step(r"[\t\n]|    |  ", "text"),
+                _ONE_DIGIT,
+                Step(rf"[{P}!-/:-@\[-`{{-~]"),
+                _GPT2,
+            ),
+            add_bos=True,
+        ),
+    ),
+    ("gpt-4o llama4 kanana2 talkie minimax-m2", _GPT4O_LIKE),
+    (
+        "granite-embed-multi-97m",
+        PreTokenizer(
+            (Step(_words(_cased(UPPER + M, LOWER + M, f"(?:{_ANY_CASE})?"), _DIGITS3, _SLASHED)),),
+            ignore_merges=True,
+        ),
+    ),
+    (
+        "tiny_aya cohere2moe",
+        PreTokenizer((DigitGroups(), Step(_words(_MARKED, _DIGITS3, _SLASHED)))),
+    ),
+    ("kimi-k2", PreTokenizer((Step(_KIMI, "han"),))),
+    (
+        "superbpe",
+        PreTokenizer((Step(f"[{N}]+"), Step(r"(?=(?:\d{3})+(?!\d))", "text"))),
+    ),
+    (
+        "bailingmoe bailingmoe2 llada-moe",
+        PreTokenizer(
+            (Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGIT, tail=r"\s*[\r\n]|\s+(?!\S)|\s+")),)
+        ),
+    ),
+    (
+        "seed-coder",
+        PreTokenizer((Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGIT, rf" ?[^\s{L}{N}\r\n]+")),)),
+    ),
+    ("afmoe", PreTokenizer((DigitGroups(), Step(_ASIAN, "text"), _DEEPSEEK3[2]))),
+    (
+        "exaone-moe",
+        PreTokenizer(
+            (
+                Step(
+                    _words(
+                        rf"{_ANY_CASE}|[^\r\n{L}{N}]?(?:[{L}][{M}]*(?: [{L}][{M}]*)*)+",
+                        _DIGIT,
+                        rf"{_OTHERS}[\r\n/]?",
+                        r"\s*[\r\n]|\s+(?!\S)|\s+",
+                    )
+                ),
+            )
+        ),
+    ),
+    ("gemma4 granite-embed-multi-311m", _GEMMA4_LIKE),
+    ("sarvam-moe", PreTokenizer((_LINES,), byte_level=False, escape_spaces=True)),
+    ("whitespace", PreTokenizer((Step(r"\S+", "text"),), byte_level=False)),
+)
+
+PRE_TOKENIZERS: dict[str, PreTokenizer] = {
+    name: family for names, family in _FAMILIES for name in names.split()
+}

@@ -1,0 +1,184 @@
+"""Which tokens are special: roles found by their text, ends of generation, cutting a text at them.
+
+GGUF files name only a few special tokens; llama.cpp finds the others by their text, and so do we.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from .vocab import Attr, Vocab
+
+# Texts that play a role where the file names no token for it (llama.cpp's lists).
+ROLE_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "eot": (
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",
+        "<｜end▁of▁sentence｜>",
+        "<end_of_utterance>",
+    ),
+    "eom": ("<|eom_id|>",),
+    "fim_pre": (
+        "<|fim_prefix|>",
+        "<fim-prefix>",
+        "<fim_prefix>",
+        "<｜fim▁begin｜>",
+        "<PRE>",
+        "▁<PRE>",
+        "<|code_prefix|>",
+        "<|prefix|>",
+    ),
+    "fim_suf": (
+        "<|fim_suffix|>",
+        "<fim-suffix>",
+        "<fim_suffix>",
+        "<｜fim▁hole｜>",
+        "<SUF>",
+        "▁<SUF>",
+        "<|code_suffix|>",
+        "<|suffix|>",
+    ),
+    "fim_mid": (
+        "<|fim_middle|>",
+        "<fim-middle>",
+        "<fim_middle>",
+        "<｜fim▁end｜>",
+        "<MID>",
+        "▁<MID>",
+        "<|code_middle|>",
+        "<|middle|>",
+    ),
+    "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "fim_sep": ("<|file_sep|>",),
+}
+EOG_TEXTS = (
+    *ROLE_TEXTS["eot"],
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "</s>",
+    "<|eom_id|>",
+    "[EOS]",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "[e~[",
+)
+# Harmony's marks: shown in the output although they steer it.
+_SHOWN_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+_SPACES = " \t\n\v\f\r"
+
+
+def find_roles(vocab: Vocab) -> frozenset[int]:
+    """Complete `vocab.roles` and attributes by the tokens' texts; the ids that end generation."""
+    find = vocab.ids.get
+    for role, texts in ROLE_TEXTS.items():
+        if role not in vocab.roles:
+            found = next((i for i in map(find, texts) if i is not None), None)
+            if found is not None:
+                vocab.roles[role] = found
+                vocab.set_attr(found, vocab.attr(found) | Attr.CONTROL)
+    roles = ("fim_pad", "fim_rep", "fim_sep")
+    ends = {vocab.roles[role] for role in roles if role in vocab.roles}
+    for found in map(find, EOG_TEXTS):
+        if found is not None:
+            ends.add(found)
+            vocab.set_attr(found, vocab.attr(found) | Attr.CONTROL)
+    for found in map(find, _SHOWN_TEXTS):
+        if found is not None:
+            vocab.set_attr(found, Attr.USER_DEFINED)
+    ends.update(vocab.roles[role] for role in ("eos", "eot", "eom") if role in vocab.roles)
+    _drop_false_ends(vocab, ends)
+    return frozenset(ends)
+
+
+def _drop_false_ends(vocab: Vocab, ends: set[int]) -> None:
+    """Two texts that end generation in most vocabularies do not where others do that work."""
+    texts = {vocab.tokens[i]: i for i in ends}
+    calls = "<|call|>" in texts or "<|calls|>" in texts
+    if calls and ("<|return|>" in texts or "<|flush|>" in texts) and "<|end|>" in texts:
+        ends.discard(texts["<|end|>"])
+        vocab.set_attr(texts["<|end|>"], Attr.USER_DEFINED)
+    if ("<|tool_response>" in texts or "<|plamo:eos|>" in texts) and "</s>" in texts:
+        ends.discard(texts["</s>"])
+        vocab.set_attr(texts["</s>"], Attr.NORMAL)
+
+
+def set_stripping(vocab: Vocab, special: Iterable[int], name: str, architecture: str) -> None:
+    """Mark the tokens that swallow white space beside them; files do not say which, so by name."""
+    if any(pre in vocab.pre for pre in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
+        known in architecture for known in ("nomic-bert-moe", "jina-bert-v3")
+    ):
+        _add_attr(vocab, "<mask>", Attr.LSTRIP)
+    elif "phi-3" in name.lower() or "phi3" in name.lower():
+        for token in special:
+            vocab.set_attr(token, vocab.attr(token) | Attr.RSTRIP)
+        _add_attr(vocab, "</s>", Attr.RSTRIP)
+        for text in ("<unk>", "<s>", "<|endoftext|>"):
+            if text in vocab.ids:
+                token = vocab.ids[text]
+                vocab.set_attr(token, vocab.attr(token) & ~Attr.RSTRIP)
+    elif "modern-bert" in name.lower():
+        _add_attr(vocab, "[MASK]", Attr.LSTRIP)
+
+
+def _add_attr(vocab: Vocab, text: str, attr: Attr) -> None:
+    if text in vocab.ids:
+        token = vocab.ids[text]
+        vocab.set_attr(token, vocab.attr(token) | attr)
+
+
+class Partition:
+    """Cuts a text at the special tokens in it: longest token first, each from the left."""
+
+    def __init__(self, vocab: Vocab, special: Iterable[int]) -> None:
+        texts = vocab.tokens
+        ordered = sorted(special, key=lambda i: len(texts[i].encode("utf-8", "surrogateescape")))
+        self._tokens = [(i, texts[i], vocab.attr(i)) for i in reversed(ordered)]
+        # Most vocabularies have thousands of special tokens and few beginnings: "<|", "[", "\n\n".
+        self._starts = {text[:2] for _, text, _ in self._tokens}
+
+    def cut(self, text: str, special: bool) -> list[str | int]:
+        """Pieces of text and ids of the special tokens between them, in order, nothing empty.
+
+        User-defined tokens are always found; control and unknown tokens where `special` is set.
+        """
+        fragments: list[str | int] = [text] if text else []
+        starts = {start for start in self._starts if start in text}
+        if not starts:
+            return fragments
+        for token, spelling, attr in self._tokens:
+            if spelling[:2] not in starts or spelling not in text:
+                continue
+            if not special and attr & (Attr.CONTROL | Attr.UNKNOWN):
+                continue
+            cut: list[str | int] = []
+            for fragment in fragments:
+                if isinstance(fragment, int) or spelling not in fragment:
+                    cut.append(fragment)
+                else:
+                    cut += _cut_one(fragment, token, spelling, attr)
+            fragments = cut
+        return fragments
+
+
+def _cut_one(text: str, token: int, spelling: str, attr: Attr) -> list[str | int]:
+    pieces: list[str | int] = []
+    while True:
+        before, found, text = text.partition(spelling)
+        if found and attr & Attr.LSTRIP:
+            before = before.rstrip(_SPACES)
+        if before:
+            pieces.append(before)
+        if not found:
+            return pieces
+        pieces.append(token)
+        if attr & Attr.RSTRIP:
+            text = text.lstrip(_SPACES)

@@ -1,0 +1,82 @@
+"""Cuts a text into the words that BPE merges within, by one or more regular expressions.
+
+Each step cuts every piece of the step before into its matches and what lies between them; a piece
+is seen alone, so a look-ahead ends at its border. A pattern is matched against one view of the
+text (`unicode_table`): "class" (every character folded to its class), "han" (the same, Han apart)
+or "text" (only white space folded). All matching is ASCII matching: `\\s` is [ \\t\\n\\v\\f\\r].
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, chain, pairwise
+
+from .unicode_table import Fold, FoldHan, FoldSpace, N
+
+_VIEWS = {"class": Fold(), "han": FoldHan(), "text": FoldSpace()}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One cut: the pattern, without capturing groups, and the view it reads."""
+
+    pattern: str
+    view: str = "class"
+
+    def split(self, piece: str) -> list[str]:
+        """The matches in `piece` and the gaps between them, in order; empty ones may occur."""
+        find, split = _matchers(self.pattern)
+        words = find(piece)
+        return words if sum(map(len, words)) == len(piece) else split(piece)
+
+
+@dataclass(frozen=True)
+class DigitGroups:
+    """Cuts runs of digits into groups of three from the right: 1234567 → 1 234 567.
+
+    As in llama.cpp, what stands before a run stays with its first group (the next step cuts it).
+    """
+
+    view: str = "class"
+
+    def split(self, piece: str) -> list[str]:
+        """The pieces of `piece`, in order."""
+        words = []
+        start = 0
+        for run in re.finditer(f"[{N}]+", piece):
+            first, end = run.span()
+            for cut in range(first + ((end - first) % 3 or 3), end + 1, 3):
+                words.append(piece[start:cut])
+                start = cut
+        words.append(piece[start:])
+        return words
+
+
+@cache
+def _matchers(pattern: str) -> tuple[Callable[[str], list[str]], Callable[[str], list[str]]]:
+    """The matches of a pattern; the matches with the gaps between them (slower)."""
+    isolated = re.compile(f"({pattern})", re.ASCII)
+    return re.compile(pattern, re.ASCII).findall, isolated.split
+
+
+def split_words(text: str, steps: Iterable[Step | DigitGroups]) -> list[str]:
+    """The words of `text`, which joined give `text` again."""
+    words = [text]
+    ascii_only = text.isascii()
+    views: dict[str, str] = {}
+    for step in steps:
+        if not ascii_only:
+            if step.view not in views:
+                views[step.view] = text.translate(_VIEWS[step.view])
+            words = _cut_alike(views[step.view], words)
+        words = list(filter(None, chain.from_iterable(map(step.split, words))))
+    return words if ascii_only else _cut_alike(text, words)
+
+
+def _cut_alike(text: str, words: list[str]) -> list[str]:
+    """`text` cut at the same places as `words`."""
+    if len(words) == 1:
+        return [text]
+    ends = accumulate(map(len, words), initial=0)
+    return [text[start:end] for start, end in pairwise(ends)]

@@ -1,0 +1,91 @@
+"""SentencePiece BPE as llama.cpp does it: join by score, spell the rest in bytes.
+
+Spaces are written as U+2581 "▁". The whole text is one piece to merge, but no merge crosses a place
+where no token spans the two characters that meet there; so the text is cut before each run of "▁"
+whose left neighbour never stands before "▁" inside a token, and each chunk is merged once and
+remembered. That gives the same ids: order between chunks does not matter to either.
+"""
+
+import re
+
+from .merge import merge
+from .vocab import Vocab
+
+SPACE = "▁"
+_CACHED_LENGTH = 64  # chunks longer than this (characters) rarely come again
+_CACHE_SIZE = 1 << 18
+# Number of bytes that a first byte announces, by its high four bits; no check of the others.
+_ANNOUNCED = (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
+
+
+class SentencePiece:
+    """Ids of text without special tokens."""
+
+    def __init__(self, vocab: Vocab) -> None:
+        self._ids = vocab.ids
+        self._scores = vocab.scores
+        self._unknown = vocab.roles.get("unk")
+        self._bytes = [vocab.ids.get(f"<0x{b:02X}>", vocab.ids.get(chr(b))) for b in range(256)]
+        self._chunks = re.compile(_chunk_pattern(vocab.tokens)).findall
+        self._cache: dict[str, list[int]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        text = text.replace(" ", SPACE)
+        cache = self._cache
+        if len(cache) > _CACHE_SIZE:
+            cache.clear()
+        ids: list[int] = []
+        for chunk in self._chunks(text):
+            found = cache.get(chunk)
+            if found is None:
+                found = self._merge(list(chunk))
+                if len(chunk) <= _CACHED_LENGTH:
+                    cache[chunk] = found
+            ids += found
+        return ids
+
+    def encode_raw(self, raw: bytes) -> list[int]:
+        """Ids of bytes that are not UTF-8: symbols are as long as their first byte says."""
+        raw = raw.replace(b" ", SPACE.encode())
+        symbols = []
+        start = 0
+        while start < len(raw):
+            end = start + _ANNOUNCED[raw[start] >> 4]
+            symbols.append(raw[start:end].decode("utf-8", "surrogateescape"))
+            start = end
+        return self._merge(symbols)
+
+    def _merge(self, symbols: list[str]) -> list[int]:
+        ids: list[int] = []
+        find = self._ids.get
+        for symbol in merge(symbols, self._key):
+            token = find(symbol)
+            if token is not None:
+                ids.append(token)
+            else:
+                self._spell(symbol, ids)
+        return ids
+
+    def _key(self, left: str, right: str) -> float | None:
+        token = self._ids.get(left + right)
+        return None if token is None else -self._scores[token]
+
+    def _spell(self, symbol: str, ids: list[int]) -> None:
+        """Append a symbol's bytes; where bytes have no token, one unknown for a run of them."""
+        for byte in symbol.encode("utf-8", "surrogateescape"):
+            token = self._bytes[byte]
+            if token is not None:
+                ids.append(token)
+            elif self._unknown is not None and ids[-1:] != [self._unknown]:
+                ids.append(self._unknown)
+
+
+def _chunk_pattern(tokens: list[str]) -> str:
+    """Chunks begin before a run of "▁", except after a character that a token joins to "▁"."""
+    joiners = set(re.findall(f"([^{SPACE}\0])(?={SPACE})", "\0".join(tokens)))
+    word = f"{SPACE}*[^{SPACE}]+"
+    if joiners:
+        glue = "".join(map(re.escape, sorted(joiners)))
+        word += f"(?:(?<=[{glue}]){SPACE}+[^{SPACE}]*)*"
+    return f"{word}|{SPACE}+"

@@ -1,0 +1,268 @@
+"""The tokenizer of a GGUF file: special tokens, BOS and EOS around the vocabulary's own rules."""
+
+import re
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+from .bpe import CHARACTER_TO_BYTE, BytePair
+from .errors import TokenizerError
+from .special import Partition, find_roles, set_stripping
+from .spm import SPACE, SentencePiece
+from .stream import TokenStream
+from .vocab import Attr, Vocab
+from .wordpiece import WordPiece
+
+_HIDDEN = Attr.CONTROL | Attr.UNKNOWN
+_AS_STORED = _HIDDEN | Attr.USER_DEFINED
+
+
+class Engine(Protocol):
+    """Ids of text without special tokens, by one family of vocabularies."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+
+    def encode_raw(self, raw: bytes) -> list[int]:
+        """Ids of bytes that are not UTF-8."""
+
+
+_ENGINES: Mapping[str, type[SentencePiece] | type[BytePair] | type[WordPiece]] = {
+    "spm": SentencePiece,
+    "bpe": BytePair,
+    "wordpiece": WordPiece,
+}
+
+
+class Tokenizer:
+    """Text to ids and back, with llama.cpp's ids."""
+
+    def __init__(self, vocab: Vocab, name: str = "", architecture: str = "") -> None:
+        self._vocab = vocab
+        self._engine: Engine = _ENGINES[vocab.kind](vocab)
+        self.eog_ids = find_roles(vocab)
+        special = vocab.special()
+        self._partition = Partition(vocab, special)
+        set_stripping(vocab, special, name, architecture)
+        self._pieces: dict[int, bytes] = {}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
+        """From the `tokenizer.ggml.*` keys of a GGUF file; TokenizerError where they do not fit."""
+        name, architecture = (metadata.get(f"general.{k}", "") for k in ("name", "architecture"))
+        return cls(Vocab(metadata), str(name), str(architecture))
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of tokens."""
+        return self._vocab.n_vocab
+
+    @property
+    def model(self) -> str:
+        """`tokenizer.ggml.model`: llama, gpt2, bert, ..."""
+        return self._vocab.model
+
+    @property
+    def pre(self) -> str:
+        """`tokenizer.ggml.pre`: the name of the pre-tokenizer; "" where there is none."""
+        return self._vocab.pre
+
+    @property
+    def add_bos(self) -> bool:
+        """Whether `encode(bos=True)` begins with BOS: what the file, or its kind, says."""
+        return self._vocab.add_bos
+
+    @property
+    def add_eos(self) -> bool:
+        """Whether `encode(bos=True)` ends with EOS: what the file says."""
+        return self._vocab.add_eos
+
+    @property
+    def roles(self) -> Mapping[str, int]:
+        """Ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …"""
+        return self._vocab.roles
+
+    @property
+    def bos_id(self) -> int | None:
+        """Beginning of a text."""
+        return self._vocab.roles.get("bos")
+
+    @property
+    def eos_id(self) -> int | None:
+        """End of a text."""
+        return self._vocab.roles.get("eos")
+
+    @property
+    def eot_id(self) -> int | None:
+        """End of a turn."""
+        return self._vocab.roles.get("eot")
+
+    @property
+    def unk_id(self) -> int | None:
+        """What stands for text that has no tokens."""
+        return self._vocab.roles.get("unk")
+
+    @property
+    def pad_id(self) -> int | None:
+        """Filler."""
+        return self._vocab.roles.get("pad")
+
+    def id_of(self, text: str) -> int | None:
+        """The token spelt so in the file, if there is one."""
+        return self._vocab.ids.get(text)
+
+    def text_of(self, token: int) -> str:
+        """The token as spelt in the file."""
+        return self._vocab.tokens[self._check(token)]
+
+    def attr(self, token: int) -> Attr:
+        """What the token is: normal, control, user-defined, byte, ..."""
+        return self._vocab.attr(self._check(token))
+
+    def encode(self, text: str | bytes, bos: bool = False, special: bool = False) -> list[int]:
+        """Ids of a text.
+
+        text: str, or bytes of any kind. bos: surround with what the file asks for: BOS where
+        `add_bos`, EOS where `add_eos`, CLS and SEP for WordPiece. special: control tokens written
+        out in the text count as such; else they are plain text (user-defined tokens always count).
+        """
+        text, valid = _as_text(text)
+        vocab = self._vocab
+        wordpiece = vocab.kind == "wordpiece"
+        ids = [self._role("bos")] if bos and (vocab.add_bos or wordpiece) else []
+        after_special = True
+        for fragment in self._partition.cut(text, special):
+            if isinstance(fragment, int):
+                ids.append(fragment)
+                after_special = True
+            else:
+                ids += self._encode_plain(fragment, valid, after_special)
+                after_special = False
+        if bos and wordpiece:
+            ids.append(self._role("sep"))
+        elif bos and vocab.add_eos:
+            ids.append(self._role("eos"))
+        return ids
+
+    def _encode_plain(self, text: str, valid: bool, after_special: bool) -> list[int]:
+        """Ids of what stands between special tokens."""
+        vocab = self._vocab
+        if vocab.kind == "spm":
+            if vocab.remove_extra_whitespaces:  # SentencePiece's rule; llama.cpp has none
+                text = " ".join(filter(None, text.split(" ")))
+            if text and after_special and vocab.add_space_prefix:
+                text = " " + text
+        if valid:
+            return self._engine.encode(text)
+        return self._engine.encode_raw(text.encode("utf-8", "surrogateescape"))
+
+    def decode(self, ids: Iterable[int], special: bool = False) -> str:
+        """The text of ids; U+FFFD for bytes that are no UTF-8. See `decode_bytes`."""
+        return self.decode_bytes(ids, special).decode("utf-8", "replace")
+
+    def decode_bytes(self, ids: Iterable[int], special: bool = False) -> bytes:
+        """The bytes of ids; control tokens are written out where `special`, else left out.
+
+        The space that a SentencePiece vocabulary puts before a text is taken off the first token.
+        WordPiece, which loses spaces, gets llama.cpp's tidying of spaces before punctuation.
+        """
+        pieces = [self._shown(token, special) for token in ids]
+        if pieces and self._vocab.add_space_prefix:
+            pieces[0] = pieces[0].removeprefix(b" ")
+        text = b"".join(pieces)
+        return _tidy(text) if self._vocab.kind == "wordpiece" else text
+
+    def stream(self, special: bool = False) -> TokenStream:
+        """Ids to text as they come; unlike `decode`, a leading space stays."""
+        return TokenStream(lambda token: self._shown(token, special))
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that one token stands for; a control token's are its spelling."""
+        found = self._pieces.get(token)
+        if found is None:
+            found = self._pieces[token] = self._make_piece(self._check(token))
+        return found
+
+    def _shown(self, token: int, special: bool) -> bytes:
+        piece = self.piece(token)
+        return b"" if not special and self._vocab.attr(token) & _HIDDEN else piece
+
+    def _make_piece(self, token: int) -> bytes:
+        text, attr = self._vocab.tokens[token], self._vocab.attr(token)
+        if attr & _AS_STORED:
+            return text.encode("utf-8", "surrogateescape")
+        if attr & Attr.NORMAL:
+            if self._vocab.kind != "bpe" or self._vocab.pre_tokenizer.escape_spaces:
+                return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
+            return _from_byte_alphabet(text)
+        if attr & Attr.BYTE and re.fullmatch("<0x[0-9A-Fa-f]{2}>", text):
+            return bytes([int(text[3:5], 16)])
+        return b""
+
+    def _role(self, role: str) -> int:
+        token = self._vocab.roles.get(role)
+        if token is None:
+            raise TokenizerError(f"the file asks for {role.upper()} tokens but names none")
+        return token
+
+    def _check(self, token: int) -> int:
+        if not 0 <= token < self.n_vocab:
+            raise TokenizerError(
+                f"decoding tokens: id {token} is outside the vocabulary (0 to {self.n_vocab - 1})"
+            )
+        return int(token)
+
+
+def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
+    """The tokenizer of a GGUF file; TokenizerError or GGUFError where there is none to be had."""
+    from ..gguf import open_gguf
+
+    with open_gguf(Path(path)) as file:
+        return Tokenizer.from_metadata(file.metadata)
+
+
+def _as_text(text: str | bytes) -> tuple[str, bool]:
+    """The text and True; for what is not UTF-8, its bytes as surrogate escapes and False."""
+    if isinstance(text, str):
+        if text.isascii():
+            return text, True
+        try:
+            text = text.encode()
+        except UnicodeEncodeError:
+            text = _lone_surrogates(text)
+    try:
+        return text.decode("utf-8"), True
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "surrogateescape"), False
+
+
+def _lone_surrogates(text: str) -> bytes:
+    """Escaped bytes as the operating system hands them to Python, other surrogates as they are."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _from_byte_alphabet(text: str) -> bytes:
+    try:
+        return bytes(map(CHARACTER_TO_BYTE.__getitem__, text))
+    except KeyError:  # a character outside the alphabet; spelt as llama.cpp shows it
+        stored = text.encode("utf-8", "surrogateescape")
+        return b"".join(
+            bytes([CHARACTER_TO_BYTE[c]])
+            if c in CHARACTER_TO_BYTE
+            else b"[UNK_BYTE_0x"
+            + c.encode("utf-8", "surrogateescape").hex().encode()
+            + stored
+            + b"]"
+            for c in text
+        )
+
+
+def _tidy(text: bytes) -> bytes:
+    """No space before ? ! . , nor around a lone apostrophe, nor before 's 'm 're 've."""
+    text = re.sub(rb"(?<!^) (?=[?!.,])", b"", text)
+    text = re.sub(rb" ' ", b"'", text)
+    return re.sub(rb" (?='(?:[sm]|re|ve))", b"", text)

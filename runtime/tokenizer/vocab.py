@@ -1,0 +1,248 @@
+"""The vocabulary of a GGUF file: tokens, kinds, scores, flags, checked once at the edge.
+
+Keys are `tokenizer.ggml.*` of the GGUF specification; defaults are llama.cpp's.
+"""
+
+from collections.abc import Mapping
+from enum import IntFlag
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .errors import TokenizerError
+from .pretokenizers import PRE_TOKENIZERS, PreTokenizer
+
+_PREFIX = "tokenizer.ggml."
+
+
+class Attr(IntFlag):
+    """What a token is; several may hold at once."""
+
+    UNDEFINED = 0
+    UNKNOWN = 1
+    UNUSED = 2
+    NORMAL = 4
+    CONTROL = 8
+    USER_DEFINED = 16
+    BYTE = 32
+    LSTRIP = 64  # swallows white space before it
+    RSTRIP = 128  # swallows white space after it
+
+
+# Values of tokenizer.ggml.token_type.
+_TYPES = (
+    Attr.UNDEFINED,
+    Attr.NORMAL,
+    Attr.UNKNOWN,
+    Attr.CONTROL,
+    Attr.USER_DEFINED,
+    Attr.UNUSED,
+    Attr.BYTE,
+)
+_SPECIAL = Attr.CONTROL | Attr.USER_DEFINED | Attr.UNKNOWN
+_MODELS = {"llama": "spm", "gpt2": "bpe", "gemma4": "bpe", "whitespace": "bpe", "bert": "wordpiece"}
+_REFUSED = {
+    "t5": "a unigram (UGM) vocabulary",
+    "rwkv": "an RWKV vocabulary",
+    "plamo2": "a PLaMo-2 vocabulary",
+    "hybriddna": "a HybriDNA vocabulary",
+    "replit": "a unigram (UGM) vocabulary",
+}
+_ROLE_KEYS = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "eot": "eot_token_id",
+    "eom": "eom_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",  # spelt so in the format
+    "pad": "padding_token_id",
+    "mask": "mask_token_id",
+    "fim_pre": "fim_pre_token_id",
+    "fim_suf": "fim_suf_token_id",
+    "fim_mid": "fim_mid_token_id",
+    "fim_pad": "fim_pad_token_id",
+    "fim_rep": "fim_rep_token_id",
+    "fim_sep": "fim_sep_token_id",
+}
+_OLD_ROLE_KEYS = {
+    "fim_pre": "prefix_token_id",
+    "fim_suf": "suffix_token_id",
+    "fim_mid": "middle_token_id",
+}
+_DEFAULT_ROLES = {
+    "llama": {"bos": 1, "eos": 2, "unk": 0},
+    "gpt2": {"bos": 11, "eos": 11},
+    "whitespace": {"bos": 11, "eos": 11},
+    "gemma4": {},
+    "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
+}
+
+
+class Vocab:
+    """Tokens of a file and the rules beside them.
+
+    kind: "spm", "bpe" or "wordpiece". tokens: texts as stored (bytes that are not UTF-8 as
+    surrogate escapes). ids: text → id. roles: "bos", "eos", "eot", ... → id, where there is one.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self._metadata = metadata
+        self.model = self._text("model")
+        if self.model in ("", "none", "no_vocab"):
+            raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): nothing to do")
+        if self.model in _REFUSED:
+            raise TokenizerError(
+                f"tokenizer model '{self.model}' is {_REFUSED[self.model]}, which kvarn cannot "
+                f"read; it reads {', '.join(_MODELS)}"
+            )
+        if self.model not in _MODELS:
+            raise TokenizerError(
+                f"unknown tokenizer model '{self.model}': expected one of {', '.join(_MODELS)}"
+            )
+        self.kind = _MODELS[self.model]
+        self.pre = "gemma4" if self.model == "gemma4" else self._text("pre")
+        self.tokens, self.ids = self._read_tokens()
+        self._types = self._array("token_type", np.integer)
+        self._changed: dict[int, Attr] = {}
+        self.roles = self._read_roles()
+        self._read_flags()
+
+    @property
+    def n_vocab(self) -> int:
+        """Number of tokens."""
+        return len(self.tokens)
+
+    @cached_property
+    def pre_tokenizer(self) -> PreTokenizer:
+        """The rules of a BPE vocabulary; TokenizerError for a name that is not in the table."""
+        name = self.pre or "default"
+        if name not in PRE_TOKENIZERS:
+            raise TokenizerError(
+                f"unknown pre-tokenizer '{name}' (tokenizer.ggml.pre): kvarn knows "
+                f"{len(PRE_TOKENIZERS)} names; a newer kvarn may know this one"
+            )
+        return PRE_TOKENIZERS[name]
+
+    @cached_property
+    def scores(self) -> list[float]:
+        """Score of each token (0 where the file has none)."""
+        scores = self._array("scores", np.number)
+        return [0.0] * self.n_vocab if scores is None else scores.tolist()
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """BPE merges "left right" → rank, the first of equals."""
+        merges = self._strings("merges")
+        if merges is None:
+            if self.pre == "kimi-k2":
+                return {}
+            raise TokenizerError(
+                "the file has a BPE vocabulary but no merges (tokenizer.ggml.merges)"
+            )
+        ranks = dict(zip(merges, range(len(merges))))
+        if len(ranks) != len(merges):
+            ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1)))
+        return ranks
+
+    def attr(self, token: int) -> Attr:
+        """What the token is."""
+        changed = self._changed.get(token)
+        if changed is not None:
+            return changed
+        if self._types is None:
+            return Attr.NORMAL
+        value = int(self._types[token])
+        return _TYPES[value] if 0 <= value < len(_TYPES) else Attr.UNDEFINED
+
+    def set_attr(self, token: int, attr: Attr) -> None:
+        """Correct what the file says of a token."""
+        self._changed[token] = attr
+
+    def special(self) -> list[int]:
+        """Ids of the control, user-defined and unknown tokens."""
+        found = {i for i, attr in self._changed.items() if attr & _SPECIAL}
+        if self._types is not None:
+            found.update(np.flatnonzero(np.isin(self._types, (2, 3, 4))).tolist())
+        return sorted(i for i in found if self.attr(i) & _SPECIAL)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A boolean of the file."""
+        value = self._metadata.get(_PREFIX + key, default)
+        if not isinstance(value, (bool, np.bool_)):
+            raise TokenizerError(f"{_PREFIX}{key} is {value!r}, expected true or false")
+        return bool(value)
+
+    def _read_flags(self) -> None:
+        spm, wordpiece = self.kind == "spm", self.kind == "wordpiece"
+        pre = self.pre_tokenizer if self.kind == "bpe" else None
+        self.add_bos = self.flag(
+            "add_bos_token", spm or wordpiece or (pre and pre.add_bos) or False
+        )
+        self.add_bos = self.add_bos or bool(pre and pre.force_bos)
+        self.add_eos = self.flag("add_eos_token", False)
+        self.add_sep = self.flag("add_sep_token", wordpiece or (pre and pre.add_sep) or False)
+        self.add_space_prefix = self.flag("add_space_prefix", spm)
+        self.remove_extra_whitespaces = self.flag("remove_extra_whitespaces", False)
+        self.lowercase = self.flag("normalizer.lowercase", self.model != "whitespace")
+        self.strip_accents = self.flag("normalizer.strip_accents", self.lowercase)
+
+    def _read_tokens(self) -> tuple[list[str], dict[str, int]]:
+        tokens = self._strings("tokens")
+        if not tokens:
+            raise TokenizerError("the file has no tokens (tokenizer.ggml.tokens)")
+        ids = dict(zip(tokens, range(len(tokens))))
+        if "" in ids:
+            tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+            ids = dict(zip(tokens, range(len(tokens))))
+        if len(ids) != len(tokens):
+            twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
+            raise TokenizerError(f"tokenizer.ggml.tokens has {twice!r} twice: the file is damaged")
+        return tokens, ids
+
+    def _read_roles(self) -> dict[str, int]:
+        roles = dict(_DEFAULT_ROLES[self.model])
+        if self.kind == "bpe" and not self.pre_tokenizer.default_bos:
+            del roles["bos"]
+        roles = {role: token for role, token in roles.items() if token < self.n_vocab}
+        for keys in (_ROLE_KEYS, _OLD_ROLE_KEYS):
+            for role, key in keys.items():
+                value = self._metadata.get(_PREFIX + key)
+                if value is None:
+                    continue
+                if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+                    raise TokenizerError(f"{_PREFIX}{key} is {value!r}, expected a token id")
+                if 0 <= value < self.n_vocab:  # others mean "none", as in llama.cpp
+                    roles[role] = int(value)
+        return roles
+
+    def _text(self, key: str) -> str:
+        value = self._metadata.get(_PREFIX + key, "")
+        if not isinstance(value, str):
+            raise TokenizerError(f"{_PREFIX}{key} is {value!r}, expected a name")
+        return value
+
+    def _strings(self, key: str) -> list[str] | None:
+        values = self._metadata.get(_PREFIX + key)
+        if values is None:
+            return None
+        kinds = set(map(type, values)) if isinstance(values, list) else {type(values)}
+        if kinds == {str}:
+            return values  # type: ignore[no-any-return]
+        if not isinstance(values, list) or kinds - {str, bytes}:
+            raise TokenizerError(f"{_PREFIX}{key} is not a list of texts")
+        return [v if isinstance(v, str) else v.decode("utf-8", "surrogateescape") for v in values]
+
+    def _array(self, key: str, kind: type[np.generic]) -> "np.ndarray[Any, Any] | None":
+        values = self._metadata.get(_PREFIX + key)
+        if values is None:
+            return None
+        array = np.asarray(values)
+        if array.ndim != 1 or not np.issubdtype(array.dtype, kind):
+            raise TokenizerError(f"{_PREFIX}{key} is not a list of numbers")
+        if len(array) < self.n_vocab:
+            raise TokenizerError(
+                f"{_PREFIX}{key} has {len(array)} entries for {self.n_vocab} tokens: "
+                "the file is damaged"
+            )
+        return array
