@@ -207,7 +207,9 @@ class Context:
         self._logits = None
         self._store.reserve(start + len(ids))
         attention = _StoredAttention(self._layers, self._attend, start)
-        hidden = self.model.transformer.forward(np.asarray(ids, np.int32), start, attention)
+        hidden = self.model.transformer.forward(
+            np.asarray(ids, np.int32), start, attention, self.n_ctx
+        )
         self.tokens.extend(ids)
         return hidden
 
@@ -231,7 +233,7 @@ class Context:
         while done < len(ids):
             size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
             chunk = ids[done : done + size]
-            hidden = on_engine(lambda chunk=chunk: self._forward(chunk).copy())
+            hidden = on_engine(self._forward, chunk).copy()
             for row in range(max(0, first - done), size, 32):
                 yield on_engine(self._project, hidden[row : row + 32])
             done += size

@@ -32,7 +32,7 @@ class Model:
     def __init__(self, path: Path, notice: Callable[[str], None] | None = None) -> None:
         self.file: GGUFFile = open_gguf(path)
         self.config = ModelConfig.from_metadata(self.file.metadata)
-        weights = on_engine(Weights.load, self.file.tensors, self.config, notice)
+        weights = on_engine(Weights.load, self.file.tensors, self.config)
         self.transformer = Transformer(self.config, weights, max_chunk=CHUNK)
 
     @property

@@ -56,9 +56,10 @@ def perplexity(
     count = 0
     for chunk in range(chunks):
         piece = ids[chunk * n_ctx : (chunk + 1) * n_ctx]
-        inputs = [tokenizer.bos_id, *piece[1:]] if tokenizer.add_bos else piece
+        if tokenizer.add_bos and tokenizer.bos_id is not None:
+            piece = [tokenizer.bos_id, *piece[1:]]
         context.truncate(0)
-        losses = _losses(context.read_all_logits(inputs, first), piece[first + 1 :])
+        losses = _losses(context.read_all_logits(piece, first), piece[first + 1 :])
         total += float(losses.sum())
         squares += float(np.square(losses).sum())
         count += len(losses)
