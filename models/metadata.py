@@ -101,5 +101,5 @@ class Keys:
 
 
 def _shown(value: object) -> str:
-    text = " ".join(repr(value).split())
+    text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
     return text if len(text) <= 60 else text[:57] + "..."

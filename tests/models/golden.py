@@ -23,15 +23,16 @@ N_GREEDY = 64
 # Steps whose whole logits are kept: the prompt's end, around windows and chunks, the last.
 KEPT = (0, 1, 7, 31, 63)
 # The least gap between the two best logits, in units of the logits' spread: well above the error of
-# a float32 forward pass (below 1e-4), for gemma above that of ggml's float16 table of gelu (1e-3;
-# 1e-2 after 46 layers), which other implementations do not share.
-MARGIN = {"gemma2-46": 3e-2, "gemma2": 1e-2, "gemma3": 1e-2}
+# a float32 forward pass (below 1e-4) and of a float16 KV cache (1e-3); for gemma also above that of
+# ggml's float16 table of gelu (1e-3; 1e-2 after 46 layers), which other implementations lack.
+MARGIN = 1.5e-2
+MARGINS = {"gemma2-46": 3e-2, "gemma2": 2e-2, "gemma3": 2e-2}
 DISTINCT = 12
 
 
 def make(case: tiny_models.Tiny) -> None:
     """Find a seed and store its run."""
-    for seed in range(200):
+    for seed in range(1000):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "tiny.gguf"
             tiny_models.write(path, case, seed)
@@ -40,7 +41,7 @@ def make(case: tiny_models.Tiny) -> None:
                 ids, logits = model.greedy(prompt, N_GREEDY)
         top = np.sort(logits, axis=1)[:, -2:]
         margin = float((top[:, 1] - top[:, 0]).min() / logits.std())
-        least = MARGIN.get(case.name, MARGIN.get(case.architecture, 3e-3))
+        least = MARGINS.get(case.name, MARGINS.get(case.architecture, MARGIN))
         if margin > least and len(set(ids)) >= DISTINCT:
             break
     else:

@@ -1,0 +1,204 @@
+"""Metadata to configuration: what is read, and what is refused in which words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import CASES, metadata
+
+from kvarn.models import ARCHITECTURES, ModelConfig, ModelError
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+def keys(name: str, **changes: Any) -> dict[str, Any]:
+    """A tiny model's metadata with keys changed, or removed by None (`__` stands for a dot)."""
+    values = metadata(BY_NAME[name])
+    prefix = BY_NAME[name].architecture
+    for key, value in changes.items():
+        full = f"{prefix}.{key.replace('__', '.')}"
+        if value is None:
+            values.pop(full, None)
+        else:
+            values[full] = value
+    return values
+
+
+def test_every_architecture_has_a_tiny_model() -> None:
+    assert {case.architecture for case in CASES} == set(ARCHITECTURES)
+
+
+def test_sizes_and_defaults() -> None:
+    values = keys(
+        "llama-mha",
+        attention__head_count_kv=None,
+        attention__key_length=None,
+        attention__value_length=None,
+        rope__dimension_count=None,
+    )
+    config = ModelConfig.from_metadata(values)
+    assert (config.n_heads, config.n_kv_heads, config.head_dim) == (4, 4, 16)
+    assert (config.n_embd, config.n_ff, config.n_vocab, config.n_layers) == (64, 96, 97, 3)
+    layer = config.layers[0]
+    assert layer.rope is not None
+    assert (layer.rope.n_rot, layer.rope.base, layer.rope.scale) == (16, 10_000.0, 1.0)
+    assert (layer.window, layer.attention_scale, layer.attention_softcap) == (None, 0.25, 0.0)
+
+
+def test_number_arrays_of_one_value_and_numpy_numbers_are_numbers() -> None:
+    values = keys(
+        "llama-mha",
+        attention__head_count=np.array([4, 4, 4], np.int32),
+        block_count=np.uint32(3),
+        attention__layer_norm_rms_epsilon=np.float32(1e-5),
+    )
+    assert ModelConfig.from_metadata(values).n_heads == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "windows", "rotated"),
+    [
+        ("gemma2", [16, None, 16, None], [True] * 4),
+        ("gemma3", [16] * 5 + [None, 16], [True] * 7),
+        ("gemma3-pattern", [None, 7, 7, None], [True] * 4),
+        ("gemma3-dense", [None] * 3, [True] * 3),
+        ("cohere2", [12, 12, 12, None, 12], [True, True, True, False, True]),
+        ("cohere2-period", [24, None, 24, None], [True, False, True, False]),
+        ("smollm3", [None] * 5, [True, True, True, False, True]),
+        ("phi3-window", [None] * 3, [True] * 3),
+    ],
+)
+def test_which_layers_are_windowed_and_rotated(
+    name: str, windows: list[int | None], rotated: list[bool]
+) -> None:
+    config = ModelConfig.from_metadata(metadata(BY_NAME[name]))
+    assert [layer.window for layer in config.layers] == windows
+    assert [layer.rope is not None for layer in config.layers] == rotated
+
+
+def test_gemma3_rotates_windowed_layers_by_their_own_unscaled_base() -> None:
+    config = ModelConfig.from_metadata(metadata(BY_NAME["gemma3"]))
+    local, distant = config.layers[0].rope, config.layers[5].rope
+    assert local is not None and distant is not None
+    assert (local.base, local.scale) == (10_000.0, 1.0)
+    assert (distant.base, distant.scale) == (1e6, 0.125)
+
+
+def test_a_window_of_zero_layers_per_period_means_all() -> None:
+    config = ModelConfig.from_metadata(keys("gemma2", attention__sliding_window_pattern=0))
+    assert [layer.window for layer in config.layers] == [16] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"block_count": None}, "llama.block_count is missing"),
+        ({"block_count": 0}, "llama.block_count is 0, expected an integer from 1 to 512"),
+        ({"block_count": 10**9}, "llama.block_count is 1000000000"),
+        ({"embedding_length": "64"}, "llama.embedding_length is '64'"),
+        ({"embedding_length": True}, "llama.embedding_length is True"),
+        ({"embedding_length": 64.0}, "llama.embedding_length is 64.0"),
+        ({"context_length": -1}, "llama.context_length is -1"),
+        ({"attention__head_count": 0}, "llama.attention.head_count is 0"),
+        ({"attention__head_count": [4, 2, 4]}, "one value for all layers"),
+        ({"attention__head_count": []}, "one value for all layers"),
+        ({"attention__head_count_kv": 3}, "llama.attention.head_count_kv is 3"),
+        (
+            {"attention__head_count": 128, "attention__key_length": None},
+            "llama.attention.head_count is 128, expected at most n_embd = 64",
+        ),
+        ({"attention__key_length": 512}, "llama.attention.key_length is 512"),
+        ({"attention__key_length": 15}, "llama.attention.key_length is 15"),
+        ({"attention__value_length": 8}, "llama.attention.value_length is 8, expected 16"),
+        ({"attention__layer_norm_rms_epsilon": float("nan")}, "is nan, expected a finite number"),
+        ({"attention__layer_norm_rms_epsilon": None}, "layer_norm_rms_epsilon is missing"),
+        ({"attention__layer_norm_rms_epsilon": "small"}, "layer_norm_rms_epsilon is 'small'"),
+        ({"rope__dimension_count": 8}, "llama.rope.dimension_count is 8, expected 16"),
+        ({"rope__freq_base": 0.0}, "llama.rope.freq_base is 0.0"),
+        ({"rope__scaling__type": "ntk"}, "llama.rope.scaling.type is 'ntk'"),
+        ({"rope__scaling__type": 3}, "llama.rope.scaling.type is 3, expected a string"),
+        ({"rope__scaling__factor": -2.0}, "llama.rope.scaling.factor is -2.0"),
+        ({"expert_count": 8}, "mixtures of experts are not supported"),
+        ({"attention__causal": False}, "only causal models are supported"),
+        ({"feed_forward_length": [1 << 40] * 3}, "llama.feed_forward_length is 1099511627776"),
+    ],
+)
+def test_wrong_values_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError) as error:
+        ModelConfig.from_metadata(keys("llama-mha", **changes))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("cohere2", {"attention__sliding_window": None}, "sliding_window is missing"),
+        ("cohere2", {"logit_scale": None}, "cohere2.logit_scale is missing"),
+        ("gemma2", {"attention__sliding_window": 0}, "gemma2.attention.sliding_window is 0"),
+        ("gemma3", {"attention__sliding_window_pattern": [True]}, "one flag for each of 7 layers"),
+        ("gemma3", {"attention__sliding_window_pattern": "all"}, "sliding_window_pattern is 'all'"),
+        ("phi3", {"rope__dimension_count": 95}, "phi3.rope.dimension_count is 95"),
+    ],
+)
+def test_wrong_values_of_other_architectures(
+    name: str, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ModelError) as error:
+        ModelConfig.from_metadata(keys(name, **changes))
+    assert words in str(error.value)
+
+
+def test_an_unsupported_architecture_is_named_with_the_supported_ones() -> None:
+    with pytest.raises(ModelError, match=r"is 'mamba', supported are cohere2, gemma2, .*smollm3"):
+        ModelConfig.from_metadata({"general.architecture": "mamba"})
+    with pytest.raises(ModelError, match=r"general\.architecture is missing"):
+        ModelConfig.from_metadata({})
+
+
+def test_the_vocabulary_is_the_list_of_tokens_or_its_stated_size() -> None:
+    values = keys("llama-mha", vocab_size=1234)
+    assert ModelConfig.from_metadata(values).n_vocab == 97
+    del values["tokenizer.ggml.tokens"]
+    assert ModelConfig.from_metadata(values).n_vocab == 1234
+    values["tokenizer.ggml.tokens"] = 97
+    with pytest.raises(ModelError, match=r"tokenizer\.ggml\.tokens is a int"):
+        ModelConfig.from_metadata(values)
+
+
+ANYTHING = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(-2, 9), max_size=8),
+    st.lists(st.text(max_size=3), max_size=3),
+    st.lists(st.floats(), max_size=3).map(np.array),
+)
+
+
+@given(name=st.sampled_from(sorted(BY_NAME)), data=st.data())
+def test_any_value_of_any_key_gives_a_configuration_or_a_model_error(
+    name: str, data: st.DataObject
+) -> None:
+    values = metadata(BY_NAME[name])
+    for key in data.draw(st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=3)):
+        values[key] = data.draw(ANYTHING)
+    try:
+        config = ModelConfig.from_metadata(values)
+    except ModelError as error:
+        assert "\n" not in str(error)
+    else:
+        assert 1 <= config.n_layers <= 512 and config.head_dim <= 256
+
+
+def test_reading_a_configuration_imports_no_numba() -> None:
+    code = "import sys, kvarn.models; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,156 @@
+"""Properties of the forward pass: cached equals uncached, and every described difference counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvarn.models import ModelConfig, ModelError
+from kvarn.models.transformer import Transformer
+from kvarn.models.weights import Weights
+
+N_CTX = 256
+
+
+def build(golden: Any, plain: ModuleType, max_chunk: int = 128) -> Transformer:
+    config = ModelConfig.from_metadata(golden.metadata)
+    return Transformer(config, Weights.load(plain.as_tensors(golden.arrays), config), max_chunk)
+
+
+def read(
+    model: Transformer, plain: ModuleType, ids: list[int], chunk: int = 128, n_ctx: int = N_CTX
+) -> np.ndarray:
+    """Logits (T, V) of ids read from an empty cache in chunks."""
+    attention, rows = plain.PlainAttention(model.config), []
+    for start in range(0, len(ids), chunk):
+        part = np.array(ids[start : start + chunk], np.int32)
+        hidden = model.forward(part, start, attention, n_ctx)
+        out = np.empty((len(part), model.config.n_vocab), np.float32)
+        model.logits(hidden, out)
+        rows.append(out)
+    return np.concatenate(rows)
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest difference in units of b's spread."""
+    return float(np.abs(a - b).max() / b.std())
+
+
+@pytest.mark.parametrize("name", ["llama-odd", "gemma3", "cohere2", "phi3-long", "mistral3"])
+@pytest.mark.parametrize("chunk", [1, 7, 33])
+def test_chunks_change_nothing(
+    name: str, chunk: int, golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    golden = golden_models(name)
+    model, ids = build(golden, plain_ops), golden.prompt + golden.ids
+    whole = read(model, plain_ops, ids)
+    # The order of sums in a matrix product depends on the number of rows.
+    limit = 1e-3 if golden.case.architecture.startswith("gemma") else 1e-4
+    assert difference(read(model, plain_ops, ids, chunk), whole) < limit
+
+
+def without(config: ModelConfig, **changes: Any) -> ModelConfig:
+    """The configuration with fields of every layer changed."""
+    return replace(config, layers=tuple(replace(layer, **changes) for layer in config.layers))
+
+
+def no_rope_scaling(config: ModelConfig) -> ModelConfig:
+    return replace(
+        config,
+        layers=tuple(
+            replace(layer, rope=layer.rope and replace(layer.rope, scaling="linear", scale=1.0))
+            for layer in config.layers
+        ),
+    )
+
+
+def other(config: ModelConfig, **changes: Any) -> ModelConfig:
+    """The configuration with fields of its architecture changed."""
+    return replace(config, architecture=replace(config.architecture, **changes))
+
+
+ABLATIONS: dict[str, tuple[str, Callable[[ModelConfig], ModelConfig]]] = {
+    "rope": ("llama-mha", lambda c: without(c, rope=None)),
+    "rope style": ("llama-mha", lambda c: other(c, rope="neox")),
+    "neox style": ("qwen3", lambda c: other(c, rope="normal")),
+    "linear scaling": ("llama-linear", no_rope_scaling),
+    "yarn": ("llama-yarn", no_rope_scaling),
+    "gemma3's own base": ("gemma3", lambda c: without(c, rope=c.layers[0].rope)),
+    "window": ("gemma2", lambda c: without(c, window=None)),
+    "window of one less": ("cohere2", lambda c: without(c, window=11)),
+    "attention scale": ("gemma2-46", lambda c: without(c, attention_scale=8**-0.5)),
+    "attention softcap": ("gemma2-caps", lambda c: without(c, attention_softcap=0.0)),
+    "final softcap": ("gemma2-caps", lambda c: replace(c, final_softcap=0.0)),
+    "embedding scale": ("gemma2", lambda c: replace(c, embedding_scale=1.0)),
+    "activation": ("gemma2", lambda c: other(c, activation="silu")),
+    "temperature": ("mistral3", lambda c: replace(c, temperature_scale=0.0)),
+    "logit scale": ("cohere2", lambda c: replace(c, logit_scale=1.0)),
+    "norm": ("cohere2", lambda c: other(c, norm="rms")),
+    "layers without rope": ("smollm3", lambda c: without(c, rope=c.layers[0].rope)),
+}
+
+
+@pytest.mark.parametrize("what", ABLATIONS)
+def test_every_described_difference_changes_the_logits(
+    what: str, golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    name, change = ABLATIONS[what]
+    golden = golden_models(name)
+    model, ids = build(golden, plain_ops), golden.prompt + golden.ids
+    expected = read(model, plain_ops, ids)
+    ablated = Transformer(change(model.config), model.weights, 128)
+    # A hundred times the tolerance that the comparison with llama.cpp allows.
+    assert difference(read(ablated, plain_ops, ids), expected) > 0.02
+
+
+def test_long_contexts_of_longrope_models_rotate_by_other_factors(
+    golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    golden = golden_models("phi3-long")
+    model = build(golden, plain_ops)
+    short, long = (read(model, plain_ops, golden.prompt, n_ctx=n) for n in (64, 65))
+    assert difference(short, long) > 0.02
+    np.testing.assert_array_equal(read(model, plain_ops, golden.prompt, n_ctx=64), short)
+
+
+def test_greedy_runs_of_the_tiny_models_vary(golden_models: Callable[[str], Any]) -> None:
+    for name in ("llama-mha", "qwen3", "gemma2", "gemma3", "cohere2", "smollm3"):
+        assert len(set(golden_models(name).ids)) >= 12
+
+
+@pytest.mark.parametrize(
+    ("ids", "start", "words"),
+    [
+        ([], 0, "0 tokens, expected 1 to 128"),
+        ([3] * 129, 0, "129 tokens, expected 1 to 128"),
+        ([3], -1, "position -1"),
+        ([3, 97], 0, "token id 97, expected 0 to 96"),
+        ([3, -1], 0, "token id -1, expected 0 to 96"),
+    ],
+)
+def test_wrong_input_is_refused(
+    ids: list[int],
+    start: int,
+    words: str,
+    golden_models: Callable[[str], Any],
+    plain_ops: ModuleType,
+) -> None:
+    model = build(golden_models("llama-mha"), plain_ops)
+    attention = plain_ops.PlainAttention(model.config)
+    with pytest.raises(ModelError, match=words):
+        model.forward(np.array(ids, np.int32), start, attention)
+
+
+def test_wrong_sizes_are_refused(
+    golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    model = build(golden_models("llama-mha"), plain_ops)
+    with pytest.raises(ModelError, match="129 rows, expected 1 to 128"):
+        model.logits(np.empty((129, 64), np.float32), np.empty((129, 97), np.float32))
+    with pytest.raises(ModelError, match="max_chunk is 0"):
+        Transformer(model.config, model.weights, 0)

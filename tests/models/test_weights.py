@@ -1,0 +1,121 @@
+"""Tensors to weights: which are asked for, and in which words a wrong one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvarn.models import ModelConfig, ModelError
+from kvarn.models.weights import Weights
+
+
+def load(golden: Any, plain: ModuleType, **changes: Any) -> Weights:
+    """Load a tiny model with some tensors replaced, or removed by None."""
+    arrays = golden.arrays | {name.replace("__", "."): array for name, array in changes.items()}
+    tensors = plain.as_tensors({name: a for name, a in arrays.items() if a is not None})
+    return Weights.load(tensors, ModelConfig.from_metadata(golden.metadata))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("llama-mha", {"token_embd__weight": None}, "tensor token_embd.weight is missing"),
+        ("llama-mha", {"blk__2__ffn_down__weight": None}, "blk.2.ffn_down.weight is missing"),
+        ("llama-mha", {"output_norm__weight": None}, "tensor output_norm.weight is missing"),
+        (
+            "llama-mha",
+            {"blk__1__attn_k__weight": np.zeros((63, 64), np.float32)},
+            "blk.1.attn_k.weight has shape (63, 64), expected (64, 64)",
+        ),
+        (
+            "llama-mha",
+            {"blk__0__attn_norm__weight": np.zeros((1, 64), np.float32)},
+            "blk.0.attn_norm.weight has shape (1, 64), expected (64,)",
+        ),
+        (
+            "llama-mha",
+            {"token_embd__weight": np.zeros((96, 64), np.float32)},
+            "token_embd.weight has shape (96, 64), expected (97, 64)",
+        ),
+        (
+            "llama-mha",
+            {"blk__3__attn_norm__weight": np.zeros(64, np.float32)},
+            "'blk.3.attn_norm.weight' is unknown to architecture llama (1 such tensors)",
+        ),
+        (
+            "llama-mha",
+            {"blk__0__attn_q_norm__weight": np.zeros(16, np.float32)},
+            "'blk.0.attn_q_norm.weight' is unknown to architecture llama",
+        ),
+        (
+            "llama-freqs",
+            {"rope_freqs__weight": np.zeros(16, np.float32)},
+            "rope_freqs.weight holds zeros",
+        ),
+        (
+            "phi3-long",
+            {"rope_factors_long__weight": np.full(6, np.inf, np.float32)},
+            "rope_factors_long.weight holds zeros or values that are not finite",
+        ),
+        (
+            "cohere2",
+            {"output__weight": np.zeros((97, 64), np.float32)},
+            "'output.weight' is unknown",
+        ),
+        ("qwen3", {"blk__0__attn_k_norm__weight": None}, "blk.0.attn_k_norm.weight is missing"),
+        ("gemma2", {"blk__0__post_ffw_norm__weight": None}, "post_ffw_norm.weight is missing"),
+        ("phi3", {"blk__0__attn_qkv__weight": None}, "blk.0.attn_q.weight is missing"),
+    ],
+)
+def test_wrong_tensors_are_named(
+    name: str,
+    changes: dict[str, Any],
+    words: str,
+    golden_models: Callable[[str], Any],
+    plain_ops: ModuleType,
+) -> None:
+    with pytest.raises(ModelError) as error:
+        load(golden_models(name), plain_ops, **changes)
+    assert words in str(error.value)
+
+
+def test_the_output_is_the_embedding_when_there_is_no_other(
+    golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    tied = load(golden_models("llama-odd"), plain_ops)
+    assert tied.output.weight is tied.token_embd
+    untied = load(golden_models("llama-mha"), plain_ops)
+    assert untied.output.weight is not untied.token_embd
+
+
+def test_fused_matrices_and_biases_are_split_by_rows(
+    golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    golden = golden_models("llama-fused")
+    layer = load(golden, plain_ops).layers[1]
+    parts = (layer.attn_q, layer.attn_k, layer.attn_v)
+    assert [part.weight.matrix.shape for part in parts] == [(64, 64), (32, 64), (32, 64)]
+    whole = np.concatenate([part.weight.matrix for part in parts])
+    np.testing.assert_array_equal(whole, golden.arrays["blk.1.attn_qkv.weight"])
+    bias = np.concatenate([part.bias for part in parts if part.bias is not None])
+    np.testing.assert_array_equal(bias, golden.arrays["blk.1.attn_qkv.bias"])
+
+
+def test_a_fused_matrix_may_have_its_biases_apart(
+    golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    golden = golden_models("llama-fused")
+    bias = golden.arrays["blk.0.attn_qkv.bias"]
+    layer = load(
+        golden,
+        plain_ops,
+        blk__0__attn_qkv__bias=None,
+        blk__0__attn_q__bias=bias[:64],
+        blk__0__attn_k__bias=bias[64:96],
+        blk__0__attn_v__bias=bias[96:],
+    ).layers[0]
+    np.testing.assert_array_equal(layer.attn_v.bias, bias[96:])
