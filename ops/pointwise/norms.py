@@ -1,0 +1,65 @@
+"""Kernels of norms: rms_norm, layer_norm. One pass for the moments, one to scale."""
+
+import math
+
+from numba import prange
+
+from ..cache import jit
+from ..simd import fma, hsum, load_f32, set_f32, store
+from .tails import first_lanes, load_tail, store_tail
+
+SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
+
+
+@jit
+def _sum(x, n):
+    """Sum of n floats at an address."""
+    total, whole = set_f32(0.0), n // 16 * 16
+    for i in range(0, whole, 16):
+        total = total + load_f32(x, 4 * i)
+    if whole < n:
+        total = total + load_tail(x, 4 * whole, n - whole)
+    return hsum(total)
+
+
+@jit
+def _sum_squares(x, n, mean):
+    """Sum of (x - mean)^2 over n floats at an address."""
+    total, m, whole = set_f32(0.0), set_f32(mean), n // 16 * 16
+    for i in range(0, whole, 16):
+        d = load_f32(x, 4 * i) - m
+        total = fma(d, d, total)
+    if whole < n:
+        d = load_tail(x, 4 * whole, n - whole) - first_lanes(mean, n - whole)
+        total = fma(d, d, total)
+    return hsum(total)
+
+
+@jit
+def _norm_row(x, weight, bias, n, mean, factor, out):
+    """out = (x - mean) * factor * weight (+ bias, unless its address is 0)."""
+    m, f, whole = set_f32(mean), set_f32(factor), n // 16 * 16
+    for i in range(0, whole, 16):
+        y = (load_f32(x, 4 * i) - m) * f * load_f32(weight, 4 * i)
+        if bias != 0:
+            y = y + load_f32(bias, 4 * i)
+        store(out, 4 * i, y)
+    if whole < n:
+        rest = n - whole
+        y = (load_tail(x, 4 * whole, rest) - m) * f * load_tail(weight, 4 * whole, rest)
+        if bias != 0:
+            y = y + load_tail(bias, 4 * whole, rest)
+        store_tail(out, 4 * whole, rest, y)
+
+
+@jit(parallel=True)
+def norm_kernel(x, weight, bias, eps, centred, out, threads):
+    """Norm of each row of x (T, D); bias is an address or 0. Reads x twice (once from L1)."""
+    n_rows, n = x.shape
+    parts = min(threads, n_rows) if x.size > SERIAL_FLOATS else 1
+    for part in prange(parts):
+        for r in range(n_rows * part // parts, n_rows * (part + 1) // parts):
+            row = x.ctypes.data + 4 * n * r
+            mean = _sum(row, n) / n if centred else 0.0
+            factor = 1.0 / math.sqrt(_sum_squares(row, n, mean) / n + eps)
+            _norm_row(row, weight.ctypes.data, bias, n, mean, factor, out.ctypes.data + 4 * n * r)
