@@ -19,7 +19,6 @@ its options and signature.  A damaged file counts as absent.
 """
 
 import hashlib
-import os
 import pickle
 import sys
 import types as python_types
@@ -33,7 +32,7 @@ from numba.core import compiler, serialize
 from numba.core.caching import _Cache
 from numba.extending import is_jitted
 
-from . import cache_dir
+from . import cache_dir, threads
 
 OPTIONS: dict[str, Any] = {
     # Never full fastmath: results keep NaN and infinities.
@@ -112,6 +111,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
+        if self._options.get("parallel"):
+            threads.start()  # before the first region, whoever calls it
         if self._enabled:
             name = self.file_name(sig, target_context.codegen().magic_tuple())
             for folder in cache_dir.readable():
@@ -249,11 +250,3 @@ def _outside_source(function: Callable[..., Any]) -> str:
     if path.is_relative_to(cache_dir.OPS) or not path.is_file():
         return ""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def stats() -> Counts:
-    """Counts of this process, read-only."""
-    return Counts()
-
-
-__all__ = ["Counts", "jit", "on_compile", "os", "stats"]

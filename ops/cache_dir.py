@@ -60,12 +60,12 @@ def candidates() -> list[Path]:
     if chosen:
         return [Path(chosen).expanduser().absolute(), _temporary()]
     xdg = os.environ.get("XDG_CACHE_HOME", "")
-    homes = [Path(xdg) / "kvarn"] if Path(xdg).is_absolute() else []
+    if Path(xdg).is_absolute():
+        return [Path(xdg) / "kvarn", _temporary()]
     try:
-        homes.append(Path.home() / ".cache" / "kvarn")
-    except RuntimeError:
-        pass  # a user without a home folder
-    return [*homes[:1], _temporary()]
+        return [Path.home() / ".cache" / "kvarn", _temporary()]
+    except RuntimeError:  # a user without a home folder
+        return [_temporary()]
 
 
 def _temporary() -> Path:

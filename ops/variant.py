@@ -27,7 +27,7 @@ REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
 
 def target_features() -> frozenset[str]:
-    """Features of the CPU that Numba compiles for (the host's, unless NUMBA_CPU_* say otherwise)."""
+    """Features of the CPU that Numba compiles for: the host's, unless NUMBA_CPU_* say otherwise."""
     features: str = cpu_target.target_context.codegen().magic_tuple()[2]
     return frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
 

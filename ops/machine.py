@@ -1,0 +1,118 @@
+"""What this process may use of the machine: cores, CPU quota, memory.  No Numba.
+
+Linux answers from /proc, /sys and the control groups (v1 and v2); elsewhere what the standard
+library knows.
+"""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path("/")  # tests read a tree of their own
+
+
+def usable_cpus() -> list[int]:
+    """Logical CPUs that this process may run on (affinity)."""
+    if sys.platform == "linux":
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def cores(cpus: list[int] | None = None, root: Path = _ROOT) -> int:
+    """Physical cores behind the usable logical CPUs."""
+    cpus = usable_cpus() if cpus is None else cpus
+    if sys.platform == "darwin":
+        return _darwin_cores() or len(cpus)
+    siblings = set()
+    for cpu in cpus:
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        known = _text(topology / "core_cpus_list") or _text(topology / "thread_siblings_list")
+        siblings.add(known or f"cpu {cpu}")
+    return max(1, len(siblings))
+
+
+def _darwin_cores() -> int | None:
+    """Performance cores of Apple's CPUs, all cores of others."""
+    for name in ("hw.perflevel0.physicalcpu", "hw.physicalcpu"):
+        try:
+            text = subprocess.run(
+                ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=True
+            ).stdout
+            return int(text)
+        except (OSError, ValueError, subprocess.CalledProcessError):
+            continue
+    return None
+
+
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """CPUs' worth of time that the control groups allow, None without a limit."""
+    limits = []
+    for folder in _groups("cpu", root):
+        quota, period = [*_text(folder / "cpu.max").split(), "", ""][:2]  # v2: "200000 100000"
+        if not quota:
+            quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
+
+
+def physical_cores(root: Path = _ROOT) -> int:
+    """Threads to run by default: physical cores, as many as affinity and quota allow.
+
+    A quota is rounded down: a thread more than it allows stops all of them again and again.
+    """
+    quota = cpu_quota(root)
+    n = cores(root=root)
+    return n if quota is None else max(1, min(n, math.floor(quota + 1e-6)))
+
+
+def memory(root: Path = _ROOT) -> tuple[int, int]:
+    """Bytes of memory in total and available to this process, control group limits included."""
+    total = available = 0
+    for line in _text(root / "proc/meminfo").splitlines():
+        name, _, rest = line.partition(":")
+        if name in ("MemTotal", "MemAvailable"):
+            value = int(rest.split()[0]) * 1024
+            total, available = (value, available) if name == "MemTotal" else (total, value)
+    if not total and sys.platform != "win32":
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        available = total
+    for folder in _groups("memory", root):
+        for limit, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            most, now = _text(folder / limit), _text(folder / used)
+            if most.isdigit() and int(most) < total:
+                total = int(most)
+                available = min(available, max(0, total - int(now or 0)))
+    return total, available
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """The folders of this process's control group and of those above it."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            base = root / "sys/fs/cgroup"
+        elif controller in controllers.split(","):
+            base = root / "sys/fs/cgroup" / controller
+        else:
+            continue
+        group = base / path.lstrip("/")
+        # In a container the path is the host's, and what is mounted is the group itself.
+        for folder in (group, *group.parents):
+            if folder.is_dir():
+                yield folder
+            if folder == base:
+                break
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
