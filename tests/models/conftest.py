@@ -29,6 +29,7 @@ def _helper(name: str) -> ModuleType:
 
 tiny_models = _helper("tiny_models")
 plain = _helper("plain")
+_helper("tiny_quants")
 
 
 @dataclass(frozen=True)
@@ -90,3 +91,16 @@ def plain_ops(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Run models on plain NumPy instead of the kernels; gives the module of helpers."""
     plain.use_plain_ops(monkeypatch)
     yield plain
+
+
+@pytest.fixture(scope="session")
+def plain_helpers() -> ModuleType:
+    """The module of plain operations, put in nobody's place."""
+    return plain
+
+
+@pytest.fixture(scope="session")
+def llama_oracle() -> ModuleType:
+    """llama.cpp, live; skips where llama-cpp-python is not installed."""
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    return _helper("llama_oracle")

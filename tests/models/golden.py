@@ -16,6 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_models
+import tiny_quants
 from llama_oracle import oracle
 
 FOLDER = Path(__file__).parent / "golden"
@@ -57,8 +58,23 @@ def make(case: tiny_models.Tiny) -> None:
     print(f"{case.name}: seed {seed}, margin {margin:.4f}, {len(set(ids))} distinct ids")
 
 
+def make_quantised() -> None:
+    """Store the logits of every quantised model over the same tokens, in float16."""
+    logits = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in tiny_quants.TYPES:
+            path = Path(folder) / f"{kind}.gguf"
+            tiny_quants.write(path, kind)
+            with oracle(path, 256, tiny_quants.CASE.n_vocab) as model:
+                logits[kind] = model.forward(tiny_quants.ids()).astype(np.float16)
+            print(kind, logits[kind].astype(np.float32).std())
+    np.savez(FOLDER / "quantised.npz", **logits)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for case in tiny_models.CASES:
         if not sys.argv[1:] or case.name in sys.argv[1:]:
             make(case)
+    if not sys.argv[1:] or "quantised" in sys.argv[1:]:
+        make_quantised()

@@ -286,14 +286,8 @@ def prompt(case: Tiny, seed: int) -> list[int]:
     return [1, *(3 + np.floor(drawn * (case.n_vocab - 3)).astype(int)).tolist()]
 
 
-def write(
-    path: Path,
-    case: Tiny,
-    seed: int,
-    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
-) -> None:
-    """Write the model; matrices whose rows divide into blocks of `kind` are quantised to it."""
-    writer = gguf.GGUFWriter(path, case.architecture)
+def write_metadata(writer: gguf.GGUFWriter, case: Tiny) -> None:
+    """Put a model's metadata into the file to be."""
     for key, value in metadata(case).items():
         if key == "general.architecture":
             continue  # the writer has put it there
@@ -305,17 +299,20 @@ def write(
             writer.add_float32(key, value)
         else:
             writer.add_uint32(key, value)
-    block = gguf.GGML_QUANT_SIZES[kind][0]
-    for name, values in tensors(case, seed).items():
-        if (
-            values.ndim == 2
-            and kind != gguf.GGMLQuantizationType.F32
-            and not values.shape[1] % block
-        ):
-            writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, values)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write(path: Path, case: Tiny, seed: int) -> None:
+    """Write a model as a GGUF file of float32 tensors."""
+    writer = gguf.GGUFWriter(path, case.architecture)
+    write_metadata(writer, case)
+    for name, values in tensors(case, seed).items():
+        writer.add_tensor(name, values)
+    finish(writer)
