@@ -1,0 +1,11 @@
+"""Matrices of the model times activations: y = x W^T for every weight type, straight from GGUF bytes.
+
+`formats`, `kformats` say how a type is read; `rows` (one token), `panels` and `tiles` (many tokens)
+and `floats` (unquantised types) are the kernels; `linear` picks one.
+"""
+
+from .activations import Activations
+from .linear import linear, warm
+from .weight import Weight, get_rows
+
+__all__ = ["Activations", "Weight", "get_rows", "linear", "warm"]

@@ -1,0 +1,121 @@
+"""Integer dot products as IR: codes of weights by int8 activations.
+
+Codes are unsigned, at most `top` (127, or 255 on avx512), or signed. What a variant does:
+
+    avx512   vpdpbusd: 4 products into 32 bits, any u8 (signed codes are stored plus 128)
+    avx2     vpmaddubsw: 2 products into 16 bits, then vpmaddwd with ones or with the weights'
+             integer scales; signed codes as |w| by sign(w) * x
+    others   the dot products of `simd`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from ..simd import (
+    VARIANT,
+    call,
+    const,
+    emit_dot_ss,
+    emit_dot_u7s,
+    emit_dot_us,
+    pair_sums_i16,
+    pair_sums_u7s,
+    shuffle,
+    vty,
+)
+from .formats import I32, Builder, Value
+
+AVX2 = VARIANT == "avx2"
+
+
+def in_halves(b: Builder, emit: Callable[..., Value], n: int, *operands: Value) -> Value:
+    """Apply `emit` to pieces of n lanes and join the results."""
+    count = operands[0].type.count
+    parts = [
+        emit(b, *(shuffle(b, x, range(k, k + n)) if count > n else x for x in operands))
+        for k in range(0, count, n)
+    ]
+    while len(parts) > 1:
+        parts = [shuffle(b, x, range(2 * x.type.count), y) for x, y in zip(parts[::2], parts[1::2])]
+    return parts[0]
+
+
+def pair_sums(b: Builder, codes: Value, x: Value) -> Value:
+    """AVX2: <n x i8> codes (unsigned) and activations -> <n/2 x i16> sums of two products."""
+    return in_halves(b, pair_sums_u7s, 32, codes, x)
+
+
+def magnitude(b: Builder, codes: Value) -> Value:
+    """|code| as an unsigned byte."""
+    ty = codes.type
+    return call(b, f"llvm.abs.v{ty.count}i8", ty, codes, ir.Constant(ir.IntType(1), 0))
+
+
+def _sign(b: Builder, x: Value, codes: Value) -> Value:
+    return call(b, "llvm.x86.avx2.psign.b", x.type, x, codes)
+
+
+def with_sign_of(b: Builder, x: Value, codes: Value) -> Value:
+    """AVX2: x where the code is positive, -x where negative, 0 where 0."""
+    return in_halves(b, _sign, 32, x, codes)
+
+
+def madd(b: Builder, x: Value, y: Value) -> Value:
+    """<n x i16> by <n x i16> -> <n/2 x i32>: sums of two products."""
+    n = x.type.count
+    if AVX2 or VARIANT == "avx512":
+        return in_halves(b, pair_sums_i16, 16, x, y)
+    wide = vty(I32, n)
+    p = b.mul(b.sext(x, wide), b.sext(y, wide))
+    return b.add(shuffle(b, p, range(0, n, 2)), shuffle(b, p, range(1, n, 2)))
+
+
+def signed_pairs(b: Builder, codes: Value, x: Value, signed: bool) -> Value:
+    """AVX2: pair sums of signed or unsigned codes."""
+    if signed:
+        return pair_sums(b, magnitude(b, codes), with_sign_of(b, x, codes))
+    return pair_sums(b, codes, x)
+
+
+def dot_onto(b: Builder, acc: Value, codes: Value, x: Value, signed: bool) -> Value:
+    """acc + sums of four products, by the dot products of `simd` (not for AVX2)."""
+    if VARIANT == "avx512":
+        return emit_dot_us(b, acc, codes, x)
+    return (emit_dot_ss if signed else emit_dot_u7s)(b, acc, codes, x)
+
+
+def dot(b: Builder, codes: Value, x: Value, signed: bool) -> Value:
+    """<64 x i8> by <64 x i8> -> <16 x i32>: sums of four products."""
+    if AVX2:
+        pairs = signed_pairs(b, codes, x, signed)
+        return madd(b, pairs, const(pairs.type, 1))
+    return dot_onto(b, const(vty(I32, codes.type.count // 4), 0), codes, x, signed)
+
+
+def scaled_dot(
+    b: Builder, codes: Value, x: Value, signed: bool, scales: Value, first: int
+) -> Value:
+    """<64 x i8> by <64 x i8>, each 16 by their own integer scale -> <16 x i32>.
+
+    scales: <16 x i16>, of which `first` belongs to the first 16 codes.
+    """
+    if AVX2:
+        lanes = [first + i // 8 for i in range(32)]
+        return madd(b, signed_pairs(b, codes, x, signed), shuffle(b, scales, lanes))
+    lanes = [first + i // 4 for i in range(16)]
+    wide = b.sext(shuffle(b, scales, lanes), vty(I32, 16))
+    return b.mul(dot(b, codes, x, signed), wide)
+
+
+def join(b: Builder, low: Value, high: Value | None) -> Value:
+    """<32 x i8> twice (or once and zeros) -> <64 x i8>."""
+    return shuffle(b, low, range(64), const(low.type, 0) if high is None else high)
+
+
+def join_pairs(b: Builder, codes: Sequence[Value]) -> list[Value]:
+    """Vectors <32 x i8> two by two -> <64 x i8>; an odd last one is padded with zeros."""
+    padded = [*codes, None] if len(codes) % 2 else list(codes)
+    return [join(b, x, y) for x, y in zip(padded[::2], padded[1::2])]

@@ -1,0 +1,220 @@
+"""Matrices of plain floats: F32, F16 and BF16 rows by float32 activations, any number of columns.
+
+    y[t, r] = sum_k W[r, k] x[t, k], every product and sum in float32
+
+T = 1 reads the rows as they lie in the file, two vectors of 16 per step. T > 1 turns 16 rows and a
+run of columns into float32 with one row per lane, and uses them for six tokens at a time: twelve
+sums, two vectors of weights and one broadcast activation fit AVX2's sixteen registers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.extending import intrinsic
+
+from ..cache import jit
+from ..simd import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    INTP,
+    Tile,
+    f32x16,
+    fma,
+    fmuladd,
+    hsum,
+    load_f32,
+    set_f32,
+    splat,
+    transpose,
+    vty,
+)
+from .formats import read
+
+FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
+TOKENS = 6
+RUN = 512  # columns per run: 16 rows of them are 32 KiB
+
+
+def _as_f32(b, x):
+    """f32, f16 or the bits of bf16, one or many, as f32."""
+    n = x.type.count if isinstance(x.type, ir.VectorType) else 0
+    element = x.type.element if n else x.type
+    if element == F32:
+        return x
+    target, words = (vty(F32, n), vty(I32, n)) if n else (F32, I32)
+    if element == F16:
+        return b.fpext(x, target)
+    sixteen = ir.Constant(words, [16] * n if n else 16)
+    return b.bitcast(b.shl(b.zext(x, words), sixteen), target)
+
+
+def _loader(lanes, result):
+    @intrinsic(prefer_literal=True)
+    def load(typingctx, element, address):
+        llty = FLOAT_TYPES[element.literal_value][1]
+        llty = vty(llty, lanes) if lanes else llty
+
+        def codegen(ctx, b, sig, vals):
+            return _as_f32(b, read(b, b.inttoptr(vals[1], I8.as_pointer()), llty))
+
+        return result(element, INTP), codegen
+
+    return load
+
+
+_load_16 = _loader(16, f32x16)
+_load_1 = _loader(0, types.float32)
+
+
+@cache
+def float_matvec_kernel(type_name: str) -> Any:
+    """The jitted y = W x: address, row stride and rows of W; x float32[1, K]; out float32[1, N]."""
+    size = FLOAT_TYPES[type_name][0]
+
+    @jit(parallel=True)
+    def _float_matvec_kernel(w, stride, n_rows, x, out, threads):
+        n_cols = x.shape[1]
+        whole, pairs = n_cols // 16 * 16, n_cols // 32 * 32
+        for th in prange(threads):
+            for r in range(n_rows * th // threads, n_rows * (th + 1) // threads):
+                row = w + r * stride
+                even, odd = set_f32(0.0), set_f32(0.0)
+                for k in range(0, pairs, 32):
+                    even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
+                    second = _load_16(type_name, row + (k + 16) * size)
+                    odd = fma(second, load_f32(x, k * 4 + 64), odd)
+                for k in range(pairs, whole, 16):
+                    even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
+                total = hsum(even + odd)
+                for k in range(whole, n_cols):
+                    total += _load_1(type_name, row + k * size) * x[0, k]
+                out[0, r] = total
+
+    return _float_matvec_kernel
+
+
+@intrinsic(prefer_literal=True)
+def _eight_columns(typingctx, element, address, stride, out):
+    """16 rows x 8 columns at an address -> float32[8][16] at `out`."""
+    llty = vty(FLOAT_TYPES[element.literal_value][1], 8)
+
+    def codegen(ctx, b, sig, vals):
+        _, base, step, to = vals
+        rows = []
+        for r in range(16):
+            place = b.add(base, b.mul(step, ir.Constant(step.type, r)))
+            x = _as_f32(b, read(b, b.inttoptr(place, I8.as_pointer()), llty))
+            rows.append(b.bitcast(x, vty(I32, 8)))
+        both = transpose(b, *rows)
+        b.store(both, b.inttoptr(to, both.type.as_pointer())).align = 4
+        return ctx.get_dummy_value()
+
+    return types.void(element, INTP, INTP, INTP), codegen
+
+
+@intrinsic(prefer_literal=True)
+def _load_sums(typingctx, tokens, address):
+    sums = Tile("f32", tokens.literal_value)
+
+    def codegen(ctx, b, sig, vals):
+        place = b.inttoptr(vals[1], I8.as_pointer())
+        out = ir.Constant(ctx.get_value_type(sums), ir.Undefined)
+        for t in range(sums.n):
+            out = b.insert_value(out, read(b, place, vty(F32, 16), 64 * t), t)
+        return out
+
+    return sums(tokens, INTP), codegen
+
+
+@intrinsic
+def _store_sums(typingctx, address, sums):
+    def codegen(ctx, b, sig, vals):
+        for t in range(sums.n):
+            place = b.add(vals[0], ir.Constant(vals[0].type, 64 * t))
+            place = b.inttoptr(place, vty(F32, 16).as_pointer())
+            b.store(b.extract_value(vals[1], t), place).align = 4
+        return ctx.get_dummy_value()
+
+    return types.void(INTP, sums), codegen
+
+
+@intrinsic
+def _fma_column(typingctx, sums, weights, x, x_stride):
+    """sums[t] += weights of 16 rows (at an address) * the activation of each token."""
+
+    def codegen(ctx, b, sig, vals):
+        out, w_at, x_at, stride = vals
+        w = read(b, b.inttoptr(w_at, I8.as_pointer()), vty(F32, 16))
+        for t in range(sums.n):
+            place = b.add(x_at, b.mul(stride, ir.Constant(stride.type, t)))
+            xt = splat(b, read(b, b.inttoptr(place, I8.as_pointer()), F32), 16)
+            out = b.insert_value(out, fmuladd(b, w, xt, b.extract_value(out, t)), t)
+        return out
+
+    return sums(sums, INTP, INTP, INTP), codegen
+
+
+@jit
+def _use(weights, run, x, x_stride, sums_at, n_tokens):
+    """sums[t] += x[t] times one run of columns of 16 rows, for all tokens."""
+    whole = n_tokens // TOKENS * TOKENS
+    for t in range(0, whole, TOKENS):
+        sums = _load_sums(TOKENS, sums_at + t * 64)
+        for k in range(run):
+            sums = _fma_column(sums, weights + k * 64, x + t * x_stride + k * 4, x_stride)
+        _store_sums(sums_at + t * 64, sums)
+    for t in range(whole, n_tokens):
+        one = _load_sums(1, sums_at + t * 64)
+        for k in range(run):
+            one = _fma_column(one, weights + k * 64, x + t * x_stride + k * 4, x_stride)
+        _store_sums(sums_at + t * 64, one)
+
+
+def float_scratch_bytes(n_tokens: int) -> int:
+    """Bytes each thread of the kernel below works in: a run of weights, sums of 16 rows."""
+    return (RUN + n_tokens) * 64
+
+
+@cache
+def float_matmul_kernel(type_name: str) -> Any:
+    """The jitted Y = X W^T of one type.
+
+    Arguments: address, row stride and rows of W; x float32[T, K]; out float32[T, N]; scratch
+    uint8[threads, float_scratch_bytes(T)]; threads.
+    """
+    size = FLOAT_TYPES[type_name][0]
+
+    @jit(parallel=True)
+    def _float_matmul_kernel(w, stride, n_rows, x, out, scratch, threads):
+        n_tokens, n_cols = x.shape
+        panels = (n_rows + 15) // 16
+        for th in prange(threads):
+            floats = scratch[th].view(np.float32)
+            weights = scratch[th].ctypes.data
+            sums_at = weights + RUN * 64
+            for g in range(panels * th // threads, panels * (th + 1) // threads):
+                floats[RUN * 16 : (RUN + n_tokens) * 16] = 0
+                rows = min(16, n_rows - g * 16)
+                for start in range(0, n_cols, RUN):
+                    run = min(RUN, n_cols - start)
+                    eights = run // 8 * 8 if rows == 16 else 0
+                    base = w + g * 16 * stride + start * size
+                    for k in range(0, eights, 8):
+                        _eight_columns(type_name, base + k * size, stride, weights + k * 64)
+                    for k in range(eights, run):
+                        for r in range(rows):
+                            floats[k * 16 + r] = _load_1(type_name, base + r * stride + k * size)
+                    _use(weights, run, x.ctypes.data + start * 4, n_cols * 4, sums_at, n_tokens)
+                for t in range(n_tokens):
+                    for r in range(rows):
+                        out[t, g * 16 + r] = floats[(RUN + t) * 16 + r]
+
+    return _float_matmul_kernel

@@ -1,0 +1,233 @@
+"""What a kernel must know of a quantised format: one table entry per type.
+
+A weight is `w = d * q + low` with small integers q (codes). Formats with blocks of 32 weights have
+one `d` and one `low` per block; formats with blocks of 256 have one `d` and `low` per block and
+small integers per 16 weights beside them: `w = d * scale * q + low * minimum`.
+
+An emitter turns a block at an address into vectors. Codes are <32 x i8>, in the order of the
+weights: unsigned where the format allows (`signed=False`, at most `top`), because the integer dot
+products of x86 multiply unsigned by signed bytes; the offset of such a format (8 for Q4_0) goes
+into `low`, which meets the sum of the activations. Adding a type is one entry and its emitters.
+
+Blocks of 32, byte by byte (h: f16; n: 16 bytes, low nibbles are weights 0-15, high 16-31):
+
+    Q8_0  h d | 32 int8            IQ4_NL  h d | n (index of a table)
+    Q4_0  h d | n                  MXFP4   e8m0 exponent | n (index of a table)
+    Q4_1  h d | h m | n
+    Q5_0  h d | 32 fifth bits | n
+    Q5_1  h d | h m | 32 fifth bits | n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llvmlite import ir
+
+from ..reference.quants import IQ4_VALUES, MXFP4_VALUES
+from ..simd import VARIANT, call, const, shuffle, vty
+
+Value = Any  # an llvmlite value
+Builder = Any
+I8, I16, I32, F16, F32 = (
+    ir.IntType(8),
+    ir.IntType(16),
+    ir.IntType(32),
+    ir.HalfType(),
+    ir.FloatType(),
+)
+
+
+@dataclass(frozen=True)
+class Format:
+    """How to read one block; emitters take a builder and a byte pointer."""
+
+    type_name: str
+    block: int  # weights per block: 32 or 256
+    n_bytes: int
+    top: int  # largest |code|
+    signed: bool
+    codes: Callable[[Builder, Value], list[Value]]  # block / 32 vectors <32 x i8>
+    # n blocks at once -> <n x float> d and low (None: always 0)
+    floats: Callable[[Builder, Sequence[Value]], tuple[Value, Value | None]]
+    # blocks of 256: <16 x i16> scales and minima (None: none), one per 16 weights
+    scales: Callable[[Builder, Value], tuple[Value, Value | None]] | None = None
+    grain: int = 32  # weights that share a scale
+
+
+# ------------------------------------------------------------ small pieces --
+
+
+def at(b: Builder, pointer: Value, offset: int) -> Value:
+    """The byte pointer `offset` bytes further."""
+    return b.gep(pointer, [ir.Constant(ir.IntType(64), offset)])
+
+
+def read(b: Builder, pointer: Value, ty: Any, offset: int = 0) -> Value:
+    """Load a value of any type from any byte."""
+    value = b.load(b.bitcast(at(b, pointer, offset), ty.as_pointer()))
+    value.align = 1
+    return value
+
+
+def read_bytes(b: Builder, pointer: Value, offset: int, n: int) -> Value:
+    return read(b, pointer, vty(I8, n), offset)
+
+
+def gather(b: Builder, pointers: Sequence[Value], ty: Any, offset: int) -> Value:
+    """One element from the same place of each block -> <n x ty>."""
+    out = ir.Constant(vty(ty, len(pointers)), ir.Undefined)
+    for i, pointer in enumerate(pointers):
+        out = b.insert_element(out, read(b, pointer, ty, offset), ir.Constant(I32, i))
+    return out
+
+
+def halves(b: Builder, pointers: Sequence[Value], offset: int) -> Value:
+    return b.fpext(gather(b, pointers, F16, offset), vty(F32, len(pointers)))
+
+
+def scaled(b: Builder, d: Value, factor: float) -> Value:
+    return b.fmul(d, const(d.type, factor))
+
+
+def field(b: Builder, x: Value, shift: int, mask: int) -> Value:
+    """`(x >> shift) & mask` per byte; a negative shift is to the left.
+
+    Shifts whole words (x86 has no byte shifts): `mask` must not reach the neighbour's bits.
+    """
+    words = b.bitcast(x, vty(I32, x.type.count // 4))
+    if shift > 0:
+        words = b.lshr(words, const(words.type, shift))
+    elif shift < 0:
+        words = b.shl(words, const(words.type, -shift))
+    return b.and_(b.bitcast(words, x.type), const(x.type, mask))
+
+
+def nibbles(b: Builder, x: Value) -> Value:
+    """16 bytes -> 32 codes: the low nibbles, then the high ones, by one shift of words."""
+    words = b.bitcast(shuffle(b, x, [*range(16), *range(16)]), vty(I32, 8))
+    words = b.lshr(words, ir.Constant(words.type, [0] * 4 + [4] * 4))
+    return b.and_(b.bitcast(words, vty(I8, 32)), const(vty(I8, 32), 15))
+
+
+def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
+    """table[index] per byte, for a table of 16 and <32 x i8> indices below 16."""
+    ty = index.type
+    if VARIANT in ("avx2", "avx512"):
+        entries = ir.Constant(ty, [*table, *table])
+        return call(b, "llvm.x86.avx2.pshuf.b", ty, entries, index)
+    if VARIANT == "neon":
+        half, entries = vty(I8, 16), ir.Constant(vty(I8, 16), list(table))
+        parts = [
+            call(
+                b,
+                "llvm.aarch64.neon.tbl1.v16i8",
+                half,
+                entries,
+                shuffle(b, index, range(k, k + 16)),
+            )
+            for k in (0, 16)
+        ]
+        return shuffle(b, parts[0], range(32), parts[1])
+    # Halve the table bit by bit, the highest first.
+    values = [const(ty, entry) for entry in table]
+    for bit in (8, 4, 2, 1):
+        high = b.icmp_unsigned("!=", b.and_(index, const(ty, bit)), const(ty, 0))
+        values = [b.select(high, values[i + bit], values[i]) for i in range(bit)]
+    return values[0]
+
+
+# ---------------------------------------------------- blocks of 32 weights --
+
+
+def _codes_q8_0(b: Builder, p: Value) -> list[Value]:
+    return [read_bytes(b, p, 2, 32)]
+
+
+def _codes_4(offset: int, table: Sequence[int] | None = None):
+    def codes(b: Builder, p: Value) -> list[Value]:
+        q = nibbles(b, read_bytes(b, p, offset, 16))
+        return [q if table is None else look_up(b, q, table)]
+
+    return codes
+
+
+def _codes_5(offset: int):
+    def codes(b: Builder, p: Value) -> list[Value]:
+        q = nibbles(b, read_bytes(b, p, offset + 4, 16))
+        fifth = b.bitcast(read(b, p, I32, offset), vty(ir.IntType(1), 32))
+        return [b.or_(q, b.select(fifth, const(q.type, 16), const(q.type, 0)))]
+
+    return codes
+
+
+def one_half(offset: int = 0, centre: int = 0):
+    """`d` alone; codes are `centre` too large (and minima, if any, are the scales themselves)."""
+
+    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+        d = halves(b, ps, offset)
+        return d, scaled(b, d, -centre) if centre else None
+
+    return floats
+
+
+def two_halves(offset: int = 0, sign: int = 1):
+    """`d`, then `low` or (sign -1) what is to be subtracted."""
+
+    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+        low = halves(b, ps, offset + 2)
+        return halves(b, ps, offset), low if sign > 0 else b.fneg(low)
+
+    return floats
+
+
+def _e8m0(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+    """Half of 2**(e - 127), since the table holds doubled values; codes are 12 too large."""
+    ty = vty(I32, len(ps))
+    e = b.zext(gather(b, ps, I8, 0), ty)
+    normal = b.shl(b.sub(e, const(ty, 1)), const(ty, 23))
+    small = b.shl(const(ty, 0x00200000), e)
+    bits = b.select(b.icmp_unsigned("<", e, const(ty, 2)), small, normal)
+    d = b.bitcast(bits, vty(F32, len(ps)))
+    return d, scaled(b, d, -12)
+
+
+_MXFP4_FROM_0 = tuple(v + 12 for v in MXFP4_VALUES)
+
+BLOCKS_OF_32 = (
+    Format("Q8_0", 32, 34, 127, True, _codes_q8_0, one_half()),
+    Format("Q4_0", 32, 18, 15, False, _codes_4(2), one_half(0, 8)),
+    Format("Q4_1", 32, 20, 15, False, _codes_4(4), two_halves()),
+    Format("Q5_0", 32, 22, 31, False, _codes_5(2), one_half(0, 16)),
+    Format("Q5_1", 32, 24, 31, False, _codes_5(4), two_halves()),
+    Format("IQ4_NL", 32, 18, 127, True, _codes_4(2, IQ4_VALUES), one_half()),
+    Format("MXFP4", 32, 17, 24, False, _codes_4(1, _MXFP4_FROM_0), _e8m0),
+)
+
+
+def biased(f: Format) -> Format:
+    """The format with 128 added to its signed codes: for dot products that take any u8."""
+    if not f.signed:
+        return f
+
+    def codes(b: Builder, p: Value) -> list[Value]:
+        return [b.xor(q, const(q.type, -128)) for q in f.codes(b, p)]
+
+    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+        d, _ = f.floats(b, ps)
+        return d, scaled(b, d, -128)
+
+    def scales(b: Builder, p: Value) -> tuple[Value, Value | None]:
+        scale, _ = f.scales(b, p)
+        return scale, scale
+
+    return replace(
+        f,
+        top=255,
+        signed=False,
+        codes=codes,
+        floats=floats,
+        scales=f.scales and scales,
+    )

@@ -1,0 +1,78 @@
+"""The one entry to all matrix kernels: y = x W^T for weights of any type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OpsError
+from ..threads import n_threads
+from ..types import QUANT_TYPES
+from .activations import Activations
+from .floats import (
+    float_matmul_kernel,
+    float_matvec_kernel,
+    float_scratch_bytes,
+)
+from .kformats import FORMATS, KINDS
+from .rows import matvec_kernel
+from .tiles import matmul_kernel, scratch_bytes
+from .weight import Weight
+
+
+def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> None:
+    """out = x W^T for the T vectors that `act` holds: out float32[T, N], overwritten.
+
+    out[t, r] = sum_k x[t, k] W[r, k]. Quantised weights meet x quantised to int8, plain floats meet
+    x itself. The result is the same for any number of threads. Reads `weight.n_bytes` once (T = 1)
+    and allocates nothing once the buffers of `act` exist. Raises OpsError for shapes that do not
+    fit.
+    """
+    x = act.x
+    n_tokens, n_cols = x.shape
+    if n_cols != weight.n_cols or out.shape != (n_tokens, weight.n_rows):
+        raise OpsError(
+            f"multiplying by {weight.name or 'weights'}: found x {x.shape} and out {out.shape} for"
+            f" {weight.n_rows} rows of {weight.n_cols}, expected x (T, {weight.n_cols}) and out"
+            f" (T, {weight.n_rows})"
+        )
+    if out.dtype != np.float32 or not out.flags.c_contiguous:
+        raise OpsError(
+            f"multiplying by {weight.name or 'weights'}: found out of {out.dtype}, expected"
+            " contiguous float32"
+        )
+    if not n_tokens or not weight.n_rows:
+        return
+    threads = n_threads()
+    place = weight.address, weight.data.shape[1], weight.n_rows
+    kind = KINDS.get(weight.stored_type.name)
+    if kind is None:
+        name = weight.stored_type.name
+        if n_tokens == 1:
+            float_matvec_kernel(name)(*place, x, out, threads)
+        else:
+            scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
+            float_matmul_kernel(name)(*place, x, out, scratch, threads)
+        return
+    block = FORMATS[kind].block
+    q, d, s = act.quantised(block)
+    if n_tokens == 1:
+        matvec_kernel(kind)(*place, q, d, s, n_cols // block, out, threads)
+    else:
+        scratch = act.scratch(threads, scratch_bytes(kind, n_cols))
+        matmul_kernel(kind)(*place, q, d, s, n_cols // block, out, scratch, threads)
+
+
+def warm(types: Sequence[str]) -> None:
+    """Compile, or load from the cache, every kernel that weights of these types need."""
+    for name in types:
+        quant_type = QUANT_TYPES[name]
+        n_cols = max(quant_type.block, 32)
+        data = np.zeros((16, n_cols // quant_type.block * quant_type.n_bytes), np.uint8)
+        weight = Weight.prepare(quant_type, data, n_cols, "warm")
+        act = Activations(2, n_cols)
+        for n_tokens in (1, 2):
+            x, out = np.zeros((n_tokens, n_cols), np.float32), np.empty((n_tokens, 16), np.float32)
+            linear(act.set(x), weight, out)

@@ -1,0 +1,151 @@
+"""Sixteen rows of a quantised matrix, unpacked so that one row is one lane.
+
+The matrix kernel unpacks a panel once into a buffer of its thread and uses it for all tokens. A
+block of the panel (32 or 256 columns) is contiguous:
+
+    codes    per 32 columns 8 x [16 rows][4 columns] int8; for signed codes on AVX2 each of the 8
+             is followed by the magnitudes of the same
+    scales   (blocks of 256) per grain int32[16 rows]: the scale, on AVX2 twice as int16
+    minima   (blocks of 256) per 32 columns [16 rows][2] int16
+    d, low   float32[16 rows] each
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..simd import I8, I32, INTP, const, transpose, vty
+from .dots import AVX2, magnitude
+from .formats import Format, at, read
+from .kformats import FORMATS
+
+ROWS = 16
+
+
+@dataclass(frozen=True)
+class PanelLayout:
+    """Byte offsets inside one block of a panel, and inside the rows waiting for transposition."""
+
+    code_bytes: int  # per 32 columns
+    scales: int
+    minima: int
+    d: int
+    low: int
+    n_bytes: int
+    row_scales: int
+    row_minima: int
+    rows_bytes: int
+
+
+def panel_layout(f: Format) -> PanelLayout:
+    """Where things are in a panel of this format."""
+    code_bytes = 1024 if f.signed and AVX2 else 512
+    scales = f.block // 32 * code_bytes
+    minima = scales + (f.block // f.grain * 64 if f.scales else 0)
+    d = minima + (f.block // 32 * 64 if f.scales else 0)
+    codes_of_rows = ROWS * f.block
+    return PanelLayout(
+        code_bytes, scales, minima, d, d + 64, d + 128,
+        codes_of_rows, codes_of_rows + ROWS * 32, codes_of_rows + ROWS * 64,
+    )  # fmt: skip
+
+
+def _write(b, value, place, offset=0):
+    target = b.bitcast(at(b, place, offset), value.type.as_pointer())
+    b.store(value, target).align = 1
+
+
+def _pointer(b, address):
+    return b.inttoptr(address, I8.as_pointer())
+
+
+@intrinsic(prefer_literal=True)
+def decode_row(typingctx, kind, w, row, rows, panel):
+    """One block of one row, at address w -> row `row` of the buffer `rows`; d and low to `panel`."""
+    f = FORMATS[kind.literal_value]
+    where = panel_layout(f)
+
+    def codegen(ctx, b, sig, vals):
+        _, w, row, rows, panel = vals
+        w, rows, panel = (_pointer(b, v) for v in (w, rows, panel))
+
+        def step(size):
+            return b.mul(row, ir.Constant(row.type, size))
+
+        for s, codes in enumerate(f.codes(b, w)):
+            _write(b, codes, b.gep(rows, [step(f.block)]), 32 * s)
+        if f.scales:
+            scales, minima = f.scales(b, w)
+            _write(b, scales, b.gep(rows, [step(32)]), where.row_scales)
+            if minima is not None:
+                _write(b, minima, b.gep(rows, [step(32)]), where.row_minima)
+        d, low = f.floats(b, [w])
+        _write(b, d, b.gep(panel, [step(4)]), where.d)
+        if low is not None:
+            _write(b, low, b.gep(panel, [step(4)]), where.low)
+        return ctx.get_dummy_value()
+
+    return types.void(kind, INTP, INTP, INTP, INTP), codegen
+
+
+def _transposed(b, rows, stride):
+    """32 bytes of 16 rows, `stride` bytes apart -> words [8][16 rows]."""
+    return transpose(b, *(read(b, rows, vty(I32, 8), r * stride) for r in range(ROWS)))
+
+
+def _words(b, both):
+    """The eight vectors of a transposition."""
+    return [
+        b.shuffle_vector(both, both, ir.Constant(vty(I32, 16), [*range(16 * j, 16 * j + 16)]))
+        for j in range(8)
+    ]
+
+
+def _spread_codes(b, f, where, rows, panel):
+    words = _words(b, _transposed(b, rows, f.block))
+    for j, w in enumerate(words):
+        if where.code_bytes == 512:
+            _write(b, w, panel, 64 * j)
+        else:
+            codes = b.bitcast(w, vty(I8, 64))
+            _write(b, codes, panel, 128 * j)
+            _write(b, magnitude(b, codes), panel, 128 * j + 64)
+
+
+def _spread_scales(b, f, where, rows, panel):
+    """Word j of a row holds the int16 scales of its grains 2 j and 2 j + 1."""
+    sixteen = const(vty(I32, 16), 16)
+    for j, w in enumerate(_words(b, _transposed(b, at(b, rows, where.row_scales), 32))):
+        first, second = b.ashr(b.shl(w, sixteen), sixteen), b.ashr(w, sixteen)
+        grains = [first] if f.grain == 32 else [first, second]
+        for k, scale in enumerate(grains):
+            if AVX2:
+                low = b.and_(scale, const(scale.type, 0xFFFF))
+                scale = b.or_(low, b.shl(scale, sixteen))
+            _write(b, scale, panel, where.scales + 64 * (j * len(grains) + k))
+
+
+@intrinsic(prefer_literal=True)
+def spread(typingctx, kind, rows, panel):
+    """The buffered block of 16 rows -> codes, scales and minima of the panel."""
+    f = FORMATS[kind.literal_value]
+    where = panel_layout(f)
+
+    def codegen(ctx, b, sig, vals):
+        rows, panel = (_pointer(b, v) for v in vals[1:])
+        with cgutils.for_range(b, ir.Constant(ir.IntType(64), f.block // 32)) as loop:
+            from_rows = b.gep(rows, [b.mul(loop.index, ir.Constant(loop.index.type, 32))])
+            step = b.mul(loop.index, ir.Constant(loop.index.type, where.code_bytes))
+            _spread_codes(b, f, where, from_rows, b.gep(panel, [step]))
+        if f.scales:
+            _spread_scales(b, f, where, rows, panel)
+            minima = _transposed(b, at(b, rows, where.row_minima), 32)
+            _write(b, minima, panel, where.minima)
+        return ctx.get_dummy_value()
+
+    return types.void(kind, INTP, INTP), codegen

@@ -1,0 +1,236 @@
+"""Prefill: a quantised matrix by many vectors, in register tiles of 16 rows x 4 tokens.
+
+    y[t, r] = sum_k W[r, k] x[t, k]
+
+Panels of 16 rows (fixed, so the number of threads changes nothing) are split over threads. Each is
+unpacked into its thread's buffer (`panels`), which stays in L2, and used for all tokens: a step
+loads 4 columns of 16 rows, broadcasts 4 activations of each token and multiplies. What the 16
+registers of AVX2 need: 8 of sums, 2 of weights, 1 broadcast, 1 product.
+
+AVX2 adds products in 16 bits as long as they cannot overflow (`pairs_run`) before it widens them to
+32 bits, which is when integer scales are multiplied in for free. Floats follow once per block.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..cache import jit
+from ..simd import F32, I8, I16, I32, INTP, Tile, const, fmuladd, splat, vty
+from .activations import TOKENS
+from .dots import AVX2, dot_onto, madd, pair_sums, with_sign_of
+from .formats import Format, at, read
+from .kformats import FORMATS
+from .panels import PanelLayout, decode_row, panel_layout, spread
+
+ACC = vty(I32, 16)
+EDGE = TOKENS * 64  # a tile that does not fit into `out` goes through here
+
+
+def pairs_run(f: Format) -> int:
+    """How many 16-bit pair sums of one lane may be added: all within one scale, without overflow."""
+    run = 1
+    while run * 2 <= f.grain // 4 and run * 2 * (2 * 127 * f.top) <= 32767:
+        run *= 2
+    return run
+
+
+def _broadcast(b, x, j):
+    """Activations 4 j .. 4 j + 3 of a token in all 16 rows."""
+    return b.bitcast(splat(b, read(b, x, I32, 4 * j), 16), vty(I8, 64))
+
+
+def _unit_avx2(b, f: Format, where: PanelLayout, w, x, scales):
+    """32 columns: <16 x i32> for each token, integer scales (or None) included."""
+    run, totals = pairs_run(f), [None] * len(x)
+    for start in range(0, 8, run):
+        sums = [None] * len(x)
+        for j in range(start, start + run):
+            codes = read(b, w, vty(I8, 64), where.code_bytes // 8 * j)
+            size = read(b, w, vty(I8, 64), 128 * j + 64) if f.signed else codes
+            for t, xt in enumerate(x):
+                xj = _broadcast(b, xt, j)
+                pairs = pair_sums(b, size, with_sign_of(b, xj, codes) if f.signed else xj)
+                sums[t] = pairs if sums[t] is None else b.add(sums[t], pairs)
+        factor = const(vty(I16, 32), 1)
+        if scales is not None:
+            factor = read(b, scales, vty(I16, 32), start * 4 // f.grain * 64)
+        for t, pairs in enumerate(sums):
+            wide = madd(b, pairs, factor)
+            totals[t] = wide if totals[t] is None else b.add(totals[t], wide)
+    return totals
+
+
+def _unit_plain(b, f: Format, where: PanelLayout, w, x, scales):
+    """As `_unit_avx2`, for variants whose dot products give 32 bits."""
+    totals = [const(ACC, 0)] * len(x)
+    for start in range(0, 8, f.grain // 4):
+        sums = [const(ACC, 0)] * len(x)
+        for j in range(start, start + f.grain // 4):
+            codes = read(b, w, vty(I8, 64), 64 * j)
+            sums = [dot_onto(b, s, codes, _broadcast(b, xt, j), f.signed) for s, xt in zip(sums, x)]
+        if scales is not None:
+            factor = read(b, scales, ACC, start * 4 // f.grain * 64)
+            sums = [b.mul(s, factor) for s in sums]
+        totals = [b.add(total, s) for total, s in zip(totals, sums)]
+    return totals
+
+
+_unit = _unit_avx2 if AVX2 else _unit_plain
+
+
+def _units_256(b, f: Format, where: PanelLayout, w, x):
+    """The 8 x 32 columns of a block in a loop; sums in variables that LLVM puts in registers."""
+    index = ir.IntType(64)
+    totals = [cgutils.alloca_once(b, ACC) for _ in x]
+    for total in totals:
+        b.store(const(ACC, 0), total)
+    with cgutils.for_range(b, ir.Constant(index, 8)) as loop:
+
+        def step(base, size):
+            return b.gep(base, [b.mul(loop.index, ir.Constant(index, size))])
+
+        scales = step(at(b, w, where.scales), 32 // f.grain * 64)
+        codes = step(w, where.code_bytes)
+        for total, s in zip(totals, _unit(b, f, where, codes, [step(v, 32) for v in x], scales)):
+            b.store(b.add(b.load(total), s), total)
+    return [b.load(total) for total in totals]
+
+
+def _low_256(b, f: Format, where: PanelLayout, w, s):
+    """sum of minimum * sum(x) over the block's grains, <16 x i32> for each token."""
+    totals = [None] * len(s)
+    for j in range(8):
+        minima = read(b, w, vty(I16, 32), where.minima + 64 * j)
+        for t, st in enumerate(s):
+            pair = b.bitcast(splat(b, read(b, st, I32, 4 * j), 16), vty(I16, 32))
+            part = madd(b, minima, pair)
+            totals[t] = part if totals[t] is None else b.add(totals[t], part)
+    return totals
+
+
+def _block(b, f: Format, w, x, d, s, acc):
+    """acc[t] += one block of the panel at w times token t."""
+    where = panel_layout(f)
+    has_low = not f.signed
+    whole = _unit(b, f, where, w, x, None) if f.block == 32 else _units_256(b, f, where, w, x)
+    below = _low_256(b, f, where, w, s) if f.block == 256 and has_low else None
+    scale, out = read(b, w, vty(F32, 16), where.d), []
+    for t, total in enumerate(whole):
+        dx = splat(b, read(b, d[t], F32), 16)
+        new = fmuladd(b, b.sitofp(total, scale.type), b.fmul(scale, dx), acc[t])
+        if has_low:
+            low = read(b, w, scale.type, where.low)
+            if below is None:
+                new = fmuladd(b, low, splat(b, read(b, s[t], F32), 16), new)
+            else:
+                new = fmuladd(b, b.sitofp(below[t], scale.type), b.fmul(low, dx), new)
+        out.append(new)
+    return out
+
+
+SUMS = Tile("f32", TOKENS)
+
+
+@intrinsic
+def _zero(typingctx):
+    return SUMS(), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(SUMS), None)
+
+
+@intrinsic(prefer_literal=True)
+def _multiply(typingctx, kind, sums, w, x, x_stride, d, d_stride, s, s_stride):
+    """sums += one block of a panel by the same block of TOKENS tokens (addresses, bytes apart)."""
+    f = FORMATS[kind.literal_value]
+
+    def codegen(ctx, b, sig, vals):
+        _, before, w, *rest = vals
+        tokens = [
+            [
+                b.inttoptr(b.add(base, b.mul(stride, ir.Constant(stride.type, t))), I8.as_pointer())
+                for t in range(TOKENS)
+            ]
+            for base, stride in zip(rest[::2], rest[1::2])
+        ]
+        acc = [b.extract_value(before, t) for t in range(TOKENS)]
+        out = before
+        for t, v in enumerate(_block(b, f, b.inttoptr(w, I8.as_pointer()), *tokens, acc)):
+            out = b.insert_value(out, v, t)
+        return out
+
+    return sums(kind, sums, *[INTP] * 7), codegen
+
+
+@intrinsic
+def _store(typingctx, address, stride, sums):
+    """Token t's 16 sums go to address + t * stride bytes."""
+
+    def codegen(ctx, b, sig, vals):
+        for t in range(TOKENS):
+            place = b.add(vals[0], b.mul(vals[1], ir.Constant(vals[1].type, t)))
+            place = b.inttoptr(place, vty(F32, 16).as_pointer())
+            b.store(b.extract_value(vals[2], t), place).align = 4
+        return ctx.get_dummy_value()
+
+    return types.void(INTP, INTP, sums), codegen
+
+
+def scratch_bytes(kind: int, n_cols: int) -> int:
+    """Bytes each thread of the kernel works in: a panel, its rows before transposition, a tile."""
+    where = panel_layout(FORMATS[kind])
+    return n_cols // FORMATS[kind].block * where.n_bytes + where.rows_bytes + EDGE
+
+
+@cache
+def matmul_kernel(kind: int) -> Any:
+    """The jitted Y = X W^T of one format.
+
+    Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
+    scales and their sums; blocks per row; out float32[T, N]; scratch uint8[threads,
+    scratch_bytes]; threads. Reads activations of up to TOKENS - 1 rows after the last.
+    """
+    f, where = FORMATS[kind], panel_layout(FORMATS[kind])
+    size, block, panel_bytes, rows_bytes = f.n_bytes, f.block, where.n_bytes, where.rows_bytes
+    s_bytes = 4 if block == 32 else 32
+
+    @jit(parallel=True)
+    def _matmul_kernel(w, stride, n_rows, x, d, s, n_blocks, out, scratch, threads):
+        n_tokens = len(out)
+        panels = (n_rows + 15) // 16
+        x_row, d_row, s_row = n_blocks * block, n_blocks * 4, n_blocks * s_bytes
+        for th in prange(threads):
+            panel = scratch[th].ctypes.data
+            waiting = panel + n_blocks * panel_bytes
+            edge = waiting + rows_bytes
+            edge_floats = scratch[th][edge - panel : edge - panel + EDGE].view(np.float32)
+            for g in range(panels * th // threads, panels * (th + 1) // threads):
+                rows = min(16, n_rows - g * 16)
+                for i in range(n_blocks):
+                    to = panel + i * panel_bytes
+                    for r in range(16):
+                        row = w + (g * 16 + min(r, rows - 1)) * stride
+                        decode_row(kind, row + i * size, r, waiting, to)
+                    spread(kind, waiting, to)
+                for t in range(0, n_tokens, TOKENS):
+                    sums = _zero()
+                    xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
+                    for i in range(n_blocks):
+                        sums = _multiply(
+                            kind, sums, panel + i * panel_bytes, xt + i * block, x_row,
+                            dt + i * 4, d_row, st + i * s_bytes, s_row,
+                        )  # fmt: skip
+                    if rows == 16 and t + TOKENS <= n_tokens:
+                        _store(out[t, g * 16 :].ctypes.data, n_rows * 4, sums)
+                    else:
+                        _store(edge, 64, sums)
+                        for k in range(min(TOKENS, n_tokens - t)):
+                            for r in range(rows):
+                                out[t + k, g * 16 + r] = edge_floats[k * 16 + r]
+
+    return _matmul_kernel
