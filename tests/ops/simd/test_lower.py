@@ -1,0 +1,56 @@
+"""On CPUs that are not here, kernels use the instructions they were written for."""
+
+import re
+
+import pytest
+from numba import prange, types
+
+from kvarn.ops import simd as v
+from kvarn.ops.cache import jit
+from kvarn.ops.errors import OpsError
+from kvarn.ops.lower import lower
+
+
+@jit
+def _row(a, b, n):
+    acc, f = v.set_i32(0), v.set_f32(0)
+    for i in range(n):
+        acc = v.dot_us(acc, v.load_i8(a, 64 * i), v.load_i8(b, 64 * i))
+        acc = v.dot_u7s(acc, v.load_i8(a, 64 * i), v.load_i8(b, 64 * i))
+        acc = v.dot_ss(acc, v.load_i8(a, 64 * i), v.load_i8(b, 64 * i))
+        f = v.fma(v.load_f16(a, 32 * i), v.to_f32(acc), f)
+    return v.hsum(f)
+
+
+@jit(parallel=True)
+def _rows(a, b, out, n):
+    for r in prange(n):
+        v.store(out, 4 * r, _row(a, b, n))
+
+
+@pytest.mark.parametrize(
+    ("target", "instructions"),
+    [
+        ("avx512", {"vpdpbusd", "vcvtph2ps", "vfmadd231ps"}),
+        ("neon", {"sdot", "fcvtl", "fmla"}),
+        ("neon-i8mm", {"usdot", "sdot"}),
+        ("generic-arm", {"fcvtl", "fmla"}),
+    ],
+)
+def test_assembly_has_the_instructions(target, instructions):
+    assembly = lower(_rows, (types.int64,) * 4, target)
+    found = set(re.findall(r"^\t(\w+)", assembly, re.MULTILINE))
+    assert instructions <= found
+    if target != "avx512":
+        # No conversion of f16 by a library function: it would not be there at run time.
+        assert "__extendhfsf2" not in assembly
+
+
+@jit
+def _wrong(a):
+    return v.load_f32(a, 0) + "x"
+
+
+def test_a_kernel_that_cannot_be_compiled_says_why():
+    with pytest.raises(OpsError, match="lowering _wrong"):
+        lower(_wrong, (types.int64,), "neon")
