@@ -1,0 +1,196 @@
+"""Chat templates: a conversation becomes the text that the model was trained on.
+
+A GGUF file carries the template as Jinja source in `tokenizer.chat_template`, variants of it in
+`tokenizer.chat_template.NAME`. Renders like transformers' `apply_chat_template`.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from jinja2 import TemplateError as JinjaError
+from jinja2 import TemplateSyntaxError
+
+from ..ops.errors import KvarnError
+from .sandbox import Refusal, Sandbox
+from .sandbox_checks import MAX_CHARS
+
+KEY = "tokenizer.chat_template"
+_TOOL_VARIANT = "tool_use"
+# Names under which messages carry the model's reasoning; the first is what templates read.
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+
+Message = Mapping[str, Any]
+
+# For models without a template. Nothing in it needs special tokens, so any model can read it;
+# an answer ends where the next user turn would begin.
+PLAIN_SOURCE = (
+    "{% for message in messages %}"
+    "{% if message.role == 'system' %}{{ message.content }}\n\n"
+    "{% elif message.role == 'user' %}### User:\n{{ message.content }}\n\n"
+    "{% else %}### Assistant:\n{{ message.content }}\n\n{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}### Assistant:\n{% endif %}"
+)
+PLAIN_STOP = "### User:"
+
+
+class TemplateError(KvarnError):
+    """A chat template cannot be read or rendered, or refuses the conversation."""
+
+
+class ChatTemplate:
+    """A compiled chat template, for any number of conversations and threads.
+
+    `bos_token` and `eos_token` are the texts that templates insert; None leaves them undefined.
+    `variants` are other templates by name: `tool_use` is taken when tools are given.
+    `now` is the clock behind `strftime_now`.
+
+    Raises `TemplateError` for source that is not a Jinja template.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos_token: str | None,
+        eos_token: str | None,
+        variants: Mapping[str, str] | None = None,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.source = source
+        self._tokens = {
+            name: text
+            for name, text in (("bos_token", bos_token), ("eos_token", eos_token))
+            if text is not None
+        }
+        self._lock = threading.Lock()
+        self._sandbox = Sandbox(now)
+        try:
+            self._template = self._sandbox.from_string(source)
+        except TemplateSyntaxError as error:
+            raise TemplateError(
+                f"chat template: line {error.lineno}: {_line(error)}; expected a Jinja template"
+            ) from error
+        except (JinjaError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
+            raise TemplateError(f"chat template: cannot be compiled: {_line(error)}") from error
+        self.variants = {
+            name: ChatTemplate(text, bos_token=bos_token, eos_token=eos_token, now=now)
+            for name, text in (variants or {}).items()
+        }
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], bos_token: str | None, eos_token: str | None
+    ) -> "ChatTemplate | None":
+        """The template of a GGUF file, or None where it has none.
+
+        A file with variants only uses the one named `default`.
+        """
+        variants = {
+            key.removeprefix(KEY + "."): _text(metadata, key)
+            for key in metadata
+            if key.startswith(KEY + ".")
+        }
+        source = _text(metadata, KEY) if KEY in metadata else variants.get("default")
+        if source is None:
+            return None
+        return cls(source, bos_token=bos_token, eos_token=eos_token, variants=variants)
+
+    @classmethod
+    def plain(cls) -> "ChatTemplate":
+        """The stand-in for models without a template: `### User:` / `### Assistant:`."""
+        return cls(PLAIN_SOURCE, bos_token=None, eos_token=None)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **extra: Any,
+    ) -> str:
+        """The text of `messages`, each a mapping with `role`, `content` and what else is known.
+
+        `tools` are JSON schemas, `extra` further variables of the template. Raises
+        `TemplateError` when the template refuses the conversation, fails, or does not end.
+        """
+        if tools and _TOOL_VARIANT in self.variants:
+            variant = self.variants[_TOOL_VARIANT]
+            return variant.render(
+                messages, add_generation_prompt=add_generation_prompt, tools=tools, **extra
+            )
+        variables = {
+            "documents": None,
+            **self._tokens,
+            **extra,
+            "messages": [_message(message) for message in messages],
+            "tools": None if tools is None else list(tools),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            with self._lock:
+                self._sandbox.restart()
+                return self._limited(_plain(variables))
+        except Refusal as error:
+            raise TemplateError(
+                f"chat template: refuses the conversation: {_line(error)}"
+            ) from error
+        except KvarnError:
+            raise
+        except Exception as error:  # a template can raise whatever Python can
+            raise TemplateError(f"chat template: rendering failed: {_line(error)}") from error
+
+    def _limited(self, variables: dict[str, Any]) -> str:
+        parts, size = [], 0
+        for part in self._template.generate(variables):
+            size += len(part)
+            if size > MAX_CHARS:
+                raise TemplateError(
+                    f"chat template: wrote more than {MAX_CHARS:,} characters; it may not end"
+                )
+            parts.append(part)
+        return "".join(parts)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """What templates expect: no empty keys, the reasoning under all of its names."""
+    if not isinstance(message, Mapping):
+        raise TemplateError(
+            f"chat template: a message is of type {type(message).__name__}, expected a mapping "
+            "with role and content"
+        )
+    given = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((given[name] for name in _REASONING if name in given), None)
+    if reasoning is not None:
+        given = {"thinking": reasoning, **given, "reasoning_content": reasoning}
+    return given
+
+
+def _plain(value: Any) -> Any:
+    """`value` rebuilt of plain JSON types, so that a template never holds a live object."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return f"<{type(value).__name__}>"
+
+
+def _text(metadata: Mapping[str, Any], key: str) -> str:
+    value = metadata[key]
+    if not isinstance(value, str):
+        raise TemplateError(
+            f"chat template: {key} is of type {type(value).__name__}, expected UTF-8 text"
+        )
+    return value
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else text[:299] + "…"
