@@ -1,0 +1,57 @@
+"""Stop strings in a stream of text pieces, whatever the borders between tokens."""
+
+from collections.abc import Sequence
+
+
+class StopMatcher:
+    """Lets text through up to the first stop string, which is swallowed with all that follows.
+
+    Holds back only the longest end of the text that may be the beginning of a stop string, so
+    that the stream runs as far ahead as it can. Of several stop strings the one that is complete
+    first ends the text, at the leftmost place where one ends there.
+    """
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        self._stops = tuple(dict.fromkeys(stop for stop in stops if stop))
+        self._held = ""
+        self._stopped = False
+
+    @property
+    def held(self) -> str:
+        """Text that has been pushed and not emitted."""
+        return self._held
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Takes the next piece: what may be shown now, and whether a stop string appeared."""
+        if self._stopped:
+            return "", True
+        text = self._held + text
+        found = self._first_stop(text)
+        if found is not None:
+            self._held, self._stopped = "", True
+            return text[:found], True
+        keep = self._open_end(text)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep], False
+
+    def flush(self) -> str:
+        """What is still held back, once the stream has ended without a stop string."""
+        text, self._held = self._held, ""
+        return text
+
+    def _first_stop(self, text: str) -> int | None:
+        """Where the stop string begins that is complete first."""
+        matches = (
+            (start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0
+        )
+        return min(matches, default=(0, None))[1]
+
+    def _open_end(self, text: str) -> int:
+        """Length of the longest end of `text` that begins a stop string."""
+        longest = 0
+        for stop in self._stops:
+            for size in range(min(len(stop) - 1, len(text)), longest, -1):
+                if text.endswith(stop[:size]):
+                    longest = size
+                    break
+        return longest
