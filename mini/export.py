@@ -1,0 +1,121 @@
+"""A trained run to GGUF: `python -m kvarn.mini.export RUN_FOLDER OUT.gguf`.
+
+Matrices become Q8_0, norms stay F32; the metadata is what llama.cpp's converter writes for cohere2.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import gguf
+import torch
+from gguf.quants import quantize
+from torch import Tensor
+
+from .data import BOS, EOS, PRE_TOKENIZER
+from .model import MiniConfig
+
+CONTEXT_LENGTH = 32768
+"""Positions matter only within the window, so the trained length is no border; see README.md."""
+DESCRIPTION = (
+    "A small base model that continues English prose; the default of the kvarn runtime. Trained "
+    "from nothing on public-domain English novels, with the scripts in kvarn's folder mini/."
+)
+
+
+def add_description(writer: gguf.GGUFWriter, n_parameters: int) -> None:
+    """The `general.*` keys."""
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_name("kvarn-mini")
+    writer.add_basename("kvarn-mini")
+    writer.add_size_label(gguf.size_label(n_parameters, n_parameters, 0, 0))
+    writer.add_description(DESCRIPTION)
+    writer.add_license("mit")
+    writer.add_tags(["text-generation"])
+    writer.add_languages(["en"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+
+
+def add_shape(writer: gguf.GGUFWriter, config: MiniConfig) -> None:
+    """The `cohere2.*` keys."""
+    writer.add_block_count(config.n_layers)
+    writer.add_context_length(CONTEXT_LENGTH)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_feed_forward_length(config.n_ff)
+    writer.add_head_count(config.n_heads)
+    writer.add_head_count_kv(config.n_kv_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_freq_base(config.rope_theta)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    writer.add_layer_norm_eps(config.norm_eps)
+    writer.add_logit_scale(config.logit_scale)
+    writer.add_sliding_window(config.window)
+    writer.add_vocab_size(config.n_vocab)
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, path: Path) -> None:
+    """The `tokenizer.*` keys from a tokenizers file of byte-level BPE."""
+    model = json.loads(path.read_text(encoding="utf-8"))["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    normal, control = gguf.TokenType.NORMAL, gguf.TokenType.CONTROL
+    merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(PRE_TOKENIZER)
+    writer.add_token_list(tokens)
+    writer.add_token_types([control if t in (BOS, EOS) else normal for t in tokens])
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(model["vocab"][BOS])
+    writer.add_eos_token_id(model["vocab"][EOS])
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
+
+
+def add_tensors(writer: gguf.GGUFWriter, weights: Mapping[str, Tensor]) -> None:
+    """Every parameter under its own name, which is GGUF's: matrices Q8_0, vectors F32."""
+    q8_0 = gguf.GGMLQuantizationType.Q8_0
+    for name, tensor in weights.items():
+        data = tensor.detach().float().numpy()
+        if data.ndim == 2:
+            writer.add_tensor(name, quantize(data, q8_0), raw_dtype=q8_0)
+        else:
+            writer.add_tensor(name, data)
+
+
+def write_gguf(
+    path: Path, config: MiniConfig, weights: Mapping[str, Tensor], tokenizer: Path
+) -> None:
+    """Writes the whole model file in one piece: a reader never sees half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    writer = gguf.GGUFWriter(temporary, "cohere2")
+    add_description(writer, sum(t.numel() for t in weights.values()))
+    add_shape(writer, config)
+    add_tokenizer(writer, tokenizer)
+    add_tensors(writer, weights)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    temporary.replace(path)
+
+
+def main() -> None:
+    """Entry point of the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="folder that kvarn.mini.train wrote")
+    parser.add_argument("out", type=Path, help="GGUF file to write")
+    args = parser.parse_args()
+    checkpoint = args.run / "checkpoint.pt"
+    if not checkpoint.is_file():
+        raise SystemExit(f"exporting: no checkpoint at {checkpoint}; run kvarn.mini.train first")
+    saved = torch.load(checkpoint)
+    config = MiniConfig(**saved["config"])
+    write_gguf(args.out, config, saved["model"], args.run / "tokenizer.json")
+    print(f"{args.out}: {args.out.stat().st_size:,} bytes, trained for {saved['step']} steps")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The parts of the training scripts that could go wrong without a word."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip(
+    "torch", reason="torch is only needed to train: pip install kvarn[train]"
+)
+
+from kvarn.mini.data import Rows, paragraphs, words_per_sentence  # noqa: E402
+from kvarn.mini.model import Mini, MiniConfig, windowed_attention  # noqa: E402
+from kvarn.mini.optim import orthogonalise  # noqa: E402
+from kvarn.mini.train import accumulate, rate, row_loss  # noqa: E402
+
+
+@pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 24, 29])
+def test_windowed_attention_equals_a_full_mask(n_tokens: int) -> None:
+    torch.manual_seed(n_tokens)
+    window = 8
+    q, k, v = torch.randn(3, 2, 3, n_tokens, 16)
+    distance = torch.arange(n_tokens)[:, None] - torch.arange(n_tokens)
+    mask = (distance >= 0) & (distance < window)
+    scores = (q @ k.mT / 4.0).masked_fill(~mask, -torch.inf)
+    expected = scores.softmax(-1) @ v
+    found = windowed_attention(q, k, v, window)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_orthogonalise_evens_out_singular_values() -> None:
+    torch.manual_seed(0)
+    for shape in ((2, 12, 30), (2, 30, 12)):
+        values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)))
+        assert values.min() > 0.5 and values.max() < 1.3
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_accumulated_gradient_is_that_of_the_whole_batch(threads: int) -> None:
+    torch.manual_seed(0)
+    config = MiniConfig(
+        n_vocab=50, n_layers=4, n_embd=32, n_heads=2, head_dim=16, n_ff=32, window=4
+    )
+    model = Mini(config)
+    rows = torch.randint(0, 50, (7, 12))
+    expected = torch.autograd.grad(row_loss(model, rows), list(model.parameters()))
+    with ThreadPoolExecutor(threads) as pool:
+        accumulate(model, rows, pool)
+    for p, g in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.grad, g, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_cover_the_text_and_depend_on_the_step_alone() -> None:
+    newline = 9
+    ids = np.random.default_rng(0).integers(2, 40, 1000).astype(np.uint16)
+    rows = Rows(ids, length=16, batch=4, bos=0, newline=newline, seed=3)
+    again = Rows(ids, length=16, batch=4, bos=0, newline=newline, seed=3)
+    for step in (0, 5, rows.steps_per_epoch, 3 * rows.steps_per_epoch + 1):
+        np.testing.assert_array_equal(rows.step(step), again.step(step))
+        assert rows.step(step).shape == (4, 17)
+    epoch = np.concatenate([rows.step(s) for s in range(rows.steps_per_epoch)])
+    text = ids.tobytes()
+    for row in epoch:
+        opens = row[0] == 0
+        body = row[1:] if opens else row
+        at = text.find(body.astype(np.uint16).tobytes())
+        assert at >= 0
+        assert not opens or ids[at // 2 - 1] == newline
+
+
+def test_paragraphs_are_unwrapped_in_both_habits_of_plain_text() -> None:
+    long = "word " * 30
+    assert paragraphs(f"Title\n\n{long}\n\n“Quoted” — so.\n") == [
+        "Title",
+        long.strip(),
+        '"Quoted" -- so.',
+    ]
+    wrapped = ("a line of a wrapped paragraph that runs to sixty letters or so\n" * 3) + "end.\n"
+    found = paragraphs(wrapped * 2)
+    assert len(found) == 2
+    assert found[0].endswith("or so end.")
+    assert paragraphs("") == []
+
+
+def test_words_per_sentence() -> None:
+    assert words_per_sentence("One two three. Four?") == 2.0
+
+
+def test_learning_rate_rises_holds_and_falls_to_zero() -> None:
+    shares = [rate(step, 1000, 0.5) for step in range(1001)]
+    assert shares[0] < 0.05 and shares[100] == shares[499] == 1.0
+    assert 0.49 < shares[750] < 0.51 and shares[1000] == 0.0
+    assert rate(100, 1000, 0.5) == rate(100, 5000, 0.5)
