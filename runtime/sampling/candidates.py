@@ -43,7 +43,8 @@ class Candidates:
 
 def softmax(logits: Floats) -> Floats:
     """p_i = exp(l_i − max l) / Σ exp(l_j − max l), float32 with the sum in float64."""
-    exps = np.exp(logits - _finite(logits.max()))
+    with np.errstate(over="ignore"):  # a difference beyond float32 is a probability of 0
+        exps = np.exp(logits - _finite(logits.max()))
     return np.asarray(exps / np.float32(exps.sum(dtype=np.float64)))
 
 

@@ -12,6 +12,8 @@ from .candidates import Candidates, Floats, Ids, softmax
 
 # top_k looks at the maxima of blocks of this many logits to skip most of the vocabulary.
 _BLOCK = 128
+# Temperatures below the smallest normal float32 would divide by zero.
+_TINY = float(np.finfo(np.float32).tiny)
 
 
 def top_k(candidates: Candidates, k: int) -> Candidates:
@@ -77,10 +79,15 @@ def typical_p(candidates: Candidates, p: float) -> Candidates:
 
 
 def temperature(candidates: Candidates, temp: float) -> Candidates:
-    """Logits divided by `temp`; temp <= 0 keeps the best candidate alone (greedy)."""
+    """(l_i − max l) / temp; temp <= 0 keeps the best candidate alone (greedy).
+
+    The shift changes no probability, and lets temperatures near 0 end in greedy, not overflow.
+    """
     if temp <= 0.0:
         return candidates.take(np.argmax(candidates.logits, keepdims=True), ordered=True)
-    scaled = candidates.logits / np.float32(temp)
+    logits = candidates.logits
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scaled = (logits - logits.max()) / np.float32(max(temp, _TINY))
     return Candidates(candidates.ids, scaled, candidates.ordered)
 
 

@@ -135,7 +135,9 @@ class SamplerState:
     def candidates(self, logits: Floats) -> Candidates:
         """What the whole chain leaves of `logits`: the tokens to draw from, tempered."""
         options = self.options
-        kept = top_k(Candidates.of(self.biased(logits)), options.top_k)
+        logits = self.biased(logits)
+        best_token(logits)  # refuses NaN, which filters would take for a small logit
+        kept = top_k(Candidates.of(logits), options.top_k)
         kept = typical_p(kept, options.typical_p)
         kept = min_p(top_p(kept, options.top_p), options.min_p)
         return temperature(kept, options.temp)

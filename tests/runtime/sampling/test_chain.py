@@ -1,0 +1,186 @@
+"""The chain against llama.cpp's, and what is drawn against the probabilities."""
+
+import json
+import random
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvarn.runtime.sampling import Sampler, SamplingError, softmax
+
+HERE = Path(__file__).parent
+GOLDEN = json.loads((HERE / "golden.json").read_text(encoding="utf-8"))
+OFF = Sampler(temp=1.0, top_k=0, top_p=1.0, min_p=0.0)
+
+
+def ours(logits: list[float], recent: list[int], options: dict[str, Any]) -> dict[int, float]:
+    options = dict(options)
+    if "logit_bias" in options:
+        options["logit_bias"] = {int(k): v for k, v in options["logit_bias"].items()}
+    state = replace(OFF, **options).start()
+    state.accept_all(recent)
+    kept = state.candidates(np.array(logits, np.float32))
+    return dict(zip(kept.ids.tolist(), softmax(kept.logits).tolist()))
+
+
+def assert_same(ours: dict[int, float], theirs: dict[int, float]) -> None:
+    theirs = {token: p for token, p in theirs.items() if p > 0}
+    assert ours.keys() == theirs.keys()
+    for token, p in theirs.items():
+        assert ours[token] == pytest.approx(p, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda c: "+".join(c["options"]) or "none")
+def test_keeps_what_llama_cpp_keeps(case: dict[str, Any]) -> None:
+    # Oracle: llama.cpp's samplers, through llama_chain.py.
+    expected = {int(token): p for token, p in case["kept"].items()}
+    assert_same(ours(case["logits"], case["recent"], case["options"]), expected)
+
+
+def test_keeps_what_an_installed_llama_cpp_keeps() -> None:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    chain = runpy.run_path(str(HERE / "llama_chain.py"))
+    rng = random.Random(7)
+    for n_vocab in [1, 2, 3, 300, 2000, 2000, 3000, 5000]:
+        for _ in range(6):
+            case = chain["random_case"](rng, n_vocab)
+            # Three decimals make ties in a large vocabulary, whose order llama.cpp leaves open.
+            case["logits"] = [rng.gauss(logit, 1.0) for logit in case["logits"]]
+            theirs = chain["survivors"](case["logits"], case["recent"], **case["options"])
+            assert_same(ours(**case), theirs)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        OFF,
+        replace(OFF, temp=0.5),
+        replace(OFF, top_k=7),
+        replace(OFF, top_p=0.7),
+        replace(OFF, typical_p=0.6),
+        Sampler(),
+    ],
+)
+def test_draws_follow_the_probabilities(sampler: Sampler) -> None:
+    logits = np.random.default_rng(3).normal(0, 1.5, 40).astype(np.float32)
+    state = replace(sampler, seed=5).start()
+    kept = state.candidates(logits)
+    n = 3000
+    drawn = np.bincount([state.sample(logits) for _ in range(n)], minlength=40)
+    assert set(np.flatnonzero(drawn)) <= set(kept.ids)
+    expected = softmax(kept.logits) * n
+    common = expected >= 5
+    chi2 = float(np.sum((drawn[kept.ids] - expected)[common] ** 2 / expected[common]))
+    freedom = int(common.sum()) - 1
+    # Mean + 4 standard deviations of chi-square: about 1 failure in 10,000 seeds; the seed is set.
+    assert chi2 <= freedom + 4 * np.sqrt(2 * freedom) + 1e-9
+
+
+def test_same_seed_same_tokens() -> None:
+    logits = np.random.default_rng(0).normal(0, 1, 500).astype(np.float32)
+
+    def draws(seed: int | None) -> list[int]:
+        state = Sampler(seed=seed).start()
+        return [state.sample(logits) for _ in range(30)]
+
+    assert draws(11) == draws(11)
+    assert draws(11) != draws(12)
+    assert draws(None) != draws(None)
+
+
+def test_a_fresh_seed_can_be_repeated() -> None:
+    logits = np.zeros(1000, np.float32)
+    first = Sampler(top_k=0).start()
+    again = Sampler(top_k=0, seed=first.seed).start()
+    assert [first.sample(logits) for _ in range(9)] == [again.sample(logits) for _ in range(9)]
+
+
+def test_greedy_takes_the_first_of_equals_and_heeds_bias() -> None:
+    logits = np.array([0, 3, 1, 3], np.float32)
+    assert Sampler(temp=0).start().sample(logits) == 1
+    assert Sampler(temp=-1, logit_bias={1: -np.inf}).start().sample(logits) == 3
+    state = Sampler(temp=0, repeat_penalty=2.0).start()
+    state.accept(1)
+    assert state.sample(logits) == 3
+    assert logits.tolist() == [0, 3, 1, 3]
+
+
+@pytest.mark.parametrize("temp", [0.0, 0.8])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_logits_without_a_finite_best_are_refused(temp: float, bad: float) -> None:
+    logits = np.full(50, -np.inf, np.float32)
+    logits[3] = bad
+    with pytest.raises(SamplingError, match="highest logit"):
+        Sampler(temp=temp).start().sample(logits)
+
+
+@pytest.mark.parametrize("temp", [0.0, 0.8])
+def test_nan_anywhere_is_refused(temp: float) -> None:
+    logits = np.zeros(50, np.float32)
+    logits[30] = np.nan
+    with pytest.raises(SamplingError, match="nan"):
+        Sampler(temp=temp).start().sample(logits)
+
+
+def test_forbidden_tokens_never_appear() -> None:
+    logits = np.zeros(6, np.float32)
+    forbidden = dict.fromkeys(range(5), -np.inf)
+    state = Sampler(logit_bias=forbidden).start()
+    assert {state.sample(logits) for _ in range(50)} == {5}
+
+
+def test_logprobs_are_of_the_raw_logits() -> None:
+    logits = np.random.default_rng(1).normal(0, 2, 300).astype(np.float32)
+    state = Sampler(temp=0.1, logit_bias={5: 100.0}, n_probs=3).start()
+    got = state.logprobs(logits, 5)
+    exact = logits.astype(np.float64)
+    exact -= np.log(np.sum(np.exp(exact)))
+    assert got.id == 5
+    assert got.logprob == pytest.approx(exact[5], rel=1e-6)
+    best = np.argsort(-logits)[:3]
+    assert [i for i, _ in got.top] == best.tolist()
+    assert [p for _, p in got.top] == pytest.approx(exact[best].tolist(), rel=1e-6)
+    assert state.logprobs(logits, 5, n=0).top == ()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("temp", float("nan")),
+        ("top_p", 1.5),
+        ("top_p", -0.1),
+        ("min_p", 2.0),
+        ("typical_p", float("nan")),
+        ("repeat_penalty", 0.0),
+        ("repeat_penalty", float("inf")),
+        ("repeat_last_n", -2),
+        ("presence_penalty", float("inf")),
+        ("frequency_penalty", float("nan")),
+        ("seed", -5),
+        ("n_probs", -1),
+        ("logit_bias", {-1: 0.0}),
+        ("logit_bias", {1: float("nan")}),
+        ("logit_bias", {1: float("inf")}),
+    ],
+)
+def test_options_out_of_range_are_named(option: str, value: Any) -> None:
+    with pytest.raises(SamplingError, match=rf"{option}.*expected"):
+        Sampler(**{option: value})
+
+
+def test_tokens_beyond_the_vocabulary_are_named() -> None:
+    logits = np.zeros(8, np.float32)
+    with pytest.raises(SamplingError, match="logit_bias names token 8, expected ids from 0 to 7"):
+        Sampler(logit_bias={8: 1.0}).start().sample(logits)
+
+
+def test_options_are_values() -> None:
+    bias = {1: 2.0}
+    sampler = Sampler(logit_bias=bias)
+    bias[2] = 1.0
+    assert sampler == Sampler(logit_bias={1: 2.0})
+    assert hash(sampler) == hash(Sampler(logit_bias={1: 2.0}))
