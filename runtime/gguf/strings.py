@@ -13,11 +13,10 @@ from .layout import U32, U64
 
 # Decoded together; bounds the temporary copies and keeps them in the cache.
 _CHUNK = 16384
-# Bytes that are searched for strings at once, and what a search must find to be worth repeating
-# at once instead of after so many steps.
+# Bytes that are searched for strings at once, and strings walked one by one where that fails.
 _WINDOW = 1 << 16
-_WORTH_A_LEAP = 64
-_HOPS = 1024
+_MIN_HOPS = 64
+_MAX_HOPS = 1 << 16
 
 
 class BrokenString(Exception):
@@ -42,16 +41,21 @@ def walk_strings(
     runs past the end of `view`.
     """
     starts = np.empty(count, np.int64)
-    done = 0
+    done, hops = 0, _MIN_HOPS
     while done < count:
+        begin = position
         n, position = _leap(view, position, starts[done:], count_bytes)
         done += n
         if position > len(view):
             raise _too_long(done - 1, position - int(starts[done - 1]) - count_bytes)
-        if n < _WORTH_A_LEAP:
-            n = min(_HOPS, count - done)
-            position = _hop(view, position, starts[done : done + n], done, count_bytes)
-            done += n
+        if position - begin >= _WINDOW // 2:
+            hops = _MIN_HOPS
+            continue
+        # A leap costs as much as some thousand hops: those that fall short must stay rare.
+        n = min(hops, count - done)
+        position = _hop(view, position, starts[done : done + n], done, count_bytes)
+        done += n
+        hops = min(2 * hops, _MAX_HOPS)
     return starts, position
 
 
