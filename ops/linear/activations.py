@@ -66,6 +66,7 @@ class Activations:
         self._blocks: dict[int, Blocks] = {}
         self._done: set[int] = set()
         self._scratch = np.zeros((0, 0), np.uint8)
+        self._scratch_address = 0
 
     def set(self, x: npt.NDArray[np.float32]) -> Activations:
         """Take x float32[T, K], T <= max_rows; x must stay as it is until the next `set`.
@@ -97,10 +98,14 @@ class Activations:
             self._done.add(block)
         return blocks.addresses
 
-    def scratch(self, threads: int, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """At least `n_bytes` for each thread to work in; kept, and made anew only to grow."""
+    def scratch(self, threads: int, n_bytes: int) -> tuple[int, int]:
+        """Address of buffers for the threads to work in, and the bytes from one to the next.
+
+        Kept, and made anew only to grow.
+        """
         if self._scratch.shape[0] < threads or self._scratch.shape[1] < n_bytes:
-            # 192 bytes more than a power of two keep threads' pages apart in the caches.
-            n_bytes = -(-n_bytes // 4096) * 4096 + 192
+            # An odd number of cache lines: the threads' buffers fall on different cache sets.
+            n_bytes = -(-n_bytes // 128) * 128 + 64
             self._scratch = aligned(threads * n_bytes, np.uint8).reshape(threads, n_bytes)
-        return self._scratch
+            self._scratch_address = self._scratch.ctypes.data
+        return self._scratch_address, self._scratch.shape[1]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import prange, types
 from numba.extending import intrinsic
@@ -31,12 +30,15 @@ from ..simd import (
     fmuladd,
     hsum,
     load_f32,
+    load_one_f32,
+    pointer,
     set_f32,
     splat,
-    transpose,
+    store,
     vty,
 )
 from .formats import read
+from .panels import transposed
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
 TOKENS = 6
@@ -79,24 +81,26 @@ def float_matvec_kernel(type_name: str) -> Any:
     """The jitted y = W x: address, row stride and rows of W; x float32[1, K]; out float32[1, N]."""
     size = FLOAT_TYPES[type_name][0]
 
-    @jit(parallel=True)
-    def _float_matvec_kernel(w, stride, n_rows, x, out, threads):
+    @jit
+    def _one_row(row, x):
         n_cols = x.shape[1]
         whole, pairs = n_cols // 16 * 16, n_cols // 32 * 32
+        even, odd = set_f32(0.0), set_f32(0.0)
+        for k in range(0, pairs, 32):
+            even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
+            odd = fma(_load_16(type_name, row + (k + 16) * size), load_f32(x, k * 4 + 64), odd)
+        for k in range(pairs, whole, 16):
+            even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
+        total = hsum(even + odd)
+        for k in range(whole, n_cols):
+            total += _load_1(type_name, row + k * size) * x[0, k]
+        return total
+
+    @jit(parallel=True)
+    def _float_matvec_kernel(w, stride, n_rows, x, out, threads):
         for th in prange(threads):
             for r in range(n_rows * th // threads, n_rows * (th + 1) // threads):
-                row = w + r * stride
-                even, odd = set_f32(0.0), set_f32(0.0)
-                for k in range(0, pairs, 32):
-                    even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
-                    second = _load_16(type_name, row + (k + 16) * size)
-                    odd = fma(second, load_f32(x, k * 4 + 64), odd)
-                for k in range(pairs, whole, 16):
-                    even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
-                total = hsum(even + odd)
-                for k in range(whole, n_cols):
-                    total += _load_1(type_name, row + k * size) * x[0, k]
-                out[0, r] = total
+                out[0, r] = _one_row(w + r * stride, x)
 
     return _float_matvec_kernel
 
@@ -113,8 +117,9 @@ def _eight_columns(typingctx, element, address, stride, out):
             place = b.add(base, b.mul(step, ir.Constant(step.type, r)))
             x = _as_f32(b, read(b, b.inttoptr(place, I8.as_pointer()), llty))
             rows.append(b.bitcast(x, vty(I32, 8)))
-        both = transpose(b, *rows)
-        b.store(both, b.inttoptr(to, both.type.as_pointer())).align = 4
+        for k, column in enumerate(transposed(b, rows)):
+            place = b.add(to, ir.Constant(to.type, 64 * k))
+            b.store(column, b.inttoptr(place, column.type.as_pointer())).align = 4
         return ctx.get_dummy_value()
 
     return types.void(element, INTP, INTP, INTP), codegen
@@ -147,34 +152,35 @@ def _store_sums(typingctx, address, sums):
 
 
 @intrinsic
-def _fma_column(typingctx, sums, weights, x, x_stride):
+def _fma_column(typingctx, sums, weights, x, offset, x_stride):
     """sums[t] += weights of 16 rows (at an address) * the activation of each token."""
 
     def codegen(ctx, b, sig, vals):
-        out, w_at, x_at, stride = vals
+        out, w_at, x, offset, stride = vals
         w = read(b, b.inttoptr(w_at, I8.as_pointer()), vty(F32, 16))
         for t in range(sums.n):
-            place = b.add(x_at, b.mul(stride, ir.Constant(stride.type, t)))
-            xt = splat(b, read(b, b.inttoptr(place, I8.as_pointer()), F32), 16)
+            place = b.add(offset, b.mul(stride, ir.Constant(stride.type, t)))
+            xt = splat(b, read(b, pointer(ctx, b, sig.args[2], x, place, I8), F32), 16)
             out = b.insert_value(out, fmuladd(b, w, xt, b.extract_value(out, t)), t)
         return out
 
-    return sums(sums, INTP, INTP, INTP), codegen
+    return sums(sums, INTP, x, INTP, INTP), codegen
 
 
 @jit
-def _use(weights, run, x, x_stride, sums_at, n_tokens):
-    """sums[t] += x[t] times one run of columns of 16 rows, for all tokens."""
+def _use(weights, run, x, start, sums_at):
+    """sums[t] += x[t] times one run of columns (from byte `start` of x[t]) of 16 rows."""
+    n_tokens, stride = len(x), x.shape[1] * 4
     whole = n_tokens // TOKENS * TOKENS
     for t in range(0, whole, TOKENS):
         sums = _load_sums(TOKENS, sums_at + t * 64)
         for k in range(run):
-            sums = _fma_column(sums, weights + k * 64, x + t * x_stride + k * 4, x_stride)
+            sums = _fma_column(sums, weights + k * 64, x, t * stride + start + k * 4, stride)
         _store_sums(sums_at + t * 64, sums)
     for t in range(whole, n_tokens):
         one = _load_sums(1, sums_at + t * 64)
         for k in range(run):
-            one = _fma_column(one, weights + k * 64, x + t * x_stride + k * 4, x_stride)
+            one = _fma_column(one, weights + k * 64, x, t * stride + start + k * 4, stride)
         _store_sums(sums_at + t * 64, one)
 
 
@@ -187,34 +193,43 @@ def float_scratch_bytes(n_tokens: int) -> int:
 def float_matmul_kernel(type_name: str) -> Any:
     """The jitted Y = X W^T of one type.
 
-    Arguments: address, row stride and rows of W; x float32[T, K]; out float32[T, N]; scratch
-    uint8[threads, float_scratch_bytes(T)]; threads.
+    Arguments: address, row stride and rows of W; x float32[T, K]; out float32[T, N]; address of the
+    buffers and bytes for each thread; threads.
     """
     size = FLOAT_TYPES[type_name][0]
 
-    @jit(parallel=True)
-    def _float_matmul_kernel(w, stride, n_rows, x, out, scratch, threads):
+    @jit
+    def _unpack_run(w, stride, rows, start, run, weights):
+        base = w + start * size
+        eights = run // 8 * 8 if rows == 16 else 0
+        for k in range(0, eights, 8):
+            _eight_columns(type_name, base + k * size, stride, weights + k * 64)
+        for k in range(eights, run):
+            for r in range(16):
+                place = base + min(r, rows - 1) * stride + k * size
+                store(weights, (k * 16 + r) * 4, _load_1(type_name, place))
+
+    @jit
+    def _one_panel(w, stride, rows, x, out, first, weights):
         n_tokens, n_cols = x.shape
+        sums = weights + RUN * 64
+        for t in range(n_tokens):
+            store(sums, t * 64, set_f32(0.0))
+        for start in range(0, n_cols, RUN):
+            run = min(RUN, n_cols - start)
+            _unpack_run(w, stride, rows, start, run, weights)
+            _use(weights, run, x, start * 4, sums)
+        for t in range(n_tokens):
+            for r in range(rows):
+                out[t, first + r] = load_one_f32(sums, (t * 16 + r) * 4)
+
+    @jit(parallel=True)
+    def _float_matmul_kernel(w, stride, n_rows, x, out, scratch, per_thread, threads):
         panels = (n_rows + 15) // 16
         for th in prange(threads):
-            floats = scratch[th].view(np.float32)
-            weights = scratch[th].ctypes.data
-            sums_at = weights + RUN * 64
+            weights = scratch + th * per_thread
             for g in range(panels * th // threads, panels * (th + 1) // threads):
-                floats[RUN * 16 : (RUN + n_tokens) * 16] = 0
                 rows = min(16, n_rows - g * 16)
-                for start in range(0, n_cols, RUN):
-                    run = min(RUN, n_cols - start)
-                    eights = run // 8 * 8 if rows == 16 else 0
-                    base = w + g * 16 * stride + start * size
-                    for k in range(0, eights, 8):
-                        _eight_columns(type_name, base + k * size, stride, weights + k * 64)
-                    for k in range(eights, run):
-                        for r in range(rows):
-                            floats[k * 16 + r] = _load_1(type_name, base + r * stride + k * size)
-                    _use(weights, run, x.ctypes.data + start * 4, n_cols * 4, sums_at, n_tokens)
-                for t in range(n_tokens):
-                    for r in range(rows):
-                        out[t, g * 16 + r] = floats[(RUN + t) * 16 + r]
+                _one_panel(w + g * 16 * stride, stride, rows, x, out, g * 16, weights)
 
     return _float_matmul_kernel

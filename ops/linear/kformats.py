@@ -26,7 +26,6 @@ from .formats import (
     Value,
     biased,
     field,
-    halves,
     look_up,
     nibbles,
     one_half,

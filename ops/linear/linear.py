@@ -54,7 +54,7 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
             float_matvec_kernel(name)(*place, x, out, threads)
         else:
             scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
-            float_matmul_kernel(name)(*place, x, out, scratch, threads)
+            float_matmul_kernel(name)(*place, x, out, *scratch, threads)
         return
     block = FORMATS[kind].block
     q, d, s = act.quantised(block)
@@ -62,7 +62,7 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         matvec_kernel(kind)(*place, q, d, s, n_cols // block, out, threads)
     else:
         scratch = act.scratch(threads, scratch_bytes(kind, n_cols))
-        matmul_kernel(kind)(*place, q, d, s, n_cols // block, out, scratch, threads)
+        matmul_kernel(kind)(*place, q, d, s, n_cols // block, out, *scratch, threads)
 
 
 def warm(types: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..simd import I8, I32, INTP, const, transpose, vty
+from ..simd import I8, I32, INTP, const, emit_join, shuffle, vty
 from .dots import AVX2, magnitude
 from .formats import Format, at, read
 from .kformats import FORMATS
@@ -66,7 +66,7 @@ def _pointer(b, address):
 
 @intrinsic(prefer_literal=True)
 def decode_row(typingctx, kind, w, row, rows, panel):
-    """One block of one row, at address w -> row `row` of the buffer `rows`; d and low to `panel`."""
+    """One block of a row, at address w -> row `row` of the buffer `rows`; d, low to `panel`."""
     f = FORMATS[kind.literal_value]
     where = panel_layout(f)
 
@@ -93,22 +93,44 @@ def decode_row(typingctx, kind, w, row, rows, panel):
     return types.void(kind, INTP, INTP, INTP, INTP), codegen
 
 
-def _transposed(b, rows, stride):
-    """32 bytes of 16 rows, `stride` bytes apart -> words [8][16 rows]."""
-    return transpose(b, *(read(b, rows, vty(I32, 8), r * stride) for r in range(ROWS)))
+def _transpose_8(b, rows):
+    """8 vectors of 8 words -> 8 vectors; three rounds of shuffles of pairs of lanes' groups.
+
+    All but the last round stay inside 128-bit halves, where AVX2 shuffles are cheapest.
+    """
+    low = [0, 8, 1, 9, 4, 12, 5, 13]
+    words = [
+        shuffle(b, rows[i + k], [lane + 2 * half for lane in low], rows[i + k + 1])
+        for i in (0, 4)
+        for k in (0, 2)
+        for half in (0, 1)
+    ]
+    pairs = []
+    for i in (0, 4):
+        for k in (0, 1):
+            for half in (0, 2):
+                lanes = [0 + half, 1 + half, 8 + half, 9 + half]
+                lanes += [lane + 4 for lane in lanes]
+                pairs.append(shuffle(b, words[i + k], lanes, words[i + k + 2]))
+    out = [shuffle(b, pairs[j], [0, 1, 2, 3, 8, 9, 10, 11], pairs[j + 4]) for j in range(4)]
+    out += [shuffle(b, pairs[j], [4, 5, 6, 7, 12, 13, 14, 15], pairs[j + 4]) for j in range(4)]
+    return out
 
 
-def _words(b, both):
-    """The eight vectors of a transposition."""
+def transposed(b, rows):
+    """16 vectors of 8 words, one per row -> 8 vectors of 16 words, one row per lane."""
     return [
-        b.shuffle_vector(both, both, ir.Constant(vty(I32, 16), [*range(16 * j, 16 * j + 16)]))
-        for j in range(8)
+        emit_join(b, *both) for both in zip(_transpose_8(b, rows[:8]), _transpose_8(b, rows[8:]))
     ]
 
 
+def _words(b, rows, stride):
+    """32 bytes of 16 rows, `stride` bytes apart -> 8 vectors of 16 words."""
+    return transposed(b, [read(b, rows, vty(I32, 8), r * stride) for r in range(ROWS)])
+
+
 def _spread_codes(b, f, where, rows, panel):
-    words = _words(b, _transposed(b, rows, f.block))
-    for j, w in enumerate(words):
+    for j, w in enumerate(_words(b, rows, f.block)):
         if where.code_bytes == 512:
             _write(b, w, panel, 64 * j)
         else:
@@ -120,13 +142,13 @@ def _spread_codes(b, f, where, rows, panel):
 def _spread_scales(b, f, where, rows, panel):
     """Word j of a row holds the int16 scales of its grains 2 j and 2 j + 1."""
     sixteen = const(vty(I32, 16), 16)
-    for j, w in enumerate(_words(b, _transposed(b, at(b, rows, where.row_scales), 32))):
-        first, second = b.ashr(b.shl(w, sixteen), sixteen), b.ashr(w, sixteen)
-        grains = [first] if f.grain == 32 else [first, second]
+    for j, w in enumerate(_words(b, at(b, rows, where.row_scales), 32)):
+        both = [b.ashr(b.shl(w, sixteen), sixteen), b.ashr(w, sixteen)]
+        grains = both[: 32 // f.grain]
+        if AVX2:  # vpmaddwd takes the scale twice
+            low = const(w.type, 0xFFFF)
+            grains = [b.or_(b.and_(scale, low), b.shl(scale, sixteen)) for scale in grains]
         for k, scale in enumerate(grains):
-            if AVX2:
-                low = b.and_(scale, const(scale.type, 0xFFFF))
-                scale = b.or_(low, b.shl(scale, sixteen))
             _write(b, scale, panel, where.scales + 64 * (j * len(grains) + k))
 
 
@@ -144,8 +166,8 @@ def spread(typingctx, kind, rows, panel):
             _spread_codes(b, f, where, from_rows, b.gep(panel, [step]))
         if f.scales:
             _spread_scales(b, f, where, rows, panel)
-            minima = _transposed(b, at(b, rows, where.row_minima), 32)
-            _write(b, minima, panel, where.minima)
+            for j, minima in enumerate(_words(b, at(b, rows, where.row_minima), 32)):
+                _write(b, minima, panel, where.minima + 64 * j)
         return ctx.get_dummy_value()
 
     return types.void(kind, INTP, INTP), codegen

@@ -16,14 +16,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..cache import jit
-from ..simd import F32, I8, I16, I32, INTP, Tile, const, fmuladd, splat, vty
+from ..simd import F32, I8, I16, I32, INTP, Tile, const, fmuladd, load_one_f32, pointer, splat, vty
 from .activations import TOKENS
 from .dots import AVX2, dot_onto, madd, pair_sums, with_sign_of
 from .formats import Format, at, read
@@ -35,7 +34,7 @@ EDGE = TOKENS * 64  # a tile that does not fit into `out` goes through here
 
 
 def pairs_run(f: Format) -> int:
-    """How many 16-bit pair sums of one lane may be added: all within one scale, without overflow."""
+    """How many 16-bit pair sums of a lane may be added: of one scale, and no overflow."""
     run = 1
     while run * 2 <= f.grain // 4 and run * 2 * (2 * 127 * f.top) <= 32767:
         run *= 2
@@ -168,17 +167,17 @@ def _multiply(typingctx, kind, sums, w, x, x_stride, d, d_stride, s, s_stride):
 
 
 @intrinsic
-def _store(typingctx, address, stride, sums):
-    """Token t's 16 sums go to address + t * stride bytes."""
+def store_tokens(typingctx, target, offset, stride, sums):
+    """Token t's 16 sums go to target (an array or an address) + offset + t * stride bytes."""
 
     def codegen(ctx, b, sig, vals):
-        for t in range(TOKENS):
-            place = b.add(vals[0], b.mul(vals[1], ir.Constant(vals[1].type, t)))
-            place = b.inttoptr(place, vty(F32, 16).as_pointer())
-            b.store(b.extract_value(vals[2], t), place).align = 4
+        for t in range(sums.n):
+            place = b.add(vals[1], b.mul(vals[2], ir.Constant(vals[2].type, t)))
+            place = pointer(ctx, b, sig.args[0], vals[0], place, vty(F32, 16))
+            b.store(b.extract_value(vals[3], t), place).align = 4
         return ctx.get_dummy_value()
 
-    return types.void(INTP, INTP, sums), codegen
+    return types.void(target, INTP, INTP, sums), codegen
 
 
 def scratch_bytes(kind: int, n_cols: int) -> int:
@@ -192,45 +191,49 @@ def matmul_kernel(kind: int) -> Any:
     """The jitted Y = X W^T of one format.
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
-    scales and their sums; blocks per row; out float32[T, N]; scratch uint8[threads,
-    scratch_bytes]; threads. Reads activations of up to TOKENS - 1 rows after the last.
+    scales and their sums; blocks per row; out float32[T, N]; address of the buffers and bytes for
+    each thread; threads. Reads activations of up to TOKENS - 1 rows after the last.
     """
     f, where = FORMATS[kind], panel_layout(FORMATS[kind])
     size, block, panel_bytes, rows_bytes = f.n_bytes, f.block, where.n_bytes, where.rows_bytes
     s_bytes = 4 if block == 32 else 32
 
-    @jit(parallel=True)
-    def _matmul_kernel(w, stride, n_rows, x, d, s, n_blocks, out, scratch, threads):
-        n_tokens = len(out)
-        panels = (n_rows + 15) // 16
+    # Apart from the parallel loop: Numba takes a multiple of the time for what stands in one.
+    @jit
+    def _unpack_panel(w, stride, rows, n_blocks, panel, waiting):
+        for i in range(n_blocks):
+            to = panel + i * panel_bytes
+            for r in range(16):
+                decode_row(kind, w + min(r, rows - 1) * stride + i * size, r, waiting, to)
+            spread(kind, waiting, to)
+
+    @jit
+    def _use_panel(panel, rows, x, d, s, n_blocks, out, first, edge):
+        n_tokens, n_rows = out.shape
         x_row, d_row, s_row = n_blocks * block, n_blocks * 4, n_blocks * s_bytes
+        for t in range(0, n_tokens, TOKENS):
+            sums, w = _zero(), panel
+            xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
+            for _ in range(n_blocks):
+                sums = _multiply(kind, sums, w, xt, x_row, dt, d_row, st, s_row)
+                w, xt, dt, st = w + panel_bytes, xt + block, dt + 4, st + s_bytes
+            if rows == 16 and t + TOKENS <= n_tokens:
+                store_tokens(out, (t * n_rows + first) * 4, n_rows * 4, sums)
+            else:
+                store_tokens(edge, 0, 64, sums)
+                for k in range(min(TOKENS, n_tokens - t)):
+                    for r in range(rows):
+                        out[t + k, first + r] = load_one_f32(edge, (k * 16 + r) * 4)
+
+    @jit(parallel=True)
+    def _matmul_kernel(w, stride, n_rows, x, d, s, n_blocks, out, scratch, per_thread, threads):
+        panels = (n_rows + 15) // 16
         for th in prange(threads):
-            panel = scratch[th].ctypes.data
+            panel = scratch + th * per_thread
             waiting = panel + n_blocks * panel_bytes
-            edge = waiting + rows_bytes
-            edge_floats = scratch[th][edge - panel : edge - panel + EDGE].view(np.float32)
             for g in range(panels * th // threads, panels * (th + 1) // threads):
                 rows = min(16, n_rows - g * 16)
-                for i in range(n_blocks):
-                    to = panel + i * panel_bytes
-                    for r in range(16):
-                        row = w + (g * 16 + min(r, rows - 1)) * stride
-                        decode_row(kind, row + i * size, r, waiting, to)
-                    spread(kind, waiting, to)
-                for t in range(0, n_tokens, TOKENS):
-                    sums = _zero()
-                    xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
-                    for i in range(n_blocks):
-                        sums = _multiply(
-                            kind, sums, panel + i * panel_bytes, xt + i * block, x_row,
-                            dt + i * 4, d_row, st + i * s_bytes, s_row,
-                        )  # fmt: skip
-                    if rows == 16 and t + TOKENS <= n_tokens:
-                        _store(out[t, g * 16 :].ctypes.data, n_rows * 4, sums)
-                    else:
-                        _store(edge, 64, sums)
-                        for k in range(min(TOKENS, n_tokens - t)):
-                            for r in range(rows):
-                                out[t + k, g * 16 + r] = edge_floats[k * 16 + r]
+                _unpack_panel(w + g * 16 * stride, stride, rows, n_blocks, panel, waiting)
+                _use_panel(panel, rows, x, d, s, n_blocks, out, g * 16, waiting + rows_bytes)
 
     return _matmul_kernel
