@@ -5,14 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.errors import KvarnError
+from .options import SamplingError
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.intp]
-
-
-class SamplingError(KvarnError):
-    """A sampling option is out of its range, or logits cannot be sampled from."""
 
 
 @dataclass(frozen=True)

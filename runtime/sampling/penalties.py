@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from .candidates import Floats, Ids, SamplingError
+from .candidates import Floats, Ids
+from .options import SamplingError
 
 
 class History:

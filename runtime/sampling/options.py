@@ -1,0 +1,77 @@
+"""The options of sampling: plain values, so that a command line can be built without NumPy."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ...ops.errors import KvarnError
+
+if TYPE_CHECKING:
+    from .state import SamplerState
+
+
+class SamplingError(KvarnError):
+    """A sampling option is out of its range, or logits cannot be sampled from."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How the next token is chosen; defaults and order are llama.cpp's.
+
+    logit bias → penalties → top_k → typical_p → top_p → min_p → temperature → draw.
+    `temp <= 0` is greedy. `top_k = 0`, `top_p = 1`, `min_p = 0`, `typical_p = 1`,
+    `repeat_penalty = 1`, the other penalties 0 and `repeat_last_n = 0` turn a step off;
+    `repeat_last_n = -1` penalises the whole context. `seed = None` draws a fresh one.
+    `n_probs` is how many alternatives `SamplerState.logprobs` lists.
+
+    Raises `SamplingError` for an option out of its range.
+    """
+
+    temp: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = field(default=None, hash=False)
+    seed: int | None = None
+    n_probs: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("temp", "presence_penalty", "frequency_penalty"):
+            self._check(name, math.isfinite(getattr(self, name)), "a finite number")
+        for name in ("top_p", "min_p", "typical_p"):
+            self._check(name, 0.0 <= getattr(self, name) <= 1.0, "a number from 0 to 1")
+        self._check("repeat_penalty", 0 < self.repeat_penalty < math.inf, "a number above 0")
+        self._check("repeat_last_n", self.repeat_last_n >= -1, "-1 (all), 0 (none) or more")
+        self._check("n_probs", self.n_probs >= 0, "0 or more")
+        self._check("seed", self.seed is None or self.seed >= 0, "a number from 0, or none")
+        bias = dict(self.logit_bias or {})
+        for token, value in bias.items():
+            if token < 0 or math.isnan(value) or value == math.inf:
+                raise SamplingError(
+                    f"sampling: logit_bias gives token {token} the bias {value}, "
+                    "expected ids from 0 and finite numbers, or -inf to forbid a token"
+                )
+        object.__setattr__(self, "logit_bias", MappingProxyType(bias) if bias else None)
+
+    def _check(self, name: str, valid: bool, expected: str) -> None:
+        if not valid:
+            raise SamplingError(f"sampling: {name} is {getattr(self, name)}, expected {expected}")
+
+    @property
+    def penalises(self) -> bool:
+        """Whether recent tokens matter at all."""
+        changes = (self.repeat_penalty - 1, self.presence_penalty, self.frequency_penalty)
+        return self.repeat_last_n != 0 and any(changes)
+
+    def start(self) -> "SamplerState":
+        """The state of a new generation: its random numbers and its recent tokens."""
+        from .state import SamplerState  # NumPy: not wanted where options are only parsed
+
+        return SamplerState(self)
