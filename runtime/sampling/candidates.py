@@ -1,6 +1,7 @@
 """The tokens still in play, and the two ways to turn logits into probabilities."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ class Candidates:
         """All tokens of `logits`, float32 (V,); nothing is copied."""
         if logits.ndim != 1 or not logits.size:
             raise SamplingError(f"sampling: logits have shape {logits.shape}, expected (V,)")
-        return cls(np.arange(logits.size), logits)
+        return cls(_all_ids(logits.size), logits)
 
     def __len__(self) -> int:
         return int(self.ids.size)
@@ -35,6 +36,14 @@ class Candidates:
     def take(self, indices: Ids, *, ordered: bool) -> "Candidates":
         """The candidates at `indices`, in that order."""
         return Candidates(self.ids[indices], self.logits[indices], ordered)
+
+
+@lru_cache(maxsize=4)
+def _all_ids(n_vocab: int) -> Ids:
+    """0 … V−1, made once: a fresh megabyte per token costs more than the rest of the chain."""
+    ids = np.arange(n_vocab)
+    ids.flags.writeable = False
+    return ids
 
 
 def softmax(logits: Floats) -> Floats:
