@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import compiler, serialize
 from numba.core.caching import _Cache
 from numba.extending import is_jitted
@@ -61,8 +62,8 @@ def on_compile(listener: Callable[[str], None]) -> None:
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Decorator: a kernel with our options (and `parallel=True`, …), kept in our cache.
 
-    Closures and globals may hold numbers, strings, tuples, Numba types, other kernels and
-    intrinsics; anything else raises TypeError when the kernel is first called.
+    Closures and globals may hold numbers, strings, tuples, arrays, Numba types, other kernels and
+    intrinsics; what has no fixed value (an open file, say) raises TypeError.
     """
 
     def wrap(python: Callable[..., Any]) -> Any:
@@ -104,7 +105,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
     def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
         """The file of one specialisation, without the folder."""
         if not self._base:
-            what = _fingerprint(self._function), sorted(map(repr, self._options.items()))
+            options = _fingerprint(tuple(sorted(self._options.items())))
+            what = _fingerprint(self._function), options
             self._base = repr((self.name, what, _outside_source(self._function)))
         full = repr((self._base, str(signature), magic))
         return f"{self._function.__name__}-{hashlib.sha256(full.encode()).hexdigest()[:40]}.kernel"
@@ -227,7 +229,12 @@ def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = (
         return _function_fingerprint(value, globals_too, seen)
     if isinstance(value, python_types.ModuleType | type | python_types.BuiltinFunctionType):
         return type(value).__name__, getattr(value, "__qualname__", value.__name__)
-    return type(value).__qualname__, repr(value)
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    text = repr(value)
+    if " at 0x" in text:
+        raise TypeError(f"a kernel uses {text}, which is not the same in the next process")
+    return type(value).__qualname__, text
 
 
 def _function_fingerprint(

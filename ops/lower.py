@@ -98,14 +98,16 @@ def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
     from . import cache
 
     # This process belongs to the lowering alone: nothing else sees these changes.
+    kernel_cache: Any = cache.KernelCache
+    dispatchers: Any = dispatcher.Dispatcher
     cpu.CPUContext.get_executable = lambda self, library, fndesc, env: 0
     found: list[str] = []
     codegen.JITCPUCodegen._add_module = lambda self, module: found.append(str(module))
     codegen.JITCodeLibrary._finalize_specific = lambda self: None
     codegen.JITCodeLibrary.get_pointer_to_function = lambda self, name: 0
-    cache.KernelCache.load_overload = lambda self, sig, context: None
-    cache.KernelCache.save_overload = lambda self, sig, data: None
-    dispatcher.Dispatcher._insert = lambda self, *args, **kwargs: None
+    kernel_cache.load_overload = lambda self, sig, context: None
+    kernel_cache.save_overload = lambda self, sig, data: None
+    dispatchers._insert = lambda self, *args, **kwargs: None
     kernel.compile(signature)
     return found
 

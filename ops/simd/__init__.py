@@ -6,6 +6,7 @@ Types and IR emitters (types), loads and stores (memory), lane-wise operations (
 rearrangements (shuffles), the 8-bit dot products (dot).  Chosen once: `kvarn.ops.variant`.
 """
 
+from llvmlite import ir
 from numba.extending import intrinsic
 
 from ..variant import FEATURES, REGISTER_BYTES, REGISTERS, VARIANT
@@ -257,6 +258,7 @@ __all__ = [
     "imin",
     "in_parts",
     "intrinsic",
+    "ir",
     "join",
     "load_bf16",
     "load_bf16x8",
