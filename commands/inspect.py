@@ -19,9 +19,9 @@ _VALUE_WIDTH = 56
 
 _TREATMENTS = {
     "native": "kernels read the file's bytes",
-    "repacked": "the same values, laid out anew when loading",
-    "re-encoded": "dequantised when loading and stored as another type",
-    "unsupported": "kvarn has neither a kernel nor a dequantiser for it",
+    "repacked": "laid out anew when loading",
+    "re-encoded": "changed to another type when loading",
+    "unsupported": "kvarn can neither run nor convert it",
 }
 
 
@@ -216,25 +216,26 @@ def size(n_bytes: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A metadata value in at most about `_VALUE_WIDTH` characters."""
+    """A metadata value in at most `_VALUE_WIDTH` characters, or a bit more when escaped."""
     if isinstance(value, dict):
-        return f"{value['type']}[{value['length']}]: {_listed(value['first'], more=True)}"
+        return _listed(f"{value['type']}[{value['length']}]: ", value["first"], more=True)
     if isinstance(value, list):
-        return f"[{len(value)}]: {_listed(value, more=False)}"
+        return _listed(f"[{len(value)}]: ", value, more=False)
     if isinstance(value, str) and len(value) > _VALUE_WIDTH:
-        return f"{value[:_VALUE_WIDTH]}… ({len(value):,} characters)"
+        ending = f"… ({len(value):,} characters)"
+        return f"{value[: _VALUE_WIDTH - len(ending)]}{ending}"
     # Seven digits are what an f32 holds.
     return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
-def _listed(values: list[Any], more: bool) -> str:
-    text = ""
+def _listed(start: str, values: list[Any], more: bool) -> str:
+    """`start` and the values that fit a line behind it."""
+    text = start
     for value in values:
         quoted = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else _shown(value)
-        part = f"{quoted}, "
-        if len(text) + len(part) > _VALUE_WIDTH and text:
+        if len(text) + len(quoted) + 3 > _VALUE_WIDTH:
             return f"{text}…"
-        text += part
+        text += f"{quoted}, "
     return f"{text}…" if more else text.removesuffix(", ")
 
 

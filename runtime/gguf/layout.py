@@ -33,7 +33,7 @@ MIN_FILE_BYTES = 16
 # Limits. Everything that is walked one by one has one, so that no file can keep us busy: the
 # largest published models have some 800,000 strings, 200 keys and 2,000 tensors per file.
 MAX_ITEMS = 1 << 21
-MAX_KEYS = 1 << 16
+MAX_KEYS = 1 << 14
 MAX_TENSORS = 1 << 16
 MAX_ARRAY_DEPTH = 4
 # An array inside an array costs us about as much as this many strings.

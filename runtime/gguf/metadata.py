@@ -154,7 +154,8 @@ def _walk_array(cursor: Cursor, field: str, depth: int) -> Entry:
         item_bytes = cursor.count_bytes if item is ValueType.STRING else _SIZES[item]
     count = cursor.count(f"{field}: array length", item_bytes)
     start = cursor.position
-    starts, parts = None, ()
+    starts: NDArray[np.int64] | None = None
+    parts: tuple[Entry, ...] = ()
     if item is ValueType.STRING:
         cursor.items(count, field)
         starts = _walk_strings(cursor, count, field)
