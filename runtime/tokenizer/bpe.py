@@ -53,9 +53,10 @@ class BytePair:
     """Ids of text without special tokens."""
 
     def __init__(self, vocab: Vocab) -> None:
+        vocab.merges  # noqa: B018  # read while the file is open; absent merges are said now
         self._pre = vocab.pre_tokenizer
         self._ids = vocab.ids
-        self._ranks = vocab.ranks
+        self._vocab = vocab
         self._drop_spaces = vocab.model == "whitespace"
         self._lowercase = vocab.lowercase
         self._cache: dict[str, list[int]] = {}
@@ -93,7 +94,7 @@ class BytePair:
         return [word for segment in segments for word in split_words(segment, self._pre.steps)]
 
     def _merge(self, word: str) -> list[int]:
-        pre = self._pre
+        pre, rank = self._pre, self._vocab.ranks.get
         if pre.byte_level:
             word = word.encode("utf-8", "surrogatepass").decode("latin-1")
             word = word.translate(BYTE_TO_CHARACTER)
@@ -101,16 +102,13 @@ class BytePair:
         if whole and word in self._ids:
             return [self._ids[word]]
         ids: list[int] = []
-        for symbol in merge(list(word), self._rank):
+        for symbol in merge(list(word), lambda left, right: rank(f"{left} {right}")):
             token = self._ids.get(symbol)
             if token is not None:
                 ids.append(token)
             else:
                 ids += self._spell(symbol)
         return ids
-
-    def _rank(self, left: str, right: str) -> int | None:
-        return self._ranks.get(f"{left} {right}")
 
     def _spell(self, symbol: str) -> list[int]:
         """A symbol that is no token, byte by byte; bytes without a token are left out."""

@@ -11,11 +11,12 @@ def merge(symbols: list[str], key: Callable[[str, str], float | None]) -> list[s
     candidate, so a piece of n symbols costs O(n log n). `symbols` is overwritten.
     """
     last = len(symbols) - 1
-    heap = []
-    for i in range(last):
-        rank = key(symbols[i], symbols[i + 1])
-        if rank is not None:
-            heap.append((rank, i, i + 1, len(symbols[i]) + len(symbols[i + 1])))
+    ranks = map(key, symbols, symbols[1:])
+    heap = [
+        (rank, i, i + 1, len(symbols[i]) + len(symbols[i + 1]))
+        for i, rank in enumerate(ranks)
+        if rank is not None
+    ]
     if not heap:
         return symbols
     heapify(heap)

@@ -28,6 +28,8 @@ class Step:
         """The matches in `piece` and the gaps between them, in order; empty ones may occur."""
         find, split = _matchers(self.pattern)
         words = find(piece)
+        if not words:
+            return [piece]
         return words if sum(map(len, words)) == len(piece) else split(piece)
 
 

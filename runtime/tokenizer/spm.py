@@ -1,9 +1,9 @@
 """SentencePiece BPE as llama.cpp does it: join by score, spell the rest in bytes.
 
 Spaces are written as U+2581 "▁". The whole text is one piece to merge, but no merge crosses a place
-where no token spans the two characters that meet there; so the text is cut before each run of "▁"
-whose left neighbour never stands before "▁" inside a token, and each chunk is merged once and
-remembered. That gives the same ids: order between chunks does not matter to either.
+where no token holds the two characters that meet there; so the text is cut at such places into
+chunks, about words, and each chunk is merged once and remembered. That gives the same ids: the
+order of merges in one chunk does not matter to another.
 """
 
 import re
@@ -82,10 +82,27 @@ class SentencePiece:
 
 
 def _chunk_pattern(tokens: list[str]) -> str:
-    """Chunks begin before a run of "▁", except after a character that a token joins to "▁"."""
-    joiners = set(re.findall(f"([^{SPACE}\0])(?={SPACE})", "\0".join(tokens)))
-    word = f"{SPACE}*[^{SPACE}]+"
-    if joiners:
-        glue = "".join(map(re.escape, sorted(joiners)))
-        word += f"(?:(?<=[{glue}]){SPACE}+[^{SPACE}]*)*"
-    return f"{word}|{SPACE}+"
+    """Chunks end only where no token holds both neighbours (see above).
+
+    Three kinds, tried in this order: a word up to "▁" or a mark that no token joins to a letter
+    before it; marks up to "▁" or up to a letter, where no token joins the last to a letter after
+    it; whatever stands between two runs of "▁".
+    """
+    joined = "\0".join(tokens)
+    glue = _characters(f"([^{SPACE}\0])(?={SPACE})", joined)
+    before_space = f"(?={SPACE})" + (f"(?<![{glue}])" if glue else "")
+    after_letter = _characters(r"(?<=[A-Za-z])([\x01-\x7f])", joined)
+    before_letter = _characters(r"([\x01-\x7f])(?=[A-Za-z])", joined)
+    stop = rf"(?=[\x01-\x7f])(?![A-Za-z{after_letter}])"
+    head = rf"(?<=[\x01-\x7f])(?<![A-Za-z{before_letter}])(?=[A-Za-z])"
+    word = f"{SPACE}*[A-Za-z]+(?:{before_space}|{stop})"
+    marks = f"{SPACE}*[^{SPACE}A-Za-z]+(?:{before_space}|{head})"
+    rest = f"{SPACE}*[^{SPACE}]+"
+    if glue:
+        rest += f"(?:(?<=[{glue}]){SPACE}+[^{SPACE}]*)*"
+    return f"{word}|{marks}|{rest}|{SPACE}+"
+
+
+def _characters(pattern: str, text: str) -> str:
+    """What the pattern finds, each once, for use within [...]."""
+    return "".join(map(re.escape, sorted(set(re.findall(pattern, text)))))

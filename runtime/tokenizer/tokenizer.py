@@ -43,8 +43,8 @@ class Tokenizer:
         self._engine: Engine = _ENGINES[vocab.kind](vocab)
         self.eog_ids = find_roles(vocab)
         special = vocab.special()
-        self._partition = Partition(vocab, special)
         set_stripping(vocab, special, name, architecture)
+        self._partition = Partition(vocab, special)
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -225,16 +225,18 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
 def _as_text(text: str | bytes) -> tuple[str, bool]:
     """The text and True; for what is not UTF-8, its bytes as surrogate escapes and False."""
     if isinstance(text, str):
-        if text.isascii():
-            return text, True
         try:
-            text = text.encode()
+            raw = text.encode()
         except UnicodeEncodeError:
-            text = _lone_surrogates(text)
+            raw = _lone_surrogates(text)
+        else:
+            return text, True
+    else:
+        raw = text
     try:
-        return text.decode("utf-8"), True
+        return raw.decode("utf-8"), True
     except UnicodeDecodeError:
-        return text.decode("utf-8", "surrogateescape"), False
+        return raw.decode("utf-8", "surrogateescape"), False
 
 
 def _lone_surrogates(text: str) -> bytes:
@@ -263,6 +265,6 @@ def _from_byte_alphabet(text: str) -> bytes:
 
 def _tidy(text: bytes) -> bytes:
     """No space before ? ! . , nor around a lone apostrophe, nor before 's 'm 're 've."""
-    text = re.sub(rb"(?<!^) (?=[?!.,])", b"", text)
+    text = re.sub(rb" (?=[?!.,])", b"", text)
     text = re.sub(rb" ' ", b"'", text)
     return re.sub(rb" (?='(?:[sm]|re|ve))", b"", text)

@@ -103,7 +103,7 @@ class Vocab:
         self.kind = _MODELS[self.model]
         self.pre = "gemma4" if self.model == "gemma4" else self._text("pre")
         self.tokens, self.ids = self._read_tokens()
-        self._types = self._array("token_type", np.integer)
+        self._types = self._array("token_type", "iu")
         self._changed: dict[int, Attr] = {}
         self.roles = self._read_roles()
         self._read_flags()
@@ -127,19 +127,23 @@ class Vocab:
     @cached_property
     def scores(self) -> list[float]:
         """Score of each token (0 where the file has none)."""
-        scores = self._array("scores", np.number)
+        scores = self._array("scores", "iuf")
         return [0.0] * self.n_vocab if scores is None else scores.tolist()
 
     @cached_property
-    def ranks(self) -> dict[str, int]:
-        """BPE merges "left right" → rank, the first of equals."""
+    def merges(self) -> list[str]:
+        """BPE merges "left right", best first."""
         merges = self._strings("merges")
-        if merges is None:
-            if self.pre == "kimi-k2":
-                return {}
+        if merges is None and self.pre != "kimi-k2":
             raise TokenizerError(
                 "the file has a BPE vocabulary but no merges (tokenizer.ggml.merges)"
             )
+        return merges or []
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Merge → rank, the first of equals. Made when first needed: it costs more than reading."""
+        merges = self.merges
         ranks = dict(zip(merges, range(len(merges))))
         if len(ranks) != len(merges):
             ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1)))
@@ -233,12 +237,12 @@ class Vocab:
             raise TokenizerError(f"{_PREFIX}{key} is not a list of texts")
         return [v if isinstance(v, str) else v.decode("utf-8", "surrogateescape") for v in values]
 
-    def _array(self, key: str, kind: type[np.generic]) -> "np.ndarray[Any, Any] | None":
+    def _array(self, key: str, kinds: str) -> "np.ndarray[Any, Any] | None":
         values = self._metadata.get(_PREFIX + key)
         if values is None:
             return None
         array = np.asarray(values)
-        if array.ndim != 1 or not np.issubdtype(array.dtype, kind):
+        if array.ndim != 1 or array.dtype.kind not in kinds:
             raise TokenizerError(f"{_PREFIX}{key} is not a list of numbers")
         if len(array) < self.n_vocab:
             raise TokenizerError(

@@ -1,0 +1,74 @@
+"""`kvarn tokenize`: the token ids of a text, as the model's own tokenizer makes them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..runtime.tokenizer import Tokenizer
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "tokenize",
+        help="show the tokens of a text",
+        description="Print the tokens of TEXT, or of standard input, one per line: id, tab, piece "
+        "(what is not printable, and the backslash, escaped as in Python).",
+    )
+    parser.add_argument("text", metavar="TEXT", nargs="*", help="words, joined by spaces")
+    parser.add_argument("-m", "--model", metavar="FILE", help="a GGUF file (default: as `run`)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--ids", action="store_true", help="print the ids alone, on one line")
+    form.add_argument("--json", action="store_true", help="print the ids as a JSON list")
+    form.add_argument("--count", action="store_true", help="print the number of tokens alone")
+    parser.add_argument(
+        "--special",
+        action="store_true",
+        help="control tokens written out in the text count as such (default: plain text)",
+    )
+    parser.add_argument(
+        "--bos", action="store_true", help="add the BOS and EOS tokens that the model asks for"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..runtime.tokenizer import load_tokenizer
+
+    path = options.model
+    if path is None:
+        from ..runtime.load import default_model_path
+
+        path = default_model_path()
+    tokenizer = load_tokenizer(path)
+    text = " ".join(options.text) if options.text else sys.stdin.buffer.read()
+    ids = tokenizer.encode(text, bos=options.bos, special=options.special)
+    sys.stdout.write(_render(options, tokenizer, ids))
+    return 0
+
+
+def _render(options: argparse.Namespace, tokenizer: Tokenizer, ids: list[int]) -> str:
+    if options.count:
+        return f"{len(ids)}\n"
+    if options.json:
+        return json.dumps(ids) + "\n"
+    if options.ids:
+        return " ".join(map(str, ids)) + "\n"
+    return "".join(f"{token}\t{visible(tokenizer.piece(token))}\n" for token in ids)
+
+
+def visible(piece: bytes) -> str:
+    """A piece on one line that says exactly which bytes it is: "\\n", "\\xe4", "\\\\", "é"."""
+    shown = []
+    for character in piece.decode("utf-8", "surrogateescape"):
+        code = ord(character)
+        if 0xDC80 <= code <= 0xDCFF:  # a byte of an unfinished character
+            shown.append(f"\\x{code - 0xDC00:02x}")
+        elif character == "\\" or not character.isprintable():
+            shown.append(character.encode("unicode_escape").decode("ascii"))
+        else:
+            shown.append(character)
+    encoding = sys.stdout.encoding or "utf-8"
+    return "".join(shown).encode(encoding, "backslashreplace").decode(encoding)
