@@ -101,8 +101,7 @@ class _Loader:
 
     def load(self) -> Weights:
         config = self._config
-        # Before any matrix is prepared: a bad file must not cost a model's memory first.
-        self._check_count()
+        self._check_layers()
         embedding_shape = (config.n_vocab, config.n_embd)
         token_embd = self._matrix("token_embd.weight", embedding_shape)
         has_output = "output.weight" in self._tensors and not config.architecture.tied
@@ -132,7 +131,8 @@ class _Loader:
             )
         return weights
 
-    def _check_count(self) -> None:
+    def _check_layers(self) -> None:
+        """A file that has too few layers must say so before any matrix has cost memory."""
         for index in range(self._config.n_layers):
             self._tensor(f"blk.{index}.attn_norm.weight", (self._config.n_embd,))
 

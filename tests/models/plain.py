@@ -159,3 +159,33 @@ class PlainAttention:
             window=config.window,
             softcap=config.attention_softcap,
         )
+
+
+def greedy(
+    model: Any, attention: PlainAttention, prompt: list[int], n: int, n_ctx: int
+) -> tuple[list[int], np.ndarray]:
+    """n greedy ids after the prompt, and the logits (n, V) they were chosen from."""
+    step, start, ids, rows = prompt, 0, [], []
+    for _ in range(n):
+        hidden = model.forward(np.array(step, np.int32), start, attention, n_ctx)
+        out = np.empty((1, model.config.n_vocab), np.float32)
+        model.logits(hidden[-1:], out)
+        start += len(step)
+        ids.append(int(out[0].argmax()))
+        rows.append(out[0])
+        step = ids[-1:]
+    return ids, np.stack(rows)
+
+
+def read(
+    model: Any, attention: PlainAttention, ids: list[int], chunk: int = 128, n_ctx: int = 256
+) -> np.ndarray:
+    """Logits (T, V) of ids read from an empty cache in chunks."""
+    rows = []
+    for start in range(0, len(ids), chunk):
+        part = np.array(ids[start : start + chunk], np.int32)
+        hidden = model.forward(part, start, attention, n_ctx)
+        out = np.empty((len(part), model.config.n_vocab), np.float32)
+        model.logits(hidden, out)
+        rows.append(out)
+    return np.concatenate(rows)

@@ -26,14 +26,8 @@ def read(
     model: Transformer, plain: ModuleType, ids: list[int], chunk: int = 128, n_ctx: int = N_CTX
 ) -> np.ndarray:
     """Logits (T, V) of ids read from an empty cache in chunks."""
-    attention, rows = plain.PlainAttention(model.config), []
-    for start in range(0, len(ids), chunk):
-        part = np.array(ids[start : start + chunk], np.int32)
-        hidden = model.forward(part, start, attention, n_ctx)
-        out = np.empty((len(part), model.config.n_vocab), np.float32)
-        model.logits(hidden, out)
-        rows.append(out)
-    return np.concatenate(rows)
+    logits: np.ndarray = plain.read(model, plain.PlainAttention(model.config), ids, chunk, n_ctx)
+    return logits
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:

@@ -33,22 +33,6 @@ def tolerance(golden: Any) -> float:
     return GELU_TOLERANCE.get(golden.case.name, GELU_DEFAULT)
 
 
-def greedy(
-    model: Transformer, attention: Any, prompt: list[int], n: int, n_ctx: int
-) -> tuple[list[int], np.ndarray]:
-    """n greedy ids after the prompt, and the logits (n, V) they were chosen from."""
-    step, start, ids, rows = prompt, 0, [], []
-    for _ in range(n):
-        hidden = model.forward(np.array(step, np.int32), start, attention, n_ctx)
-        out = np.empty((1, model.config.n_vocab), np.float32)
-        model.logits(hidden[-1:], out)
-        start += len(step)
-        ids.append(int(out[0].argmax()))
-        rows.append(out[0])
-        step = ids[-1:]
-    return ids, np.stack(rows)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_operations_give_llama_cpps_ids(
     name: str, golden_models: Callable[[str], Any], plain_ops: ModuleType
@@ -57,7 +41,9 @@ def test_plain_operations_give_llama_cpps_ids(
     config = ModelConfig.from_metadata(golden.metadata)
     model = Transformer(config, Weights.load(plain_ops.as_tensors(golden.arrays), config), 64)
     attention = plain_ops.PlainAttention(config)
-    ids, logits = greedy(model, attention, golden.prompt, len(golden.ids), golden.case.n_ctx)
+    ids, logits = plain_ops.greedy(
+        model, attention, golden.prompt, len(golden.ids), golden.case.n_ctx
+    )
     error = np.abs(logits[golden.steps] - golden.logits).max() / golden.logits.std()
     assert ids == golden.ids
     assert error < tolerance(golden)
@@ -75,7 +61,7 @@ def test_plain_operations_give_a_trained_models_ids(
         model = Transformer(config, Weights.load(file.tensors, config), 512)
         prompt, n = golden["prompt_ids"], len(golden["ids"]) - len(golden["prompt_ids"])
         attention = plain_ops.PlainAttention(config)
-        ids, logits = greedy(model, attention, prompt, n, 0)
+        ids, logits = plain_ops.greedy(model, attention, prompt, n, 256)
     assert prompt + ids == golden["ids"]
     for position, expected in golden["full_logits"].items():
         row = int(position) - len(prompt) + 1

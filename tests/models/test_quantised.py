@@ -21,17 +21,6 @@ from kvarn.runtime.gguf import open_gguf
 GOLDEN = Path(__file__).parent / "golden" / "quantised.npz"
 
 
-def logits_of(model: Transformer, attention: object, chunk: int) -> np.ndarray:
-    """Logits (T, V) of the golden tokens."""
-    ids, rows = tiny_quants.ids(), []
-    for start in range(0, len(ids), chunk):
-        part = np.array(ids[start : start + chunk], np.int32)
-        out = np.empty((len(part), model.config.n_vocab), np.float32)
-        model.logits(model.forward(part, start, attention), out)  # type: ignore[arg-type]
-        rows.append(out)
-    return np.concatenate(rows)
-
-
 @pytest.fixture(scope="module")
 def exact(plain_helpers: ModuleType) -> dict[str, np.ndarray]:
     """Logits of every type on decoded weights, without quantised arithmetic."""
@@ -42,7 +31,9 @@ def exact(plain_helpers: ModuleType) -> dict[str, np.ndarray]:
             config = ModelConfig.from_metadata(tiny_quants.metadata())
             weights = Weights.load(tiny_quants.array_tensors(kind, plain_helpers), config)
             model = Transformer(config, weights, 64)
-            results[kind] = logits_of(model, plain_helpers.PlainAttention(config), 64)
+            results[kind] = plain_helpers.read(
+                model, plain_helpers.PlainAttention(config), tiny_quants.ids()
+            )
     return results
 
 
@@ -69,7 +60,8 @@ def test_same_choice_as_llama_cpp_wherever_noise_cannot_decide(
     with open_gguf(path) as file:
         config = ModelConfig.from_metadata(file.metadata)
         model = Transformer(config, Weights.load(file.tensors, config), 64)
-        ours = logits_of(model, plain_helpers.PlainAttention(config), chunk)
+        attention = plain_helpers.PlainAttention(config)
+        ours = plain_helpers.read(model, attention, tiny_quants.ids(), chunk)
     with np.load(GOLDEN) as golden:
         theirs = golden[kind].astype(np.float32)
     noise = (theirs - exact[kind]).std()

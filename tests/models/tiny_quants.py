@@ -6,6 +6,7 @@ bits are a valid block as long as its float16 factors are sound numbers. Works t
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,16 @@ def _gain(name: str) -> float:
     return tiny_models.GAINS.get(name.split(".")[-2], 1.5)
 
 
+@lru_cache
+def _shapes() -> dict[str, np.ndarray]:
+    return tiny_models.tensors(CASE, SEED)
+
+
+@lru_cache
 def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
     """Every tensor's stored form and type: matrices of `kind`, float32 norms."""
     result: dict[str, tuple[np.ndarray, str]] = {}
-    for name, values in tiny_models.tensors(CASE, SEED).items():
+    for name, values in _shapes().items():
         if values.ndim == 1:
             result[name] = values, "F32"
         elif kind == "F16":

@@ -1,0 +1,97 @@
+"""The golden runs on the kernels: matrices and norms first, then the whole stack with its cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_models import CASES
+
+import kvarn
+from kvarn.models import ModelConfig
+from kvarn.models.transformer import Transformer
+from kvarn.models.weights import Weights
+
+# ggml takes gelu from a table in float16, the kernels compute it: see test_golden for the unit.
+GELU_TOLERANCE = {"gemma2-46": 3e-2}
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_kernels_give_llama_cpps_ids(
+    name: str, golden_models: Callable[[str], Any], plain_helpers: ModuleType
+) -> None:
+    golden = golden_models(name)
+    config = ModelConfig.from_metadata(golden.metadata)
+    weights = Weights.load(plain_helpers.as_tensors(golden.arrays), config)
+    model = Transformer(config, weights, 64)
+    ids, logits = plain_helpers.greedy(
+        model,
+        plain_helpers.PlainAttention(config),
+        golden.prompt,
+        len(golden.ids),
+        golden.case.n_ctx,
+    )
+    assert ids == golden.ids
+    error = np.abs(logits[golden.steps] - golden.logits).max() / golden.logits.std()
+    gelu = golden.case.architecture.startswith("gemma")
+    assert error < (GELU_TOLERANCE.get(name, 5e-3) if gelu else 2e-4)
+
+
+# Head sizes 8 to 256, windows, softcaps, layers without rope, groups of 1 to 8.
+STACKS = (
+    "llama-odd",
+    "llama-e80",
+    "llama-groups8",
+    "mistral3",
+    "qwen2",
+    "qwen3",
+    "phi3-long",
+    "gemma2",
+    "gemma3-dense",
+    "cohere2",
+    "smollm3",
+)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_the_whole_stack_gives_llama_cpps_ids(
+    name: str, golden_models: Callable[[str], Any]
+) -> None:
+    """File, kernels, float16 KV tiles, sampler: the goldens' margins leave room for float16."""
+    golden = golden_models(name)
+    model = kvarn.load(golden.path())
+    context = model.context(golden.case.n_ctx)
+    sampler = kvarn.Sampler(temp=0)
+    ids = context.generate_ids(golden.prompt, len(golden.ids), sampler, stop_at_eos=False)
+    assert list(ids) == golden.ids
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["stories260K", "babyllama-tok105"])
+def test_the_whole_stack_gives_a_trained_models_ids(name: str, data_dir: Path) -> None:
+    folder = data_dir / "weights" / name
+    golden = json.loads((folder / "golden-greedy.json").read_text())
+    model = kvarn.load(folder / f"{name}-f32.gguf")
+    prompt = golden["prompt_ids"]
+    n = len(golden["ids"]) - len(prompt)
+    ids = model.context().generate_ids(prompt, n, kvarn.Sampler(temp=0), stop_at_eos=False)
+    assert prompt + list(ids) == golden["ids"]
+
+
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_cached_equals_uncached_on_kernels(
+    chunk: int, golden_models: Callable[[str], Any], plain_helpers: ModuleType
+) -> None:
+    golden = golden_models("llama-odd")
+    config = ModelConfig.from_metadata(golden.metadata)
+    weights = Weights.load(plain_helpers.as_tensors(golden.arrays), config)
+    model = Transformer(config, weights, 512)
+    ids = (golden.prompt + golden.ids) * 5
+    whole = plain_helpers.read(model, plain_helpers.PlainAttention(config), ids[:512], 512)
+    parts = plain_helpers.read(model, plain_helpers.PlainAttention(config), ids[:512], chunk)
+    assert np.abs(parts - whole).max() < 1e-4 * whole.std()
