@@ -1,0 +1,233 @@
+"""`kvarn chat`: a conversation in the terminal, or one turn per line of a pipe."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Generator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..ops.errors import KvarnError
+from .interrupt import Interruptible, StoppedReading
+from .model_options import (
+    add_context_options,
+    add_model_options,
+    context_from,
+    model_from,
+    notice,
+)
+from .options import add_sampling_options, sampler_from
+
+if TYPE_CHECKING:
+    from ..runtime.context import Progress
+    from ..runtime.conversation import Conversation
+    from ..runtime.model import Model
+    from ..runtime.template import ChatTemplate
+    from .chat_input import TurnReader
+
+HELP = '''\
+/help           this list
+/system TEXT    set the system message (it is read anew); /system alone shows it, /system - drops it
+/reset          forget the conversation, keep the system message
+/regen          answer the last message again
+/undo           take back the last message and its answer
+/stats          speed, memory, and how full the context is
+/save FILE      write the conversation as JSON
+/load FILE      take up a saved conversation
+/quit           leave (also /exit, /bye and Ctrl-D)
+"""             begins and ends a message of several lines
+//TEXT          sends /TEXT
+Ctrl-C          stops the answer; at the prompt, twice in a row leaves'''
+
+INTERRUPTED = 130
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "chat",
+        help="talk with a model",
+        description="Talk with a model: answers go to stdout, everything else to stderr. On a "
+        "pipe each line is one turn. /help lists the commands.",
+        epilog="Ctrl-C stops an answer, not the program. At the prompt, pressed twice in a row, "
+        "it leaves with exit code 130; /quit and the end of input leave with 0.",
+    )
+    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument(
+        "-n",
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=-1,
+        help="at most N tokens an answer (default -1: until the model or the context ends)",
+    )
+    parser.add_argument(
+        "--stats", action="store_true", help="print speed and memory to stderr on leaving"
+    )
+    add_model_options(parser)
+    add_context_options(parser)
+    add_sampling_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from .chat_input import TurnReader
+
+    sampler = sampler_from(options)
+    model = model_from(options)
+    template, stop = _template(model, options.stop)
+    from ..runtime.conversation import Conversation
+
+    conversation = Conversation(
+        context_from(options, model),
+        template,
+        sampler,
+        stop,
+        None if options.max_tokens < 0 else options.max_tokens,
+        options.system,
+    )
+    chat = Chat(conversation, TurnReader())
+    if chat.reader.interactive:
+        notice(f"talking with {model.name}; /help lists the commands, Ctrl-D leaves")
+    code = chat.run()
+    if options.stats:
+        chat.stats("")
+    return code
+
+
+def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
+    """The model's chat template, or the plain one, said aloud, which needs a stop string."""
+    if model.chat_template is not None:
+        return model.chat_template, stop
+    from ..runtime.template import PLAIN_STOP, ChatTemplate
+
+    notice(
+        f"{model.name} has no chat template: turns are marked with plain '### User:' and "
+        "'### Assistant:' lines, which it may never have seen"
+    )
+    return ChatTemplate.plain(), [*stop, PLAIN_STOP]
+
+
+class Chat:
+    """The loop around a conversation: reads turns, shows answers, obeys `/`-commands."""
+
+    def __init__(self, conversation: Conversation, reader: TurnReader) -> None:
+        self.conversation = conversation
+        self.reader = reader
+        self._failed = False
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/help": lambda _: notice("commands\n" + HELP),
+            "/system": self.system,
+            "/reset": self.reset,
+            "/regen": lambda _: self.show(conversation.regenerate),
+            "/undo": self.undo,
+            "/stats": self.stats,
+            "/save": self.save,
+            "/load": self.load,
+        }
+
+    def run(self) -> int:
+        """Takes turns until the end of input; the exit code."""
+        warned = False
+        while True:
+            try:
+                text = self.reader.read()
+            except KeyboardInterrupt:
+                print(file=sys.stderr)
+                if warned:
+                    return INTERRUPTED
+                warned = True
+                notice("Ctrl-C again leaves, as do Ctrl-D and /quit")
+                continue
+            warned = False
+            if text is None or text.strip() in ("/quit", "/exit", "/bye"):
+                break
+            try:
+                self.turn(text)
+            except (KvarnError, OSError) as error:
+                if isinstance(error, BrokenPipeError):
+                    raise
+                self._failed = True
+                notice(" ".join(str(error).split()))
+        # At a terminal the user saw each error; a pipe learns of them from the exit code.
+        return int(self._failed and not self.reader.interactive)
+
+    def turn(self, text: str) -> None:
+        """One line or block: a command, or a message to answer; blank ones are passed over."""
+        if not text.strip():
+            return
+        if not text.startswith("/") or text.startswith("//"):
+            message = text[1:] if text.startswith("//") else text
+            self.show(partial(self.conversation.ask, message))
+            return
+        name, _, rest = text.partition(" ")
+        command = self._commands.get(name.strip())
+        if command is None:
+            raise KvarnError(f"there is no command {name}: /help lists them, //… sends it as text")
+        command(rest.strip())
+
+    def show(self, answer: Callable[[Progress], Generator[str, None, None]]) -> None:
+        """Writes an answer as it comes; Ctrl-C ends it, and what was written stays."""
+        wrote = False
+        with Interruptible() as interrupt, closing(answer(interrupt.progress)) as pieces:
+            try:
+                for piece in pieces:
+                    interrupt.clear_bar()
+                    sys.stdout.write(piece)
+                    sys.stdout.flush()
+                    wrote = True
+                    if interrupt.asked:
+                        break
+            except StoppedReading:
+                pass
+        if wrote:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        last = self.conversation.last
+        if interrupt.asked:
+            notice("stopped" if wrote else "stopped before the answer: the message is taken back")
+        elif last is not None and last.finish == "context":
+            notice("the context is full: /undo, /reset, or start with a larger --ctx")
+
+    def system(self, text: str) -> None:
+        conversation = self.conversation
+        if text:
+            conversation.system = None if text == "-" else text
+        notice(f"system message: {conversation.system or 'none'}")
+
+    def reset(self, _: str) -> None:
+        self.conversation.reset()
+        notice("the conversation is empty")
+
+    def undo(self, _: str) -> None:
+        self.conversation.undo()
+        notice(f"{len(self.conversation.messages)} messages are left")
+
+    def stats(self, _: str) -> None:
+        conversation, context = self.conversation, self.conversation.context
+        notice(str(context.stats))
+        notice(
+            f"{len(conversation.messages)} messages, "
+            f"{len(context.tokens)} of {context.n_ctx} tokens in the context"
+        )
+        if conversation.last is not None:
+            notice(
+                f"last turn: {conversation.last.reused} tokens kept, {conversation.last.read} read"
+            )
+
+    def save(self, path: str) -> None:
+        target = _file(path, "/save")
+        self.conversation.save(target)
+        notice(f"{len(self.conversation.messages)} messages written to {target}")
+
+    def load(self, path: str) -> None:
+        source = _file(path, "/load")
+        self.conversation.load(source)
+        notice(f"{len(self.conversation.messages)} messages read from {source}")
+
+
+def _file(path: str, command: str) -> Path:
+    if not path:
+        raise KvarnError(f"{command} needs a file: {command} FILE")
+    return Path(path).expanduser()

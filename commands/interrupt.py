@@ -1,0 +1,69 @@
+"""Ctrl-C that stops an answer and not the program."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+
+class StoppedReading(Exception):
+    """Raised out of a prefill by the progress that the user interrupted."""
+
+
+class Interruptible:
+    """While it is open, Ctrl-C only sets `asked`; a second one raises `KeyboardInterrupt`.
+
+    So no step of the model is left half waited for: the context stays consistent.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._previous: Any = None
+        self._bar: tqdm[Any] | None = None
+
+    def __enter__(self) -> Interruptible:
+        self._previous = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+        self.clear_bar()
+
+    def progress(self, done: int, total: int) -> None:
+        """For `Context.prefill`: a bar where it takes a while, and a way out between chunks."""
+        from tqdm import tqdm
+
+        if self._bar is None:
+            self._bar = tqdm(
+                total=total,
+                desc="reading",
+                unit="tok",
+                delay=1.0,
+                leave=False,
+                file=sys.stderr,
+                disable=None,
+            )
+        self._bar.update(done - self._bar.n)
+        if self.asked:
+            raise StoppedReading
+
+    def clear_bar(self) -> None:
+        """Takes the bar off the terminal."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _ask(self, signal_number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
