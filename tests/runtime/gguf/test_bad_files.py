@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import time
@@ -13,7 +14,7 @@ import pytest
 from gguf_bytes import ARRAY, BOOL, STRING, U8, U32, build, info, pair, string
 
 from kvarn.ops.errors import KvarnError
-from kvarn.runtime.gguf import GGUFError, open_gguf
+from kvarn.runtime.gguf import GGUFError, open_gguf, source
 
 Write = Callable[[bytes], Path]
 ARCH = pair("general.architecture", STRING, "llama")
@@ -223,3 +224,18 @@ def test_messages_are_one_short_printable_line(written: Write, tmp_path: Path) -
     with pytest.raises(GGUFError) as caught:
         open_gguf(tmp_path / "new\nline.gguf")
     assert str(caught.value).isprintable()
+
+
+def test_a_file_that_cannot_be_mapped(written: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(build([ARCH]))
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "_regular_file_size", lambda path: 10_000)
+        with pytest.raises(GGUFError, match="shrinking"):
+            open_gguf(path)
+
+    def no_memory(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(source.mmap, "mmap", no_memory)
+    with pytest.raises(GGUFError, match="found cannot allocate memory"):
+        open_gguf(path)
