@@ -95,13 +95,13 @@ def _step_256(b, f, sums, w, x, d, s):
 
 
 @intrinsic(prefer_literal=True)
-def _zero(typingctx, kind, tokens):
+def no_sums(typingctx, kind, tokens):
     ty = _sums_type(FORMATS[kind.literal_value], tokens.literal_value)
     return ty(kind, tokens), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(ty), None)
 
 
 @intrinsic(prefer_literal=True)
-def _step(typingctx, kind, n, sums, w, x, x_stride, d, d_stride, s, s_stride):
+def add_blocks(typingctx, kind, n, sums, w, x, x_stride, d, d_stride, s, s_stride):
     """sums += n blocks at w by the activations x of each token, their scales d and sums s."""
     f, n_blocks, tokens = FORMATS[kind.literal_value], n.literal_value, len(sums.parts) // 2
 
@@ -126,7 +126,7 @@ def _step(typingctx, kind, n, sums, w, x, x_stride, d, d_stride, s, s_stride):
 
 
 @intrinsic(prefer_literal=True)
-def _total(typingctx, sums, token):
+def total(typingctx, sums, token):
     """The sum of a token's lanes."""
     t = token.literal_value
 
@@ -154,14 +154,14 @@ def matvec_kernel(kind: int) -> Any:
     # Apart from the parallel loop: Numba takes a multiple of the time for what stands in one.
     @jit
     def _one_row(row, x, d, s, n_blocks):
-        sums = _zero(kind, 1)
+        sums = no_sums(kind, 1)
         for _ in range(n_blocks // step):
-            sums = _step(kind, step, sums, row, x, 0, d, 0, s, 0)
+            sums = add_blocks(kind, step, sums, row, x, 0, d, 0, s, 0)
             row, x, d, s = row + step * size, x + step * block, d + step * 4, s + step * s_bytes
         for _ in range(n_blocks % step):
-            sums = _step(kind, 1, sums, row, x, 0, d, 0, s, 0)
+            sums = add_blocks(kind, 1, sums, row, x, 0, d, 0, s, 0)
             row, x, d, s = row + size, x + block, d + 4, s + s_bytes
-        return _total(sums, 0)
+        return total(sums, 0)
 
     @jit(parallel=True)
     def _matvec_kernel(w, stride, n_rows, x, d, s, n_blocks, out, threads):

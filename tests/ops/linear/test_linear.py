@@ -1,0 +1,186 @@
+"""Matrix products of every type against float64 arithmetic on the same quantised numbers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvarn.ops import threads
+from kvarn.ops.errors import OpsError
+from kvarn.ops.linear import Activations, Weight, get_rows, linear, warm
+from kvarn.ops.reference.quants import DECODERS, dequantise
+from kvarn.ops.types import QUANT_TYPES
+
+# Columns and rows around the kernels' steps: 1 and 4 blocks of 32, 16 rows, vectors of 16.
+SHAPES = {
+    1: ((1, 1), (17, 172), (33, 1030), (15, 31)),
+    32: ((1, 32), (15, 96), (37, 352), (16, 512)),
+    256: ((1, 256), (17, 768), (32, 512)),
+}
+TYPES = list(DECODERS)
+
+
+def product(type_name, rows, x):
+    quant_type = QUANT_TYPES[type_name]
+    weight = Weight.prepare(quant_type, rows, x.shape[1], type_name)
+    out = np.full((len(x), len(rows)), np.nan, np.float32)
+    linear(Activations(len(x), x.shape[1]).set(x), weight, out)
+    return out
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+def test_products_are_those_of_the_quantised_numbers(type_name, random_rows, quantised):
+    quant_type = QUANT_TYPES[type_name]
+    for n_rows, n_cols in SHAPES[quant_type.block]:
+        rows = random_rows(type_name, n_rows, n_cols)
+        weights = dequantise(quant_type, rows).astype(np.float64)
+        for n_tokens in (1, 2, 9):
+            x = np.random.default_rng(n_tokens).normal(size=(n_tokens, n_cols)).astype(np.float32)
+            out = product(type_name, rows, x)
+            same = quantised(x, quant_type)
+            # Where x / d falls on a half, float32 and float64 may round to different integers.
+            steps = np.abs(same).reshape(n_tokens, -1, min(quant_type.block, 32)).max(2) / 127
+            slack = 0.51 * steps.max() * np.abs(weights).max() if quant_type.block > 1 else 0.0
+            size = np.abs(same) @ np.abs(weights).T
+            wrong = np.abs(out - same @ weights.T)
+            assert np.all(wrong <= 1e-6 * size + 1e-30) or np.all(wrong <= slack + 1e-6 * size)
+            exact = x.astype(np.float64) @ weights.T
+            limit = np.sqrt(np.mean((same @ weights.T - exact) ** 2))
+            assert np.sqrt(np.mean((out - exact) ** 2)) <= 2 * limit + 1e-6 * size.max()
+
+
+@pytest.mark.parametrize("type_name", ["F16", "Q8_0", "Q4_K"])
+def test_any_number_of_threads_gives_the_same_bits(type_name, random_rows):
+    rows = random_rows(type_name, 83, 512)
+    x = np.random.default_rng(0).normal(size=(5, 512)).astype(np.float32)
+    before = threads.n_threads()
+    results = []
+    try:
+        for n in range(1, threads.max_threads() + 1):
+            threads.set_threads(n)
+            results.append((product(type_name, rows, x), product(type_name, rows, x[:1])))
+    finally:
+        threads.set_threads(before)
+    for many, one in results[1:]:
+        np.testing.assert_array_equal(many, results[0][0])
+        np.testing.assert_array_equal(one, results[0][1])
+
+
+def test_one_token_and_many_agree_to_rounding(random_rows):
+    rows = random_rows("Q6_K", 20, 512)
+    x = np.random.default_rng(0).normal(size=(6, 512)).astype(np.float32)
+    many = product("Q6_K", rows, x)
+    ones = np.concatenate([product("Q6_K", rows, x[t : t + 1]) for t in range(6)])
+    np.testing.assert_allclose(many, ones, rtol=1e-5, atol=1e-5 * np.abs(many).max())
+
+
+def test_zero_activations_and_extreme_codes_give_no_surprise():
+    """-128 in Q8_0 (no encoder writes it), all activations at full scale; and all zeros."""
+    rows = np.zeros((3, 34), np.uint8)
+    rows[:, :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    rows[:, 2:] = np.array([-128, 127, 0], np.int8).view(np.uint8)[:, None]
+    x = np.ones((4, 32), np.float32)
+    for n_tokens in (1, 4):
+        out = product("Q8_0", rows, x[:n_tokens])
+        np.testing.assert_allclose(out, np.tile([-4096.0, 4064.0, 0.0], (n_tokens, 1)), rtol=1e-6)
+        assert not product("Q8_0", rows, np.zeros((n_tokens, 32), np.float32)).any()
+
+
+def test_activations_are_quantised_once_and_anew_after_set(random_rows):
+    rows = random_rows("Q4_0", 16, 64)
+    weight = Weight.prepare(QUANT_TYPES["Q4_0"], rows, 64)
+    act, out = Activations(4, 64), np.empty((4, 16), np.float32)
+    rng = np.random.default_rng(0)
+    for n_tokens in (4, 1, 3):
+        x = rng.normal(size=(n_tokens, 64)).astype(np.float32)
+        linear(act.set(x), weight, out[:n_tokens])
+        first = act.quantised(32)
+        np.testing.assert_array_equal(out[:n_tokens], product("Q4_0", rows, x))
+        assert act.quantised(32) == first
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+def test_rows_are_dequantised_exactly(type_name, random_rows):
+    quant_type = QUANT_TYPES[type_name]
+    rows = random_rows(type_name, 9, 512)
+    out = np.empty((3, 512), np.float32)
+    get_rows(Weight.prepare(quant_type, rows, 512), np.array([8, 0, 8], np.int32), out)
+    np.testing.assert_array_equal(out, dequantise(quant_type, rows)[[8, 0, 8]])
+
+
+def test_types_without_kernels_are_re_encoded(random_rows):
+    """IQ3_S through gguf-py to Q8_0: the values change by half a step of 127 at most."""
+    quant_type = QUANT_TYPES["IQ3_S"]
+    rows = random_rows("IQ3_S", 20, 512)
+    weight = Weight.prepare(quant_type, rows, 512, "blk.0.ffn_up")
+    assert (weight.treatment, weight.stored_type.name) == ("re-encoded", "Q8_0")
+    exact, out = dequantise(quant_type, rows), np.empty((20, 512), np.float32)
+    get_rows(weight, np.arange(20, dtype=np.int32), out)
+    step = np.abs(exact.reshape(20, -1, 32)).max(axis=2, keepdims=True) / 127
+    assert np.all(np.abs(out - exact).reshape(20, -1, 32) <= 0.51 * step + 127 * step * 2**-11)
+
+
+def test_native_weights_stay_where_they_are(random_rows):
+    rows = random_rows("Q5_K", 4, 256)
+    weight = Weight.prepare(QUANT_TYPES["Q5_K"], rows, 256)
+    assert weight.treatment == "native"
+    assert np.shares_memory(weight.data, rows)
+    assert weight.n_bytes == rows.nbytes
+
+
+def test_warm_compiles_what_linear_uses():
+    warm(["Q8_0", "F32"])
+
+
+def test_what_does_not_fit_is_refused(random_rows):
+    q8_0 = QUANT_TYPES["Q8_0"]
+    weight = Weight.prepare(q8_0, random_rows("Q8_0", 4, 64), 64, "blk.0.attn_q")
+    act = Activations(2, 64)
+    x = np.zeros((2, 64), np.float32)
+    with pytest.raises(OpsError, match="expected uint8"):
+        Weight.prepare(q8_0, np.zeros((4, 67), np.uint8), 64)
+    with pytest.raises(OpsError, match="multiple of 32"):
+        Weight.prepare(q8_0, np.zeros((4, 68), np.uint8), 65)
+    with pytest.raises(OpsError, match="I64"):
+        Weight.prepare(QUANT_TYPES["I64"], np.zeros((4, 64), np.uint8), 8)
+    with pytest.raises(OpsError, match="at least 1"):
+        Activations(0, 64)
+    with pytest.raises(OpsError, match="T <= 2"):
+        act.set(np.zeros((3, 64), np.float32))
+    with pytest.raises(OpsError, match="float64"):
+        act.set(np.zeros((2, 64)))
+    with pytest.raises(OpsError, match="another order"):
+        act.set(np.zeros((64, 2), np.float32).T)
+    with pytest.raises(OpsError, match=r"blk\.0\.attn_q"):
+        linear(act.set(x), weight, np.empty((2, 5), np.float32))
+    with pytest.raises(OpsError, match="contiguous float32"):
+        linear(act.set(x), weight, np.empty((2, 4)))
+    with pytest.raises(OpsError, match="found row 4"):
+        get_rows(weight, np.array([4], np.int32), np.empty((1, 64), np.float32))
+    with pytest.raises(OpsError, match="found out"):
+        get_rows(weight, np.array([1], np.int32), np.empty((1, 32), np.float32))
+
+
+def test_the_generic_variant_agrees(tmp_path, random_rows):
+    """Another process with KVARN_SIMD=generic computes the same products, up to rounding."""
+    names = ["F16", "Q8_0", "Q5_1", "Q6_K", "IQ4_XS"]
+    x = np.random.default_rng(0).normal(size=(5, 768)).astype(np.float32)
+    given = {name: random_rows(name, 19, 768) for name in names}
+    np.savez(tmp_path / "given.npz", x=x, **given)
+    script = Path(__file__).with_name("products.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "KVARN_SIMD": "generic"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    other = np.load(tmp_path / "products.npz")
+    for name in names:
+        for x_part, got in ((x, other[name]), (x[:1], other[name + "_one"])):
+            here = product(name, given[name], x_part)
+            np.testing.assert_allclose(got, here, rtol=1e-5, atol=2e-6 * np.abs(here).max())
