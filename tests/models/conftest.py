@@ -104,3 +104,17 @@ def llama_oracle() -> ModuleType:
     """llama.cpp, live; skips where llama-cpp-python is not installed."""
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     return _helper("llama_oracle")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Kernels on one thread: models this small spend their time waiting for the others."""
+    from kvarn.ops.threads import n_threads, set_threads
+    from kvarn.runtime.engine import on_engine
+
+    here, engine = n_threads(), on_engine(n_threads)
+    set_threads(1)
+    on_engine(set_threads, 1)
+    yield
+    on_engine(set_threads, engine)
+    set_threads(here)

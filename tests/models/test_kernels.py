@@ -17,6 +17,8 @@ from kvarn.models import ModelConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # ggml takes gelu from a table in float16, the kernels compute it: see test_golden for the unit.
 GELU_TOLERANCE = {"gemma2-46": 3e-2}
 
