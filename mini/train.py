@@ -204,8 +204,9 @@ class Run:
         self.measure("final" if finished else "checkpoint", rows)
         with (self.out / "samples.txt").open("a") as file:
             file.write(f"=== step {self.done}\n")
-            for prompt in PROMPTS:
-                text = sample(self.model, self.tokenizer, prompt, 140 if finished else 70)
+            for seed, prompt in enumerate(PROMPTS):
+                n = 140 if finished else 70
+                text = sample(self.model, self.tokenizer, prompt, n, seed=seed)
                 file.write(text + "\n---\n")
 
     def measure(self, event: str, rows: int | None) -> None:
