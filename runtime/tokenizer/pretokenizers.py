@@ -17,7 +17,7 @@ class PreTokenizer:
 
     steps: cuts, applied one after the other.
     ignore_merges: a word that is a token is not built from merges.
-    add_bos, add_sep: defaults where the file does not say; force_bos: whatever the file says.
+    add_bos: the default where the file does not say; force_bos: whatever the file says.
     default_bos: False where there is no BOS unless the file names one.
     byte_level: words are written in GPT-2's byte alphabet; else raw UTF-8 with <0xXX> tokens.
     escape_spaces: a space is written as U+2581.
@@ -27,7 +27,6 @@ class PreTokenizer:
     steps: tuple[Step | DigitGroups, ...]
     ignore_merges: bool = False
     add_bos: bool = False
-    add_sep: bool = False
     force_bos: bool = False
     default_bos: bool = True
     byte_level: bool = True
@@ -192,10 +191,9 @@ _FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
     ),
     (
         "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert "
-        "mpt olmo jais exaone4 trillion granite-docling",
+        "mpt olmo jais exaone4 trillion granite-docling jina-v1-en jina-v2-code roberta-bpe",
         _GPT2_LIKE,
     ),
-    ("jina-v1-en jina-v2-code roberta-bpe", PreTokenizer((_GPT2,), add_sep=True)),
     (
         "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan grok-2 solar-open",
         _QWEN2_LIKE,

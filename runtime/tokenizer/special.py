@@ -171,14 +171,18 @@ class Partition:
 
 def _cut_one(text: str, token: int, spelling: str, attr: Attr) -> list[str | int]:
     pieces: list[str | int] = []
+    start = 0
     while True:
-        before, found, text = text.partition(spelling)
-        if found and attr & Attr.LSTRIP:
+        found = text.find(spelling, start)
+        before = text[start : found if found >= 0 else len(text)]
+        if found >= 0 and attr & Attr.LSTRIP:
             before = before.rstrip(_SPACES)
         if before:
             pieces.append(before)
-        if not found:
+        if found < 0:
             return pieces
         pieces.append(token)
+        start = found + len(spelling)
         if attr & Attr.RSTRIP:
-            text = text.lstrip(_SPACES)
+            while start < len(text) and text[start] in _SPACES:
+                start += 1

@@ -185,7 +185,6 @@ class Vocab:
         )
         self.add_bos = self.add_bos or bool(pre and pre.force_bos)
         self.add_eos = self.flag("add_eos_token", False)
-        self.add_sep = self.flag("add_sep_token", wordpiece or (pre and pre.add_sep) or False)
         self.add_space_prefix = self.flag("add_space_prefix", spm)
         self.remove_extra_whitespaces = self.flag("remove_extra_whitespaces", False)
         self.lowercase = self.flag("normalizer.lowercase", self.model != "whitespace")
