@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..errors import OpsError
 from ..simd import aligned
 from ..threads import n_threads
-from .quantise import quantise_many_32, quantise_many_256, quantise_one_32, quantise_one_256
+from .quantise import quantise_many_32, quantise_many_256, quantise_one_32, quantise_one_256, widen
 
 # Kernels take tokens four at a time, and read (but never write) the rows that fill up the last
 # four: the integer buffers have them.
@@ -34,6 +34,7 @@ class Blocks:
         self.s = _zeros(rows, n_cols // per_sum, sum_type)
         self.addresses = tuple(a.ctypes.data for a in (self.q, self.d, self.s))
         self.one, self.many = _QUANTISE[block]
+        self.words: npt.NDArray[np.int16] | None = None
 
     def fill(self, x: npt.NDArray[np.float32]) -> None:
         """Quantise the rows of x."""
@@ -41,6 +42,13 @@ class Blocks:
             self.one(x, self.q, self.d, self.s)
         else:
             self.many(x, self.q, self.d, self.s, n_threads())
+
+    def widen(self, n_tokens: int) -> int:
+        """q once more as int16[T, K], for kernels that take words; its address."""
+        if self.words is None:
+            self.words = _zeros(*self.q.shape, np.int16)
+        widen(self.q, self.words, n_tokens, n_threads())
+        return int(self.words.ctypes.data)
 
 
 def _zeros(rows: int, cols: int, dtype: Any) -> npt.NDArray[Any]:
@@ -65,6 +73,7 @@ class Activations:
         self.x: npt.NDArray[np.float32] = np.zeros((0, n_cols), np.float32)
         self._blocks: dict[int, Blocks] = {}
         self._done: set[int] = set()
+        self._words: dict[int, int] = {}
         self._scratch = np.zeros((0, 0), np.uint8)
         self._scratch_address = 0
 
@@ -86,6 +95,7 @@ class Activations:
             )
         self.x = x
         self._done.clear()
+        self._words.clear()
         return self
 
     def quantised(self, block: int) -> tuple[int, ...]:
@@ -97,6 +107,13 @@ class Activations:
             blocks.fill(self.x)
             self._done.add(block)
         return blocks.addresses
+
+    def as_words(self, block: int) -> tuple[int, ...]:
+        """As `quantised`, with q as int16."""
+        _, d, s = self.quantised(block)
+        if block not in self._words:
+            self._words[block] = self._blocks[block].widen(len(self.x))
+        return self._words[block], d, s
 
     def scratch(self, threads: int, n_bytes: int) -> tuple[int, int]:
         """Address of buffers for the threads to work in, and the bytes from one to the next.

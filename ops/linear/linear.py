@@ -18,7 +18,7 @@ from .floats import (
 )
 from .kformats import FORMATS, KINDS
 from .rows import matvec_kernel
-from .tiles import matmul_kernel, scratch_bytes
+from .tiles import matmul_kernel, scratch_bytes, takes_words
 from .weight import Weight
 
 
@@ -57,12 +57,13 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
             float_matmul_kernel(name)(*place, x, out, *scratch, threads)
         return
     block = FORMATS[kind].block
-    q, d, s = act.quantised(block)
+    n_blocks = n_cols // block
     if n_tokens == 1:
-        matvec_kernel(kind)(*place, q, d, s, n_cols // block, out, threads)
+        matvec_kernel(kind)(*place, *act.quantised(block), n_blocks, out, threads)
     else:
+        inputs = act.as_words(block) if takes_words(kind) else act.quantised(block)
         scratch = act.scratch(threads, scratch_bytes(kind, n_cols))
-        matmul_kernel(kind)(*place, q, d, s, n_cols // block, out, *scratch, threads)
+        matmul_kernel(kind)(*place, *inputs, n_blocks, out, *scratch, threads)
 
 
 def warm(types: Sequence[str]) -> None:

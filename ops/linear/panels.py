@@ -3,11 +3,13 @@
 The matrix kernel unpacks a panel once into a buffer of its thread and uses it for all tokens. A
 block of the panel (32 or 256 columns) is contiguous:
 
-    codes    per 32 columns 8 x [16 rows][4 columns] int8; for signed codes on AVX2 each of the 8
-             is followed by the magnitudes of the same
-    scales   (blocks of 256) per grain int32[16 rows]: the scale, on AVX2 twice as int16
+    codes    per 32 columns 8 x [16 rows][4 columns] int8; in words 16 x [16 rows][2 columns] int16
+    scales   (blocks of 256) per grain int32[16 rows]: the scale; for pair sums twice as int16
     minima   (blocks of 256) per 32 columns [16 rows][2] int16
     d, low   float32[16 rows] each
+
+Signed codes are words on AVX2: there, exact products of signed bytes cost as much as of words
+(vpmaddubsw needs |w| and sign(w) * x, and adds only two of their products in 16 bits).
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..simd import I8, I32, INTP, const, emit_join, shuffle, vty
-from .dots import AVX2, magnitude
+from ..simd import I8, I16, I32, INTP, const, emit_join, shuffle, vty
+from .dots import AVX2
 from .formats import Format, at, read
 from .kformats import FORMATS
 
@@ -31,6 +33,7 @@ ROWS = 16
 class PanelLayout:
     """Byte offsets inside one block of a panel, and inside the rows waiting for transposition."""
 
+    words: bool
     code_bytes: int  # per 32 columns
     scales: int
     minima: int
@@ -44,13 +47,14 @@ class PanelLayout:
 
 def panel_layout(f: Format) -> PanelLayout:
     """Where things are in a panel of this format."""
-    code_bytes = 1024 if f.signed and AVX2 else 512
+    words = f.signed and AVX2
+    code_bytes = 1024 if words else 512
     scales = f.block // 32 * code_bytes
     minima = scales + (f.block // f.grain * 64 if f.scales else 0)
     d = minima + (f.block // 32 * 64 if f.scales else 0)
     codes_of_rows = ROWS * f.block
     return PanelLayout(
-        code_bytes, scales, minima, d, d + 64, d + 128,
+        words, code_bytes, scales, minima, d, d + 64, d + 128,
         codes_of_rows, codes_of_rows + ROWS * 32, codes_of_rows + ROWS * 64,
     )  # fmt: skip
 
@@ -129,14 +133,19 @@ def _words(b, rows, stride):
     return transposed(b, [read(b, rows, vty(I32, 8), r * stride) for r in range(ROWS)])
 
 
+def _widened(b, w):
+    """[16 rows][4] int8 -> twice [16 rows][2] int16: columns 0 and 1, columns 2 and 3."""
+    pairs, ty = b.bitcast(w, vty(I16, 32)), vty(I16, 32)
+    left = ir.Constant(ty, [8, 0] * 16)
+    for column in (0, 1):
+        twice = shuffle(b, pairs, [2 * (i // 2) + column for i in range(32)])
+        yield b.ashr(b.shl(twice, left), const(ty, 8))
+
+
 def _spread_codes(b, f, where, rows, panel):
     for j, w in enumerate(_words(b, rows, f.block)):
-        if where.code_bytes == 512:
-            _write(b, w, panel, 64 * j)
-        else:
-            codes = b.bitcast(w, vty(I8, 64))
-            _write(b, codes, panel, 128 * j)
-            _write(b, magnitude(b, codes), panel, 128 * j + 64)
+        for k, codes in enumerate(_widened(b, w) if where.words else [w]):
+            _write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
 
 
 def _spread_scales(b, f, where, rows, panel):
@@ -145,7 +154,7 @@ def _spread_scales(b, f, where, rows, panel):
     for j, w in enumerate(_words(b, at(b, rows, where.row_scales), 32)):
         both = [b.ashr(b.shl(w, sixteen), sixteen), b.ashr(w, sixteen)]
         grains = both[: 32 // f.grain]
-        if AVX2:  # vpmaddwd takes the scale twice
+        if AVX2 and not where.words:  # vpmaddwd takes the scale twice
             low = const(w.type, 0xFFFF)
             grains = [b.or_(b.and_(scale, low), b.shl(scale, sixteen)) for scale in grains]
         for k, scale in enumerate(grains):

@@ -90,3 +90,12 @@ def quantise_many_256(x, q, d, s, threads):
     for th in prange(threads):
         for i in range(len(x) * th // threads, len(x) * (th + 1) // threads):
             _one_row_256(x, i, q, d, s)
+
+
+@jit(parallel=True)
+def widen(q, words, n_tokens, threads):
+    """The first rows of q int8[T, K] as int16[T, K]."""
+    for th in prange(threads):
+        for i in range(n_tokens * th // threads, n_tokens * (th + 1) // threads):
+            for k in range(q.shape[1]):
+                words[i, k] = q[i, k]

@@ -22,14 +22,31 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..cache import jit
-from ..simd import F32, I8, I16, I32, INTP, Tile, const, fmuladd, load_one_f32, pointer, splat, vty
+from ..simd import (
+    F32,
+    I8,
+    I16,
+    I32,
+    INTP,
+    Tile,
+    const,
+    emit_join,
+    fmuladd,
+    load_one_f32,
+    pair_sums_i16,
+    pair_sums_u7s,
+    pointer,
+    splat,
+    vty,
+)
 from .activations import TOKENS
-from .dots import AVX2, dot_onto, madd, pair_sums, with_sign_of
+from .dots import AVX2, dot_onto, madd
 from .formats import Format, at, read
 from .kformats import FORMATS
 from .panels import PanelLayout, decode_row, panel_layout, spread
 
 ACC = vty(I32, 16)
+BYTES = vty(I8, 32)
 EDGE = TOKENS * 64  # a tile that does not fit into `out` goes through here
 
 
@@ -46,29 +63,61 @@ def _broadcast(b, x, j):
     return b.bitcast(splat(b, read(b, x, I32, 4 * j), 16), vty(I8, 64))
 
 
-def _unit_avx2(b, f: Format, where: PanelLayout, w, x, scales):
-    """32 columns: <16 x i32> for each token, integer scales (or None) included."""
-    run, totals = pairs_run(f), [None] * len(x)
+def _pinned(b, x):
+    """x itself, as a value that LLVM cannot look into: the empty instruction `asm("" : "+x"(x))`.
+
+    LLVM would turn the sums into trees, token after token, keep 16 vectors of weights for that, and
+    spill most of them (half the speed). Pinned sums are computed in the order written here.
+    """
+    pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", "=x,0", side_effect=True)
+    return b.call(pin, [x])
+
+
+def _add(b, sums, key, value):
+    sums[key] = _pinned(b, b.add(sums[key], value)) if key in sums else value
+
+
+HALVES = (0, 32)  # bytes into 16 rows: AVX2 takes 8 rows at a time
+
+
+def _unit_pairs(b, f: Format, where: PanelLayout, w, x, scales):
+    """AVX2, unsigned codes: 32 columns -> <16 x i32> for each token, integer scales included."""
+    run, totals = pairs_run(f), {}
     for start in range(0, 8, run):
-        sums = [None] * len(x)
+        sums: dict[Any, Any] = {}
         for j in range(start, start + run):
-            codes = read(b, w, vty(I8, 64), where.code_bytes // 8 * j)
-            size = read(b, w, vty(I8, 64), 128 * j + 64) if f.signed else codes
+            codes = [read(b, w, BYTES, 64 * j + half) for half in HALVES]
             for t, xt in enumerate(x):
-                xj = _broadcast(b, xt, j)
-                pairs = pair_sums(b, size, with_sign_of(b, xj, codes) if f.signed else xj)
-                sums[t] = pairs if sums[t] is None else b.add(sums[t], pairs)
-        factor = const(vty(I16, 32), 1)
-        if scales is not None:
-            factor = read(b, scales, vty(I16, 32), start * 4 // f.grain * 64)
-        for t, pairs in enumerate(sums):
-            wide = madd(b, pairs, factor)
-            totals[t] = wide if totals[t] is None else b.add(totals[t], wide)
-    return totals
+                xj = b.bitcast(splat(b, read(b, xt, I32, 4 * j), 8), BYTES)
+                for half, q in zip(HALVES, codes):
+                    _add(b, sums, (t, half), pair_sums_u7s(b, q, xj))
+        for half in HALVES:
+            factor = const(vty(I16, 16), 1)
+            if scales is not None:
+                factor = read(b, scales, factor.type, start * 4 // f.grain * 64 + half)
+            for t in range(len(x)):
+                _add(b, totals, (t, half), pair_sums_i16(b, sums[t, half], factor))
+    return [emit_join(b, *(totals[t, half] for half in HALVES)) for t in range(len(x))]
+
+
+def _unit_words(b, f: Format, where: PanelLayout, w, x, scales):
+    """AVX2, signed codes as words: 32 columns -> <16 x i32> for each token, scales included."""
+    totals: dict[Any, Any] = {}
+    for j in range(16):
+        codes = [read(b, w, vty(I16, 16), 64 * j + half) for half in HALVES]
+        for t, xt in enumerate(x):
+            xj = b.bitcast(splat(b, read(b, xt, I32, 4 * j), 8), vty(I16, 16))
+            for half, q in zip(HALVES, codes):
+                _add(b, totals, (t, half), pair_sums_i16(b, q, xj))
+    out = [emit_join(b, *(totals[t, half] for half in HALVES)) for t in range(len(x))]
+    if scales is None:
+        return out
+    factor = read(b, scales, ACC)
+    return [b.mul(total, factor) for total in out]
 
 
 def _unit_plain(b, f: Format, where: PanelLayout, w, x, scales):
-    """As `_unit_avx2`, for variants whose dot products give 32 bits."""
+    """As `_unit_pairs`, for variants whose dot products give 32 bits."""
     totals = [const(ACC, 0)] * len(x)
     for start in range(0, 8, f.grain // 4):
         sums = [const(ACC, 0)] * len(x)
@@ -82,7 +131,10 @@ def _unit_plain(b, f: Format, where: PanelLayout, w, x, scales):
     return totals
 
 
-_unit = _unit_avx2 if AVX2 else _unit_plain
+def _unit(b, f: Format, where: PanelLayout, w, x, scales):
+    if not AVX2:
+        return _unit_plain(b, f, where, w, x, scales)
+    return (_unit_words if where.words else _unit_pairs)(b, f, where, w, x, scales)
 
 
 def _units_256(b, f: Format, where: PanelLayout, w, x):
@@ -98,7 +150,10 @@ def _units_256(b, f: Format, where: PanelLayout, w, x):
 
         scales = step(at(b, w, where.scales), 32 // f.grain * 64)
         codes = step(w, where.code_bytes)
-        for total, s in zip(totals, _unit(b, f, where, codes, [step(v, 32) for v in x], scales)):
+        for total, s in zip(
+            totals,
+            _unit(b, f, where, codes, [step(v, 64 if where.words else 32) for v in x], scales),
+        ):
             b.store(b.add(b.load(total), s), total)
     return [b.load(total) for total in totals]
 
@@ -180,6 +235,11 @@ def store_tokens(typingctx, target, offset, stride, sums):
     return types.void(target, INTP, INTP, sums), codegen
 
 
+def takes_words(kind: int) -> bool:
+    """Whether the kernel of this format reads activations as int16."""
+    return panel_layout(FORMATS[kind]).words
+
+
 def scratch_bytes(kind: int, n_cols: int) -> int:
     """Bytes each thread of the kernel works in: a panel, its rows before transposition, a tile."""
     where = panel_layout(FORMATS[kind])
@@ -197,6 +257,7 @@ def matmul_kernel(kind: int) -> Any:
     f, where = FORMATS[kind], panel_layout(FORMATS[kind])
     size, block, panel_bytes, rows_bytes = f.n_bytes, f.block, where.n_bytes, where.rows_bytes
     s_bytes = 4 if block == 32 else 32
+    x_bytes = block * 2 if where.words else block
 
     # Apart from the parallel loop: Numba takes a multiple of the time for what stands in one.
     @jit
@@ -210,13 +271,13 @@ def matmul_kernel(kind: int) -> Any:
     @jit
     def _use_panel(panel, rows, x, d, s, n_blocks, out, first, edge):
         n_tokens, n_rows = out.shape
-        x_row, d_row, s_row = n_blocks * block, n_blocks * 4, n_blocks * s_bytes
+        x_row, d_row, s_row = n_blocks * x_bytes, n_blocks * 4, n_blocks * s_bytes
         for t in range(0, n_tokens, TOKENS):
             sums, w = _zero(), panel
             xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
             for _ in range(n_blocks):
                 sums = _multiply(kind, sums, w, xt, x_row, dt, d_row, st, s_row)
-                w, xt, dt, st = w + panel_bytes, xt + block, dt + 4, st + s_bytes
+                w, xt, dt, st = w + panel_bytes, xt + x_bytes, dt + 4, st + s_bytes
             if rows == 16 and t + TOKENS <= n_tokens:
                 store_tokens(out, (t * n_rows + first) * 4, n_rows * 4, sums)
             else:
