@@ -145,13 +145,18 @@ class Chat:
                 break
             try:
                 self.turn(text)
-            except (KvarnError, OSError) as error:
-                if isinstance(error, BrokenPipeError):
-                    raise
-                self._failed = True
-                notice(" ".join(str(error).split()))
+            except BrokenPipeError:
+                raise  # nobody reads the answers any more
+            except OSError as error:
+                self._fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            except KvarnError as error:
+                self._fail(str(error))
         # At a terminal the user saw each error; a pipe learns of them from the exit code.
         return int(self._failed and not self.reader.interactive)
+
+    def _fail(self, message: str) -> None:
+        self._failed = True
+        notice(" ".join(message.split()))
 
     def turn(self, text: str) -> None:
         """One line or block: a command, or a message to answer; blank ones are passed over."""

@@ -1,0 +1,200 @@
+"""`kvarn chat` as its users meet it: on a pipe, and on a terminal with Ctrl-C."""
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvarn.cli import main
+from kvarn.commands.chat_input import TurnReader
+
+ANSWER = ["-n", "4", "--temp", "0"]
+
+
+@pytest.fixture
+def chat(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> "Chat":
+    return Chat(tiny_path, capsys, monkeypatch)
+
+
+class Chat:
+    """Runs the command on lines of input: exit code, stdout, stderr."""
+
+    def __init__(self, path: Path, capsys, monkeypatch) -> None:
+        self._path, self._capsys, self._patch = path, capsys, monkeypatch
+
+    def __call__(self, text: str, *arguments: str) -> tuple[int, str, str]:
+        self._patch.setattr(sys, "stdin", io.StringIO(text))
+        code = main(["chat", "-m", str(self._path), "-c", "400", *ANSWER, *arguments])
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
+
+
+def test_each_line_of_a_pipe_is_a_turn(chat: Chat) -> None:
+    code, out, err = chat("Hello\n\nAnd you?\n")
+    assert code == 0
+    assert "> " not in err
+    assert "no chat template" in err and "### User:" in err
+    once, _, _ = chat("Hello\n")[1].partition("\n")
+    assert out.startswith(once)
+    assert chat("Hello\n\nAnd you?\n")[1] == out
+
+
+def test_the_second_turn_reads_only_what_is_new(chat: Chat) -> None:
+    _, _, err = chat("Hello\n/stats\nAnd you?\n/stats\n")
+    (first_kept, first_read), (kept, read) = (
+        map(int, found) for found in re.findall(r"last turn: (\d+) tokens kept, (\d+) read", err)
+    )
+    assert first_kept == 0
+    # The context then held the first prompt and all but the last token of an answer.
+    assert first_read <= kept <= first_read + 3
+    assert read < kept + first_read
+
+
+def test_commands(chat: Chat, tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    code, out, err = chat(
+        f"/help\n/system\n/system Be kind\nHello\n/regen\nMore\n/undo\n/save {path}\n/reset\n"
+        f"/save {tmp_path / 'empty.json'}\n/load {path}\n/system -\n//sent\n/quit\nnot read\n"
+    )
+    assert code == 0, err
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    assert saved["system"] == "Be kind"
+    assert [m["role"] for m in saved["messages"]] == ["user", "assistant"]
+    assert json.loads((tmp_path / "empty.json").read_text())["messages"] == []
+    for told in ("/undo", "system message: none", "Be kind", "2 messages are left", "2 messages r"):
+        assert told in err
+    assert out.count("\n") >= 4
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/bogus", "there is no command /bogus"),
+        ("/save", "/save needs a file"),
+        ("/load /no/such.json", "/no/such.json: No such file"),
+        ("/undo", "nothing to undo"),
+        ("/regen", "nothing to answer"),
+        ("x" * 2000, "leaves no room for an answer"),
+    ],
+)
+def test_errors_are_one_line_and_the_chat_goes_on(chat: Chat, line: str, told: str) -> None:
+    code, out, err = chat(f"{line}\nHello\n")
+    assert code == 1
+    assert [told in part for part in err.splitlines()].count(True) == 1
+    assert out
+
+
+def test_statistics_on_leaving(chat: Chat) -> None:
+    assert "tok/s" in chat("Hello\n", "--stats")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "turns"),
+    [
+        ('a\n"""b\nc"""\nd', ["a", "b\nc", "d"]),
+        ('"""one"""\n', ["one"]),
+        ('"""\nx\n"""\n', ["\nx\n"]),
+        ('"""open\nend', ["open\nend"]),
+        ("", []),
+    ],
+)
+def test_blocks_between_triple_quotes(
+    text: str, turns: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    reader = TurnReader()
+    assert list(iter(reader.read, None)) == turns
+
+
+class Terminal:
+    """A `kvarn chat` on a pseudo-terminal."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd, child = pty.openpty()
+        command = [sys.executable, "-m", "kvarn", "chat", "-m", str(path), "--temp", "0"]
+        self.process = subprocess.Popen(
+            command, stdin=child, stdout=child, stderr=child, start_new_session=True
+        )
+        os.close(child)
+        self._seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def wait_for(self, text: str, seconds: float = 120.0) -> None:
+        """Reads until `text` appears after what was waited for before."""
+        deadline = time.monotonic() + seconds
+        while text not in self._seen:
+            ready, _, _ = select.select([self._fd], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"{text!r} did not appear in {self._seen!r}"
+            self._seen += os.read(self._fd, 4096).decode("utf-8", "replace")
+        self._seen = self._seen.partition(text)[2]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._fd)
+
+
+@contextmanager
+def terminal(path: Path) -> Iterator[Terminal]:
+    opened = Terminal(path)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(tiny_path: Path) -> None:
+    with terminal(tiny_path) as user:
+        user.wait_for("> ")
+        user.type("Tell me a story that never ends\n")
+        user.wait_for("\n")
+        time.sleep(1.0)  # into the answer, or the reading, or the compilation before it
+        user.interrupt()
+        user.wait_for("stopped")
+        user.wait_for("> ")
+        user.type("/stats\n")
+        user.wait_for("tok/s")
+        user.wait_for("> ")
+        user.type("/quit\n")
+        assert user.process.wait(30) == 0
+
+
+def test_two_ctrl_c_at_the_prompt_leave(tiny_path: Path) -> None:
+    with terminal(tiny_path) as user:
+        user.wait_for("> ")
+        user.interrupt()
+        user.wait_for("Ctrl-C again leaves")
+        user.wait_for("> ")
+        user.type("/undo\n")
+        user.wait_for("nothing to undo")
+        user.wait_for("> ")
+        user.interrupt()
+        user.wait_for("Ctrl-C again leaves")
+        user.wait_for("> ")
+        user.interrupt()
+        assert user.process.wait(30) == 130
+
+
+def test_the_end_of_input_leaves(tiny_path: Path) -> None:
+    with terminal(tiny_path) as user:
+        user.wait_for("> ")
+        user.type("\x04")
+        assert user.process.wait(30) == 0

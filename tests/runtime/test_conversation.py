@@ -1,0 +1,266 @@
+"""Conversations: what the context holds spells what the template renders, and little is re-read."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvarn
+from kvarn.runtime.conversation import Conversation, ConversationError
+from kvarn.runtime.model import Model
+from kvarn.runtime.template import PLAIN_STOP, ChatTemplate, TemplateError
+
+# A vocabulary whose words can be spelt in several ways, so that a model's own tokens for an
+# answer need not be those that the tokenizer would choose. "<|" … "|>" are control tokens.
+WORDS = [
+    *dict.fromkeys("ab .\n#:|<>/UserAsitnu"),
+    "ab",
+    "aba",
+    "b a",
+    ".\n",
+    "\n\n",
+    "### ",
+    "User",
+    "<s>",
+    "<|e|>",
+]
+SPECIAL = [WORDS.index("<s>"), WORDS.index("<|e|>")]
+TURNS = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|e|>{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
+
+
+class LongestMatch:
+    """A tokenizer that takes the longest word each time; unknown letters are dropped."""
+
+    add_bos = True
+    bos_id = SPECIAL[0]
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        assert special
+        ids = []
+        words = sorted(range(len(WORDS)), key=lambda i: -len(WORDS[i]))
+        while text:
+            found = next((i for i in words if text.startswith(WORDS[i])), None)
+            text = text[1 if found is None else len(WORDS[found]) :]
+            if found is not None:
+                ids.append(found)
+        return ids
+
+    def piece(self, token: int) -> bytes:
+        return WORDS[token].encode()
+
+
+@dataclass
+class ScriptedContext:
+    """A context that 'generates' given ids; the last one is never read, as in generation."""
+
+    script: list[list[int]]
+    n_ctx: int = 10_000
+    tokens: list[int] = field(default_factory=list)
+    seeds: list[int | None] = field(default_factory=list)
+
+    @property
+    def model(self) -> Any:
+        return SimpleNamespace(tokenizer=LongestMatch())
+
+    def truncate(self, n: int) -> None:
+        assert n <= len(self.tokens)
+        del self.tokens[n:]
+
+    def prefill(self, ids: Sequence[int], progress: Any = None) -> None:
+        self.tokens += ids
+
+    def generation(self, prompt: Any, max_tokens: Any, sampler: Any, stop: Any) -> Any:
+        assert prompt == ()
+        self.seeds.append(sampler.seed)
+        answer = self.script.pop(0)
+        state = SimpleNamespace(finish=None)
+
+        def pieces() -> Iterator[str]:
+            for i, token in enumerate(answer):
+                if i:
+                    self.tokens.append(answer[i - 1])
+                yield WORDS[token]
+            state.finish = "eos"
+
+        state.pieces = pieces
+        return state
+
+
+def spell(ids: Sequence[int]) -> str:
+    return "".join(WORDS[i] for i in ids)
+
+
+@cache
+def template(source: str = TURNS) -> ChatTemplate:
+    return ChatTemplate(source, bos_token="<s>", eos_token="</s>")
+
+
+PLAIN = ChatTemplate.plain()
+LETTERS = [i for i in range(len(WORDS)) if i not in SPECIAL]
+ANSWERS = st.lists(
+    st.lists(st.sampled_from(LETTERS), min_size=1, max_size=8), min_size=2, max_size=4
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANSWERS, st.lists(st.text("ab .\n", max_size=8), min_size=4, max_size=4), st.booleans())
+def test_context_spells_the_rendered_text_and_reads_only_what_is_new(
+    answers: list[list[int]], texts: list[str], plain: bool
+) -> None:
+    context = ScriptedContext([list(a) for a in answers])
+    used = PLAIN if plain else template()
+    chat = Conversation(context, used)  # type: ignore[arg-type]
+    previous = ""
+    for text, answer in zip(texts, answers):
+        assert "".join(chat.ask(text)) == spell(answer)
+        rendered = used.render(chat.messages[:-1])
+        start = "<s>" if plain else ""
+        assert spell(context.tokens) == start + rendered + spell(answer[:-1])
+        assert chat.last is not None and chat.last.finish == "eos"
+        if previous and not plain:
+            # Read anew: the answer's last token and what follows it, never the answer itself.
+            assert chat.last.read <= len(LongestMatch().encode(rendered, True)) - len(
+                LongestMatch().encode(previous, True)
+            ) + len(answer)
+            assert chat.last.read == 1 + len(LongestMatch().encode(f"<|e|>u:{text}<|e|>a:", True))
+        previous = rendered
+
+
+def test_answer_in_other_tokens_than_the_tokenizers_stays() -> None:
+    spelt = [WORDS.index("a"), WORDS.index("b"), WORDS.index("a"), WORDS.index(".")]
+    assert LongestMatch().encode("aba.", True) != spelt
+    context = ScriptedContext([spelt, [0]])
+    chat = Conversation(context, template())  # type: ignore[arg-type]
+    list(chat.ask("b"))
+    list(chat.ask("b"))
+    assert spelt == context.tokens[7:11]
+
+
+def test_changed_history_is_read_from_the_change_on() -> None:
+    context = ScriptedContext([[0], [0], [0], [0]])
+    chat = Conversation(context, template(), system="ab")  # type: ignore[arg-type]
+    list(chat.ask("a"))
+    list(chat.ask("b"))
+    chat.undo()
+    assert [m["content"] for m in chat.messages] == ["a", "a"]
+    list(chat.ask("b."))
+    assert chat.last is not None and chat.last.reused > 8
+    chat.system = "b"
+    list(chat.ask("a"))
+    assert chat.last.reused <= 4
+
+
+def test_a_stopped_answer_is_kept_as_far_as_it_came() -> None:
+    context = ScriptedContext([[0, 1, 2, 3], [0]])
+    chat = Conversation(context, template())  # type: ignore[arg-type]
+    answer = chat.ask("b")
+    assert next(answer) + next(answer) == "ab"
+    answer.close()
+    assert chat.messages[-1] == {"role": "assistant", "content": "ab"}
+    list(chat.ask("a"))
+    assert chat.last is not None and chat.last.read < 10
+
+
+def test_nothing_shown_nothing_kept() -> None:
+    class Interrupted(ScriptedContext):
+        def prefill(self, ids: Sequence[int], progress: Any = None) -> None:
+            progress(1, len(ids))
+
+    def stop(done: int, total: int) -> None:
+        raise InterruptedError
+
+    chat = Conversation(Interrupted([[0]]), template())  # type: ignore[arg-type]
+    with pytest.raises(InterruptedError):
+        list(chat.ask("b", stop))
+    assert chat.messages == []
+
+
+def test_regenerate_keeps_the_old_answer_where_there_is_no_new_one() -> None:
+    context = ScriptedContext([[0], [1]])
+    chat = Conversation(context, template(), kvarn.Sampler(seed=5))  # type: ignore[arg-type]
+    list(chat.ask("b"))
+    context.n_ctx = 3
+    with pytest.raises(ConversationError, match="tokens, which leaves no room"):
+        list(chat.regenerate())
+    assert chat.messages[-1]["content"] == "a"
+    context.n_ctx = 100
+    list(chat.regenerate())
+    assert chat.messages[-1]["content"] == "b"
+    assert context.seeds == [5, 7]
+    assert len(chat.messages) == 2
+
+
+def test_empty_conversations_have_nothing_to_take_back() -> None:
+    chat = Conversation(ScriptedContext([]), template())  # type: ignore[arg-type]
+    with pytest.raises(ConversationError, match="nothing to undo"):
+        chat.undo()
+    with pytest.raises(ConversationError, match="nothing to answer"):
+        chat.regenerate()
+
+
+def test_a_refused_message_is_taken_back() -> None:
+    source = "{% if messages | length > 1 %}{{ raise_exception('no') }}{% endif %}x"
+    chat = Conversation(ScriptedContext([[0]]), template(source))  # type: ignore[arg-type]
+    list(chat.ask("a"))
+    with pytest.raises(TemplateError):
+        list(chat.ask("b"))
+    assert [m["content"] for m in chat.messages] == ["a", "a"]
+
+
+def test_saved_conversations_come_back(tmp_path: Path) -> None:
+    chat = Conversation(ScriptedContext([[0]]), template(), system="é")  # type: ignore[arg-type]
+    list(chat.ask("b\n"))
+    chat.save(tmp_path / "c.json")
+    other = Conversation(ScriptedContext([]), template())  # type: ignore[arg-type]
+    other.load(tmp_path / "c.json")
+    assert (other.system, other.messages) == (chat.system, chat.messages)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"messages": 1}',
+        b'{"messages": [1]}',
+        b'{"messages": [{}]}',
+        b'{"messages": [{"role": "user"}]}',
+        b'{"messages": [{"role": "user", "content": 1}]}',
+        b'{"messages": [], "system": 1}',
+        b'{"messages": [{"role": "user", "content": "", "x": ""}]}',
+    ],
+)
+def test_other_files_are_no_conversations(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    chat = Conversation(ScriptedContext([]), template(), system="s")  # type: ignore[arg-type]
+    chat.messages = [{"role": "user", "content": "a"}]
+    with pytest.raises(ConversationError, match=r"c\.json: not a saved conversation"):
+        chat.load(path)
+    assert chat.system == "s" and len(chat.messages) == 1
+    assert json.loads('{"messages": []}')["messages"] == []
+
+
+def test_a_real_context_gives_what_a_fresh_one_gives(tiny: Model) -> None:
+    # Oracle: the same tokens prefilled at once into an empty context.
+    greedy = kvarn.Sampler(temp=0)
+    chat = Conversation(tiny.context(512), ChatTemplate.plain(), greedy, [PLAIN_STOP], max_tokens=6)
+    for text in ("Hello", "Who are you?", "Why é?"):
+        answer = "".join(chat.ask(text))
+        prompt = chat.context.tokens[: chat._prompt[1]]
+        fresh = tiny.context(512).generate(prompt, max_tokens=6, sampler=greedy, stop=[PLAIN_STOP])
+        assert answer == "".join(fresh)
+    read = chat.context.stats.prefilled_tokens
+    assert read <= chat._prompt[1] + 3  # each token once, plus the unread last ones of answers
