@@ -37,6 +37,7 @@ class Target:
 TARGETS = {
     "avx512": Target("x86_64-unknown-linux-gnu", "icelake-server", "", "avx512"),
     "avx2": Target("x86_64-unknown-linux-gnu", "haswell", "", "avx2"),
+    "avx2-vnni": Target("x86_64-unknown-linux-gnu", "alderlake", "+avxvnni", "avx2"),
     "neon": Target("aarch64-linux-gnu", "neoverse-n1", "+neon,+dotprod,+fullfp16", "neon"),
     "neon-i8mm": Target("aarch64-linux-gnu", "neoverse-v1", "+neon,+dotprod,+i8mm", "neon"),
     "generic-arm": Target("aarch64-linux-gnu", "cortex-a72", "+neon", "generic"),

@@ -101,13 +101,18 @@ def _avx2_us(b, acc, u, s):
     return _avx2_u7s(b, _avx2_u7s(b, acc, low, s), high, s)
 
 
-def _avx2_ss(b, acc, a, s):
+def _avx2_ss(b, acc, a, s, dot=_avx2_u7s):
     """|a| as the unsigned side (128 at most), s with the sign of a."""
     kind = "avx2" if a.type.count == 32 else "ssse3"
     end = "" if kind == "avx2" else ".128"
     signed = call(b, f"llvm.x86.{kind}.psign.b{end}", s.type, s, a)
     name = f"llvm.abs.v{a.type.count}i8"
-    return _avx2_u7s(b, acc, call(b, name, a.type, a, ir.Constant(ir.IntType(1), 0)), signed)
+    return dot(b, acc, call(b, name, a.type, a, ir.Constant(ir.IntType(1), 0)), signed)
+
+
+def _avxvnni_ss(b, acc, a, s):
+    """As _avx2_ss, with the one instruction of AVX-VNNI; magnitudes of 128 are no matter to it."""
+    return _avx2_ss(b, acc, a, s, _vnni_us)
 
 
 def _neon(name: str) -> Emit:
@@ -131,6 +136,8 @@ _EMITTERS: dict[str, tuple[int, Emit, Emit, Emit]] = {  # bytes of a register; u
     "neon": (16, _neon_us, _neon("sdot"), _neon("sdot")),
     "generic": (64, _generic_us, _generic_us, _generic_ss),
 }
+if "avxvnni" in FEATURES:  # client CPUs since 2021 that lack AVX-512
+    _EMITTERS["avx2"] = (32, _vnni_us, _vnni_us, _avxvnni_ss)
 _size, *_variants = _EMITTERS[VARIANT]
 emit_dot_us, emit_dot_u7s, emit_dot_ss = (in_parts(_size)(emit) for emit in _variants)
 

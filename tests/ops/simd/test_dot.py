@@ -106,6 +106,7 @@ def _defined(b, name, ret, *args, fast=()):
 _call = dot.call
 ELSEWHERE = {
     "avx512": (64, dot._vnni_us, dot._vnni_us, dot._vnni_ss),
+    "avx2-vnni": (32, dot._vnni_us, dot._vnni_us, dot._avxvnni_ss),
     "neon": (16, dot._neon_us, dot._neon("sdot"), dot._neon("sdot")),
 }
 

@@ -1,0 +1,209 @@
+"""`kvarn doctor`: what kvarn found on this machine, and what stands in the way of its speed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ..ops import facts
+from ..ops.errors import KvarnError
+
+_PACKAGES = (
+    "numba",
+    "llvmlite",
+    "numpy",
+    "gguf",
+    "tokenizers",
+    "jinja2",
+    "cffi",
+    "huggingface-hub",
+)
+_GIB = 1 << 30
+_BUSY_REGION = 50  # µs; idle machines need 1 to 3
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "doctor",
+        help="show what kvarn found on this machine and what to mend",
+        description="Show versions, CPU, threads, memory and the cache of compiled kernels, and "
+        "each problem with the way to mend it.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--roofline",
+        action="store_true",
+        help="measure read bandwidth and matrix-vector speed beside it (about 10 s, 1 GiB)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..runtime.engine import on_engine
+
+    report = on_engine(examine, roofline=options.roofline)
+    print(json.dumps(report, indent=2) if options.json else render(report))
+    return 0 if "threads" in report else 1
+
+
+def examine(roofline: bool = False) -> dict[str, Any]:
+    """Everything that `doctor` tells: sections of facts, and `problems` as {what, mend}."""
+    report: dict[str, Any] = {
+        "versions": _versions(),
+        "cpu": facts.cpu(),
+        "memory": facts.memory(),
+    }
+    problems = list(_system_problems(report))
+    try:
+        report["cpu"] |= facts.variant()
+        report["threads"] = facts.threads()
+        report["cache"] = facts.cache()
+        if roofline:
+            report["roofline"] = facts.roofline()
+    except KvarnError as error:
+        problems.append(_problem(str(error), "no kernel runs before this is mended"))
+    else:
+        problems += _kernel_problems(report)
+    return {**report, "problems": problems}
+
+
+def _versions() -> dict[str, str]:
+    from .. import __version__
+
+    found = {"kvarn": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "missing"
+    return {**found, "system": f"{platform.system()} {platform.release()} {platform.machine()}"}
+
+
+def _system_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
+    memory, cpu = report["memory"], report["cpu"]
+    for package, found in report["versions"].items():
+        if found == "missing":
+            yield _problem(f"the package {package} is missing", f"pip install {package}")
+    if memory["available_bytes"] < _GIB:
+        yield _problem(
+            f"only {_human(memory['available_bytes'])} of memory are available",
+            "close other programs, or use smaller models and contexts",
+        )
+    if memory["huge_pages"] == "never":
+        yield _problem(
+            "huge pages are off, so long contexts cost more",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        )
+    quota = cpu["quota_cpus"]
+    if quota is not None and quota < cpu["cores"]:
+        yield _problem(
+            f"the container may use {quota:g} of {cpu['cores']} cores",
+            "raise its CPU limit (docker run --cpus, resources.limits.cpu)",
+        )
+
+
+def _kernel_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
+    from ..ops import variant
+    from ..ops.threads import HOW_TO_FIX
+
+    threads, cache, name = report["threads"], report["cache"], report["cpu"]["variant"]
+    if name == "generic":
+        fix = (
+            "unset KVARN_SIMD"
+            if "KVARN_SIMD" in os.environ
+            else (
+                "use a CPU with AVX2 or the NEON dot product; in a virtual machine, pass on the "
+                "host's CPU features"
+            )
+        )
+        yield _problem("the generic kernels are several times slower", fix)
+    elif os.environ.get("KVARN_SIMD"):
+        best = variant.choose(variant.FEATURES, platform.machine())
+        if best != name:
+            yield _problem(f"KVARN_SIMD={name} is slower than {best}", "unset KVARN_SIMD")
+    if threads["layer"] == "workqueue" and threads["most"] > 1:
+        yield _problem(
+            f"a parallel region costs {threads['region_microseconds']:.0f} µs with Numba's "
+            "workqueue threads instead of 1 µs",
+            HOW_TO_FIX,
+        )
+    elif threads["region_microseconds"] > _BUSY_REGION:
+        yield _problem(
+            f"a parallel region costs {threads['region_microseconds']:.0f} µs instead of 1: other "
+            "programs keep the CPUs busy",
+            "end them, or use fewer --threads",
+        )
+    for against in cache["not_usable"]:
+        yield _problem(
+            f"compiled kernels cannot be kept ({against})",
+            "set KVARN_CACHE to a folder with room that you can write to",
+        )
+    if cache["folder"] and cache["disk_free_bytes"] < _GIB:
+        yield _problem(
+            f"only {_human(cache['disk_free_bytes'])} of disk are free at {cache['folder']}",
+            "make room, or set KVARN_CACHE to a folder on another disk",
+        )
+
+
+def _problem(what: str, mend: str) -> dict[str, str]:
+    return {"what": what, "mend": mend}
+
+
+def render(report: dict[str, Any]) -> str:
+    """The report as lines of text, problems last."""
+    versions, cpu, memory = report["versions"], report["cpu"], report["memory"]
+    packages = ", ".join(f"{name} {versions[name]}" for name in _PACKAGES)
+    quota = f", at most {cpu['quota_cpus']:g} of them at a time" if cpu["quota_cpus"] else ""
+    lines = [
+        ("kvarn", f"{versions['kvarn']}, Python {versions['python']}, {versions['system']}"),
+        ("packages", packages),
+        ("CPU", f"{cpu['name']}: {cpu['cores']} cores, {cpu['logical_cpus']} of "
+                f"{cpu['machine_cpus']} logical CPUs{quota}"),
+    ]  # fmt: skip
+    if "variant" in cpu:
+        lines += [
+            ("features", f"{' '.join(cpu['features']) or 'none of interest'} ({cpu['llvm_name']})"),
+            ("kernels", f"{cpu['variant']}: {cpu['why']}"),
+        ]
+    lines.append(
+        ("memory", f"{_human(memory['available_bytes'])} available of "
+                   f"{_human(memory['total_bytes'])}; huge pages: {memory['huge_pages']}")
+    )  # fmt: skip
+    if threads := report.get("threads"):
+        lines.append(
+            ("threads", f"{threads['default']} (1 to {threads['most']}), layer {threads['layer']}, "
+                        f"{threads['region_microseconds']:.1f} µs per parallel region")
+        )  # fmt: skip
+    if cache := report.get("cache"):
+        state = (
+            f"{cache['folder']}: {cache['n_kernels']} kernels, {_human(cache['n_bytes'])}; "
+            f"{_human(cache['disk_free_bytes'])} free"
+            if cache["folder"]
+            else "none: every process compiles its kernels anew"
+        )
+        lines.append(("cache", state))
+    if roofline := report.get("roofline"):
+        lines += _roofline_lines(roofline)
+    text = [f"{name:<9} {value}" for name, value in lines]
+    problems = report["problems"]
+    text += [f"\nproblem: {p['what']}\n   mend: {p['mend']}" for p in problems]
+    return "\n".join([*text, *([] if problems else ["\nno problems found"])])
+
+
+def _roofline_lines(roofline: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    read = roofline["read_bytes_per_second"]
+    best = max(read.values())
+    for n, rate in read.items():
+        yield "reading", f"{rate / 1e9:6.1f} GB/s with {n} thread{'s' if n != '1' else ''}"
+    for name, rate in roofline["matvec_bytes_per_second"].items():
+        yield "matvec", f"{rate / 1e9:6.1f} GB/s {name}, {rate / best:.0%} of the best reading"
+
+
+def _human(n_bytes: float) -> str:
+    from ..runtime.memory import human_bytes
+
+    return human_bytes(n_bytes)

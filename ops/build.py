@@ -1,0 +1,122 @@
+"""Compiles kernels ahead of their first use: `python -m kvarn.ops.build` (`make build`).
+
+    --types Q8_0,Q4_K,…    weight types, default: the default model's and the commonest others
+    --heads E:H:J,…        attention shapes (head_dim, query heads, KV heads)
+    --kv f16,q8_0,…        types of the KV cache
+
+What is in the cache already is only loaded.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from .errors import KvarnError, OpsError
+from .types import QUANT_TYPES
+
+# The default model is Q8_0 with F32 norms; the others are what most models are shared as.
+TYPES = ("F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K")
+# head_dim:heads:KV heads; kernels depend on head_dim and on heads per KV head.
+HEADS = ("64:2:1", "64:32:8", "128:32:8")
+KV_TYPES = ("f16",)
+
+
+def steps(
+    types: Sequence[str], heads: Sequence[str], kv_types: Sequence[str]
+) -> list[tuple[str, Callable[[], None]]]:
+    """What to compile, each with a name for the progress line.
+
+    Raises OpsError for types and shapes that cannot be.
+    """
+    for name in types:
+        if name not in QUANT_TYPES:
+            raise OpsError(
+                f"compiling kernels for type {name}: no such type, expected names as Q8_0, Q4_K"
+            )
+    shapes = [_shape(text) for text in heads]
+
+    def weights(name: str) -> Callable[[], None]:
+        def warm() -> None:
+            from . import linear
+
+            linear.warm([name])
+
+        return warm
+
+    def heads_of(shape: tuple[int, int, int], kv_type: str) -> Callable[[], None]:
+        def warm() -> None:
+            from . import attention
+
+            head_dim, n_heads, n_kv_heads = shape
+            layout = attention.TileLayout(head_dim, kv_type, kv_type)
+            attention.warm(layout, n_heads, n_kv_heads)
+
+        return warm
+
+    def pointwise() -> None:
+        from . import pointwise
+
+        pointwise.warm()
+
+    return [
+        ("norms, rope, activations", pointwise),
+        *((f"{name} weights", weights(name)) for name in types),
+        *(
+            (f"attention {':'.join(map(str, shape))} over {kv_type}", heads_of(shape, kv_type))
+            for shape in shapes
+            for kv_type in kv_types
+        ),
+    ]
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    parts = text.split(":")
+    if len(parts) == 3 and all(p.isascii() and p.isdigit() and int(p) for p in parts):
+        head_dim, n_heads, n_kv_heads = map(int, parts)
+        if n_heads % n_kv_heads == 0:
+            return head_dim, n_heads, n_kv_heads
+    raise OpsError(
+        f"compiling attention for heads {text}: expected HEAD_DIM:HEADS:KV_HEADS, as 64:32:8"
+    )
+
+
+def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], None]) -> None:
+    """Do the steps, saying what each of them has compiled and how long it took."""
+    from .cache import Counts
+
+    begin = time.perf_counter()
+    for i, (name, warm) in enumerate(todo, 1):
+        compiled, start = Counts.compiled, time.perf_counter()
+        warm()
+        seconds, new = time.perf_counter() - start, Counts.compiled - compiled
+        what = f"compiled {new} functions in {seconds:.1f} s" if new else "in the cache"
+        say(f"[{i}/{len(todo)}] {name}: {what}")
+    from . import cache_dir
+
+    for folder in cache_dir.readable()[:1]:
+        say(f"ready after {time.perf_counter() - begin:.1f} s, in {folder}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kvarn.ops.build", description="Compile kernels ahead."
+    )
+    parser.add_argument("--types", default=",".join(TYPES), help="weight types (%(default)s)")
+    parser.add_argument(
+        "--heads", default=",".join(HEADS), help="HEAD_DIM:HEADS:KV_HEADS (%(default)s)"
+    )
+    parser.add_argument("--kv", default=",".join(KV_TYPES), help="KV cache types (%(default)s)")
+    options = parser.parse_args(arguments)
+    lists = [[part for part in text.split(",") if part] for text in vars(options).values()]
+    try:
+        build(steps(*lists), lambda line: print(line, flush=True))
+    except KvarnError as error:
+        print(f"kvarn: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Facts about this machine and this process, as `kvarn doctor` tells them: plain dictionaries."""
+
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+from . import machine
+
+# Features that decide about variants or about the speed of kernels.
+_FEATURES = (
+    *("avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512bw", "avx512vl", "avx512vnni"),
+    *("avx512bf16", "neon", "dotprod", "fullfp16", "i8mm", "sve"),
+)
+_ROOFLINE_TYPES = ("Q8_0", "Q4_0", "Q4_K")
+
+
+def cpu() -> dict[str, Any]:
+    """Name of the CPU, and how much of it this process may use."""
+    name = platform.processor() or platform.machine()
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
+            break
+    cpus = machine.usable_cpus()
+    return {
+        "name": name,
+        "cores": machine.cores(),
+        "logical_cpus": len(cpus),
+        "machine_cpus": os.cpu_count(),
+        "quota_cpus": machine.cpu_quota(),
+    }
+
+
+def variant() -> dict[str, Any]:
+    """What Numba compiles for, and why the kernels are of their variant; raises OpsError."""
+    from . import variant
+
+    forced = os.environ.get("KVARN_SIMD")
+    here = "avx" if platform.machine() in ("x86_64", "AMD64") else "neon"
+    better = list(variant.NEEDS)[: list(variant.NEEDS).index(variant.VARIANT)]
+    better = [name for name in better if name.startswith(here)]
+    lacking = [f"{name} ({', '.join(sorted(variant.NEEDS[name] - variant.FEATURES))})"
+               for name in better if variant.NEEDS[name] - variant.FEATURES]  # fmt: skip
+    why = "KVARN_SIMD asks for it" if forced else "the best that this CPU runs"
+    return {
+        "llvm_name": variant.target_cpu(),
+        "features": [name for name in _FEATURES if name in variant.FEATURES],
+        "variant": variant.VARIANT,
+        "why": why + (f"; it lacks what {'; '.join(lacking)} needs" if lacking else ""),
+    }
+
+
+def threads() -> dict[str, Any]:
+    """The threading layer, what a parallel region costs with it, and the numbers of threads."""
+    from . import measure, threads
+
+    threads.start()
+    return {
+        "layer": threads.layer(),
+        "region_microseconds": round(measure.region_microseconds(), 2),
+        "default": threads.n_threads(),
+        "most": threads.max_threads(),
+    }
+
+
+def memory() -> dict[str, Any]:
+    """Bytes of memory, and whether programs get huge pages."""
+    total, available = machine.memory()
+    thp = next(iter(_lines("/sys/kernel/mm/transparent_hugepage/enabled")), "")
+    chosen = thp.partition("[")[2].partition("]")[0]
+    return {"total_bytes": total, "available_bytes": available, "huge_pages": chosen or "unknown"}
+
+
+def cache() -> dict[str, Any]:
+    """Where compiled kernels are kept and what stands against better places."""
+    from . import cache_dir
+
+    tried: list[str] = []
+    for root in cache_dir.candidates():
+        against = cache_dir.writable(root)
+        if against is None:
+            folder = root / "kernels" / cache_dir.key()
+            sizes = [file.stat().st_size for file in folder.glob("*.kernel")]
+            return {
+                "folder": str(folder),
+                "n_kernels": len(sizes),
+                "n_bytes": sum(sizes),
+                "disk_free_bytes": shutil.disk_usage(folder).free,
+                "not_usable": tried,
+            }
+        tried.append(against)
+    return {"folder": None, "not_usable": tried}
+
+
+def roofline() -> dict[str, Any]:
+    """Bytes per second of plain reading by number of threads, and of matrix-vector products."""
+    from . import measure
+
+    read = {str(n): rate for n, rate in measure.roofline()}
+    return {
+        "read_bytes_per_second": read,
+        "matvec_bytes_per_second": {name: measure.matvec(name) for name in _ROOFLINE_TYPES},
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
