@@ -79,7 +79,7 @@ _ROW_BYTES = {"f16": 64, "q8_0": 32, "q4_0": 16}
 
 
 @intrinsic(prefer_literal=True)
-def _encode(typingctx, kind, x, row, scale):
+def encode_block(typingctx, kind, x, row, scale):
     """Encode 32 floats at address x into a block at `row` and its scale at `scale`."""
     encode = _ENCODE[KV_TYPES[kind.literal_value]]
 
@@ -104,11 +104,11 @@ def _put_row(x, n, kind, blocks, rotation, buffer, row, scale):
         rotate_row(address, 32 * blocks, rotation)
     for i in range(blocks):
         if kind == 0:
-            _encode(0, address + 128 * i, row + 64 * i, scale)
+            encode_block(0, address + 128 * i, row + 64 * i, scale)
         elif kind == 1:
-            _encode(1, address + 128 * i, row + 32 * i, scale + 2 * i)
+            encode_block(1, address + 128 * i, row + 32 * i, scale + 2 * i)
         else:
-            _encode(2, address + 128 * i, row + 16 * i, scale + 2 * i)
+            encode_block(2, address + 128 * i, row + 16 * i, scale + 2 * i)
 
 
 @jit(parallel=True)

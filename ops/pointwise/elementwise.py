@@ -1,8 +1,4 @@
-"""Kernels of one element each: swiglu, geglu, add, scale, softcap.
-
-Arrays are cut into pieces of 4,096 floats wherever their rows end: 16 KB, a third of L1 for the
-three arrays together.
-"""
+"""Kernels of one element each: swiglu, geglu, add, scale, softcap."""
 
 import math
 
@@ -13,7 +9,6 @@ from ..simd import fma, load_f32, set_f32, store, vexp
 from .tails import load_tail, store_tail
 from .tanh import vtanh
 
-PIECE = 4096  # floats
 SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
 SWIGLU, GEGLU, ADD, SCALE, SOFTCAP = range(5)
 
@@ -49,20 +44,27 @@ def _apply(op, x, y, c):
     return vtanh(x * set_f32(1.0 / c)) * set_f32(c)
 
 
+@jit
+def _apply_range(op, a, b, c, out, first, last):
+    """Elements first .. last-1 of arrays at three addresses."""
+    whole = first + (last - first) // 16 * 16
+    for i in range(first, whole, 16):
+        store(out, 4 * i, _apply(op, load_f32(a, 4 * i), load_f32(b, 4 * i), c))
+    if whole < last:
+        rest = last - whole
+        z = _apply(op, load_tail(a, 4 * whole, rest), load_tail(b, 4 * whole, rest), c)
+        store_tail(out, 4 * whole, rest, z)
+
+
 @jit(parallel=True)
 def elementwise_kernel(op, x, y, c, out, threads):
     """out = op(x, y, c) for equally shaped arrays. Reads 4 or 8 bytes an element, writes 4."""
     n = x.size
-    pieces = (n + PIECE - 1) // PIECE
-    parts = min(threads, pieces) if n > SERIAL_FLOATS else 1
-    for part in prange(parts):
-        a, b, o = x.ctypes.data, y.ctypes.data, out.ctypes.data
-        first, last = pieces * part // parts * PIECE, pieces * (part + 1) // parts * PIECE
-        last = min(last, n)
-        whole = first + (last - first) // 16 * 16
-        for i in range(first, whole, 16):
-            store(o, 4 * i, _apply(op, load_f32(a, 4 * i), load_f32(b, 4 * i), c))
-        if whole < last:
-            rest = last - whole
-            z = _apply(op, load_tail(a, 4 * whole, rest), load_tail(b, 4 * whole, rest), c)
-            store_tail(o, 4 * whole, rest, z)
+    a, b, o = x.ctypes.data, y.ctypes.data, out.ctypes.data
+    if n <= SERIAL_FLOATS:
+        _apply_range(op, a, b, c, o, 0, n)
+    else:
+        vectors = (n + 15) // 16
+        for part in prange(threads):
+            first, last = vectors * part // threads, vectors * (part + 1) // threads
+            _apply_range(op, a, b, c, o, 16 * first, min(16 * last, n))

@@ -52,14 +52,24 @@ def _norm_row(x, weight, bias, n, mean, factor, out):
         store_tail(out, 4 * whole, rest, y)
 
 
+@jit
+def _norm_rows(x, weight, bias, eps, centred, out, first, last):
+    """Norm of rows first .. last-1."""
+    n = x.shape[1]
+    for r in range(first, last):
+        row = x.ctypes.data + 4 * n * r
+        mean = _sum(row, n) / n if centred else 0.0
+        factor = 1.0 / math.sqrt(_sum_squares(row, n, mean) / n + eps)
+        _norm_row(row, weight.ctypes.data, bias, n, mean, factor, out.ctypes.data + 4 * n * r)
+
+
 @jit(parallel=True)
 def norm_kernel(x, weight, bias, eps, centred, out, threads):
     """Norm of each row of x (T, D); bias is an address or 0. Reads x twice (once from L1)."""
-    n_rows, n = x.shape
-    parts = min(threads, n_rows) if x.size > SERIAL_FLOATS else 1
-    for part in prange(parts):
-        for r in range(n_rows * part // parts, n_rows * (part + 1) // parts):
-            row = x.ctypes.data + 4 * n * r
-            mean = _sum(row, n) / n if centred else 0.0
-            factor = 1.0 / math.sqrt(_sum_squares(row, n, mean) / n + eps)
-            _norm_row(row, weight.ctypes.data, bias, n, mean, factor, out.ctypes.data + 4 * n * r)
+    n_rows = x.shape[0]
+    if x.size <= SERIAL_FLOATS:
+        _norm_rows(x, weight, bias, eps, centred, out, 0, n_rows)
+    else:
+        for part in prange(threads):
+            first, last = n_rows * part // threads, n_rows * (part + 1) // threads
+            _norm_rows(x, weight, bias, eps, centred, out, first, last)

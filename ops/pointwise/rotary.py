@@ -71,18 +71,28 @@ def _rope_pair(x, first, second, table, i, half):
     store(x, second, a * sin + b * cos)
 
 
+@jit
+def _rope_tokens(x, cos_sin, neox, first, last):
+    """All heads of tokens first .. last-1."""
+    _, n_heads, n = x.shape
+    half = cos_sin.shape[1] // 2
+    for t in range(first, last):
+        table = cos_sin.ctypes.data + 8 * half * t
+        for h in range(n_heads):
+            row = x.ctypes.data + 4 * n * (t * n_heads + h)
+            if neox:
+                _rope_neox(row, table, half)
+            else:
+                _rope_normal(row, table, half)
+
+
 @jit(parallel=True)
 def rope_kernel(x, cos_sin, neox, threads):
     """x (T, heads, E) in place; cos_sin (T, n_rot): n_rot/2 cosines, then as many sines."""
-    n_tokens, n_heads, n = x.shape
-    half = cos_sin.shape[1] // 2
-    parts = min(threads, n_tokens) if x.size > SERIAL_FLOATS else 1
-    for part in prange(parts):
-        for t in range(n_tokens * part // parts, n_tokens * (part + 1) // parts):
-            table = cos_sin.ctypes.data + 8 * half * t
-            for h in range(n_heads):
-                row = x.ctypes.data + 4 * n * (t * n_heads + h)
-                if neox:
-                    _rope_neox(row, table, half)
-                else:
-                    _rope_normal(row, table, half)
+    n_tokens = x.shape[0]
+    if x.size <= SERIAL_FLOATS:
+        _rope_tokens(x, cos_sin, neox, 0, n_tokens)
+    else:
+        for part in prange(threads):
+            first, last = n_tokens * part // threads, n_tokens * (part + 1) // threads
+            _rope_tokens(x, cos_sin, neox, first, last)

@@ -1,0 +1,85 @@
+"""A KV cache of one layer in plain memory, filled with random keys and values."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kvarn.ops.attention import (
+    SEGMENT,
+    AttentionScratch,
+    TileLayout,
+    append_kv,
+    attention,
+    n_segments,
+)
+from kvarn.ops.reference.attention import read_kv
+
+POISON = 255  # as f16 and as a scale: NaN, so a read of unwritten memory shows in the result
+
+
+@dataclass
+class Cache:
+    """n_tokens keys and values of n_kv_heads, appended at once; bytes never written are poison."""
+
+    layout: TileLayout
+    n_kv_heads: int
+    n_tokens: int
+    k: NDArray[np.float32]
+    v: NDArray[np.float32]
+    memory: NDArray[np.uint8]
+    segments: NDArray[np.int64]
+
+    def stored(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return read_kv(self.segments, self.layout, self.n_kv_heads, 0, self.n_tokens)
+
+    def attend(self, q: NDArray[np.float32], start: int, **options: float) -> NDArray[np.float32]:
+        """Attention of q (T, H, E) at positions start.. with scale 1/sqrt(E)."""
+        out = np.full_like(q, np.nan)
+        scratch = AttentionScratch(
+            q.shape[1], self.n_kv_heads, self.layout, max_rows=512, n_ctx=self.n_tokens
+        )
+        options.setdefault("scale", self.layout.head_dim**-0.5)
+        attention(
+            q, self.segments, self.layout, self.n_kv_heads, start, out, scratch=scratch, **options
+        )
+        return out
+
+
+@pytest.fixture
+def make_cache() -> Callable[..., Cache]:
+    def make(
+        head_dim: int,
+        k_type: str,
+        v_type: str,
+        n_kv_heads: int,
+        n_tokens: int,
+        step: int = 1 << 30,
+    ) -> Cache:
+        layout = TileLayout(head_dim, k_type, v_type)
+        size = layout.segment_bytes(n_kv_heads)
+        raw = np.full(n_segments(n_tokens) * size + 64, POISON, np.uint8)
+        memory = raw[-raw.ctypes.data % 64 :][: n_segments(n_tokens) * size].reshape(-1, size)
+        segments = memory.ctypes.data + size * np.arange(len(memory), dtype=np.int64)
+        rng = np.random.default_rng(n_tokens + head_dim)
+        k, v = rng.standard_normal((2, n_tokens, n_kv_heads, head_dim)).astype(np.float32)
+        for start in range(0, n_tokens, step):
+            stop = min(start + step, n_tokens)
+            append_kv(k[start:stop], v[start:stop], segments, layout, start)
+        return Cache(layout, n_kv_heads, n_tokens, k, v, memory, segments)
+
+    return make
+
+
+@pytest.fixture
+def queries() -> Callable[..., NDArray[np.float32]]:
+    def make(n_tokens: int, n_heads: int, head_dim: int) -> NDArray[np.float32]:
+        rng = np.random.default_rng(n_tokens * n_heads + 1)
+        return rng.standard_normal((n_tokens, n_heads, head_dim)).astype(np.float32)
+
+    return make
+
+
+assert SEGMENT == 1024

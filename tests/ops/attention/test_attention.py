@@ -1,0 +1,133 @@
+"""Attention against float64 NumPy over the stored keys and values, at odd sizes.
+
+Rows that were never written are NaN, so one read too many shows. A kernel is compiled for each
+(K type, V type, row length, heads at a time): combinations are pairwise, not all.
+"""
+
+import numpy as np
+import pytest
+
+from kvarn.ops import threads
+from kvarn.ops.attention import AttentionScratch, TileLayout, attention
+from kvarn.ops.errors import OpsError
+from kvarn.ops.reference.attention import attention_reference
+
+# head_dim, K type, V type, query heads, KV heads
+COMBINATIONS = [
+    (64, "f16", "f16", 8, 2),
+    (96, "q8_0", "q8_0", 1, 1),
+    (128, "q4_0", "q4_0", 6, 2),
+    (256, "q8_0", "f16", 8, 1),
+    (8, "f16", "q8_0", 4, 4),
+    (80, "q4_0", "q8_0", 5, 1),
+]
+SIZES = (1, 15, 16, 17, 1023, 1024, 1025, 2050)
+TOLERANCE = 5e-6  # outputs are of order 1, up to 4: float32 sums of up to 2,050 of them
+
+
+def _check(cache, q, start: int, **options) -> None:
+    k, v = cache.stored()
+    got = cache.attend(q, start, **options)
+    options.setdefault("scale", cache.layout.head_dim**-0.5)
+    want = attention_reference(q, k[: start + len(q)], v[: start + len(q)], start, **options)
+    assert np.abs(got - want).max() < TOLERANCE
+
+
+@pytest.mark.parametrize(("head_dim", "k", "v", "heads", "kv_heads"), COMBINATIONS)
+def test_decode(make_cache, queries, head_dim, k, v, heads, kv_heads) -> None:
+    cache, q = make_cache(head_dim, k, v, kv_heads, 1100), queries(1, heads, head_dim)
+    for size in (1, 17, 1025):
+        _check(cache, q, size - 1)
+    _check(cache, q, 1099, window=93, softcap=2.0)
+
+
+def test_decode_of_all_lengths(make_cache, queries) -> None:
+    cache, q = make_cache(64, "f16", "f16", 2, max(SIZES)), queries(1, 8, 64)
+    for size in SIZES:
+        _check(cache, q, size - 1)
+        for window in (1, 15, 16, 1024, 1025, 5000):
+            _check(cache, q, size - 1, window=window)
+
+
+@pytest.mark.parametrize(("head_dim", "k", "v", "heads", "kv_heads"), COMBINATIONS[:4])
+def test_chunk(make_cache, queries, head_dim, k, v, heads, kv_heads) -> None:
+    cache = make_cache(head_dim, k, v, kv_heads, 1100)
+    for start, n in ((0, 2), (0, 133), (1000, 37), (1021, 5)):
+        q = queries(n, heads, head_dim)
+        _check(cache, q, start)
+        _check(cache, q, start, window=20, softcap=3.0)
+    _check(cache, queries(133, heads, head_dim), 967, window=131)
+
+
+def test_chunk_of_512(make_cache, queries) -> None:
+    cache = make_cache(64, "f16", "f16", 2, 1200)
+    _check(cache, queries(512, 8, 64), 600)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_cached_equals_uncached(make_cache, queries, index: int) -> None:
+    """Tokens attended one by one give what one chunk gives, to rounding."""
+    head_dim, k, v, heads, kv_heads = COMBINATIONS[index]
+    cache, q = make_cache(head_dim, k, v, kv_heads, 1100), queries(77, heads, head_dim)
+    chunk = cache.attend(q, 1000, window=900)
+    single = [cache.attend(q[t : t + 1], 1000 + t, window=900) for t in range(77)]
+    np.testing.assert_allclose(chunk, np.concatenate(single), atol=TOLERANCE)
+
+
+def test_one_thread_gives_the_same_bits(make_cache, queries) -> None:
+    if threads.max_threads() < 2:
+        pytest.skip("one thread is all there is")
+    cache = make_cache(64, "f16", "f16", 2, 2050)
+    one, many = queries(1, 8, 64), queries(133, 8, 64)
+    results = []
+    before = threads.n_threads()
+    for n in (1, 2):
+        threads.set_threads(n)
+        again = make_cache(64, "f16", "f16", 2, 2050)
+        np.testing.assert_array_equal(again.memory, cache.memory)
+        results.append((cache.attend(one, 2049), cache.attend(many, 1917)))
+    threads.set_threads(before)
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_large_scores_do_not_overflow(make_cache, queries) -> None:
+    """Scores in the thousands: the softmax is one-hot, in both kernels."""
+    cache = make_cache(64, "f16", "f16", 2, 300)
+    for n in (1, 4):
+        q = queries(n, 8, 64)
+        _check(cache, q, 300 - n, scale=100.0)
+
+
+def test_scratch_follows_the_number_of_threads(make_cache, queries) -> None:
+    cache = make_cache(64, "f16", "f16", 2, 20)
+    scratch = AttentionScratch(8, 2, cache.layout, max_rows=1, n_ctx=20)
+    scratch.ready(threads.n_threads() + 2)
+    q = queries(1, 8, 64)
+    out = np.empty_like(q)
+    attention(q, cache.segments, cache.layout, 2, 19, out, scale=0.125, scratch=scratch)
+    np.testing.assert_array_equal(out, cache.attend(q, 19))
+
+
+def test_refuses_in_words(make_cache, queries) -> None:
+    cache, q = make_cache(64, "f16", "f16", 2, 20), queries(1, 8, 64)
+    scratch = AttentionScratch(8, 2, cache.layout, max_rows=4, n_ctx=20)
+
+    def call(q, start=19, heads=2, layout=cache.layout, window=None) -> None:
+        attention(
+            q, cache.segments, layout, heads, start, np.empty_like(q), scale=1.0, window=window,
+            scratch=scratch,
+        )  # fmt: skip
+
+    for words, bad in {
+        "outside": {"q": q, "start": 20},
+        "scratch": {"q": q, "heads": 4},
+        "over TileLayout": {"q": q, "layout": TileLayout(64, "q8_0", "f16")},
+        "float64": {"q": q.astype(np.float64)},
+        "window": {"q": q, "window": 0},
+        "at most 4": {"q": queries(5, 8, 64), "start": 0},
+    }.items():
+        with pytest.raises(OpsError, match=words):
+            call(**bad)
+    with pytest.raises(OpsError, match="evenly"):
+        AttentionScratch(8, 3, cache.layout)

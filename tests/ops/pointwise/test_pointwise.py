@@ -1,0 +1,144 @@
+"""Norms, rope and activations against float64 NumPy, at sizes that do not fill vectors."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from kvarn.ops import pointwise, threads
+from kvarn.ops.errors import OpsError
+from kvarn.ops.reference import pointwise as reference
+
+# Rows x columns: one element, less than a vector, a vector and one more, many threads' worth.
+SHAPES = [(1, 1), (1, 8), (3, 172), (5, 17), (1, 2048), (40, 2049)]
+RELATIVE = 1e-5
+
+
+def _random(*shape: int, seed: int = 0, size: float = 3.0) -> np.ndarray:
+    rng = np.random.default_rng([seed, *shape])
+    return (size * rng.standard_normal(shape)).astype(np.float32)
+
+
+def _near(got: np.ndarray, want: np.ndarray) -> None:
+    np.testing.assert_allclose(got, want, rtol=RELATIVE, atol=RELATIVE * np.abs(want).max())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_norms(shape: tuple[int, int]) -> None:
+    x, weight, bias = _random(*shape), _random(shape[1], seed=1), _random(shape[1], seed=2)
+    out = np.empty_like(x)
+    pointwise.rms_norm(x, weight, 1e-5, out)
+    _near(out, reference.rms_norm_reference(x, weight, 1e-5))
+    shifted = x + np.float32(20)  # a mean far from zero must not cost digits of the variance
+    for b in (bias, None):
+        pointwise.layer_norm(shifted, weight, b, 1e-3, out)
+        want = reference.layer_norm_reference(shifted, weight, b, 1e-3)
+        np.testing.assert_allclose(out, want, atol=2e-5 * max(1.0, np.abs(want).max()))
+
+
+def test_norm_in_place_and_of_zeros() -> None:
+    x, weight = _random(3, 50), _random(50, seed=1)
+    want = reference.rms_norm_reference(x, weight, 1e-6)
+    pointwise.rms_norm(x, weight, 1e-6, x)
+    _near(x, want)
+    zero = np.zeros((2, 20), np.float32)
+    pointwise.rms_norm(zero, zero[0], 1e-6, zero)
+    assert np.all(zero == 0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("op", "want"),
+    [
+        (pointwise.swiglu, reference.swiglu_reference),
+        (pointwise.geglu, reference.geglu_reference),
+        (pointwise.add, np.add),
+    ],
+)
+def test_gates_and_sums(op: Callable, want: Callable, shape: tuple[int, int]) -> None:
+    gate, up = _random(*shape), _random(*shape, seed=1)
+    out = np.empty_like(gate)
+    op(gate, up, out)
+    _near(out, want(gate, up))
+    expected = out.copy()
+    op(gate, up, gate)
+    np.testing.assert_array_equal(gate, expected)
+
+
+def test_gates_far_out_are_0_or_the_input() -> None:
+    x = np.array([[-1e4, -200.0, -90.0, -10.0, 0.0, 10.0, 90.0, 1e4]], np.float32)
+    one, out = np.ones_like(x), np.empty_like(x)
+    for op, want in (
+        (pointwise.swiglu, reference.silu_reference),
+        (pointwise.geglu, reference.gelu_reference),
+    ):
+        op(x, one, out)
+        np.testing.assert_allclose(out, want(x), rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_scale_and_softcap_in_place(shape: tuple[int, int]) -> None:
+    x = _random(*shape)
+    y = x.copy()
+    pointwise.scale(y, 0.3)
+    _near(y, 0.3 * x.astype(np.float64))
+    y = x.copy()
+    pointwise.softcap(y, 2.5)
+    np.testing.assert_allclose(y, reference.softcap_reference(x, 2.5), rtol=1e-6)
+
+
+def test_tanh_is_good_to_its_last_digits() -> None:
+    small = np.logspace(-30, 2, 4001).astype(np.float32)
+    x = np.concatenate([small, -small, [0, 0.6249999, 0.625, 1e30, -1e30]]).astype(np.float32)
+    y = x.copy()
+    pointwise.softcap(y, 1.0)
+    np.testing.assert_allclose(y, np.tanh(x.astype(np.float64)), rtol=3e-7)
+
+
+@pytest.mark.parametrize("style", ["normal", "neox"])
+@pytest.mark.parametrize(("head_dim", "n_rot"), [(8, 8), (64, 64), (80, 20), (80, 2), (128, 128)])
+def test_rope(style: str, head_dim: int, n_rot: int) -> None:
+    for n_tokens, heads in ((1, 3), (3, 1), (40, 9)):
+        x, table = _random(n_tokens, heads, head_dim), _random(n_tokens, n_rot, size=1)
+        want = reference.rope_reference(x, table, style)
+        rest = x[..., n_rot:].copy()
+        pointwise.rope(x, table, style)
+        np.testing.assert_allclose(x, want, atol=2e-6 * np.abs(want).max())
+        np.testing.assert_array_equal(x[..., n_rot:], rest)
+
+
+def test_one_thread_gives_the_same_bits() -> None:
+    if threads.max_threads() < 2:
+        pytest.skip("one thread is all there is")
+    x, table, weight = _random(41, 9, 120), _random(41, 100), _random(1080, seed=1)
+    rows = x.reshape(41, 1080)
+    results, before = [], threads.n_threads()
+    for n in (1, 2):
+        threads.set_threads(n)
+        outs = [np.empty_like(rows) for _ in range(2)]
+        pointwise.rms_norm(rows, weight, 1e-5, outs[0])
+        pointwise.geglu(rows, rows, outs[1])
+        turned = x.copy()
+        pointwise.rope(turned, table, "neox")
+        results.append([*outs, turned])
+    threads.set_threads(before)
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_refuses_in_words() -> None:
+    x, w = _random(2, 64), _random(64)
+    for words, call in {
+        "weight is float32": lambda: pointwise.rms_norm(x, w[:32], 1e-5, x),
+        "rows, columns": lambda: pointwise.rms_norm(w, w, 1e-5, w),
+        "bias is": lambda: pointwise.layer_norm(x, w, w[:3], 1e-5, x),
+        "float64": lambda: pointwise.add(x, x.astype(np.float64), x),
+        "not contiguous": lambda: pointwise.swiglu(x, x, np.empty((2, 128), np.float32)[:, ::2]),
+        "even number up to 8": lambda: pointwise.rope(x.reshape(2, 8, 8), x, "neox"),
+        "table is": lambda: pointwise.rope(x.reshape(2, 8, 8), x[:1, :8].copy(), "neox"),
+        "tokens, heads": lambda: pointwise.rope(x, x, "neox"),
+        "style": lambda: pointwise.rope(x.reshape(2, 1, 64), x, "gpt"),
+        "cap is": lambda: pointwise.softcap(x, 0.0),
+    }.items():
+        with pytest.raises(OpsError, match=words):
+            call()
