@@ -219,7 +219,10 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     from ..gguf import open_gguf
 
     with open_gguf(Path(path)) as file:
-        return Tokenizer.from_metadata(file.metadata)
+        try:
+            return Tokenizer.from_metadata(file.metadata)
+        except TokenizerError as error:
+            raise TokenizerError(f"{path}: {error}") from error
 
 
 def _as_text(text: str | bytes) -> tuple[str, bool]:

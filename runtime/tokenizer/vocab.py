@@ -229,18 +229,20 @@ class Vocab:
         values = self._metadata.get(_PREFIX + key)
         if values is None:
             return None
-        kinds = set(map(type, values)) if isinstance(values, list) else {type(values)}
-        if kinds == {str}:
-            return values  # type: ignore[no-any-return]
-        if not isinstance(values, list) or kinds - {str, bytes}:
+        if not isinstance(values, list) or (kinds := set(map(type, values))) - {str, bytes}:
             raise TokenizerError(f"{_PREFIX}{key} is not a list of texts")
+        if bytes not in kinds:
+            return values
         return [v if isinstance(v, str) else v.decode("utf-8", "surrogateescape") for v in values]
 
     def _array(self, key: str, kinds: str) -> "np.ndarray[Any, Any] | None":
         values = self._metadata.get(_PREFIX + key)
         if values is None:
             return None
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except ValueError:  # lists of different lengths within the list
+            array = np.empty((), object)
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise TokenizerError(f"{_PREFIX}{key} is not a list of numbers")
         if len(array) < self.n_vocab:

@@ -12,14 +12,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_vocabs
 from llama_vocab import llama_vocab, write_vocab
 
 from kvarn.runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 
+HERE = Path(__file__).parent
 _PRE = "tokenizer.ggml.pre"
 _PLAIN = ("gemma4", "granite-embed-multi-311m", "sarvam-moe")
 N_TEXTS = 14

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 WORDS = (
@@ -73,7 +74,7 @@ def learn(sequences: list[list[str]], n_merges: int) -> list[tuple[str, str]]:
     for _ in range(n_merges):
         counts: Counter[tuple[str, str]] = Counter()
         for sequence in sequences:
-            counts.update(zip(sequence, sequence[1:]))
+            counts.update(pairwise(sequence))
         left, right = max(counts, key=lambda pair: (counts[pair], pair))
         merges.append((left, right))
         for sequence in sequences:
@@ -163,7 +164,7 @@ def sentencepiece(n_merges: int = 400, byte_tokens: bool = True) -> dict[str, An
     tokens |= {f"<0x{byte:02X}>": 6 for byte in range(256)} if byte_tokens else {}
     pieces = sorted({c for pair in merges for text in pair for c in text} | {"▁"})
     tokens |= dict.fromkeys([*pieces, *map("".join, merges)], 1)
-    tokens |= {text: kind for text, kind in _SPECIAL.items() if text not in tokens}
+    tokens |= {text: kind for text, kind in _SPECIAL.items() if tokens.get(text, 1) == 1}
     scores = [-float(i // 3) for i in range(len(tokens))]
     return _metadata(tokens, model="llama", scores=scores)
 
