@@ -194,12 +194,12 @@ SUMS = Tile("f32", TOKENS)
 
 
 @intrinsic
-def _zero(typingctx):
+def no_sums(typingctx):
     return SUMS(), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(SUMS), None)
 
 
 @intrinsic(prefer_literal=True)
-def _multiply(typingctx, kind, sums, w, x, x_stride, d, d_stride, s, s_stride):
+def multiply(typingctx, kind, sums, w, x, x_stride, d, d_stride, s, s_stride):
     """sums += one block of a panel by the same block of TOKENS tokens (addresses, bytes apart)."""
     f = FORMATS[kind.literal_value]
 
@@ -273,10 +273,10 @@ def matmul_kernel(kind: int) -> Any:
         n_tokens, n_rows = out.shape
         x_row, d_row, s_row = n_blocks * x_bytes, n_blocks * 4, n_blocks * s_bytes
         for t in range(0, n_tokens, TOKENS):
-            sums, w = _zero(), panel
+            sums, w = no_sums(), panel
             xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
             for _ in range(n_blocks):
-                sums = _multiply(kind, sums, w, xt, x_row, dt, d_row, st, s_row)
+                sums = multiply(kind, sums, w, xt, x_row, dt, d_row, st, s_row)
                 w, xt, dt, st = w + panel_bytes, xt + x_bytes, dt + 4, st + s_bytes
             if rows == 16 and t + TOKENS <= n_tokens:
                 store_tokens(out, (t * n_rows + first) * 4, n_rows * 4, sums)
