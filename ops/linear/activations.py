@@ -46,7 +46,7 @@ class Blocks:
     def widen(self, n_tokens: int) -> int:
         """q once more as int16[T, K], for kernels that take words; its address."""
         if self.words is None:
-            self.words = _zeros(*self.q.shape, np.int16)
+            self.words = _zeros(self.q.shape[0], self.q.shape[1], np.int16)
         widen(self.q, self.words, n_tokens, n_threads())
         return int(self.words.ctypes.data)
 

@@ -211,6 +211,7 @@ def biased(f: Format) -> Format:
     """The format with 128 added to its signed codes: for dot products that take any u8."""
     if not f.signed:
         return f
+    inner: Any = f.scales
 
     def codes(b: Builder, p: Value) -> list[Value]:
         return [b.xor(q, const(q.type, -128)) for q in f.codes(b, p)]
@@ -220,7 +221,7 @@ def biased(f: Format) -> Format:
         return d, scaled(b, d, -128)
 
     def scales(b: Builder, p: Value) -> tuple[Value, Value | None]:
-        scale, _ = f.scales(b, p)
+        scale, _ = inner(b, p)
         return scale, scale
 
     return replace(
@@ -229,5 +230,5 @@ def biased(f: Format) -> Format:
         signed=False,
         codes=codes,
         floats=floats,
-        scales=f.scales and scales,
+        scales=scales if inner else None,
     )

@@ -82,7 +82,8 @@ HALVES = (0, 32)  # bytes into 16 rows: AVX2 takes 8 rows at a time
 
 def _unit_pairs(b, f: Format, where: PanelLayout, w, x, scales):
     """AVX2, unsigned codes: 32 columns -> <16 x i32> for each token, integer scales included."""
-    run, totals = pairs_run(f), {}
+    totals: dict[Any, Any] = {}
+    run = pairs_run(f)
     for start in range(0, 8, run):
         sums: dict[Any, Any] = {}
         for j in range(start, start + run):
@@ -170,7 +171,7 @@ def _low_256(b, f: Format, where: PanelLayout, w, s):
     return totals
 
 
-def _block(b, f: Format, w, x, d, s, acc):
+def _block(b, f: Format, w, acc, x, d, s):
     """acc[t] += one block of the panel at w times token t."""
     where = panel_layout(f)
     has_low = not f.signed
@@ -214,7 +215,7 @@ def multiply(typingctx, kind, sums, w, x, x_stride, d, d_stride, s, s_stride):
         ]
         acc = [b.extract_value(before, t) for t in range(TOKENS)]
         out = before
-        for t, v in enumerate(_block(b, f, b.inttoptr(w, I8.as_pointer()), *tokens, acc)):
+        for t, v in enumerate(_block(b, f, b.inttoptr(w, I8.as_pointer()), acc, *tokens)):
             out = b.insert_value(out, v, t)
         return out
 
