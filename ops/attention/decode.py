@@ -146,6 +146,8 @@ def make_decode(k, v, blocks, heads):
             for h in range(group):
                 for i in range(n):
                     qp[j, h, i] = q[j * group + h, i] * scale
+                for i in range(n, row):  # the last output stands here, or anything at first
+                    qp[j, h, i] = 0.0
                 if k == 2:
                     rotate_row(qp[j, h].ctypes.data, row, row & -row)
         block0 = first // SEGMENT

@@ -1,0 +1,37 @@
+"""Attention gives the same whatever its scratch memory held before."""
+
+import numpy as np
+import pytest
+
+from kvarn.ops.attention import AttentionScratch, TileLayout, append_kv, attention
+from kvarn.ops.reference.attention import attention_reference, read_kv
+from kvarn.ops.simd import aligned
+
+N_TOKENS = 41
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("kind", ["f16", "q4_0"])
+@pytest.mark.parametrize("held", [0.0, 7.0, np.nan, np.inf])
+def test_what_scratch_held_does_not_matter(held: float, kind: str, n: int) -> None:
+    """Rows of 16 are padded to 32: padding of zeros times garbage must not count."""
+    heads, head_dim = 3, 16
+    layout = TileLayout(head_dim, kind, kind)
+    memory = aligned(layout.segment_bytes(1), np.uint8)
+    memory.fill(0)
+    segments = np.array([memory.ctypes.data], np.int64)
+    rng = np.random.default_rng(5)
+    k, v = rng.standard_normal((2, N_TOKENS, 1, head_dim)).astype(np.float32)
+    append_kv(k, v, segments, layout, 0)
+    q = rng.standard_normal((n, heads, head_dim)).astype(np.float32)
+    expected = attention_reference(
+        q, *read_kv(segments, layout, 1, 0, N_TOKENS), N_TOKENS - n, scale=0.25
+    )
+    scratch = AttentionScratch(heads, 1, layout, max_rows=4, n_ctx=64)
+    for array in (scratch.qp, scratch.partial, scratch.maxima, scratch.totals, scratch.rows):
+        array.fill(held)
+    scratch.work.view(np.float32).fill(held)
+    out = np.empty_like(q)
+    for _ in range(2):  # the second time scratch holds the first result
+        attention(q, segments, layout, 1, N_TOKENS - n, out, scale=0.25, scratch=scratch)
+        np.testing.assert_allclose(out, expected, atol=1e-5)
