@@ -1,6 +1,7 @@
 # Everything happens in a virtual environment of this folder, made on first use.
 #   make run      generate text with the default model       make test    run the tests
 #   make build    compile the kernels ahead                  make lint    ruff and mypy
+#   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make mini TEXT=FOLDER   train the default model anew (needs torch)
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV ?= .venv
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test lint build bench mini clean
+.PHONY: run test lint build bench peers mini clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -28,6 +29,19 @@ build: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/kvarn bench
+
+# The peer, built from its source for this machine (needs a C++ compiler and cmake; minutes).
+$(VENV)/.ready-peers: $(VENV)/.ready
+	$(BIN)/pip install --quiet --no-binary llama-cpp-python llama-cpp-python==0.3.36
+	touch $@
+
+peers: $(VENV)/.ready-peers
+	$(BIN)/python -m kvarn.evals.peers
+
+mini: $(VENV)/.ready
+	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }
+	$(BIN)/pip install --quiet -e '.[train]'
+	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --out build/mini
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered

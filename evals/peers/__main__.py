@@ -1,0 +1,68 @@
+"""`make peers`: kvarn ÷ llama.cpp, alternating in one run, on random 1B-shaped models.
+
+    python -m kvarn.evals.peers [--types q8_0,q4_0,q4_k_m] [--depths 0,8192] [--folder DIR] [-o json]
+
+For each file and depth: prefill of 512 tokens and decode of 64, kvarn and llama.cpp in turn (flash
+attention off and on, the better one counts), medians of the rounds, the ratio, and the machine's
+read bandwidth beside each row. Refuses to measure while other programs keep the CPU busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from .compare import Row, compare_file
+from .model import write_model
+
+CASES = {"prefill 512": (512, 0), "decode 64": (0, 64)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m kvarn.evals.peers", description=__doc__)
+    parser.add_argument("--types", default="q8_0,q4_0,q4_k_m", help="file types, with commas")
+    parser.add_argument("--depths", default="0", help="tokens of context before, with commas")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each case (default 5)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of both (default 2)")
+    parser.add_argument("--kv-type", choices=("f16", "q8_0"), default="f16")
+    parser.add_argument("--folder", type=Path, help="where model files are kept between runs")
+    parser.add_argument("-o", "--output", choices=("md", "json"), default="md")
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.gettempdir()) / "kvarn-peers"
+    folder.mkdir(parents=True, exist_ok=True)
+    depths = [int(depth) for depth in options.depths.split(",")]
+    rows: list[Row] = []
+    for kind in options.types.split(","):
+        path = folder / f"1b-{kind}.gguf"
+        if not path.exists():
+            print(f"writing {path}", file=sys.stderr)
+            aside = path.with_suffix(".tmp")
+            write_model(aside, kind)
+            aside.rename(path)
+        for row in compare_file(path, kind, CASES, depths, options):
+            print(row, file=sys.stderr, flush=True)
+            rows.append(row)
+    print(render(rows, options.output))
+    return 0
+
+
+def render(rows: list[Row], output: str) -> str:
+    """The rows as a markdown table or as JSON."""
+    if output == "json":
+        return json.dumps([row.as_dict() for row in rows], indent=2)
+    head = "| file | test | depth | kvarn t/s | llama.cpp t/s | ratio | read GB/s | peak MB |"
+    lines = [head, "|---|---|---:|---:|---:|---:|---:|---:|"]
+    lines += [
+        f"| {row.kind} | {row.test} | {row.depth} | {row.kvarn:.1f} | {row.llama:.1f} | "
+        f"**{row.ratio:.2f}** | {row.bandwidth:.1f} | "
+        f"{row.kvarn_bytes / 1e6:.0f} / {row.llama_bytes / 1e6:.0f} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
