@@ -12,7 +12,8 @@ nothing:
 
     offset  bytes
          0     32  SHA-256 of the rest
-        32      …  pickle of Numba's reduced CompileResult: object code, types, environment
+        32      …  pickle of (names of functions it calls in the process,
+                   Numba's reduced CompileResult: object code, types, environment)
 
 named by a hash of what was compiled: the function's code, constants, closure and plain globals,
 its options and signature.  A damaged file counts as absent.
@@ -29,8 +30,10 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import binding as llvm
 from numba.core import compiler, serialize
 from numba.core.caching import _Cache
+from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
 from . import cache_dir, threads
@@ -104,15 +107,18 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
         """The file of one specialisation, without the folder."""
-        if not self._base:
-            options = _fingerprint(tuple(sorted(self._options.items())))
-            what = _fingerprint(self._function), options
-            self._base = repr((self.name, what, _outside_source(self._function)))
-        full = repr((self._base, str(signature), magic))
+        full = repr((self.base(), str(signature), magic))
         return f"{self._function.__name__}-{hashlib.sha256(full.encode()).hexdigest()[:40]}.kernel"
 
+    def base(self) -> str:
+        """Hash of the function and its options: the same in every process, for it alone."""
+        if not self._base:
+            options = _fingerprint(tuple(sorted(self._options.items())))
+            what = self.name, _fingerprint(self._function), options, _outside_source(self._function)
+            self._base = hashlib.sha256(repr(what).encode()).hexdigest()
+        return self._base
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        target_context.refresh()
         if self._options.get("parallel"):
             threads.start()  # before the first region, whoever calls it
         if self._enabled:
@@ -121,21 +127,24 @@ class KernelCache(_Cache):  # type: ignore[misc]
                 payload = _read(folder / name)
                 if payload is not None:
                     Counts.loaded += 1
-                    return compiler.CompileResult._rebuild(target_context, *payload)
+                    external, reduced = payload
+                    _provide(external, target_context)
+                    return compiler.CompileResult._rebuild(target_context, *reduced)
         Counts.compiled += 1
         for listener in _listeners:
             listener(self.name)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        if not self._enabled:
+        # Sources that have changed since (an upgrade) would find these kernels under their key.
+        if not self._enabled or cache_dir.sources_hash() != cache_dir.SOURCES:
             return
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
             # A kernel's fault that tests look for: it would be compiled anew by every process.
             Counts.uncachable += (self.name,)
             return
         name = self.file_name(sig, data.codegen.magic_tuple())
-        _Places.write(name, serialize.dumps(data._reduce()))
+        _Places.write(name, serialize.dumps((_external(data.library), data._reduce())))
 
 
 class _Places:
@@ -183,6 +192,23 @@ class _Places:
             )
 
 
+def _external(library: Any) -> tuple[str, ...]:
+    """Names of the functions that a compiled kernel calls outside itself."""
+    functions = library._final_module.functions
+    names = {f.name for f in functions if f.is_declaration and not f.name.startswith("llvm.")}
+    return tuple(sorted(names))
+
+
+def _provide(external: tuple[str, ...], target_context: Any) -> None:
+    """Have these functions ready for the linker, which would abort the process for a missing one.
+
+    Numba's own way, `refresh`, registers all that it can compile: 0.2 s that loading rarely needs.
+    """
+    rtsys.initialize(target_context)
+    if any(llvm.address_of_symbol(name) is None for name in external):
+        target_context.refresh()
+
+
 def _read(path: Path) -> Any:
     """What a kernel's file holds, or None if it is absent or damaged."""
     try:
@@ -219,6 +245,8 @@ def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = (
     if isinstance(value, numba.types.Type):
         return "type", str(value)
     if is_jitted(value):
+        if isinstance(value._cache, KernelCache) and value.py_func not in seen:
+            return "kernel", value._cache.base()
         return "kernel", _fingerprint(value.py_func, globals_too, seen)
     if isinstance(value, numba.extending._Intrinsic):
         return "intrinsic", _fingerprint(value._defn, False, seen)

@@ -110,7 +110,9 @@ def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
     kernel_cache.save_overload = lambda self, sig, data: None
     dispatchers._insert = lambda self, *args, **kwargs: None
     kernel.compile(signature)
-    return found
+    # A function that only other kernels can call is not made ready to run: it is not found above.
+    linked = [result.library.get_llvm_str() for result in kernel.overloads.values()]
+    return [*found, *(ir for ir in linked if ir not in found)]
 
 
 def _assembly(text: str, goal: Target) -> str:

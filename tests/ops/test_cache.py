@@ -19,7 +19,9 @@ from numba.core import event
 from kvarn.ops import cache, simd as v
 from kvarn.ops.cache import jit
 
-cache.cache_dir.key = lambda: "key"  # the sources may be edited while the tests run
+# The sources may be edited while the tests run.
+cache.cache_dir.key = lambda: "key"
+cache.cache_dir.sources_hash = lambda: cache.cache_dir.SOURCES
 
 @jit
 def helper(a):
@@ -192,6 +194,36 @@ def test_key_changes_with_any_source(tmp_path):
     (tmp_path / "sub" / "b.py").rename(tmp_path / "c.py")
     seen.add(cache_dir.sources_hash(tmp_path))
     assert len(seen) == 4
+
+
+def test_kernels_of_changed_sources_are_not_kept(monkeypatch):
+    kept = []
+    monkeypatch.setattr(cache._Places, "write", lambda name, payload: kept.append(name))
+    monkeypatch.setattr(cache_dir, "sources_hash", lambda: "edited since")
+    assert _double(5)(1) == 7
+    assert kept == []
+    monkeypatch.setattr(cache_dir, "sources_hash", lambda: cache_dir.SOURCES)
+    assert _double(6)(1) == 8
+    assert len(kept) == 1
+
+
+def test_missing_functions_of_the_process_are_provided(monkeypatch):
+    refreshed = []
+
+    class Context:
+        def refresh(self):
+            refreshed.append(self)
+
+    cache._provide(("Py_IncRef", "sqrt"), Context())
+    assert refreshed == []
+    cache._provide(("Py_IncRef", "no_such_function_anywhere"), Context())
+    assert len(refreshed) == 1
+
+
+def test_kernels_of_unnameable_things_are_refused():
+    lock = type("Lock", (), {"__slots__": ()})()
+    with pytest.raises(TypeError, match="not the same in the next process"):
+        _kernel(1, lock)
 
 
 def _kernel(k, other):
