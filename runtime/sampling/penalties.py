@@ -1,7 +1,7 @@
 """What changes logits before any filter: biases and penalties for recent tokens."""
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -22,10 +22,12 @@ class History:
         """Token id → its occurrences in the window, all >= 1."""
         return self._counts
 
-    def add(self, ids: Iterable[int]) -> None:
-        """Appends tokens; the oldest leave a full window."""
+    def add(self, ids: Sequence[int]) -> None:
+        """Appends tokens; the oldest leave a full window. A long prompt costs its last n tokens."""
         if self._limit == 0:
             return
+        if self._limit > 0:
+            ids = ids[-self._limit :]
         for token in ids:
             self._counts[token] += 1
             if self._limit < 0:

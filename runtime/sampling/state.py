@@ -1,7 +1,7 @@
 """The chain of one generation, in llama.cpp's default order."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ class SamplerState:
         """Counts a token of the prompt or of the answer for the penalties."""
         self._history.add((token,))
 
-    def accept_all(self, tokens: Iterable[int]) -> None:
+    def accept_all(self, tokens: Sequence[int]) -> None:
         """`accept` for each of `tokens`."""
         self._history.add(tokens)
 

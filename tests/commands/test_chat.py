@@ -10,14 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from kvarn.cli import main
+from kvarn.commands.chat import Chat as ChatLoop
 from kvarn.commands.chat_input import TurnReader
+from kvarn.runtime.context import Progress
+from kvarn.runtime.conversation import Turn
 
 ANSWER = ["-n", "4", "--temp", "0"]
 
@@ -117,6 +121,87 @@ def test_blocks_between_triple_quotes(
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
     reader = TurnReader()
     assert list(iter(reader.read, None)) == turns
+
+
+@dataclass
+class Script:
+    """A conversation whose answer is interrupted by the user at a given piece."""
+
+    pieces: list[str]
+    interrupt_at: int
+    reading: bool = False
+    last: Turn | None = None
+    closed: bool = False
+
+    def ask(self, text: str, progress: Progress) -> Generator[str, None, None]:
+        try:
+            if self.reading:
+                signal.raise_signal(signal.SIGINT)
+                progress(512, 1024)
+            for i, piece in enumerate(self.pieces):
+                if i == self.interrupt_at:
+                    signal.raise_signal(signal.SIGINT)
+                yield piece
+            self.last = Turn(0, 1, "context")
+        finally:
+            self.closed = True
+
+    def regenerate(self, progress: Progress) -> Generator[str, None, None]:
+        raise OSError("broken")
+
+
+class Keys:
+    """What a user does at the prompt: a line, Ctrl-C, or the end of input."""
+
+    interactive = True
+
+    def __init__(self, *keys: str | None) -> None:
+        self._keys = list(keys)
+
+    def read(self) -> str | None:
+        key = self._keys.pop(0)
+        if key == "^C":
+            raise KeyboardInterrupt
+        return key
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_ctrl_c_keeps_what_was_shown(reading: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    script = Script(["a", "b", "c", "d"], 2, reading)
+    assert ChatLoop(script, Keys("Hello", "^C", None)).run() == 0  # type: ignore[arg-type]
+    out, err = capsys.readouterr()
+    assert out == ("" if reading else "abc\n")
+    assert ("stopped before the answer" if reading else "stopped\n") in err
+    assert script.closed
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_in_an_answer_leaves() -> None:
+    script = Script(["a"], 0)
+    ask = script.ask
+
+    def twice(text: str, progress: Progress) -> Generator[str, None, None]:
+        signal.raise_signal(signal.SIGINT)
+        return (yield from ask(text, progress))
+
+    script.ask = twice  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        ChatLoop(script, Keys("Hello")).run()  # type: ignore[arg-type]
+    assert script.closed
+
+
+def test_ctrl_c_twice_in_a_row_leaves_with_130() -> None:
+    keys = Keys("^C", "", "^C", "^C")
+    assert ChatLoop(Script([], 0), keys).run() == 130  # type: ignore[arg-type]
+
+
+def test_a_full_context_and_other_failures_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = ChatLoop(Script(["a"], 9), Keys("Hello", "/regen", None))  # type: ignore[arg-type]
+    assert loop.run() == 0
+    err = capsys.readouterr().err
+    assert "the context is full" in err
+    assert "kvarn: broken" in err
 
 
 class Terminal:
