@@ -222,7 +222,7 @@ class Terminal:
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
-    def wait_for(self, text: str, seconds: float = 120.0) -> None:
+    def wait_for(self, text: str, seconds: float = 240.0) -> None:
         """Reads until `text` appears after what was waited for before."""
         deadline = time.monotonic() + seconds
         while text not in self._seen:
