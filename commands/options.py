@@ -8,92 +8,50 @@ from ..runtime.sampling import Sampler
 _BIAS = re.compile(r"(\d+)([+-].+)")
 
 
+# Field of `Sampler`, its flags, the letter that stands for its value, what it does.
+_FIELDS = (
+    ("temp", "--temp", "T", "temperature; 0 takes the most likely token"),
+    ("top_k", "--top-k", "N", "only the N most likely tokens, 0 = all"),
+    ("top_p", "--top-p", "P", "only the most likely tokens up to P in sum, 1 = all"),
+    ("min_p", "--min-p", "P", "only tokens at least P times as likely as the best, 0 = all"),
+    ("typical_p", "--typical --typical-p", "P", "locally typical sampling, 1 = off"),
+    ("repeat_penalty", "--repeat-penalty", "R", "divides logits of recent tokens, 1 = off"),
+    ("repeat_last_n", "--repeat-last-n", "N", "how many tokens are recent, 0 = none, -1 = all"),
+    ("presence_penalty", "--presence-penalty", "A", "taken once from logits of recent tokens"),
+    ("frequency_penalty", "--frequency-penalty", "A", "taken per occurrence from the same"),
+)
+
+
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--temp` … `--seed` and `--stop` to `parser`; defaults are those of `Sampler`."""
     group = parser.add_argument_group(
         "sampling", "how the next token is chosen; names, defaults and order as in llama.cpp"
     )
-    add = group.add_argument
-    add(
-        "--temp",
-        type=float,
-        default=Sampler.temp,
-        metavar="T",
-        help="temperature; 0 takes the most likely token (%(default)s)",
-    )
-    add(
-        "--top-k",
-        type=int,
-        default=Sampler.top_k,
-        metavar="N",
-        help="only the N most likely tokens, 0 = all (%(default)s)",
-    )
-    add(
-        "--top-p",
-        type=float,
-        default=Sampler.top_p,
-        metavar="P",
-        help="only the most likely tokens up to this probability in sum, 1 = all (%(default)s)",
-    )
-    add(
-        "--min-p",
-        type=float,
-        default=Sampler.min_p,
-        metavar="P",
-        help="only tokens at least P times as likely as the best, 0 = all (%(default)s)",
-    )
-    add(
-        "--typical",
-        "--typical-p",
-        dest="typical_p",
-        type=float,
-        default=Sampler.typical_p,
-        metavar="P",
-        help="locally typical sampling, 1 = off (%(default)s)",
-    )
-    add(
-        "--repeat-penalty",
-        type=float,
-        default=Sampler.repeat_penalty,
-        metavar="R",
-        help="divides positive logits of recent tokens, 1 = off (%(default)s)",
-    )
-    add(
-        "--repeat-last-n",
-        type=int,
-        default=Sampler.repeat_last_n,
-        metavar="N",
-        help="how many tokens count as recent, 0 = none, -1 = all (%(default)s)",
-    )
-    add(
-        "--presence-penalty",
-        type=float,
-        default=Sampler.presence_penalty,
-        metavar="A",
-        help="taken once from the logits of recent tokens (%(default)s)",
-    )
-    add(
-        "--frequency-penalty",
-        type=float,
-        default=Sampler.frequency_penalty,
-        metavar="A",
-        help="taken once per occurrence from the logits of recent tokens (%(default)s)",
-    )
-    add(
+    for name, flags, letter, what in _FIELDS:
+        default = getattr(Sampler, name)
+        group.add_argument(
+            *flags.split(),
+            dest=name,
+            type=type(default),
+            default=default,
+            metavar=letter,
+            help=f"{what} (default %(default)s)",
+        )
+    group.add_argument(
         "--logit-bias",
         type=_bias,
         action="append",
         metavar="ID±BIAS",
         help="adds to a token's logit, as 15043+1; ID-inf forbids it; may be repeated",
     )
-    add(
+    group.add_argument(
         "--seed",
         type=int,
         default=-1,
         metavar="N",
-        help="random numbers to start from, -1 = fresh ones (%(default)s)",
+        help="random numbers to start from, -1 = fresh ones (default %(default)s)",
     )
-    add(
+    group.add_argument(
         "--stop",
         action="append",
         default=[],
@@ -105,15 +63,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 def sampler_from(options: argparse.Namespace) -> Sampler:
     """The `Sampler` that parsed options ask for; raises `SamplingError` for a bad range."""
     return Sampler(
-        temp=options.temp,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
-        typical_p=options.typical_p,
-        repeat_penalty=options.repeat_penalty,
-        repeat_last_n=options.repeat_last_n,
-        presence_penalty=options.presence_penalty,
-        frequency_penalty=options.frequency_penalty,
+        **{name: getattr(options, name) for name, *_ in _FIELDS},
         logit_bias=dict(options.logit_bias or ()),
         seed=None if options.seed == -1 else options.seed,
     )
