@@ -1,5 +1,6 @@
 """Attention of one new token: one pass over the cache, split over KV heads and token blocks."""
 
+import numpy as np
 from numba import prange
 
 from ..cache import jit
@@ -26,17 +27,26 @@ _AHEAD = 2  # tiles: about the time that memory takes to answer
 
 @jit
 def key_scores(shape, q, base, lo, hi, parts, s):
-    """s[h][lo..hi-1] = q[h] . key for the tokens lo..hi-1 of the head segment at `base`."""
+    """s[h][t] = q[h] . key t for all tokens of the tiles that hold lo..hi-1; `base`: head segment.
+
+    Folding a tile waits for the next one: its partial sums have then left the store buffer.
+    """
     tile_bytes, row_bytes = of.tile_bytes(shape), of.k_row_bytes(shape)
-    for tile in range(lo // TILE, (hi + TILE - 1) // TILE):
-        at = base + tile * tile_bytes
-        scales = at + of.scale_offset(shape)
-        for r in range(max(lo - tile * TILE, 0), min(hi - tile * TILE, TILE)):
-            row = at + r * row_bytes
-            for line in range(0, row_bytes, 64):
+    scale_bytes, turn = of.scale_row_bytes(shape), of.heads(shape) * HEAD_PARTS
+    first, last = lo // TILE, (hi + TILE - 1) // TILE
+    for tile in range(first, last):
+        row = base + tile * tile_bytes
+        scales = row + of.scale_offset(shape)
+        place = parts + tile % 2 * turn
+        for r in range(0, TILE, 2):
+            for line in range(0, 2 * row_bytes, 64):
                 prefetch_l1(row, line + _AHEAD * tile_bytes)
-            key_step(shape, q, row, scales + r * of.scale_row_bytes(shape), parts + 16 * r)
-        fold(shape, parts, s + 4 * TILE * tile)
+            key_step(shape, q, row, row + row_bytes, scales, scales + scale_bytes, place + 16 * r)
+            row += 2 * row_bytes
+            scales += 2 * scale_bytes
+        if tile > first:
+            fold(shape, parts + (tile - 1) % 2 * turn, s + 4 * TILE * (tile - 1))
+    fold(shape, parts + (last - 1) % 2 * turn, s + 4 * TILE * (last - 1))
 
 
 @jit
@@ -70,13 +80,15 @@ def weigh_values(shape, base, lo, hi, s, out):
     """
     tile_bytes, row_bytes = of.tile_bytes(shape), of.v_row_bytes(shape)
     scale_bytes, width = of.scale_row_bytes(shape), of.strip(shape)
+    n_strips = of.vectors(shape) // width
     for tile in range(lo // TILE, (hi + TILE - 1) // TILE):
         at = base + tile * tile_bytes
         first, last = max(lo - tile * TILE, 0), min(hi - tile * TILE, TILE)
         ahead = at + _AHEAD * tile_bytes + of.v_offset(shape)
-        for line in range(0, TILE * row_bytes, 64):
-            prefetch_l1(ahead, line)
-        for strip in range(of.vectors(shape) // width):
+        share = TILE * row_bytes // n_strips
+        for strip in range(n_strips):
+            for line in range(strip * share, (strip + 1) * share, 64):
+                prefetch_l1(ahead, line)
             rows = at + of.v_offset(shape) + strip_bytes(shape, strip)
             scales = at + of.v_scale_offset(shape) + strip * width // 2 * 2
             sums = no_sums(shape)
@@ -123,7 +135,7 @@ def _merge(shape, partial, m, total, n_blocks, stride, out):
         store(out, 64 * c, load_f32(out, 64 * c) * set_f32(r))
 
 
-WORK_BYTES = 4 * HEAD_SCORES + 4 * HEAD_PARTS
+WORK_BYTES = 4 * HEAD_SCORES + 2 * 4 * HEAD_PARTS
 
 
 def make_decode(k, v, blocks, heads):
@@ -141,11 +153,11 @@ def make_decode(k, v, blocks, heads):
         """
         n_heads, n = q.shape
         rows, row = qp.shape[1], qp.shape[2]
-        group, groups = n_heads // n_kv_heads, rows // heads
+        group, groups, factor = n_heads // n_kv_heads, rows // heads, np.float32(scale)
         for j in range(n_kv_heads):
             for h in range(group):
                 for i in range(n):
-                    qp[j, h, i] = q[j * group + h, i] * scale
+                    qp[j, h, i] = q[j * group + h, i] * factor
                 for i in range(n, row):  # the last output stands here, or anything at first
                     qp[j, h, i] = 0.0
                 if k == 2:

@@ -17,37 +17,51 @@ from numba.extending import intrinsic
 from .. import simd as v
 from ..simd import Tile
 from .layout import SEGMENT
-from .shape import STRIDE, VEC, at, read, read_row, write
+from .shape import STRIDE, VEC, WIDE, at, read, read_row, write
 
 HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
 HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
 
 
-def lower(b, x):
-    """Sum of the two halves of a vector."""
+def _to_four(b, x):
+    """Four partial sums of the lanes of x, by adding halves."""
     n = x.type.count // 2
-    return b.fadd(v.shuffle(b, x, range(n)), v.shuffle(b, x, range(n, 2 * n)))
+    if n < 4:
+        return x
+    return _to_four(b, b.fadd(v.shuffle(b, x, range(n)), v.shuffle(b, x, range(n, 2 * n))))
 
 
 @intrinsic
-def key_step(typingctx, shape, q, row, scales, parts):
-    """parts[h][this token] = 4 partial sums of q[h] . key, for each head; addresses all."""
+def key_step(typingctx, shape, q, row0, row1, scales0, scales1, parts):
+    """parts[h][these two tokens] = 4 partial sums of q[h] . key, for each head; addresses all.
+
+    Two keys share each load of q; with 4 heads that is one sum per register and eight in flight.
+    """
+    lanes = 16 if WIDE else 8
 
     def codegen(ctx, b, sig, vals):
-        _, q, row, scales, parts = vals
-        q, row, scales, parts = (at(b, x) for x in (q, row, scales, parts))
-        heads, vectors = range(shape.heads), shape.vectors
-        sums = [None for _ in heads]
-        for c, k in enumerate(read_row(b, shape.k_type, row, scales, 0, vectors)):
-            for h in heads:
-                x = read(b, q, 4 * (h * shape.padded + 16 * c), VEC)
-                sums[h] = b.fmul(k, x) if c == 0 else v.fmuladd(b, k, x, sums[h])
-        for h in heads:
-            write(b, parts, h * HEAD_PARTS, lower(b, lower(b, sums[h])))
+        q, parts = at(b, vals[1]), at(b, vals[6])
+        keys = [
+            read_row(b, shape.k_type, at(b, row), at(b, scales), 0, shape.vectors)
+            for row, scales in zip(vals[2:4], vals[4:6])
+        ]
+        sums = [[None, None] for _ in range(shape.heads)]
+        for i in range(0, shape.padded, lanes):
+            c, first = divmod(i, 16)
+            k = [v.shuffle(b, key[c], range(first, first + lanes)) for key in keys]
+            for h in range(shape.heads):
+                x = read(b, q, 4 * (h * shape.padded + i), v.vty(v.F32, lanes))
+                sums[h] = [
+                    b.fmul(k[t], x) if i == 0 else v.fmuladd(b, k[t], x, sums[h][t])
+                    for t in range(2)
+                ]
+        for h in range(shape.heads):
+            for t, x in enumerate(sums[h]):
+                write(b, parts, h * HEAD_PARTS + 16 * t, _to_four(b, x))
         return ctx.get_dummy_value()
 
     n = types.intp
-    return types.void(shape, n, n, n, n), codegen
+    return types.void(shape, n, n, n, n, n, n), codegen
 
 
 @intrinsic

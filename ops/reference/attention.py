@@ -47,7 +47,9 @@ def read_rows(
     for segment in range(start // SEGMENT, -(-stop // SEGMENT)):
         size = layout.segment_bytes(n_kv_heads)
         raw = (ctypes.c_uint8 * size).from_address(int(segments[segment]))
-        tiles = np.frombuffer(raw, np.uint8).reshape(n_kv_heads, TILES, layout.tile_bytes)
+        tiles = np.frombuffer(memoryview(raw), np.uint8).reshape(
+            n_kv_heads, TILES, layout.tile_bytes
+        )
         lo, hi = max(start - segment * SEGMENT, 0), min(stop - segment * SEGMENT, SEGMENT)
         k, v = _decode_tiles(tiles, layout)
         ks.append(k[:, lo:hi])
@@ -61,8 +63,8 @@ def _decode_tiles(tiles: NDArray[np.uint8], layout: TileLayout) -> tuple[F32, F3
     """Tiles (heads, tiles, bytes) to two float32 (heads, tokens, padded)."""
     heads = len(tiles)
     n = TILE * layout.scale_row_bytes
-    scales = tiles[..., layout.scale_offset : layout.scale_offset + n]
-    scales = np.ascontiguousarray(scales).view(np.float16).astype(np.float32)
+    raw = np.ascontiguousarray(tiles[..., layout.scale_offset : layout.scale_offset + n])
+    scales: F32 = raw.view(np.float16).astype(np.float32)
     scales = scales.reshape(heads, SEGMENT, layout.scale_row_bytes // 2)
     out = []
     for kind, at, row, first in (

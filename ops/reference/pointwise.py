@@ -31,7 +31,7 @@ def rope_reference(x: Array, cos_sin: Array, style: str) -> F64:
     cos, sin = (cos_sin[:, None, s].astype(np.float64) for s in (slice(half), slice(half, None)))
     first = slice(0, 2 * half, 2) if style == "normal" else slice(half)
     second = slice(1, 2 * half, 2) if style == "normal" else slice(half, 2 * half)
-    y = x.astype(np.float64)
+    y: F64 = x.astype(np.float64)
     a, b = y[..., first].copy(), y[..., second].copy()
     y[..., first], y[..., second] = a * cos - b * sin, a * sin + b * cos
     return y
@@ -40,7 +40,8 @@ def rope_reference(x: Array, cos_sin: Array, style: str) -> F64:
 def silu_reference(x: Array) -> F64:
     """x / (1 + exp(-x))."""
     x = x.astype(np.float64)
-    return x * np.exp(-np.logaddexp(0, -x))
+    y: F64 = x * np.exp(-np.logaddexp(0, -x))
+    return y
 
 
 def gelu_reference(x: Array) -> F64:
