@@ -39,9 +39,8 @@ def rope_reference(x: Array, cos_sin: Array, style: str) -> F64:
 
 def silu_reference(x: Array) -> F64:
     """x / (1 + exp(-x))."""
-    x = x.astype(np.float64)
-    y: F64 = x * np.exp(-np.logaddexp(0, -x))
-    return y
+    wide: F64 = x.astype(np.float64)
+    return wide * np.exp(-np.logaddexp(0, -wide))
 
 
 def gelu_reference(x: Array) -> F64:
