@@ -33,6 +33,9 @@ def add(subparsers: Any) -> None:
         help="show what kvarn found on this machine and what to mend",
         description="Show versions, CPU, threads, memory and the cache of compiled kernels, and "
         "each problem with the way to mend it.",
+        epilog="KVARN_SIMD=avx512|avx2|neon|generic takes other kernels than the best that the CPU "
+        "runs; KVARN_CACHE=FOLDER keeps compiled kernels there; NUMBA_THREADING_LAYER and "
+        "NUMBA_NUM_THREADS are obeyed.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(

@@ -113,6 +113,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
     def base(self) -> str:
         """Hash of the function and its options: the same in every process, for it alone."""
         if not self._base:
+            self._base = self.name  # for kernels that call each other
             options = _fingerprint(tuple(sorted(self._options.items())))
             what = self.name, _fingerprint(self._function), options, _outside_source(self._function)
             self._base = hashlib.sha256(repr(what).encode()).hexdigest()
@@ -245,7 +246,7 @@ def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = (
     if isinstance(value, numba.types.Type):
         return "type", str(value)
     if is_jitted(value):
-        if isinstance(value._cache, KernelCache) and value.py_func not in seen:
+        if globals_too and isinstance(value._cache, KernelCache):
             return "kernel", value._cache.base()
         return "kernel", _fingerprint(value.py_func, globals_too, seen)
     if isinstance(value, numba.extending._Intrinsic):

@@ -257,3 +257,18 @@ def test_kernels_of_one_factory_have_files_of_their_own(monkeypatch):
     monkeypatch.setattr(cache, "_outside_source", lambda function: "edited")
     assert again != _kernel(1, double)._cache.file_name("signature", ())
     assert Path(again).suffix == ".kernel"
+
+
+@cache.jit
+def _even(n):
+    return n == 0 or _odd(n - 1)
+
+
+@cache.jit
+def _odd(n):
+    return n != 0 and _even(n - 1)
+
+
+def test_kernels_that_call_each_other_have_names():
+    names = {kernel._cache.file_name("signature", ()) for kernel in (_even, _odd)}
+    assert len(names) == 2
