@@ -41,8 +41,8 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         "--logit-bias",
         type=_bias,
         action="append",
-        metavar="ID±BIAS",
-        help="adds to a token's logit, as 15043+1; ID-inf forbids it; may be repeated",
+        metavar="ID+BIAS",
+        help="adds to a token's logit, as 15043+1 or 15043-1; ID-inf forbids it; may be repeated",
     )
     group.add_argument(
         "--seed",
