@@ -44,8 +44,7 @@ class Generation:
         context, sampler = self.context, self._sampler
         if prompt := context.encode(self._prompt):
             context.prefill(prompt)
-        for token in context.tokens:
-            sampler.accept(token)
+        sampler.accept_all(context.tokens)
         ends = context.model.tokenizer.eog_ids if stop_at_eos else frozenset()
         while self._max_tokens is None or self.n_tokens < self._max_tokens:
             token = sampler.sample(context.logits)

@@ -54,7 +54,7 @@ class Model:
         """The chat template in the file, if it has one."""
         tokenizer = self.tokenizer
         bos, eos = (
-            "" if i is None else tokenizer.piece(i).decode("utf-8", "replace")
+            None if i is None else tokenizer.piece(i).decode("utf-8", "replace")
             for i in (tokenizer.bos_id, tokenizer.eos_id)
         )
         return ChatTemplate.from_metadata(self.file.metadata, bos, eos)
