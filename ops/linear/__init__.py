@@ -1,8 +1,8 @@
 """Matrices times activations, y = x W^T, for every weight type: straight from GGUF bytes.
 
 `formats`, `kformats` say how a type is read; `rows` (one token), `panels` and `tiles` (many tokens)
-and `floats` (unquantised types) are the kernels; `linear` picks one; `quantise` and `activations`
-prepare the inputs.
+and `floats` (unquantised types) are the kernels; `linear` picks one; `activations`
+prepares the inputs.
 """
 
 from .activations import Activations

@@ -1,4 +1,11 @@
-"""The inputs of a group of matrices that read the same vector: quantised once for all of them."""
+"""The inputs of a group of matrices that read the same vector: quantised once for all of them.
+
+    x = d * q,  d = max |x| / 127 over the block,  q = round(x / d)
+
+Blocks of 32 meet the formats with a float scale per 32 weights; blocks of 256 those whose inner
+scales are integers, so that a whole block is summed in integers. Beside them stand the sums that
+undo offsets and minima: d * sum(q) per 32 as float32, sum(q) per 16 as int16.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +13,105 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import prange
 
+from ..cache import jit
 from ..errors import OpsError
-from ..simd import aligned
+from ..simd import (
+    aligned,
+    hmax,
+    hsum_i32,
+    load_f32,
+    set_f32,
+    store,
+    to_i8,
+    vabs,
+    vmax,
+    widen_i32,
+)
 from ..threads import n_threads
-from .quantise import quantise_many_32, quantise_many_256, quantise_one_32, quantise_one_256, widen
 
 # Kernels take tokens four at a time, and read (but never write) the rows that fill up the last
 # four: the integer buffers have them.
 TOKENS = 4
 
-_QUANTISE = {32: (quantise_one_32, quantise_many_32), 256: (quantise_one_256, quantise_many_256)}
+F127 = np.float32(127)
+TINY = np.float32(1e-35)  # below, 127 / top would overflow: such blocks become zeros
+
+
+@jit
+def _one_row_32(x, i, q, d, s):
+    """Row i of x, in blocks of 32."""
+    n_cols = x.shape[1]
+    for k in range(n_cols // 32):
+        at = (i * n_cols + k * 32) * 4
+        a, c = load_f32(x, at), load_f32(x, at + 64)
+        top = hmax(vmax(vabs(a), vabs(c)))
+        scale = top / F127
+        inverse = set_f32(F127 / top if top > TINY else np.float32(0))
+        qa, qc = to_i8(a * inverse), to_i8(c * inverse)
+        store(q, i * n_cols + k * 32, qa)
+        store(q, i * n_cols + k * 32 + 16, qc)
+        d[i, k] = scale
+        s[i, k] = scale * np.float32(hsum_i32(widen_i32(qa) + widen_i32(qc)))
+
+
+@jit
+def _one_row_256(x, i, q, d, s):
+    """Row i of x, in blocks of 256."""
+    n_cols = x.shape[1]
+    for k in range(n_cols // 256):
+        at = (i * n_cols + k * 256) * 4
+        top16 = vabs(load_f32(x, at))
+        for j in range(64, 1024, 64):
+            top16 = vmax(top16, vabs(load_f32(x, at + j)))
+        top = hmax(top16)
+        d[i, k] = top / F127
+        inverse = set_f32(F127 / top if top > TINY else np.float32(0))
+        for j in range(16):
+            qj = to_i8(load_f32(x, at + j * 64) * inverse)
+            store(q, i * n_cols + k * 256 + j * 16, qj)
+            s[i, k * 16 + j] = hsum_i32(widen_i32(qj))
+
+
+@jit
+def _one_32_kernel(x, q, d, s):
+    """One token: x float32[1, K] -> q int8[1, K], d and s float32[1, K/32]."""
+    _one_row_32(x, 0, q, d, s)
+
+
+@jit
+def _one_256_kernel(x, q, d, s):
+    """One token: x float32[1, K] -> q int8[1, K], d float32[1, K/256], s int16[1, K/16]."""
+    _one_row_256(x, 0, q, d, s)
+
+
+@jit(parallel=True)
+def _many_32_kernel(x, q, d, s, threads):
+    """Tokens split over threads; arguments as `_one_32_kernel` with T rows."""
+    for th in prange(threads):
+        for i in range(len(x) * th // threads, len(x) * (th + 1) // threads):
+            _one_row_32(x, i, q, d, s)
+
+
+@jit(parallel=True)
+def _many_256_kernel(x, q, d, s, threads):
+    """Tokens split over threads; arguments as `_one_256_kernel` with T rows."""
+    for th in prange(threads):
+        for i in range(len(x) * th // threads, len(x) * (th + 1) // threads):
+            _one_row_256(x, i, q, d, s)
+
+
+@jit(parallel=True)
+def _widen_kernel(q, words, n_tokens, threads):
+    """The first rows of q int8[T, K] as int16[T, K]."""
+    for th in prange(threads):
+        for i in range(n_tokens * th // threads, n_tokens * (th + 1) // threads):
+            for k in range(q.shape[1]):
+                words[i, k] = q[i, k]
+
+
+_QUANTISE = {32: (_one_32_kernel, _many_32_kernel), 256: (_one_256_kernel, _many_256_kernel)}
 
 
 class Blocks:
@@ -47,7 +142,7 @@ class Blocks:
         """q once more as int16[T, K], for kernels that take words; its address."""
         if self.words is None:
             self.words = _zeros(self.q.shape[0], self.q.shape[1], np.int16)
-        widen(self.q, self.words, n_tokens, n_threads())
+        _widen_kernel(self.q, self.words, n_tokens, n_threads())
         return int(self.words.ctypes.data)
 
 
@@ -98,21 +193,26 @@ class Activations:
         self._words.clear()
         return self
 
-    def quantised(self, block: int) -> tuple[int, ...]:
-        """Addresses of q, d and s (see `Blocks`) for blocks of 32 or 256."""
+    def blocks(self, block: int) -> Blocks:
+        """The vectors quantised in blocks of 32 or 256."""
         blocks = self._blocks.get(block)
         if blocks is None:
             blocks = self._blocks[block] = Blocks(block, self.max_rows, self.n_cols)
         if block not in self._done:
             blocks.fill(self.x)
             self._done.add(block)
-        return blocks.addresses
+        return blocks
+
+    def quantised(self, block: int) -> tuple[int, ...]:
+        """Addresses of q, d and s (see `Blocks`) for blocks of 32 or 256."""
+        return self.blocks(block).addresses
 
     def as_words(self, block: int) -> tuple[int, ...]:
         """As `quantised`, with q as int16."""
-        _, d, s = self.quantised(block)
+        blocks = self.blocks(block)
+        _, d, s = blocks.addresses
         if block not in self._words:
-            self._words[block] = self._blocks[block].widen(len(self.x))
+            self._words[block] = blocks.widen(len(self.x))
         return self._words[block], d, s
 
     def scratch(self, threads: int, n_bytes: int) -> tuple[int, int]:

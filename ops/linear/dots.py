@@ -10,7 +10,7 @@ Codes are unsigned, at most `top` (127, or 255 on avx512), or signed. What a var
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from llvmlite import ir
 
@@ -110,12 +110,29 @@ def scaled_dot(
     return b.mul(dot(b, codes, x, signed), wide)
 
 
+def pinned(b: Builder, x: Value) -> Value:
+    """x itself, as a value that LLVM cannot look into: the empty instruction `asm("" : "+x"(x))`.
+
+    AVX2, 32 bytes. LLVM would turn sums into trees, keep all their operands in registers for that,
+    and spill most of them (half the speed). Pinned sums are computed in the order written.
+    """
+    pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", "=x,0", side_effect=True)
+    return b.call(pin, [x])
+
+
+def add_in_order(b: Builder, x: Value, y: Value) -> Value:
+    """x + y, which LLVM may not join with the sums before and after (see `pinned`)."""
+    total = b.add(x, y)
+    return in_halves(b, pinned, 32 // (total.type.element.width // 8), total) if AVX2 else total
+
+
 def join(b: Builder, low: Value, high: Value | None) -> Value:
     """<32 x i8> twice (or once and zeros) -> <64 x i8>."""
     return shuffle(b, low, range(64), const(low.type, 0) if high is None else high)
 
 
-def join_pairs(b: Builder, codes: Sequence[Value]) -> list[Value]:
+def join_pairs(b: Builder, codes: Iterable[Value]) -> Iterator[Value]:
     """Vectors <32 x i8> two by two -> <64 x i8>; an odd last one is padded with zeros."""
-    padded = [*codes, None] if len(codes) % 2 else list(codes)
-    return [join(b, x, y) for x, y in zip(padded[::2], padded[1::2])]
+    rest = iter(codes)
+    for low in rest:
+        yield join(b, low, next(rest, None))

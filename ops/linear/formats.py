@@ -20,7 +20,7 @@ Blocks of 32, byte by byte (h: f16; n: 16 bytes, low nibbles are weights 0-15, h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +49,8 @@ class Format:
     n_bytes: int
     top: int  # largest |code|
     signed: bool
-    codes: Callable[[Builder, Value], list[Value]]  # block / 32 vectors <32 x i8>
+    # block / 32 vectors <32 x i8>, emitted one by one as they are asked for: few are alive at once
+    codes: Callable[[Builder, Value], Iterable[Value]]
     # n blocks at once -> <n x float> d and low (None: always 0)
     floats: Callable[[Builder, Sequence[Value]], tuple[Value, Value | None]]
     # blocks of 256: <16 x i16> scales and minima (None: none), one per 16 weights
@@ -213,8 +214,8 @@ def biased(f: Format) -> Format:
         return f
     inner: Any = f.scales
 
-    def codes(b: Builder, p: Value) -> list[Value]:
-        return [b.xor(q, const(q.type, -128)) for q in f.codes(b, p)]
+    def codes(b: Builder, p: Value) -> Iterable[Value]:
+        return (b.xor(q, const(q.type, -128)) for q in f.codes(b, p))
 
     def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
         d, _ = f.floats(b, ps)

@@ -12,6 +12,8 @@ Byte by byte (h: f16; chunks of 32 bytes hold field j of 32 weights at bits j*wi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from llvmlite import ir
 
 from ..reference.quants import IQ4_VALUES
@@ -38,44 +40,42 @@ S16 = vty(I16, 16)
 TWICE = [i // 2 for i in range(16)]  # eight scales of 32 weights as sixteen of 16
 
 
-def _codes_q2_k(b: Builder, p: Value) -> list[Value]:
-    chunks = [read_bytes(b, p, 16 + 32 * h, 32) for h in (0, 1)]
-    return [field(b, x, 2 * j, 3) for x in chunks for j in range(4)]
+def _codes_q2_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 16 + 32 * h, 32) for h in (0, 1))
+    return (field(b, x, 2 * j, 3) for x in chunks for j in range(4))
 
 
-def _codes_q3_k(b: Builder, p: Value) -> list[Value]:
-    chunks = [read_bytes(b, p, 32 + 32 * h, 32) for h in (0, 1)]
+def _codes_q3_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 32 + 32 * h, 32) for h in (0, 1))
     third = read_bytes(b, p, 0, 32)
-    low = [field(b, x, 2 * j, 3) for x in chunks for j in range(4)]
-    return [b.or_(q, field(b, third, s - 2, 4)) for s, q in enumerate(low)]
+    low = (field(b, x, 2 * j, 3) for x in chunks for j in range(4))
+    return (b.or_(q, field(b, third, s - 2, 4)) for s, q in enumerate(low))
 
 
-def _codes_q4_k(b: Builder, p: Value) -> list[Value]:
-    chunks = [read_bytes(b, p, 16 + 32 * c, 32) for c in range(4)]
-    return [field(b, x, shift, 15) for x in chunks for shift in (0, 4)]
+def _codes_q4_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 16 + 32 * c, 32) for c in range(4))
+    return (field(b, x, shift, 15) for x in chunks for shift in (0, 4))
 
 
-def _codes_q5_k(b: Builder, p: Value) -> list[Value]:
-    chunks = [read_bytes(b, p, 48 + 32 * c, 32) for c in range(4)]
+def _codes_q5_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 48 + 32 * c, 32) for c in range(4))
     fifth = read_bytes(b, p, 16, 32)
-    low = [field(b, x, shift, 15) for x in chunks for shift in (0, 4)]
-    return [b.or_(q, field(b, fifth, s - 4, 16)) for s, q in enumerate(low)]
+    low = (field(b, x, shift, 15) for x in chunks for shift in (0, 4))
+    return (b.or_(q, field(b, fifth, s - 4, 16)) for s, q in enumerate(low))
 
 
-def _codes_q6_k(b: Builder, p: Value) -> list[Value]:
-    out = []
+def _codes_q6_k(b: Builder, p: Value) -> Iterator[Value]:
     for h in (0, 1):
         low = [read_bytes(b, p, 64 * h + 32 * c, 32) for c in (0, 1)]
         high = read_bytes(b, p, 128 + 32 * h, 32)
         for j in range(4):
             q = field(b, low[j % 2], 4 * (j // 2), 15)
-            out.append(b.or_(q, field(b, high, 2 * j - 4, 48)))
-    return out
+            yield b.or_(q, field(b, high, 2 * j - 4, 48))
 
 
-def _codes_iq4_xs(b: Builder, p: Value) -> list[Value]:
-    chunks = [read_bytes(b, p, 8 + 16 * s, 16) for s in range(8)]
-    return [look_up(b, nibbles(b, x), IQ4_VALUES) for x in chunks]
+def _codes_iq4_xs(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 8 + 16 * s, 16) for s in range(8))
+    return (look_up(b, nibbles(b, x), IQ4_VALUES) for x in chunks)
 
 
 def _scales_q2_k(b: Builder, p: Value) -> tuple[Value, Value | None]:

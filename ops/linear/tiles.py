@@ -40,7 +40,7 @@ from ..simd import (
     vty,
 )
 from .activations import TOKENS
-from .dots import AVX2, dot_onto, madd
+from .dots import AVX2, dot_onto, madd, pinned
 from .formats import Format, at, read
 from .kformats import FORMATS
 from .panels import PanelLayout, decode_row, panel_layout, spread
@@ -63,18 +63,8 @@ def _broadcast(b, x, j):
     return b.bitcast(splat(b, read(b, x, I32, 4 * j), 16), vty(I8, 64))
 
 
-def _pinned(b, x):
-    """x itself, as a value that LLVM cannot look into: the empty instruction `asm("" : "+x"(x))`.
-
-    LLVM would turn the sums into trees, token after token, keep 16 vectors of weights for that, and
-    spill most of them (half the speed). Pinned sums are computed in the order written here.
-    """
-    pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", "=x,0", side_effect=True)
-    return b.call(pin, [x])
-
-
 def _add(b, sums, key, value):
-    sums[key] = _pinned(b, b.add(sums[key], value)) if key in sums else value
+    sums[key] = pinned(b, b.add(sums[key], value)) if key in sums else value
 
 
 HALVES = (0, 32)  # bytes into 16 rows: AVX2 takes 8 rows at a time

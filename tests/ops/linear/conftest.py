@@ -1,12 +1,11 @@
-"""Random rows of any type, and the same dot products in float64."""
+"""Random rows of any type."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from kvarn.ops.types import QUANT_TYPES, QuantType
+from kvarn.ops.types import QUANT_TYPES
 
 # Where the f16 numbers of a block are; random bytes there could be NaN or enormous.
 HALVES = {
@@ -46,19 +45,3 @@ def _bf16(x: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="session")
 def random_rows() -> Callable[..., np.ndarray]:
     return _rows
-
-
-def _quantised(x: np.ndarray, quant_type: QuantType) -> np.ndarray:
-    """The activations as the kernels see them, in float64: int8 times one scale per block."""
-    if quant_type.block == 1:
-        return x.astype(np.float64)
-    blocks = x.astype(np.float64).reshape(len(x), -1, quant_type.block)
-    d = np.abs(blocks).max(axis=2, keepdims=True) / 127
-    with np.errstate(invalid="ignore"):
-        q = np.where(d > 0, np.rint(blocks / d), 0)
-    return (q * d).reshape(x.shape)
-
-
-@pytest.fixture(scope="session")
-def quantised() -> Callable[..., Any]:
-    return _quantised
