@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .model_options import notice
+
 if TYPE_CHECKING:
     from ..runtime.tokenizer import Tokenizer
 
@@ -42,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
         from ..runtime.load import default_model_path
 
         path = default_model_path()
+        notice(f"no -m FILE given: using the default model {path.name}")
     tokenizer = load_tokenizer(path)
     text = " ".join(options.text) if options.text else sys.stdin.buffer.read()
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)

@@ -3,22 +3,48 @@
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
+Key = Callable[[str, str], float | None]
 
-def merge(symbols: list[str], key: Callable[[str, str], float | None]) -> list[str]:
+# Up to here looking at all ranks for each merge is faster than keeping a heap of them.
+_SHORT = 48
+_NEVER = float("inf")
+
+
+def merge(symbols: list[str], key: Key) -> list[str]:
     """Join neighbours, smallest key first and leftmost of equals, until no pair has a key.
 
-    `key(left, right)` is the rank of a pair, None when it may not be joined. A heap holds every
-    candidate, so a piece of n symbols costs O(n log n). `symbols` is overwritten.
+    `key(left, right)` is the rank of a pair, None when it may not be joined. A long piece of n
+    symbols costs O(n log n). `symbols` is overwritten.
     """
+    return (_merge_short if len(symbols) <= _SHORT else _merge_long)(symbols, key)
+
+
+def _merge_short(symbols: list[str], key: Key) -> list[str]:
+    ranks = [_NEVER if rank is None else rank for rank in map(key, symbols, symbols[1:])]
+    while ranks:
+        best = min(ranks)
+        if best == _NEVER:
+            break
+        i = ranks.index(best)
+        joined = symbols[i] = symbols[i] + symbols.pop(i + 1)
+        del ranks[i]
+        if i < len(ranks):
+            rank = key(joined, symbols[i + 1])
+            ranks[i] = _NEVER if rank is None else rank
+        if i:
+            rank = key(symbols[i - 1], joined)
+            ranks[i - 1] = _NEVER if rank is None else rank
+    return symbols
+
+
+def _merge_long(symbols: list[str], key: Key) -> list[str]:
+    """With a heap of candidates; those whose symbols have changed since are passed over."""
     last = len(symbols) - 1
-    ranks = map(key, symbols, symbols[1:])
     heap = [
         (rank, i, i + 1, len(symbols[i]) + len(symbols[i + 1]))
-        for i, rank in enumerate(ranks)
+        for i, rank in enumerate(map(key, symbols, symbols[1:]))
         if rank is not None
     ]
-    if not heap:
-        return symbols
     heapify(heap)
     before = list(range(-1, last))
     after = [*range(1, last + 1), -1]
@@ -26,7 +52,7 @@ def merge(symbols: list[str], key: Callable[[str, str], float | None]) -> list[s
         _, left, right, size = heappop(heap)
         a, b = symbols[left], symbols[right]
         if not a or not b or len(a) + len(b) != size:
-            continue  # one of the two has been merged since
+            continue
         symbols[left] = joined = a + b
         symbols[right] = ""
         follower = after[left] = after[right]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 
 from .unicode_table import Fold, FoldHan, FoldSpace, N
 
@@ -24,13 +24,19 @@ class Step:
     pattern: str
     view: str = "class"
 
-    def split(self, piece: str) -> list[str]:
-        """The matches in `piece` and the gaps between them, in order; empty ones may occur."""
+    def cut(self, pieces: list[str]) -> list[str]:
+        """The matches in the pieces and the gaps between them, in order."""
         find, split = _matchers(self.pattern)
-        words = find(piece)
-        if not words:
-            return [piece]
-        return words if sum(map(len, words)) == len(piece) else split(piece)
+        words: list[str] = []
+        for piece in pieces:
+            found = find(piece)
+            if not found:
+                words.append(piece)
+            elif sum(map(len, found)) == len(piece):
+                words += found
+            else:
+                words += filter(None, split(piece))
+        return words
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,11 @@ class DigitGroups:
 
     view: str = "class"
 
-    def split(self, piece: str) -> list[str]:
-        """The pieces of `piece`, in order."""
+    def cut(self, pieces: list[str]) -> list[str]:
+        """The groups and what lies between them, in order."""
+        return [word for piece in pieces for word in self._cut_one(piece) if word]
+
+    def _cut_one(self, piece: str) -> list[str]:
         words = []
         start = 0
         for run in re.finditer(f"[{N}]+", piece):
@@ -64,7 +73,7 @@ def _matchers(pattern: str) -> tuple[Callable[[str], list[str]], Callable[[str],
 
 def split_words(text: str, steps: Iterable[Step | DigitGroups]) -> list[str]:
     """The words of `text`, which joined give `text` again."""
-    words = [text]
+    words = [text] if text else []
     ascii_only = text.isascii()
     views: dict[str, str] = {}
     for step in steps:
@@ -72,7 +81,7 @@ def split_words(text: str, steps: Iterable[Step | DigitGroups]) -> list[str]:
             if step.view not in views:
                 views[step.view] = text.translate(_VIEWS[step.view])
             words = _cut_alike(views[step.view], words)
-        words = list(filter(None, chain.from_iterable(map(step.split, words))))
+        words = step.cut(words)
     return words if ascii_only else _cut_alike(text, words)
 
 

@@ -7,6 +7,9 @@ order of merges in one chunk does not matter to another.
 """
 
 import re
+from typing import Any
+
+import numpy as np
 
 from .merge import merge
 from .vocab import Vocab
@@ -88,11 +91,14 @@ def _chunk_pattern(tokens: list[str]) -> str:
     before it; marks up to "▁" or up to a letter, where no token joins the last to a letter after
     it; whatever stands between two runs of "▁".
     """
-    joined = "\0".join(tokens)
-    glue = _characters(f"([^{SPACE}\0])(?={SPACE})", joined)
+    codes = np.frombuffer("\0".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
+    left, right = codes[:-1], codes[1:]
+    small = codes | 0x20  # of a letter A-Z or a-z: its small letter
+    letter = (small >= ord("a")) & (small <= ord("z"))
+    glue = _characters(left[(right == ord(SPACE)) & (left != ord(SPACE))])
     before_space = f"(?={SPACE})" + (f"(?<![{glue}])" if glue else "")
-    after_letter = _characters(r"(?<=[A-Za-z])([\x01-\x7f])", joined)
-    before_letter = _characters(r"([\x01-\x7f])(?=[A-Za-z])", joined)
+    after_letter = _characters(right[letter[:-1] & (right < 0x80)])
+    before_letter = _characters(left[letter[1:] & (left < 0x80)])
     stop = rf"(?=[\x01-\x7f])(?![A-Za-z{after_letter}])"
     head = rf"(?<=[\x01-\x7f])(?<![A-Za-z{before_letter}])(?=[A-Za-z])"
     word = f"{SPACE}*[A-Za-z]+(?:{before_space}|{stop})"
@@ -103,6 +109,6 @@ def _chunk_pattern(tokens: list[str]) -> str:
     return f"{word}|{marks}|{rest}|{SPACE}+"
 
 
-def _characters(pattern: str, text: str) -> str:
-    """What the pattern finds, each once, for use within [...]."""
-    return "".join(map(re.escape, sorted(set(re.findall(pattern, text)))))
+def _characters(codes: "np.ndarray[Any, Any]") -> str:
+    """The characters, each once, for use within [...]; 0 stands between tokens."""
+    return "".join(re.escape(chr(code)) for code in np.unique(codes) if code)

@@ -126,9 +126,12 @@ class Vocab:
 
     @cached_property
     def scores(self) -> list[float]:
-        """Score of each token (0 where the file has none)."""
+        """Score of each token, finite; 0 where the file has none."""
         scores = self._array("scores", "iuf")
-        return [0.0] * self.n_vocab if scores is None else scores.tolist()
+        if scores is None:
+            return [0.0] * self.n_vocab
+        finite: list[float] = np.nan_to_num(scores).tolist()
+        return finite
 
     @cached_property
     def merges(self) -> list[str]:

@@ -163,7 +163,7 @@ def _naive_merge(symbols: list[str], ranks: dict[str, int]) -> list[str]:
 RANKS = st.dictionaries(st.text("ab", min_size=2, max_size=4), st.integers(0, 3))
 
 
-@given(st.text("ab", max_size=24), RANKS)
+@given(st.text("ab", max_size=24) | st.text("ab", min_size=45, max_size=80), RANKS)
 def test_merge_is_the_greedy_merge(text: str, ranks: dict[str, int]) -> None:
     merged = merge(list(text), lambda a, b: ranks.get(a + b))
     assert merged == _naive_merge(list(text), ranks)
