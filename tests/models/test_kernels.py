@@ -16,6 +16,7 @@ import kvarn
 from kvarn.models import ModelConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
+from kvarn.ops.types import QUANT_TYPES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,7 +48,6 @@ def test_kernels_give_llama_cpps_ids(
 # Head sizes 8 to 256, windows, softcaps, layers without rope, groups of 1 to 8.
 STACKS = (
     "llama-odd",
-    "llama-e80",
     "llama-groups8",
     "mistral3",
     "qwen2",
@@ -97,3 +97,29 @@ def test_cached_equals_uncached_on_kernels(
     whole = plain_helpers.read(model, plain_helpers.PlainAttention(config), ids[:512], 512)
     parts = plain_helpers.read(model, plain_helpers.PlainAttention(config), ids[:512], chunk)
     assert np.abs(parts - whole).max() < 1e-4 * whole.std()
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+def test_rows_that_no_block_divides_in_half_precision(
+    kind: str, golden_models: Callable[[str], Any], plain_helpers: ModuleType
+) -> None:
+    """Kernels multiply these types without rounding activations: float32 errors, no more."""
+    golden = golden_models("llama-odd")
+    tensors = {}
+    for name, values in golden.arrays.items():
+        stored = values.astype(np.float16) if kind == "F16" else values.view(np.uint32) >> 16
+        stored = stored.astype(np.uint16) if kind == "BF16" else stored
+        quant = QUANT_TYPES[kind if values.ndim == 2 else "F32"]
+        tensors[name] = plain_helpers.ArrayTensor(
+            name, stored if values.ndim == 2 else values, quant
+        )
+    config = ModelConfig.from_metadata(golden.metadata)
+    runs = []
+    for plain in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if plain:
+                plain_helpers.use_plain_ops(patch)
+            model = Transformer(config, Weights.load(tensors, config), 64)
+            attention = plain_helpers.PlainAttention(config)
+            runs.append(plain_helpers.read(model, attention, golden.prompt, 13))
+    assert np.abs(runs[0] - runs[1]).max() < 1e-4 * runs[1].std()
