@@ -59,7 +59,7 @@ def _unpack(shape, segments, head, start, stop, kt, vs):
 
 
 @jit
-def _scores(shape, qp, kt, panels, n_keys, newest, first_key, scores):
+def panel_scores(shape, qp, kt, panels, n_keys, newest, first_key, scores):
     """Scores of all panels with all tiles of keys that some row of the panel may see."""
     high, n = of.panel(shape), of.padded(shape)
     for tile in range((n_keys + TILE - 1) // TILE):
@@ -118,7 +118,7 @@ def _softmax(
 
 
 @jit
-def _weigh(shape, scores, vs, panels, n_keys, newest, first_key, sums):
+def panel_values(shape, scores, vs, panels, n_keys, newest, first_key, sums):
     """sums += probabilities times V."""
     high, n = of.panel(shape), of.padded(shape)
     for c in range(of.vectors(shape)):
@@ -188,12 +188,12 @@ def _rows_block(
     for first in range(oldest // keys * keys, stop, keys):
         n_keys = min(stop - first, keys)
         _unpack(shape, segments, head, first, first + n_keys, kt, vs)
-        _scores(shape, qp.ctypes.data, kt, panels, n_keys, newest, first, scores)
+        panel_scores(shape, qp.ctypes.data, kt, panels, n_keys, newest, first, scores)
         _softmax(
             shape, rows, row0, group, start, window, first, n_keys, softcap, scores,
             sums.ctypes.data, m, total,
         )  # fmt: skip
-        _weigh(shape, scores, vs, panels, n_keys, newest, first, sums.ctypes.data)
+        panel_values(shape, scores, vs, panels, n_keys, newest, first, sums.ctypes.data)
     _finish_rows(shape, sums, total, head, group, row0, rows, out)
 
 
