@@ -2,7 +2,8 @@
 
 import pytest
 
-from kvarn.ops import build
+from kvarn.ops import attention, build, linear, pointwise
+from kvarn.ops.cache import jit
 from kvarn.ops.errors import OpsError
 
 
@@ -31,15 +32,33 @@ def test_wrong_heads(heads):
         build.steps([], [heads], [])
 
 
-def test_command_compiles_and_reports(capsys):
-    # The norms alone: weights and attention take longer and are no different here.
-    assert build.main(["--types", "", "--heads", ""]) == 0
+@jit
+def _kernel(x):
+    return x + 1
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the rooms are asked to compile; the norms' room compiles one small kernel."""
+    calls = []
+    monkeypatch.setattr(pointwise, "warm", lambda: _kernel(1))
+    monkeypatch.setattr(linear, "warm", calls.append)
+    monkeypatch.setattr(attention, "warm", lambda *given: calls.append(given), raising=False)
+    return calls
+
+
+def test_command_compiles_what_was_asked_and_reports(asked, capsys):
+    arguments = ["--types", "Q8_0,F32", "--heads", "64:8:2", "--kv", "q8_0"]
+    assert build.main(arguments) == 0
+    layout = attention.TileLayout(64, "q8_0", "q8_0")
+    assert asked == [["Q8_0"], ["F32"], (layout, 8, 2)]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("[1/1] norms, rope, activations: ")
-    assert build.main(["--types", "", "--heads", ""]) == 0
+    assert lines[0].startswith("[1/4] norms, rope, activations: ")
+    assert lines[1] == "[2/4] Q8_0 weights: in the cache"
+    assert build.main(arguments) == 0
     again = capsys.readouterr().out.splitlines()
     assert again[0].endswith("in the cache")
-    assert lines[1].rsplit(" ", 1)[1] == again[1].rsplit(" ", 1)[1]  # the same folder
+    assert lines[-1].rsplit(" ", 1)[1] == again[-1].rsplit(" ", 1)[1]  # the same folder
 
 
 def test_command_refuses_in_one_line(capsys):

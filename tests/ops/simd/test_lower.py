@@ -8,7 +8,7 @@ from numba import prange, types
 from kvarn.ops import simd as v
 from kvarn.ops.cache import jit
 from kvarn.ops.errors import OpsError
-from kvarn.ops.lower import lower
+from kvarn.ops.lower import TARGETS, _assembly, lower
 
 
 @jit
@@ -35,7 +35,6 @@ def _rows(a, b, out, n):
         ("avx2-vnni", {"vpdpbusd", "vpsignb", "vpabsb"}),
         ("neon", {"sdot", "fcvtl", "fmla"}),
         ("neon-i8mm", {"usdot", "sdot"}),
-        ("generic-arm", {"fcvtl", "fmla"}),
     ],
 )
 def test_assembly_has_the_instructions(target, instructions):
@@ -54,3 +53,23 @@ def _wrong(a):
 def test_a_kernel_that_cannot_be_compiled_says_why():
     with pytest.raises(OpsError, match="lowering _wrong"):
         lower(_wrong, (types.int64,), "neon")
+
+
+IR = """
+target triple = "x86_64-unknown-linux-gnu"
+define <16 x float> @widen(ptr %at) {
+  %half = load <16 x half>, ptr %at, align 1
+  %wide = fpext <16 x half> %half to <16 x float>
+  ret <16 x float> %wide
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [("generic-arm", "fcvtl"), ("neon", "fcvtl"), ("avx2", "vcvtph2ps"), ("avx512", "vcvtph2ps")],
+)
+def test_f16_is_converted_by_instructions(target, instruction):
+    assembly = _assembly(IR, TARGETS[target])
+    assert instruction in assembly
+    assert "__extendhfsf2" not in assembly
