@@ -11,7 +11,7 @@ import pytest
 
 from kvarn.runtime.tokenizer import load_tokenizer
 
-N_TEXTS = 150
+N_TEXTS = 80
 
 
 @pytest.mark.parametrize(
