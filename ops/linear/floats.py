@@ -41,7 +41,6 @@ from .formats import read
 from .panels import transposed
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
-TOKENS = 6
 RUN = 512  # columns per run: 16 rows of them are 32 KiB
 
 
@@ -167,21 +166,38 @@ def _fma_column(typingctx, sums, weights, x, offset, x_stride):
     return sums(sums, INTP, x, INTP, INTP), codegen
 
 
-@jit
-def _use(weights, run, x, start, sums_at):
-    """sums[t] += x[t] times one run of columns (from byte `start` of x[t]) of 16 rows."""
-    n_tokens, stride = len(x), x.shape[1] * 4
-    whole = n_tokens // TOKENS * TOKENS
-    for t in range(0, whole, TOKENS):
-        sums = _load_sums(TOKENS, sums_at + t * 64)
+def _tile(tokens: int) -> Any:
+    """The kernel of one register tile: 16 rows by so many tokens."""
+
+    @jit
+    def _tile_kernel(weights, run, x, start, sums_at, t):
+        stride = x.shape[1] * 4
+        sums = _load_sums(tokens, sums_at + t * 64)
         for k in range(run):
             sums = _fma_column(sums, weights + k * 64, x, t * stride + start + k * 4, stride)
         _store_sums(sums_at + t * 64, sums)
-    for t in range(whole, n_tokens):
-        one = _load_sums(1, sums_at + t * 64)
-        for k in range(run):
-            one = _fma_column(one, weights + k * 64, x, t * stride + start + k * 4, stride)
-        _store_sums(sums_at + t * 64, one)
+
+    return _tile_kernel
+
+
+_six, _four, _two, _one = (_tile(tokens) for tokens in (6, 4, 2, 1))
+
+
+@jit
+def _use(weights, run, x, start, sums_at):
+    """sums[t] += x[t] times one run of columns (from byte `start` of x[t]) of 16 rows."""
+    t, n_tokens = 0, len(x)
+    while n_tokens - t >= 6:
+        _six(weights, run, x, start, sums_at, t)
+        t += 6
+    if n_tokens - t >= 4:
+        _four(weights, run, x, start, sums_at, t)
+        t += 4
+    if n_tokens - t >= 2:
+        _two(weights, run, x, start, sums_at, t)
+        t += 2
+    if n_tokens - t == 1:
+        _one(weights, run, x, start, sums_at, t)
 
 
 def float_scratch_bytes(n_tokens: int) -> int:

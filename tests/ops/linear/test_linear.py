@@ -43,7 +43,7 @@ def test_products_are_those_of_the_quantised_numbers(type_name, random_rows):
     for n_rows, n_cols in SHAPES[quant_type.block]:
         rows = random_rows(type_name, n_rows, n_cols)
         weights = dequantise(quant_type, rows).astype(np.float64)
-        for n_tokens in (1, 2, 9):
+        for n_tokens in (1, 2, 9, 13):
             x = np.random.default_rng(n_tokens).normal(size=(n_tokens, n_cols)).astype(np.float32)
             out, same = product(type_name, rows, x), linear_reference(x, quant_type, rows)
             terms = np.abs(rounded_activations(x, quant_type)) @ np.abs(weights).T
@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_refused(random_rows):
 
 def test_the_generic_variant_agrees(tmp_path, random_rows):
     """Another process with KVARN_SIMD=generic computes the same products, up to rounding."""
-    names = ["F16", "Q8_0", "Q5_1", "Q6_K", "IQ4_XS"]
+    names = ["Q8_0", "Q6_K", "IQ4_XS"]
     x = np.random.default_rng(0).normal(size=(5, 768)).astype(np.float32)
     given = {name: random_rows(name, 19, 768) for name in names}
     np.savez(tmp_path / "given.npz", x=x, **given)
