@@ -50,7 +50,8 @@ def set_threads(n: int) -> None:
 def n_threads() -> int:
     """Threads that a parallel kernel uses when the calling thread runs it."""
     _launch()
-    return int(numba.get_num_threads())
+    # numba.get_num_threads takes a lock each time, which wrappers of small kernels would feel.
+    return int(parallel._get_num_threads())
 
 
 def max_threads() -> int:
