@@ -24,7 +24,7 @@ _PACKAGES = (
     "huggingface-hub",
 )
 _GIB = 1 << 30
-_BUSY_REGION = 50  # µs; idle machines need 1 to 3
+_BUSY_REGION = 30  # µs; idle machines need 1 to 3
 
 
 def add(subparsers: Any) -> None:

@@ -46,6 +46,18 @@ def test_a_layer_chosen_by_the_host_is_kept():
     assert started in threads.ORDER
 
 
+def test_openmp_threads_soon_sleep_unless_the_user_says_otherwise():
+    unset = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+    program = f"import os; [os.environ.pop(name, 0) for name in {unset}]\n" + PROGRAM
+    program += f"import os; assert not {unset} & set(os.environ)\n"
+    (layer, _), said = run(program=program, OMP_DISPLAY_ENV="verbose")
+    if layer != "omp" or "GOMP_SPINCOUNT" not in said:
+        pytest.skip("GNU's OpenMP is not there")
+    assert f"GOMP_SPINCOUNT = '{threads._LOOKS}'" in said
+    _, said = run(OMP_DISPLAY_ENV="verbose", GOMP_SPINCOUNT="77")
+    assert "GOMP_SPINCOUNT = '77'" in said
+
+
 def test_only_workqueue_is_said_with_the_remedy():
     # As on an image without libgomp and tbb: the modules that load them fail to.
     pools = {f"numba.np.ufunc.{name}pool": None for name in ("omp", "tbb")}
