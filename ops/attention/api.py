@@ -137,7 +137,7 @@ def attention(
     if (
         n_heads != scratch.n_heads
         or n_kv_heads != scratch.n_kv_heads
-        or layout != scratch.layout
+        or (layout is not scratch.layout and layout != scratch.layout)
         or n != layout.head_dim
     ):
         raise OpsError(
@@ -159,14 +159,14 @@ def attention(
     if n_tokens == 1:
         first = 0 if window is None else max(0, stop - window)
         _decode(*layout.codes, s.heads)(
-            q[0], segments, n_kv_heads, first, stop, scale, softcap, out[0],
+            q[0], segments, n_kv_heads, first, stop, float(scale), float(softcap), out[0],
             s.qp, s.work[:threads], s.partial, s.maxima, s.totals,
         )  # fmt: skip
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
     _chunk(*layout.codes)(
-        q, segments, n_kv_heads, start, window or _FAR, scale, softcap, out,
+        q, segments, n_kv_heads, start, window or _FAR, float(scale), float(softcap), out,
         s.rows[:threads], s.newest[:threads],
     )  # fmt: skip
 

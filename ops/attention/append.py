@@ -111,32 +111,38 @@ def _put_row(x, n, kind, blocks, rotation, buffer, row, scale):
             encode_block(2, address + 128 * i, row + 16 * i, scale + 2 * i)
 
 
-@jit(parallel=True)
-def append_kernel(k, v_new, segments, start, facts, buffers):
-    """facts: see api.append_facts; buffers float32[threads, padded]: one padded row a thread.
-
-    Reads 8 bytes an element of head_dim (K and V), writes what the types take.
-    """
+@jit
+def _append_tokens(k, v_new, segments, start, facts, buffer, first, last):
+    """Rows of tokens first .. last-1 of the arrays, all heads."""
     k_kind, v_kind, blocks, rotation = facts[0], facts[1], facts[2], facts[3]
     tile_bytes, head_bytes, k_row, v_row = facts[4], facts[5], facts[6], facts[7]
     v_offset, scale_offset, v_scale, scale_row = facts[8], facts[9], facts[10], facts[11]
-    n_tokens, n_heads, n = k.shape
-    parts = buffers.shape[0] if n_tokens * n_heads >= _SERIAL_ROWS else 1
-    for part in prange(parts):
-        for t in range(n_tokens * part // parts, n_tokens * (part + 1) // parts):
-            token = start + t
-            place = token % SEGMENT
-            base = segments[token // SEGMENT] + place // TILE * tile_bytes
-            r = place % TILE
-            for j in range(n_heads):
-                tile = base + j * head_bytes
-                scale = tile + scale_offset + r * scale_row
-                row = tile + r * k_row
-                _put_row(k[t, j], n, k_kind, blocks, rotation, buffers[part], row, scale)
-                row = tile + v_offset + r * v_row
-                _put_row(
-                    v_new[t, j], n, v_kind, blocks, rotation, buffers[part], row, scale + v_scale
-                )
+    _, n_heads, n = k.shape
+    for t in range(first, last):
+        place = (start + t) % SEGMENT
+        base = segments[(start + t) // SEGMENT] + place // TILE * tile_bytes
+        r = place % TILE
+        for j in range(n_heads):
+            tile = base + j * head_bytes
+            scale = tile + scale_offset + r * scale_row
+            _put_row(k[t, j], n, k_kind, blocks, rotation, buffer, tile + r * k_row, scale)
+            row = tile + v_offset + r * v_row
+            _put_row(v_new[t, j], n, v_kind, blocks, rotation, buffer, row, scale + v_scale)
+
+
+@jit(parallel=True)
+def append_kernel(k, v_new, segments, start, facts, buffers):
+    """facts: see append_facts; buffers float32[threads, padded]: one padded row a thread.
+
+    Reads 8 bytes an element of head_dim (K and V), writes what the types take.
+    """
+    n_tokens, parts = k.shape[0], buffers.shape[0]
+    if n_tokens * k.shape[1] <= _SERIAL_ROWS:
+        _append_tokens(k, v_new, segments, start, facts, buffers[0], 0, n_tokens)
+    else:
+        for part in prange(parts):
+            first, last = n_tokens * part // parts, n_tokens * (part + 1) // parts
+            _append_tokens(k, v_new, segments, start, facts, buffers[part], first, last)
 
 
 def append_facts(layout) -> np.ndarray:

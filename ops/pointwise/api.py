@@ -35,7 +35,7 @@ def _norm(op: str, x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) 
     if bias is not None:
         _check(f"{op}: bias", bias, shape[1:])
         address = bias.ctypes.data
-    norm_kernel(x, weight, address, eps, op == "layer_norm", out, n_threads())
+    norm_kernel(x, weight, address, float(eps), op == "layer_norm", out, n_threads())
 
 
 def rms_norm(x: F32, weight: F32, eps: float, out: F32) -> None:
@@ -81,7 +81,7 @@ def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None
         _check(f"{name}: second operand", y, shape)
     if out is not x:
         _check(f"{name}: out", out, shape)
-    elementwise_kernel(op, x.reshape(-1), y.reshape(-1), c, out.reshape(-1), n_threads())
+    elementwise_kernel(op, x.reshape(-1), y.reshape(-1), float(c), out.reshape(-1), n_threads())
 
 
 def swiglu(gate: F32, up: F32, out: F32) -> None:
