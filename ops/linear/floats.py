@@ -32,6 +32,7 @@ from ..simd import (
     load_f32,
     load_one_f32,
     pointer,
+    prefetch_l1,
     set_f32,
     splat,
     store,
@@ -39,6 +40,7 @@ from ..simd import (
 )
 from .formats import read
 from .panels import transposed
+from .rows import AHEAD
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
 RUN = 512  # columns per run: 16 rows of them are 32 KiB
@@ -86,6 +88,8 @@ def float_matvec_kernel(type_name: str) -> Any:
         whole, pairs = n_cols // 16 * 16, n_cols // 32 * 32
         even, odd = set_f32(0.0), set_f32(0.0)
         for k in range(0, pairs, 32):
+            for line in range(AHEAD, AHEAD + 32 * size, 64):
+                prefetch_l1(row + k * size, line)
             even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
             odd = fma(_load_16(type_name, row + (k + 16) * size), load_f32(x, k * 4 + 64), odd)
         for k in range(pairs, whole, 16):

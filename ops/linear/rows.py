@@ -18,12 +18,30 @@ from numba import prange, types
 from numba.extending import intrinsic
 
 from ..cache import jit
-from ..simd import F32, I8, I16, I32, INTP, Vec, f32x16, fmuladd, hsum, set_f32, shuffle, splat, vty
+from ..simd import (
+    F32,
+    I8,
+    I16,
+    I32,
+    INTP,
+    Vec,
+    f32x16,
+    fmuladd,
+    hsum,
+    prefetch_l1,
+    set_f32,
+    shuffle,
+    splat,
+    vty,
+)
 from .dots import add_in_order, dot, join, join_pairs, madd, scaled_dot
 from .formats import Format, at, read
 from .kformats import FORMATS
 
 STEP = 4  # blocks of 32 per step: their scales share a vector
+# Bytes to ask for ahead. The hardware's prefetcher stops at the end of each page: without this a
+# core reads 12.5 to 14.4 GB/s of the 21 that a sum reaches, with it 15 (4-bit) to 20 (Q8_0).
+AHEAD = 3072
 
 
 def _low_type(f: Format) -> Vec:
@@ -102,12 +120,15 @@ def matvec_kernel(kind: int) -> Any:
     size, block = f.n_bytes, f.block
     step = STEP if block == 32 else 1
     s_bytes = 4 if block == 32 else 32
+    lines = max(64, step * size - 32)  # the odd last part of a line is left to the hardware
 
     # Apart from the parallel loop: Numba takes a multiple of the time for what stands in one.
     @jit
     def _one_row(row, x, d, s, n_blocks):
         acc, low = set_f32(0.0), no_low(kind)
         for _ in range(n_blocks // step):
+            for line in range(AHEAD, AHEAD + lines, 64):
+                prefetch_l1(row, line)
             acc, low = add_blocks(kind, step, acc, low, row, x, d, s)
             row, x, d, s = row + step * size, x + step * block, d + step * 4, s + step * s_bytes
         for _ in range(n_blocks % step):
