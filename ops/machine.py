@@ -88,8 +88,15 @@ def memory(root: Path = _ROOT) -> tuple[int, int]:
             most, now = _text(folder / limit), _text(folder / used)
             if most.isdigit() and int(most) < total:
                 total = int(most)
-                available = min(available, max(0, total - int(now or 0)))
+                used_bytes = int(now or 0) - _reclaimable(folder)
+                available = min(available, max(0, total - used_bytes))
     return total, available
+
+
+def _reclaimable(group: Path) -> int:
+    """Bytes of a control group that are pages of files, to be dropped when memory is short."""
+    fields = dict(line.split() for line in _text(group / "memory.stat").splitlines())
+    return int(fields.get("inactive_file", 0))
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:

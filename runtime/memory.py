@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 
-_CGROUP = Path("/sys/fs/cgroup")
+from ..ops.machine import memory
 
 
 def human_bytes(n_bytes: float) -> str:
@@ -20,24 +18,7 @@ def human_bytes(n_bytes: float) -> str:
 
 def available_bytes() -> int:
     """Memory that can be allocated without swapping: the system's, within the cgroup's limit."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        available = int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):  # not Linux: all of the physical memory is the best guess
-        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit, used = _read_number("memory.max"), _read_number("memory.current")
-    if limit is not None and used is not None:
-        available = min(available, max(0, limit - used))
-    return available
-
-
-def _read_number(name: str) -> int | None:
-    try:
-        text = (_CGROUP / name).read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
+    return memory()[1]
 
 
 def peak_resident_bytes() -> int:

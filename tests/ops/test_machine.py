@@ -78,6 +78,8 @@ def test_memory_within_the_group_limit(tmp_path):
     (group / "memory.max").write_text(str(1 << 20))
     (group / "memory.current").write_text(str(1 << 19))
     assert machine.memory(tmp_path) == (1 << 20, 1 << 19)
+    (group / "memory.stat").write_text("anon 7\ninactive_file 1024\n")
+    assert machine.memory(tmp_path) == (1 << 20, (1 << 19) + 1024)
     (group / "memory.max").write_text("max")
     assert machine.memory(tmp_path) == (4000 * 1024, 3000 * 1024)
 
