@@ -8,7 +8,6 @@ import pytest
 from numpy.typing import NDArray
 
 from kvarn.ops.attention import (
-    SEGMENT,
     AttentionScratch,
     TileLayout,
     append_kv,
@@ -80,6 +79,3 @@ def queries() -> Callable[..., NDArray[np.float32]]:
         return rng.standard_normal((n_tokens, n_heads, head_dim)).astype(np.float32)
 
     return make
-
-
-assert SEGMENT == 1024
