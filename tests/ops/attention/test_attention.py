@@ -15,11 +15,11 @@ from kvarn.ops.reference.attention import attention_reference
 # head_dim, K type, V type, query heads, KV heads
 COMBINATIONS = [
     (64, "f16", "f16", 8, 2),
-    (96, "q8_0", "q8_0", 1, 1),
+    (96, "q8_0", "q4_0", 1, 1),
     (128, "q4_0", "q4_0", 6, 2),
-    (256, "q8_0", "f16", 8, 1),
-    (8, "f16", "q8_0", 4, 4),
-    (80, "q4_0", "q8_0", 5, 1),
+    (256, "f16", "q8_0", 8, 1),
+    (8, "f16", "f16", 3, 1),
+    (80, "q4_0", "f16", 5, 1),
 ]
 SIZES = (1, 15, 16, 17, 1023, 1024, 1025, 2050)
 TOLERANCE = 5e-6  # outputs are of order 1, up to 4: float32 sums of up to 2,050 of them
@@ -49,7 +49,9 @@ def test_decode_of_all_lengths(make_cache, queries) -> None:
             _check(cache, q, size - 1, window=window)
 
 
-@pytest.mark.parametrize(("head_dim", "k", "v", "heads", "kv_heads"), COMBINATIONS[:4])
+@pytest.mark.parametrize(
+    ("head_dim", "k", "v", "heads", "kv_heads"), [COMBINATIONS[i] for i in (0, 1, 3)]
+)
 def test_chunk(make_cache, queries, head_dim, k, v, heads, kv_heads) -> None:
     cache = make_cache(head_dim, k, v, kv_heads, 1100)
     for start, n in ((0, 2), (0, 133), (1000, 37), (1021, 5)):
@@ -64,7 +66,7 @@ def test_chunk_of_512(make_cache, queries) -> None:
     _check(cache, queries(512, 8, 64), 600)
 
 
-@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("index", [0, 1])
 def test_cached_equals_uncached(make_cache, queries, index: int) -> None:
     """Tokens attended one by one give what one chunk gives, to rounding."""
     head_dim, k, v, heads, kv_heads = COMBINATIONS[index]
