@@ -171,6 +171,8 @@ class Activations:
         self._words: dict[int, int] = {}
         self._scratch = np.zeros((0, 0), np.uint8)
         self._scratch_address = 0
+        self._counter = aligned(8, np.int64)  # a cache line for the threads' next part
+        self.counter = int(self._counter.ctypes.data)
 
     def set(self, x: npt.NDArray[np.float32]) -> Activations:
         """Take x float32[T, K], T <= max_rows; x must stay as it is until the next `set`.

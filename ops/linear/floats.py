@@ -40,7 +40,8 @@ from ..simd import (
 )
 from .formats import read
 from .panels import transposed
-from .rows import AHEAD
+from .rows import AHEAD, PART
+from .share import take
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
 RUN = 512  # columns per run: 16 rows of them are 32 KiB
@@ -79,7 +80,8 @@ _load_1 = _loader(0, types.float32)
 
 @cache
 def float_matvec_kernel(type_name: str) -> Any:
-    """The jitted y = W x: address, row stride and rows of W; x float32[1, K]; out float32[1, N]."""
+    """The jitted y = W x: address, row stride and rows of W; x float32[1, K]; out float32[1, N];
+    address of an int64; threads."""
     size = FLOAT_TYPES[type_name][0]
 
     @jit
@@ -100,10 +102,14 @@ def float_matvec_kernel(type_name: str) -> Any:
         return total
 
     @jit(parallel=True)
-    def _float_matvec_kernel(w, stride, n_rows, x, out, threads):
-        for th in prange(threads):
-            for r in range(n_rows * th // threads, n_rows * (th + 1) // threads):
-                out[0, r] = _one_row(w + r * stride, x)
+    def _float_matvec_kernel(w, stride, n_rows, x, out, counter, threads):
+        store(counter, 0, 0)
+        for _ in prange(threads):
+            first = take(counter) * PART
+            while first < n_rows:
+                for r in range(first, min(first + PART, n_rows)):
+                    out[0, r] = _one_row(w + r * stride, x)
+                first = take(counter) * PART
 
     return _float_matvec_kernel
 
@@ -214,7 +220,7 @@ def float_matmul_kernel(type_name: str) -> Any:
     """The jitted Y = X W^T of one type.
 
     Arguments: address, row stride and rows of W; x float32[T, K]; out float32[T, N]; address of the
-    buffers and bytes for each thread; threads.
+    buffers and bytes for each thread, address of an int64; threads.
     """
     size = FLOAT_TYPES[type_name][0]
 
@@ -244,12 +250,14 @@ def float_matmul_kernel(type_name: str) -> Any:
                 out[t, first + r] = load_one_f32(sums, (t * 16 + r) * 4)
 
     @jit(parallel=True)
-    def _float_matmul_kernel(w, stride, n_rows, x, out, scratch, per_thread, threads):
-        panels = (n_rows + 15) // 16
+    def _float_matmul_kernel(w, stride, n_rows, x, out, scratch, per_thread, counter, threads):
+        store(counter, 0, 0)
         for th in prange(threads):
             weights = scratch + th * per_thread
-            for g in range(panels * th // threads, panels * (th + 1) // threads):
-                rows = min(16, n_rows - g * 16)
-                _one_panel(w + g * 16 * stride, stride, rows, x, out, g * 16, weights)
+            first = take(counter) * 16
+            while first < n_rows:
+                rows = min(16, n_rows - first)
+                _one_panel(w + first * stride, stride, rows, x, out, first, weights)
+                first = take(counter) * 16
 
     return _float_matmul_kernel

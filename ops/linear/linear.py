@@ -51,19 +51,19 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
     if kind is None:
         name = weight.stored_type.name
         if n_tokens == 1:
-            float_matvec_kernel(name)(*place, x, out, threads)
+            float_matvec_kernel(name)(*place, x, out, act.counter, threads)
         else:
             scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
-            float_matmul_kernel(name)(*place, x, out, *scratch, threads)
+            float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
         return
     block = FORMATS[kind].block
     n_blocks = n_cols // block
     if n_tokens == 1:
-        matvec_kernel(kind)(*place, *act.quantised(block), n_blocks, out, threads)
+        matvec_kernel(kind)(*place, *act.quantised(block), n_blocks, out, act.counter, threads)
     else:
         inputs = act.as_words(block) if takes_words(kind) else act.quantised(block)
         scratch = act.scratch(threads, scratch_bytes(kind, n_cols))
-        matmul_kernel(kind)(*place, *inputs, n_blocks, out, *scratch, threads)
+        matmul_kernel(kind)(*place, *inputs, n_blocks, out, *scratch, act.counter, threads)
 
 
 def warm(types: Sequence[str]) -> None:

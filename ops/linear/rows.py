@@ -3,7 +3,7 @@
     y[r] = sum_k W[r, k] x[k]
 
 One source for every format: `kind` (a literal) picks the entry of `FORMATS` whose emitters decode
-a block. Rows are split over threads in fixed parts. Bytes read per call: those of the matrix.
+a block. Threads take parts of 32 rows. Bytes read per call: those of the matrix.
 
 The vector is int8 with a scale per 32 (or 256) and its sums beside it (`activations`).
 """
@@ -32,16 +32,19 @@ from ..simd import (
     set_f32,
     shuffle,
     splat,
+    store,
     vty,
 )
 from .dots import add_in_order, dot, join, join_pairs, madd, scaled_dot
 from .formats import Format, at, read
 from .kformats import FORMATS
+from .share import take
 
 STEP = 4  # blocks of 32 per step: their scales share a vector
 # Bytes to ask for ahead. The hardware's prefetcher stops at the end of each page: without this a
 # core reads 12.5 to 14.4 GB/s of the 21 that a sum reaches, with it 15 (4-bit) to 20 (Q8_0).
 AHEAD = 3072
+PART = 32  # rows that a thread takes at a time
 
 
 def _low_type(f: Format) -> Vec:
@@ -114,7 +117,7 @@ def matvec_kernel(kind: int) -> Any:
     """The jitted `y = W x` of one format.
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
-    scales and their sums; blocks per row; out float32[1, N]; threads.
+    scales and their sums; blocks per row; out float32[1, N]; address of an int64; threads.
     """
     f = FORMATS[kind]
     size, block = f.n_bytes, f.block
@@ -137,9 +140,13 @@ def matvec_kernel(kind: int) -> Any:
         return hsum(acc) + hsum(low)
 
     @jit(parallel=True)
-    def _matvec_kernel(w, stride, n_rows, x, d, s, n_blocks, out, threads):
-        for th in prange(threads):
-            for r in range(n_rows * th // threads, n_rows * (th + 1) // threads):
-                out[0, r] = _one_row(w + r * stride, x, d, s, n_blocks)
+    def _matvec_kernel(w, stride, n_rows, x, d, s, n_blocks, out, counter, threads):
+        store(counter, 0, 0)
+        for _ in prange(threads):
+            first = take(counter) * PART
+            while first < n_rows:
+                for r in range(first, min(first + PART, n_rows)):
+                    out[0, r] = _one_row(w + r * stride, x, d, s, n_blocks)
+                first = take(counter) * PART
 
     return _matvec_kernel

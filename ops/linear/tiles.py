@@ -2,7 +2,7 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-Panels of 16 rows (fixed, so the number of threads changes nothing) are split over threads. Each is
+Threads take panels of 16 rows one by one. Each is
 unpacked into its thread's buffer (`panels`), which stays in L2, and used for all tokens: a step
 loads 4 columns of 16 rows, broadcasts 4 activations of each token and multiplies. What the 16
 registers of AVX2 need: 8 of sums, 2 of weights, 1 broadcast, 1 product.
@@ -37,6 +37,7 @@ from ..simd import (
     pair_sums_u7s,
     pointer,
     splat,
+    store,
     vty,
 )
 from .activations import TOKENS
@@ -44,6 +45,7 @@ from .dots import AVX2, dot_onto, madd, pinned
 from .formats import Format, at, read
 from .kformats import FORMATS
 from .panels import PanelLayout, decode_row, panel_layout, spread
+from .share import take
 
 ACC = vty(I32, 16)
 BYTES = vty(I8, 32)
@@ -243,7 +245,8 @@ def matmul_kernel(kind: int) -> Any:
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
     scales and their sums; blocks per row; out float32[T, N]; address of the buffers and bytes for
-    each thread; threads. Reads activations of up to TOKENS - 1 rows after the last.
+    each thread; address of an int64; threads. Reads activations of up to TOKENS - 1 rows after the
+    last.
     """
     f, where = FORMATS[kind], panel_layout(FORMATS[kind])
     size, block, panel_bytes, rows_bytes = f.n_bytes, f.block, where.n_bytes, where.rows_bytes
@@ -278,14 +281,18 @@ def matmul_kernel(kind: int) -> Any:
                         out[t + k, first + r] = load_one_f32(edge, (k * 16 + r) * 4)
 
     @jit(parallel=True)
-    def _matmul_kernel(w, stride, n_rows, x, d, s, n_blocks, out, scratch, per_thread, threads):
-        panels = (n_rows + 15) // 16
+    def _matmul_kernel(
+        w, stride, n_rows, x, d, s, n_blocks, out, scratch, per_thread, counter, threads
+    ):
+        store(counter, 0, 0)
         for th in prange(threads):
             panel = scratch + th * per_thread
             waiting = panel + n_blocks * panel_bytes
-            for g in range(panels * th // threads, panels * (th + 1) // threads):
-                rows = min(16, n_rows - g * 16)
-                _unpack_panel(w + g * 16 * stride, stride, rows, n_blocks, panel, waiting)
-                _use_panel(panel, rows, x, d, s, n_blocks, out, g * 16, waiting + rows_bytes)
+            first = take(counter) * 16
+            while first < n_rows:
+                rows = min(16, n_rows - first)
+                _unpack_panel(w + first * stride, stride, rows, n_blocks, panel, waiting)
+                _use_panel(panel, rows, x, d, s, n_blocks, out, first, waiting + rows_bytes)
+                first = take(counter) * 16
 
     return _matmul_kernel
