@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..models.config import ModelConfig
 from ..models.transformer import Transformer
 from ..models.weights import Weights
+from ..ops.types import treatment_of
 from .attend import Attend
 from .context import CHUNK, Context
 from .engine import on_engine
@@ -32,8 +34,22 @@ class Model:
     def __init__(self, path: Path, notice: Callable[[str], None] | None = None) -> None:
         self.file: GGUFFile = open_gguf(path)
         self.config = ModelConfig.from_metadata(self.file.metadata)
+        if notice is not None and (line := self._re_encoded()):
+            notice(line)
         weights = on_engine(Weights.load, self.file.tensors, self.config)
         self.transformer = Transformer(self.config, weights, max_chunk=CHUNK)
+
+    def _re_encoded(self) -> str:
+        """One line about the tensors that kvarn has no kernels for and re-encodes; "" if none."""
+        types = Counter(
+            tensor.type.name
+            for tensor in self.file.tensors.values()
+            if treatment_of(tensor.type) == "re-encoded"
+        )
+        if not types:
+            return ""
+        counts = ", ".join(f"{n} of type {name}" for name, n in types.items())
+        return f"re-encoding tensors as Q8_0, for which kvarn has kernels: {counts}"
 
     @property
     def path(self) -> Path:

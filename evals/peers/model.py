@@ -60,7 +60,7 @@ def write_model(path: Path, mix: str, shape: Shape = LLAMA_1B) -> None:
 
 
 def _write_metadata(writer: gguf.GGUFWriter, mix: str, shape: Shape) -> None:
-    writer.add_name(f"random 1B {mix}")
+    writer.add_name(f"random {mix}")
     writer.add_context_length(131_072)
     writer.add_embedding_length(shape.n_embd)
     writer.add_block_count(shape.n_layers)

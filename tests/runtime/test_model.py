@@ -1,0 +1,70 @@
+"""Loading: what a user is told, and what is refused."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.evals.peers.model import Shape, write_model
+from kvarn.runtime.load import default_model_path
+from kvarn.runtime.model import Model
+
+SHAPE = Shape(n_layers=1, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)
+
+
+def retyped(source: Path, target: Path, kind: gguf.GGMLQuantizationType) -> None:
+    """A copy of a random model whose `ffn_up` is of another type, of random blocks."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, "llama")
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            main, sub = field.types[0], field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(key, field.contents(), main, sub)
+    for tensor in reader.tensors:
+        if tensor.name.endswith("ffn_up.weight"):
+            _, n_bytes = gguf.GGML_QUANT_SIZES[kind]
+            blocks = np.random.default_rng(0).integers(0, 256, (256, n_bytes), dtype=np.uint8)
+            blocks[:, :2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+            writer.add_tensor(tensor.name, blocks, raw_dtype=kind)
+        else:
+            writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_re_encoded_tensors_are_said_and_compute(tmp_path: Path) -> None:
+    write_model(tmp_path / "plain.gguf", "f16", SHAPE)
+    retyped(tmp_path / "plain.gguf", tmp_path / "other.gguf", gguf.GGMLQuantizationType.IQ2_XS)
+    said: list[str] = []
+    model = kvarn.load(tmp_path / "other.gguf", notice=said.append)
+    assert said == ["re-encoding tensors as Q8_0, for which kvarn has kernels: 1 of type IQ2_XS"]
+    assert np.isfinite(model.context(8).prefill([1, 2, 3])).all()
+
+
+def test_native_models_say_nothing(tiny_path: Path) -> None:
+    said: list[str] = []
+    kvarn.load(tiny_path, notice=said.append)
+    assert said == []
+
+
+def test_the_default_model_is_there_and_writes_words() -> None:
+    model = kvarn.load()
+    assert model.path == default_model_path()
+    text = "".join(model.context(128).generate("The old man", 24, kvarn.Sampler(temp=0)))
+    assert sum(character.isalpha() or character.isspace() for character in text) > len(text) / 2
+
+
+def test_public_names_are_all_there() -> None:
+    for name in kvarn.__all__:
+        assert getattr(kvarn, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'TopKek'"):
+        kvarn.TopKek  # noqa: B018
+
+
+def test_the_path_of_a_model_names_it(tiny: Model, tiny_path: Path) -> None:
+    assert tiny.path == tiny_path
+    assert tiny.name == "random f16"
