@@ -6,10 +6,11 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+WORKERS ?= 2
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test lint build bench peers mini clean
+.PHONY: run test coverage lint build bench peers mini clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -44,7 +45,10 @@ mini: $(VENV)/.ready
 	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --out build/mini
 
 test: $(VENV)/.ready-test
-	$(BIN)/python -m pytest -q -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"
+
+coverage: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
 
 # mypy needs a folder with the package's name around it.
 lint: $(VENV)/.ready-test
