@@ -1,9 +1,13 @@
 """Perplexity against its formula, and against llama.cpp's figures for trained models."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from kvarn.ops.errors import KvarnError
+from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.perplexity import perplexity
 from kvarn.runtime.store import Ram
@@ -40,3 +44,16 @@ def test_fewer_pieces_on_request(tiny: Model) -> None:
 def test_too_little_is_refused(tiny: Model, text: str, n_ctx: int, message: str) -> None:
     with pytest.raises(KvarnError, match=message):
         list(perplexity(tiny, text, n_ctx, None, Ram()))
+
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "perplexity.json").read_text())
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", GOLDEN["perplexity"])
+def test_trained_models_have_llama_cpps_perplexity(data_dir: Path, name: str) -> None:
+    text = (data_dir / GOLDEN["text"]).read_bytes()[: GOLDEN["n_bytes"]]
+    model = load(data_dir / name)
+    *_, result = perplexity(model, text, GOLDEN["n_ctx"][name], None, Ram())
+    # Measured: 0.01%; the bound leaves room for f16 rounding of the KV cache in both.
+    assert result.value == pytest.approx(GOLDEN["perplexity"][name], rel=0.002)
