@@ -18,10 +18,7 @@ _PACKAGES = (
     "llvmlite",
     "numpy",
     "gguf",
-    "tokenizers",
     "jinja2",
-    "cffi",
-    "huggingface-hub",
 )
 _GIB = 1 << 30
 _BUSY_REGION = 30  # µs; idle machines need 1 to 3
