@@ -1,6 +1,6 @@
 """`make peers`: kvarn ÷ llama.cpp, alternating in one run, on random 1B-shaped models.
 
-    python -m kvarn.evals.peers [--types q8_0,q4_0,q4_k_m] [--depths 0,8192] [--folder DIR] [-o json]
+    python -m kvarn.evals.peers [--types q8_0,q4_0,q4_k_m] [--depths 0,8192] [--folder DIR]
 
 For each file and depth: prefill of 512 tokens and decode of 64, kvarn and llama.cpp in turn (flash
 attention off and on, the better one counts), medians of the rounds, the ratio, and the machine's

@@ -3,6 +3,7 @@
 import gguf
 import pytest
 from gguf import quants
+
 from kvarn.ops.errors import OpsError
 from kvarn.ops.types import BY_ID, QUANT_TYPES, WITHDRAWN, row_bytes, treatment_of
 
