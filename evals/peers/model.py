@@ -159,8 +159,8 @@ def _set_scales(blocks: NDArray[np.uint8], kind: GGMLType) -> None:
     elif kind == GGMLType.Q4_0:  # d · (nibble − 8)
         put(0, 0.02 / 4.6)
     elif kind == GGMLType.Q4_K:  # d · scale · nibble − dmin · min; scales and mins up to 63
-        put(0, 0.02 / (4.6 * 32))
-        put(2, 0.02 * 7.5 / (4.6 * 32))
+        put(0, 0.02 / 262)
+        put(2, 0.02 * 7.5 / 262)
     elif kind == GGMLType.Q6_K:  # d · int8 scale · (6 bits − 32)
         put(208, 0.02 / (18.5 * 74))
 

@@ -150,7 +150,7 @@ def test_without_any_folder_kernels_are_not_kept(monkeypatch, tmp_path, capsys):
 
 
 def test_folders_that_others_can_write_to_are_not_trusted(tmp_path, monkeypatch):
-    monkeypatch.setenv("KVARN_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache_dir, "candidates", lambda: [tmp_path])
     assert cache_dir.writable(tmp_path) is None
     (folder,) = cache_dir.readable()
     folder.chmod(0o777)

@@ -1,0 +1,103 @@
+"""The comparison with llama.cpp: its files, its workers, its table."""
+
+import argparse
+import json
+from pathlib import Path
+
+import gguf
+import pytest
+
+from kvarn.evals.peers import compare, worker_kvarn
+from kvarn.evals.peers.__main__ import render
+from kvarn.evals.peers.compare import Row, Worker, compare_file
+from kvarn.evals.peers.model import MIXES, Shape, write_model
+from kvarn.ops.errors import KvarnError
+from kvarn.runtime.load import load
+
+SMALL = Shape(n_layers=8, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)
+ROW = Row("q4_0", "decode 64", 0, 30.0, 20.0, True, 1.5, 26.0, 10**9, 2 * 10**9)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_random_models_are_what_they_say(tmp_path: Path, mix: str) -> None:
+    path = tmp_path / "model.gguf"
+    write_model(path, mix, SMALL)
+    tensors = {t.name: t for t in gguf.GGUFReader(path).tensors}
+    most, embedding = MIXES[mix]
+    assert tensors["token_embd.weight"].tensor_type == embedding
+    assert tensors["blk.3.attn_q.weight"].tensor_type == most
+    # Random blocks stand for weights of a standard deviation of 0.02.
+    data = tensors["blk.3.attn_q.weight"].data
+    values = gguf.quants.dequantize(data, tensors["blk.3.attn_q.weight"].tensor_type)
+    assert values.std() == pytest.approx(0.02, rel=0.25)
+    # llama.cpp's Q4_K_M keeps more bits in some layers.
+    down = [tensors[f"blk.{i}.ffn_down.weight"].tensor_type for i in range(8)]
+    assert (len(set(down)) > 1) == (mix == "q4_k_m")
+
+
+def test_a_worker_answers_over_its_pipe(tiny_path: Path) -> None:
+    settings = {"path": str(tiny_path), "n_ctx": 64, "threads": 1, "kv_type": "f16"}
+    with Worker("worker_kvarn", settings) as worker:
+        assert worker.speed(8, 0, 16) > 0
+        assert worker.speed(0, 2, 16) > 0
+        assert worker.peak_bytes > 1 << 20
+    assert worker.process.returncode is not None
+
+
+def test_depths_are_filled_exactly(tiny_path: Path) -> None:
+    peer = worker_kvarn.Peer(str(tiny_path), 64, 1, "f16")
+    for depth, n_prompt, n_gen in ((16, 8, 0), (4, 0, 3), (20, 1, 0)):
+        command = {"n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth}
+        assert worker_kvarn.answer(peer, command)["seconds"] > 0
+        assert len(peer.context.tokens) == depth + n_prompt + n_gen
+
+
+def test_a_dead_worker_is_an_error(tmp_path: Path) -> None:
+    settings = {"path": str(tmp_path / "none"), "n_ctx": 8, "threads": 1, "kv_type": "f16"}
+    with pytest.raises(KvarnError, match="a peer ended with exit code"):
+        Worker("worker_kvarn", settings)
+
+
+def test_a_busy_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(["cpu 0 0 0 0 0", "cpu 90 0 0 10 0", "cpu 0 0 0 0 0", "cpu 5 0 0 95 0"])
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: next(ticks))
+    with pytest.raises(KvarnError, match="90% of the CPU"):
+        compare.check_idle(0)
+    compare.check_idle(0)
+
+
+def test_rows_take_the_better_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Fake:
+        speeds = iter([3.0, 1.0, 2.0])
+
+        def __init__(self, module: str, settings: dict[str, object]) -> None:
+            self.value, self.peak_bytes = next(Fake.speeds), len(module)
+
+        def __enter__(self) -> "Fake":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def speed(self, *_: int) -> float:
+            return self.value
+
+    monkeypatch.setattr(compare, "Worker", Fake)
+    monkeypatch.setattr(compare, "check_idle", lambda: None)
+    monkeypatch.setattr(compare, "roofline", lambda: [(1, 1e10), (2, 2e10)])
+    options = argparse.Namespace(threads=2, kv_type="f16", rounds=2)
+    (row,) = compare_file(tmp_path, "q8_0", {"decode 64": (0, 64)}, [0], options)
+    assert (row.ratio, row.llama_flash, row.bandwidth) == (1.5, True, 20.0)
+
+
+def test_tables_hold_every_row() -> None:
+    assert "| **1.50** | 26.0 |" in render([ROW], "md")
+    (row,) = json.loads(render([ROW], "json"))
+    assert row["ratio"] == ROW.kvarn / ROW.llama
+    assert "ratio 1.50" in str(ROW)
+
+
+def test_written_models_run(tmp_path: Path) -> None:
+    write_model(tmp_path / "small.gguf", "q8_0", SMALL)
+    logits = load(tmp_path / "small.gguf").context(8).prefill([1, 2, 3])
+    assert 0.01 < logits.std() < 100
