@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
 ROOMS = ("commands", "evals", "mini", "models", "ops", "runtime")
 
@@ -14,4 +15,12 @@ def packages() -> list[str]:
     return ["kvarn", *sorted("kvarn." + ".".join(p.relative_to(root).parts) for p in found)]
 
 
-setup(package_dir={"kvarn": "."}, packages=packages())
+class BuildPy(build_py):
+    """This file stands among the package's modules and is none of them."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found = super().find_package_modules(package, package_dir)
+        return [module for module in found if module[1] != "setup"]
+
+
+setup(package_dir={"kvarn": "."}, packages=packages(), cmdclass={"build_py": BuildPy})
