@@ -48,8 +48,9 @@ mini: $(VENV)/.ready
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"
 
+# With an empty cache of kernels: what emits their code runs only when they are compiled.
 coverage: $(VENV)/.ready-test
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
+	KVARN_CACHE=$$(mktemp -d) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
 
 # mypy needs a folder with the package's name around it.
 lint: $(VENV)/.ready-test
