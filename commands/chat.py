@@ -22,10 +22,9 @@ from .model_options import (
 from .options import add_sampling_options, sampler_from
 
 if TYPE_CHECKING:
+    from ..runtime.chat import ChatTemplate, Conversation
     from ..runtime.context import Progress
-    from ..runtime.conversation import Conversation
     from ..runtime.model import Model
-    from ..runtime.template import ChatTemplate
     from .chat_input import TurnReader
 
 HELP = '''\
@@ -77,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     sampler = sampler_from(options)
     model = model_from(options)
     template, stop = _template(model, options.stop)
-    from ..runtime.conversation import Conversation
+    from ..runtime.chat import Conversation
 
     conversation = Conversation(
         context_from(options, model),
@@ -100,7 +99,7 @@ def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
     """The model's chat template, or the plain one, said aloud, which needs a stop string."""
     if model.chat_template is not None:
         return model.chat_template, stop
-    from ..runtime.template import PLAIN_STOP, ChatTemplate
+    from ..runtime.chat import PLAIN_STOP, ChatTemplate
 
     notice(
         f"{model.name} has no chat template: turns are marked with plain '### User:' and "

@@ -17,11 +17,12 @@ from .engine import on_engine
 from .gguf import GGUFFile, open_gguf
 from .keep import Keep
 from .store import Ram
-from .template import ChatTemplate
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .chat import ChatTemplate
 
 
 class Model:
@@ -68,6 +69,8 @@ class Model:
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
         """The chat template in the file, if it has one."""
+        from .chat import ChatTemplate
+
         tokenizer = self.tokenizer
         bos, eos = (
             None if i is None else tokenizer.piece(i).decode("utf-8", "replace")

@@ -20,8 +20,8 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.chat import Chat as ChatLoop
 from kvarn.commands.chat_input import TurnReader
+from kvarn.runtime.chat import Turn
 from kvarn.runtime.context import Progress
-from kvarn.runtime.conversation import Turn
 
 ANSWER = ["-n", "4", "--temp", "0"]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kvarn.ops.errors import KvarnError
-from kvarn.runtime.template import PLAIN_STOP, ChatTemplate, TemplateError
+from kvarn.runtime.chat import PLAIN_STOP, ChatTemplate, TemplateError
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "templates.json").read_text(encoding="utf-8")

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from kvarn.runtime import sandbox
-from kvarn.runtime.template import ChatTemplate, TemplateError
+from kvarn.runtime.chat import sandbox
+from kvarn.runtime.chat import ChatTemplate, TemplateError
 
 
 def render(source: str) -> str:

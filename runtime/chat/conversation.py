@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ops.errors import KvarnError
-from .sampling import Sampler
+from ...ops.errors import KvarnError
+from ..sampling import Sampler
 
 if TYPE_CHECKING:
-    from .context import Context, Progress
-    from .generate import Finish
+    from ..context import Context, Progress
+    from ..generate import Finish
     from .template import ChatTemplate
 
 

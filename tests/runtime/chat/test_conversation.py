@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvarn
-from kvarn.runtime.conversation import Conversation, ConversationError
+from kvarn.runtime.chat import (
+    PLAIN_STOP,
+    ChatTemplate,
+    Conversation,
+    ConversationError,
+    TemplateError,
+)
 from kvarn.runtime.model import Model
-from kvarn.runtime.template import PLAIN_STOP, ChatTemplate, TemplateError
 
 # A vocabulary whose words can be spelt in several ways, so that a model's own tokens for an
 # answer need not be those that the tokenizer would choose. "<|" … "|>" are control tokens.
