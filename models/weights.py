@@ -101,6 +101,11 @@ class _Loader:
 
     def load(self) -> Weights:
         config = self._config
+        if not self._tensors:
+            raise ModelError(
+                "cannot load the model: the file holds no tensors, only metadata (a vocabulary "
+                "alone?); expected a model's weights"
+            )
         self._check_layers()
         embedding_shape = (config.n_vocab, config.n_embd)
         token_embd = self._matrix("token_embd.weight", embedding_shape)

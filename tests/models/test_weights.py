@@ -119,3 +119,9 @@ def test_a_fused_matrix_may_have_its_biases_apart(
         blk__0__attn_v__bias=bias[96:],
     ).layers[0]
     np.testing.assert_array_equal(layer.attn_v.bias, bias[96:])
+
+
+def test_a_vocabulary_alone_is_no_model(golden_models: Any) -> None:
+    golden = golden_models("llama-mha")
+    with pytest.raises(ModelError, match="holds no tensors, only metadata"):
+        Weights.load({}, ModelConfig.from_metadata(golden.metadata))
