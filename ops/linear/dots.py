@@ -26,7 +26,7 @@ from ..simd import (
     shuffle,
     vty,
 )
-from .formats import I32, Builder, Value
+from .formats import I32, Builder, Value, pinned
 
 AVX2 = VARIANT == "avx2"
 
@@ -108,16 +108,6 @@ def scaled_dot(
     lanes = [first + i // 4 for i in range(16)]
     wide = b.sext(shuffle(b, scales, lanes), vty(I32, 16))
     return b.mul(dot(b, codes, x, signed), wide)
-
-
-def pinned(b: Builder, x: Value) -> Value:
-    """x itself, as a value that LLVM cannot look into: the empty instruction `asm("" : "+x"(x))`.
-
-    AVX2, 32 bytes. LLVM would turn sums into trees, keep all their operands in registers for that,
-    and spill most of them (half the speed). Pinned sums are computed in the order written.
-    """
-    pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", "=x,0", side_effect=True)
-    return b.call(pin, [x])
 
 
 def add_in_order(b: Builder, x: Value, y: Value) -> Value:

@@ -27,7 +27,7 @@ from typing import Any
 from llvmlite import ir
 
 from ..reference.quants import IQ4_VALUES, MXFP4_VALUES
-from ..simd import VARIANT, call, const, shuffle, vty
+from ..simd import VARIANT, call, const, emit_join, shuffle, vty
 
 Value = Any  # an llvmlite value
 Builder = Any
@@ -78,11 +78,34 @@ def read_bytes(b: Builder, pointer: Value, offset: int, n: int) -> Value:
 
 
 def gather(b: Builder, pointers: Sequence[Value], ty: Any, offset: int) -> Value:
-    """One element from the same place of each block -> <n x ty>."""
-    out = ir.Constant(vty(ty, len(pointers)), ir.Undefined)
+    """One element from the same place of each block -> <n x ty>.
+
+    Put together in integer registers. Inserted one by one into an undefined vector (`vpinsrw`),
+    they would wait for what its register held before, often a sum of the kernel: one long chain.
+    """
+    n, width = len(pointers), 16 if ty == F16 else ty.width
+    if n * width > 64:
+        parts = (gather(b, half, ty, offset) for half in (pointers[: n // 2], pointers[n // 2 :]))
+        return emit_join(b, *parts)
+    word = ir.IntType(max(32, n * width))
+    out = ir.Constant(word, 0)
     for i, pointer in enumerate(pointers):
-        out = b.insert_element(out, read(b, pointer, ty, offset), ir.Constant(I32, i))
-    return out
+        one = b.zext(read(b, pointer, ir.IntType(width), offset), word)
+        out = b.or_(out, b.shl(one, ir.Constant(word, i * width)))
+    lanes = b.bitcast(pinned(b, out) if VARIANT == "avx2" else out, vty(ty, word.width // width))
+    return lanes if lanes.type.count == n else shuffle(b, lanes, range(n))
+
+
+def pinned(b: Builder, x: Value) -> Value:
+    """x itself, as a value that LLVM cannot look into: an empty instruction, `asm("" : "+x"(x))`.
+
+    AVX2: 32 bytes, or an integer. LLVM would turn sums into trees, keep all their operands in
+    registers for that, and spill most of them (half the speed): pinned sums are computed in the
+    order written. It would also undo other things that are written here for speed.
+    """
+    constraint = "=x,0" if isinstance(x.type, ir.VectorType) else "=r,0"
+    pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", constraint, side_effect=True)
+    return b.call(pin, [x])
 
 
 def halves(b: Builder, pointers: Sequence[Value], offset: int) -> Value:
@@ -178,8 +201,12 @@ def two_halves(offset: int = 0, sign: int = 1):
     """`d`, then `low` or (sign -1) what is to be subtracted."""
 
     def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
-        low = halves(b, ps, offset + 2)
-        return halves(b, ps, offset), low if sign > 0 else b.fneg(low)
+        n, both = len(ps), gather(b, ps, I32, offset)
+        both = b.bitcast(both, vty(F16, 2 * n))
+        apart = shuffle(b, both, [*range(0, 2 * n, 2), *range(1, 2 * n, 2)])
+        wide = b.fpext(apart, vty(F32, 2 * n))
+        d, low = (shuffle(b, wide, range(k, k + n)) for k in (0, n))
+        return d, low if sign > 0 else b.fneg(low)
 
     return floats
 

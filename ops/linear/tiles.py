@@ -41,8 +41,8 @@ from ..simd import (
     vty,
 )
 from .activations import TOKENS
-from .dots import AVX2, dot_onto, madd, pinned
-from .formats import Format, at, read
+from .dots import AVX2, dot_onto, madd
+from .formats import Format, at, pinned, read
 from .kformats import FORMATS
 from .panels import PanelLayout, decode_row, panel_layout, spread
 from .share import take
