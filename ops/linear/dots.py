@@ -10,7 +10,8 @@ Codes are unsigned, at most `top` (127, or 255 on avx512), or signed. What a var
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from llvmlite import ir
 
@@ -26,7 +27,7 @@ from ..simd import (
     shuffle,
     vty,
 )
-from .formats import I32, Builder, Value, pinned
+from .formats import I16, I32, Builder, Format, Value, pinned
 
 AVX2 = VARIANT == "avx2"
 
@@ -95,19 +96,45 @@ def dot(b: Builder, codes: Value, x: Value, signed: bool) -> Value:
     return dot_onto(b, const(vty(I32, codes.type.count // 4), 0), codes, x, signed)
 
 
-def scaled_dot(
-    b: Builder, codes: Value, x: Value, signed: bool, scales: Value, first: int
-) -> Value:
-    """<64 x i8> by <64 x i8>, each 16 by their own integer scale -> <16 x i32>.
+def _spread_bytes(b: Builder, both: Value, first: Sequence[int]) -> Value:
+    """<32 x i8> of equal halves -> <16 x i16>: byte first[i] to lane i, by one vpshufb."""
+    lanes = [k for i, byte in enumerate(first) for k in (16 * (i // 8) + byte, 32)]
+    return b.bitcast(shuffle(b, both, lanes, const(both.type, 0)), vty(I16, 16))
 
-    scales: <16 x i16>, of which `first` belongs to the first 16 codes.
+
+def factors(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]:
+    """A block of 256's integer scales as `scaled_dot` takes them, one per 64 codes; its minima.
+
+    AVX2 shuffles within halves of a register in one step, and only there: so both halves first get
+    all the scales (pinned: LLVM would see that the halves are equal, and take two steps).
     """
+    emit: Any = f.scales
+    if not AVX2:
+        scales, minima = emit(b, w)
+        lanes = [[first + i // 4 for i in range(16)] for first in (0, 4, 8, 12)]
+        return [b.sext(shuffle(b, scales, order), vty(I32, 16)) for order in lanes], minima
+    if f.scale_bytes:
+        both = pinned(b, shuffle(b, f.scale_bytes(b, w), [*range(16)] * 2))
+        each = [_spread_bytes(b, both, [j] * 16) for j in range(8)]
+        minima = _spread_bytes(b, both, [8 + i // 2 for i in range(16)])
+    else:
+        scales, minima = emit(b, w)
+        if f.grain == 32:  # each scale is there twice
+            lanes = [[*range(0, 16, 2)] * 2]
+            orders = [[j] * 8 + [j + 8] * 8 for j in range(8)]
+        else:
+            lanes = [[*range(k, k + 8)] * 2 for k in (0, 8)]
+            orders = [[j] * 8 + [j + 9] * 8 for j in (0, 2, 4, 6)]
+        halves = [pinned(b, shuffle(b, scales, both)) for both in lanes]
+        each = [shuffle(b, half, order) for half in halves for order in orders]
+    return [shuffle(b, x, range(32), y) for x, y in zip(each[::2], each[1::2])], minima
+
+
+def scaled_dot(b: Builder, codes: Value, x: Value, signed: bool, factor: Value) -> Value:
+    """<64 x i8> by <64 x i8>, each 16 by their own integer scale (`factors`) -> <16 x i32>."""
     if AVX2:
-        lanes = [first + i // 8 for i in range(32)]
-        return madd(b, signed_pairs(b, codes, x, signed), shuffle(b, scales, lanes))
-    lanes = [first + i // 4 for i in range(16)]
-    wide = b.sext(shuffle(b, scales, lanes), vty(I32, 16))
-    return b.mul(dot(b, codes, x, signed), wide)
+        return madd(b, signed_pairs(b, codes, x, signed), factor)
+    return b.mul(dot(b, codes, x, signed), factor)
 
 
 def add_in_order(b: Builder, x: Value, y: Value) -> Value:

@@ -56,6 +56,8 @@ class Format:
     # blocks of 256: <16 x i16> scales and minima (None: none), one per 16 weights
     scales: Callable[[Builder, Value], tuple[Value, Value | None]] | None = None
     grain: int = 32  # weights that share a scale
+    # the same where they are bytes: <16 x i8>, eight scales and eight minima
+    scale_bytes: Callable[[Builder, Value], Value] | None = None
 
 
 # ------------------------------------------------------------ small pieces --

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from llvmlite import ir
 
 from ..reference.quants import IQ4_VALUES
-from ..simd import VARIANT, const, shuffle, splat, vty
+from ..simd import I64, VARIANT, const, shuffle, splat, vty
 from .formats import (
     BLOCKS_OF_32,
     I8,
@@ -94,21 +94,29 @@ def _scales_q3_k(b: Builder, p: Value) -> tuple[Value, Value | None]:
     return scale, scale
 
 
-def _scales_q4_k(b: Builder, p: Value) -> tuple[Value, Value | None]:
+def _scale_bytes_q4_k(b: Builder, p: Value) -> Value:
     """Words: scales 0-3 (6 bits), minima 0-3, low nibbles of scales and of minima 4-7.
 
-    The two high bits of scales and minima 4-7 are the high bits of the first two words.
+    The two high bits of scales and minima 4-7 are the high bits of the first two words. In integer
+    registers, which have nothing else to do: `begin` is scales and minima 0-3, `end` 4-7.
     """
 
-    def lanes(*x: int) -> Value:
-        return ir.Constant(vty(I32, 4), list(x))
+    def fields(x: Value, mask: int) -> Value:
+        return b.and_(x, ir.Constant(I64, mask * 0x0101010101010101))
 
-    words = read(b, p, vty(I32, 4), 4)
-    six = b.lshr(shuffle(b, words, [0, 0, 1, 1]), lanes(0, 2, 0, 2))
-    six = b.and_(six, lanes(0x3F3F3F3F, 0x30303030, 0x3F3F3F3F, 0x30303030))
-    four = b.lshr(shuffle(b, words, [2] * 4), lanes(0, 0, 0, 4))
-    four = b.and_(four, lanes(0, 0x0F0F0F0F, 0, 0x0F0F0F0F))
-    both = b.bitcast(b.or_(six, four), vty(I8, 16))
+    def shift(x: Value, right: int) -> Value:
+        return b.lshr(x, ir.Constant(I64, right))
+
+    six, twice = read(b, p, I64, 4), b.zext(read(b, p, I32, 12), I64)
+    # Twice, the second time four bits lower, in the upper half.
+    twice = b.or_(twice, b.shl(twice, ir.Constant(I64, 28)))
+    begin, end = fields(six, 0x3F), b.or_(fields(shift(six, 2), 0x30), fields(twice, 0x0F))
+    words = [b.bitcast(splat(b, x, 2), vty(I32, 4)) for x in (begin, end)]
+    return b.bitcast(shuffle(b, words[0], [0, 4, 1, 5], words[1]), vty(I8, 16))
+
+
+def _scales_q4_k(b: Builder, p: Value) -> tuple[Value, Value | None]:
+    both = _scale_bytes_q4_k(b, p)
     scale = b.zext(shuffle(b, both, TWICE), S16)
     return scale, b.zext(shuffle(b, both, [8 + i for i in TWICE]), S16)
 
@@ -135,8 +143,10 @@ def _scales_iq4_xs(b: Builder, p: Value) -> tuple[Value, Value | None]:
 BLOCKS_OF_256 = (
     Format("Q2_K", 256, 84, 3, False, _codes_q2_k, two_halves(80, -1), _scales_q2_k, 16),
     Format("Q3_K", 256, 110, 7, False, _codes_q3_k, one_half(108, 4), _scales_q3_k, 16),
-    Format("Q4_K", 256, 144, 15, False, _codes_q4_k, two_halves(0, -1), _scales_q4_k),
-    Format("Q5_K", 256, 176, 31, False, _codes_q5_k, two_halves(0, -1), _scales_q4_k),
+    Format("Q4_K", 256, 144, 15, False, _codes_q4_k, two_halves(0, -1), _scales_q4_k,
+           scale_bytes=_scale_bytes_q4_k),
+    Format("Q5_K", 256, 176, 31, False, _codes_q5_k, two_halves(0, -1), _scales_q4_k,
+           scale_bytes=_scale_bytes_q4_k),
     Format("Q6_K", 256, 210, 63, False, _codes_q6_k, one_half(208, 32), _scales_q6_k, 16),
     Format("IQ4_XS", 256, 136, 127, True, _codes_iq4_xs, one_half(), _scales_iq4_xs),
 )

@@ -35,7 +35,15 @@ from ..simd import (
     store,
     vty,
 )
-from .dots import add_in_order, dot, join, join_pairs, madd, scaled_dot
+from .dots import (
+    add_in_order,
+    dot,
+    factors,
+    join,
+    join_pairs,
+    madd,
+    scaled_dot,
+)
 from .formats import Format, at, read
 from .kformats import FORMATS
 from .share import take
@@ -52,17 +60,24 @@ def _low_type(f: Format) -> Vec:
     return Vec("f32", STEP if f.block == 32 else 8)
 
 
-def _step_32(b, f, n, acc, below, w, x, d, s):
-    """n blocks of 32: acc += dots * (weight scale * activation scale)."""
-    blocks = [at(b, w, i * f.n_bytes) for i in range(n)]
-    scale, low = f.floats(b, blocks)
-    both = b.fmul(scale, read(b, d, scale.type))
+def _add_dots(b, f, acc, both, blocks, x):
+    """acc += the dots of any number of blocks * both."""
+    n = len(blocks)
     for i, q in enumerate(join_pairs(b, (q for p in blocks for q in f.codes(b, p)))):
         last = 2 * i + 1 == n  # without a partner
         xs = read(b, at(b, x, 64 * i), vty(I8, 32 if last else 64))
         lanes = [2 * i] * 8 + [2 * i if last else 2 * i + 1] * 8
         part = b.sitofp(dot(b, q, join(b, xs, None) if last else xs, f.signed), acc.type)
         acc = fmuladd(b, part, shuffle(b, both, lanes), acc)
+    return acc
+
+
+def _step_32(b, f, n, acc, below, w, x, d, s):
+    """n blocks of 32: acc += dots * (weight scale * activation scale)."""
+    blocks = [at(b, w, i * f.n_bytes) for i in range(n)]
+    scale, low = f.floats(b, blocks)
+    both = b.fmul(scale, read(b, d, scale.type))
+    acc = _add_dots(b, f, acc, both, blocks, x)
     if low is not None:
         sums = read(b, s, low.type)
         if n < STEP:  # fill up with zeros
@@ -74,10 +89,10 @@ def _step_32(b, f, n, acc, below, w, x, d, s):
 
 def _step_256(b, f, acc, below, w, x, d, s):
     """One block of 256: integer scales inside, one pair of floats outside."""
-    scales, minima = f.scales(b, w)
+    scales, minima = factors(b, f, w)
     whole = None
     for i, q in enumerate(join_pairs(b, f.codes(b, w))):
-        part = scaled_dot(b, q, read(b, at(b, x, 64 * i), vty(I8, 64)), f.signed, scales, 4 * i)
+        part = scaled_dot(b, q, read(b, at(b, x, 64 * i), vty(I8, 64)), f.signed, scales[i])
         whole = part if whole is None else add_in_order(b, whole, part)
     dx = read(b, d, F32)
     scale, low = (v and b.extract_element(v, ir.Constant(I32, 0)) for v in f.floats(b, [w]))
