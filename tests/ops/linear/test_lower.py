@@ -1,6 +1,7 @@
 """On CPUs that are not here, rows and tiles use the dot products they were written for."""
 
 import re
+from collections import Counter
 
 import pytest
 from numba import types
@@ -11,7 +12,7 @@ from kvarn.ops.linear.kformats import KINDS
 from kvarn.ops.lower import lower
 from kvarn.ops.simd import hsum, set_f32
 
-Q8_0, Q6_K = KINDS["Q8_0"], KINDS["Q6_K"]
+Q8_0, Q4_0, Q6_K, Q4_K = (KINDS[name] for name in ("Q8_0", "Q4_0", "Q6_K", "Q4_K"))
 
 
 @jit
@@ -23,6 +24,18 @@ def _row_q8_0(w, x, d, s):
 @jit
 def _row_q6_k(w, x, d, s):
     acc, low = rows.add_blocks(Q6_K, 1, set_f32(0.0), rows.no_low(Q6_K), w, x, d, s)
+    return hsum(acc) + hsum(low)
+
+
+@jit
+def _row_q4_0(w, x, d, s):
+    acc, low = rows.add_blocks(Q4_0, 4, set_f32(0.0), rows.no_low(Q4_0), w, x, d, s)
+    return hsum(acc) + hsum(low)
+
+
+@jit
+def _row_q4_k(w, x, d, s):
+    acc, low = rows.add_blocks(Q4_K, 1, set_f32(0.0), rows.no_low(Q4_K), w, x, d, s)
     return hsum(acc) + hsum(low)
 
 
@@ -45,7 +58,24 @@ def _tile_q8_0(w, x, d, s, out):
     ],
 )
 def test_assembly_has_the_instructions(kernel, target, instructions):
+    found = _instructions(kernel, target)
+    assert instructions <= found.keys()
+    assert "__extendhfsf2" not in found
+
+
+@pytest.mark.parametrize(
+    ("kernel", "count"), [(_row_q4_0, {"vpmaddwd": 1}), (_row_q4_k, {"vpshufb": 9})]
+)
+def test_rows_on_avx2_take_the_short_way(kernel, count):
+    """Four blocks widened at once, one shuffle per scale, no inserts into undefined lanes."""
+    found = _instructions(kernel, "avx2")
+    assert {name: found[name] for name in count} == count
+    assert not {"vpinsrw", "vpermq", "vpbroadcastw"} & found.keys()
+
+
+def _instructions(kernel, target):
+    """How often each stands in the assembly; what is called counts too."""
     assembly = lower(kernel, (types.int64,) * kernel.py_func.__code__.co_argcount, target)
-    found = set(re.findall(r"^\t(?:{vex} )?(\w+)", assembly, re.MULTILINE))
-    assert instructions <= found
-    assert "__extendhfsf2" not in assembly
+    return Counter(re.findall(r"^\t(?:{vex} )?(\w+)", assembly, re.MULTILINE)) + Counter(
+        re.findall(r"__extendhfsf2", assembly)
+    )
