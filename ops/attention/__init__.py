@@ -29,5 +29,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         from . import api
 
-        return getattr(api, name)
+        # Found in this module from now on: the next import of the name does not come here.
+        value = globals()[name] = getattr(api, name)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

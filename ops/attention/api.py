@@ -17,6 +17,10 @@ from .layout import SEGMENT, TileLayout, n_segments
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _FAR = 1 << 60  # a window that hides nothing
+_SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
+# Elements of K that one thread reads in less than the others need to wake: 64 tokens of 8 heads of
+# 64 are 15 us; a region of two threads is 1 us on idle cores and 60 us on busy ones.
+_SERIAL_ELEMENTS = 32_768
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
@@ -68,17 +72,19 @@ class AttentionScratch:
         self.qp = _aligned((n_kv_heads, rows, layout.padded))
         self.partial = _aligned((n_segments(n_ctx) + 1, n_kv_heads, rows, layout.padded))
         self.maxima, self.totals = np.empty((2, *self.partial.shape[:3]), np.float32)
+        self.decode = _decode(*layout.codes, self.heads)
         self.threads = 0
         self.ready(n_threads())
 
-    def ready(self, threads: int) -> None:
-        """Scratch for each of `threads` threads."""
+    def ready(self, threads: int) -> int:
+        """Scratch for each of `threads` threads; gives `threads`."""
         if threads > self.threads:
             self.work = _aligned((threads, WORK_BYTES), np.uint8)
             n = work_floats(self.layout.padded) if self.max_rows > 1 else 0
             self.rows = _aligned((threads, -(-n // 16) * 16))
             self.newest = np.empty((threads, ROWS), np.int64)
-        self.threads = threads
+            self.threads = threads
+        return threads
 
 
 def _fail(what: str, found: object, wanted: object) -> OpsError:
@@ -108,7 +114,9 @@ def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, s
             f"append_kv: tokens {start} to {start + shape[0] - 1} do not fit in "
             f"{len(segments)} segments of {SEGMENT}: reserve more"
         )
-    facts, buffers = _append_state(layout, n_threads())
+    # Asking for the number of threads costs as much as appending a row.
+    threads = 1 if shape[0] * shape[1] <= _SERIAL_ROWS else n_threads()
+    facts, buffers = _append_state(layout, threads)
     append_kernel(k, v, segments, start, facts, buffers)
 
 
@@ -152,19 +160,19 @@ def attention(
         )
     if window is not None and window < 1:
         raise _fail("attention: window", window, "at least 1")
-    threads = n_threads()
-    if threads != scratch.threads:
-        scratch.ready(threads)
     s = scratch
     if n_tokens == 1:
         first = 0 if window is None else max(0, stop - window)
-        _decode(*layout.codes, s.heads)(
-            q[0], segments, n_kv_heads, first, stop, float(scale), float(softcap), out[0],
-            s.qp, s.work[:threads], s.partial, s.maxima, s.totals,
+        few = (stop - first) * n_kv_heads * layout.padded <= _SERIAL_ELEMENTS
+        threads = 1 if few else s.ready(n_threads())
+        s.decode(
+            q, segments, n_kv_heads, first, stop, float(scale), float(softcap), out,
+            s.qp, s.work, s.partial, s.maxima, s.totals, threads,
         )  # fmt: skip
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
+    threads = s.ready(n_threads())
     _chunk(*layout.codes)(
         q, segments, n_kv_heads, start, window or _FAR, float(scale), float(softcap), out,
         s.rows[:threads], s.newest[:threads],

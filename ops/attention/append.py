@@ -11,8 +11,6 @@ from .layout import KV_TYPES, SEGMENT, TILE
 from .rotation import rotate_row
 from .shape import VEC, at, read, write
 
-_SERIAL_ROWS = 64  # rows that cost less than waking the threads
-
 
 def _call1(b, name, x):
     return v.call(b, f"llvm.{name}.v16f32", x.type, x)
@@ -137,7 +135,7 @@ def append_kernel(k, v_new, segments, start, facts, buffers):
     Reads 8 bytes an element of head_dim (K and V), writes what the types take.
     """
     n_tokens, parts = k.shape[0], buffers.shape[0]
-    if n_tokens * k.shape[1] <= _SERIAL_ROWS:
+    if parts == 1:
         _append_tokens(k, v_new, segments, start, facts, buffers[0], 0, n_tokens)
     else:
         for part in prange(parts):

@@ -135,6 +135,24 @@ def _merge(shape, partial, m, total, n_blocks, stride, out):
         store(out, 64 * c, load_f32(out, 64 * c) * set_f32(r))
 
 
+@jit
+def _items(
+    shape, qp, segments, n_kv_heads, first, stop, groups, softcap, work, partial, m, total, begin,
+    end,
+):  # fmt: skip
+    """Items begin .. end-1, each one KV head over one block of tokens; `work`: address."""
+    block0 = first // SEGMENT
+    for item in range(begin, end):
+        i, j = item // n_kv_heads, item % n_kv_heads
+        base = segments[block0 + i] + j * of.head_bytes(shape)
+        lo = max(first - (block0 + i) * SEGMENT, 0)
+        hi = min(stop - (block0 + i) * SEGMENT, SEGMENT)
+        _block(
+            shape, qp[j].ctypes.data, base, lo, hi, groups, softcap, work,
+            partial[i, j].ctypes.data, m[i, j], total[i, j],
+        )  # fmt: skip
+
+
 WORK_BYTES = 4 * HEAD_SCORES + 2 * 4 * HEAD_PARTS
 
 
@@ -143,40 +161,42 @@ def make_decode(k, v, blocks, heads):
 
     @jit(parallel=True)
     def decode_kernel(
-        q, segments, n_kv_heads, first, stop, scale, softcap, out, qp, work, partial, m, total
-    ):
-        """q, out float32[H, E]; tokens first..stop-1.
+        q, segments, n_kv_heads, first, stop, scale, softcap, out, qp, work, partial, m, total,
+        threads,
+    ):  # fmt: skip
+        """q, out float32[1, H, E]; tokens first..stop-1.
 
         qp float32[J, rows, padded]; work uint8[threads, WORK_BYTES]; partial float32[blocks, J,
         rows, padded]; m, total float32[J, rows, blocks'] where rows = heads * groups >= G.
         Reads the K and V rows and scales of the tokens once.
         """
-        n_heads, n = q.shape
+        _, n_heads, n = q.shape
         rows, row = qp.shape[1], qp.shape[2]
         group, groups, factor = n_heads // n_kv_heads, rows // heads, np.float32(scale)
         for j in range(n_kv_heads):
             for h in range(group):
                 for i in range(n):
-                    qp[j, h, i] = q[j * group + h, i] * factor
+                    qp[j, h, i] = q[0, j * group + h, i] * factor
                 for i in range(n, row):  # the last output stands here, or anything at first
                     qp[j, h, i] = 0.0
                 if k == 2:
                     rotate_row(qp[j, h].ctypes.data, row, row & -row)
-        block0 = first // SEGMENT
-        n_blocks = (stop + SEGMENT - 1) // SEGMENT - block0
-        items, parts = n_blocks * n_kv_heads, min(work.shape[0], n_blocks * n_kv_heads)
-        for part in prange(parts):
-            shape = of.shape_of(k, v, blocks, heads)
-            for item in range(items * part // parts, items * (part + 1) // parts):
-                i, j = item // n_kv_heads, item % n_kv_heads
-                base = segments[block0 + i] + j * of.head_bytes(shape)
-                lo = max(first - (block0 + i) * SEGMENT, 0)
-                hi = min(stop - (block0 + i) * SEGMENT, SEGMENT)
-                _block(
-                    shape, qp[j].ctypes.data, base, lo, hi, groups, softcap,
-                    work[part].ctypes.data, partial[i, j].ctypes.data, m[i, j], total[i, j],
-                )  # fmt: skip
+        n_blocks = (stop + SEGMENT - 1) // SEGMENT - first // SEGMENT
+        items = n_blocks * n_kv_heads
+        parts = min(threads, items)
         shape = of.shape_of(k, v, blocks, heads)
+        if parts == 1:
+            _items(
+                shape, qp, segments, n_kv_heads, first, stop, groups, softcap, work.ctypes.data,
+                partial, m, total, 0, items,
+            )  # fmt: skip
+        else:
+            for part in prange(parts):
+                _items(
+                    of.shape_of(k, v, blocks, heads), qp, segments, n_kv_heads, first, stop, groups,
+                    softcap, work[part].ctypes.data, partial, m, total,
+                    items * part // parts, items * (part + 1) // parts,
+                )  # fmt: skip
         stride = 4 * n_kv_heads * rows * row
         for j in range(n_kv_heads):
             for h in range(group):
@@ -188,6 +208,6 @@ def make_decode(k, v, blocks, heads):
                 if v == 2:
                     rotate_row(place.ctypes.data, row, row & -row)
                 for i in range(n):
-                    out[j * group + h, i] = place[i]
+                    out[0, j * group + h, i] = place[i]
 
     return decode_kernel

@@ -57,7 +57,7 @@ class RamStore(KVStore):
         self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
         self._layer_bytes = layout.segment_bytes(n_kv_heads)
         self._mappings: list[mmap.mmap] = []
-        self._addresses = np.empty((n_layers, 0), np.int64)
+        self._addresses = list(np.empty((n_layers, 0), np.int64))
 
     def bytes_for(self, n_tokens: int) -> int:
         """Bytes that a context of `n_tokens` takes."""
@@ -86,11 +86,10 @@ class RamStore(KVStore):
         base = np.frombuffer(mapping, np.uint8).ctypes.data
         column = base + self._layer_bytes * np.arange(self.n_layers, dtype=np.int64)
         self._mappings.append(mapping)
-        self._addresses = np.ascontiguousarray(np.column_stack([self._addresses, column]))
+        self._addresses = list(np.column_stack([self._addresses, column]))
 
     def segments(self, layer: int) -> NDArray[np.int64]:
-        row: NDArray[np.int64] = self._addresses[layer]
-        return row
+        return self._addresses[layer]
 
     def append(
         self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int

@@ -102,13 +102,14 @@ def test_large_scores_do_not_overflow(make_cache, queries) -> None:
 
 
 def test_scratch_follows_the_number_of_threads(make_cache, queries) -> None:
-    cache = make_cache(64, "f16", "f16", 2, 20)
-    scratch = AttentionScratch(8, 2, cache.layout, max_rows=1, n_ctx=20)
+    cache = make_cache(64, "f16", "f16", 2, 600)  # enough for all threads to work
+    scratch = AttentionScratch(8, 2, cache.layout, max_rows=1, n_ctx=600)
     scratch.ready(threads.n_threads() + 2)
     q = queries(1, 8, 64)
     out = np.empty_like(q)
-    attention(q, cache.segments, cache.layout, 2, 19, out, scale=0.125, scratch=scratch)
-    np.testing.assert_array_equal(out, cache.attend(q, 19))
+    for last in (19, 599):
+        attention(q, cache.segments, cache.layout, 2, last, out, scale=0.125, scratch=scratch)
+        np.testing.assert_array_equal(out, cache.attend(q, last))
 
 
 def test_refuses_in_words(make_cache, queries) -> None:
