@@ -84,6 +84,8 @@ class Transformer:
         self._embd_in = Activations(max_chunk, config.n_embd)
         self._attended_in = Activations(max_chunk, n_q)
         self._ff_in = Activations(max_chunk, config.n_ff)
+        # A layer ends where the next one's norm begins: adding and norming are one operation.
+        self._next_norms = [*(w.attn_norm for w in weights.layers[1:]), weights.output_norm]
         ropes = [layer.rope for layer in config.layers]
         self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))
         self._rotation_of = [None if r is None else self._ropes.index(r) for r in ropes]
@@ -108,22 +110,19 @@ class Transformer:
         positions = _Positions(
             tuple(table.rows(start, n) for table in tables), self._temperature(start, n)
         )
+        self._norm(b, weights.layers[0].attn_norm)
         for index, layer in enumerate(weights.layers):
-            self._norm(b.x, layer.attn_norm, b.normed)
             self._attend(index, b, positions, attention)
             if config.architecture.parallel:
                 # Both read the same normed input, which `_embd_in` still holds.
                 self._feed_forward(layer, b, b.other)
                 pointwise.add(b.x, b.other, b.x)
-                pointwise.add(b.x, b.branch, b.x)
-                continue
-            self._join(b, layer.post_attention_norm)
-            assert layer.ffn_norm is not None
-            self._norm(b.x, layer.ffn_norm, b.normed)
-            self._embd_in.set(b.normed)
-            self._feed_forward(layer, b, b.branch)
-            self._join(b, layer.post_ffw_norm)
-        self._norm(b.x, weights.output_norm, b.normed)
+            else:
+                assert layer.ffn_norm is not None
+                self._join(b, layer.post_attention_norm, layer.ffn_norm)
+                self._embd_in.set(b.normed)
+                self._feed_forward(layer, b, b.branch)
+            self._join(b, layer.post_ffw_norm, self._next_norms[index])
         return b.normed
 
     def logits(self, hidden: F32, out: F32) -> None:
@@ -146,7 +145,8 @@ class Transformer:
             )
         if start < 0:
             raise ModelError(f"cannot run the model: position {start}, expected 0 or more")
-        low, high = int(ids.min()), int(ids.max())
+        known = ids.tolist()  # for the one id of decode a tenth of what NumPy's min and max take
+        low, high = min(known), max(known)
         if low < 0 or high >= self.config.n_vocab:
             raise ModelError(
                 f"cannot run the model: token id {low if low < 0 else high}, "
@@ -174,8 +174,7 @@ class Transformer:
             pointwise.rms_norm(b.q_rows, layer.attn_q_norm, eps, b.q_rows)
             pointwise.rms_norm(b.k_rows, layer.attn_k_norm, eps, b.k_rows)
         if rotation is not None:
-            pointwise.rope(b.q_heads, positions.rows[rotation], style)
-            pointwise.rope(b.k_heads, positions.rows[rotation], style)
+            pointwise.rope(b.q_heads, b.k_heads, positions.rows[rotation], style)
         if positions.temperature is not None:
             np.multiply(b.q, positions.temperature, out=b.q)
         attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
@@ -191,17 +190,21 @@ class Transformer:
         gated(b.gate, b.up, b.gate)
         self._linear(self._ff_in.set(b.gate), layer.ffn_down, out)
 
-    def _join(self, b: _Buffers, post_norm: F32 | None) -> None:
-        """Add the branch, normed where the architecture says so, to the residual."""
+    def _join(self, b: _Buffers, post_norm: F32 | None, next_norm: F32) -> None:
+        """x += branch, itself normed where the architecture says so; then norm x for what reads."""
+        eps = self.config.norm_eps
         if post_norm is not None:
-            pointwise.rms_norm(b.branch, post_norm, self.config.norm_eps, b.branch)
-        pointwise.add(b.x, b.branch, b.x)
-
-    def _norm(self, x: F32, weight: F32, out: F32) -> None:
+            pointwise.rms_norm(b.branch, post_norm, eps, b.branch)
         if self.config.architecture.norm == "rms":
-            pointwise.rms_norm(x, weight, self.config.norm_eps, out)
+            pointwise.add_rms_norm(b.x, b.branch, next_norm, eps, b.normed)
         else:
-            pointwise.layer_norm(x, weight, None, self.config.norm_eps, out)
+            pointwise.add_layer_norm(b.x, b.branch, next_norm, None, eps, b.normed)
+
+    def _norm(self, b: _Buffers, weight: F32) -> None:
+        if self.config.architecture.norm == "rms":
+            pointwise.rms_norm(b.x, weight, self.config.norm_eps, b.normed)
+        else:
+            pointwise.layer_norm(b.x, weight, None, self.config.norm_eps, b.normed)
 
     def _linear(self, source: Activations, projection: Linear, out: F32) -> None:
         linear(source, projection.weight, out)

@@ -3,10 +3,24 @@
 Every result is the same for any number of threads. Importing loads Numba.
 """
 
-from .api import add, geglu, layer_norm, rms_norm, rope, scale, softcap, swiglu, warm
+from .api import (
+    add,
+    add_layer_norm,
+    add_rms_norm,
+    geglu,
+    layer_norm,
+    rms_norm,
+    rope,
+    scale,
+    softcap,
+    swiglu,
+    warm,
+)
 
 __all__ = [
     "add",
+    "add_layer_norm",
+    "add_rms_norm",
     "geglu",
     "layer_norm",
     "rms_norm",

@@ -12,6 +12,7 @@ from .rotary import rope_kernel
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _STYLES = {"normal": 0, "neox": 1}
+_SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
 
 
 def _fail(what: str, x: F32, wanted: str) -> OpsError:
@@ -19,23 +20,33 @@ def _fail(what: str, x: F32, wanted: str) -> OpsError:
     return OpsError(f"{what} is {found}, expected contiguous float32 {wanted}")
 
 
-def _check(what: str, x: F32, shape: tuple[int, ...]) -> None:
+def _check(op: str, what: str, x: F32, shape: tuple[int, ...]) -> None:
     if x.shape != shape or x.dtype != _FLOAT or not x.flags.c_contiguous:
-        raise _fail(what, x, str(shape))
+        raise _fail(f"{op}: {what}", x, str(shape))
 
 
-def _norm(op: str, x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) -> None:
-    shape = x.shape
+def _threads(n_floats: int) -> int:
+    # Asking for the number of threads costs as much as the smallest of these operations.
+    return 1 if n_floats <= _SERIAL_FLOATS else n_threads()
+
+
+def _norm(
+    op: str, x: F32, branch: F32, weight: F32, bias: F32 | None, eps: float, out: F32
+) -> None:
+    shape, adds = x.shape, branch is not x
     if len(shape) != 2:
         raise _fail(f"{op}: x", x, "(rows, columns)")
-    _check(f"{op}: x", x, shape)
-    _check(f"{op}: weight", weight, shape[1:])
-    _check(f"{op}: out", out, shape)
+    _check(op, "x", x, shape)
+    if adds:
+        _check(op, "branch", branch, shape)
+    _check(op, "weight", weight, shape[1:])
+    _check(op, "out", out, shape)
     address = 0
     if bias is not None:
-        _check(f"{op}: bias", bias, shape[1:])
+        _check(op, "bias", bias, shape[1:])
         address = bias.ctypes.data
-    norm_kernel(x, weight, address, float(eps), op == "layer_norm", out, n_threads())
+    threads, centred = _threads(shape[0] * shape[1]), op == "layer_norm"
+    norm_kernel(x, branch, adds, weight, address, float(eps), centred, out, threads)
 
 
 def rms_norm(x: F32, weight: F32, eps: float, out: F32) -> None:
@@ -43,7 +54,7 @@ def rms_norm(x: F32, weight: F32, eps: float, out: F32) -> None:
 
     x, out float32 (T, D), or (T * heads, E) for a norm per head; weight (D,). out may be x.
     """
-    _norm("rms_norm", x, weight, None, eps, out)
+    _norm("rms_norm", x, x, weight, None, eps, out)
 
 
 def layer_norm(x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) -> None:
@@ -51,37 +62,55 @@ def layer_norm(x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) -> N
 
     x, out float32 (T, D); weight (D,), bias (D,) or None. out may be x.
     """
-    _norm("layer_norm", x, weight, bias, eps, out)
+    _norm("layer_norm", x, x, weight, bias, eps, out)
 
 
-def rope(x: F32, cos_sin: F32, style: str) -> None:
+def add_rms_norm(x: F32, branch: F32, weight: F32, eps: float, out: F32) -> None:
+    """x = x + branch in place, then out = rms_norm(x): both in one pass over each row.
+
+    As `add` and `rms_norm`, bit for bit. x, branch, out float32 (T, D), three different arrays.
+    """
+    _norm("rms_norm", x, branch, weight, None, eps, out)
+
+
+def add_layer_norm(
+    x: F32, branch: F32, weight: F32, bias: F32 | None, eps: float, out: F32
+) -> None:
+    """x = x + branch in place, then out = layer_norm(x); as `add_rms_norm`."""
+    _norm("layer_norm", x, branch, weight, bias, eps, out)
+
+
+def rope(q: F32, k: F32, cos_sin: F32, style: str) -> None:
     """Rotate the first n_rot elements of each head, in place: (a, b) to (a c - b s, a s + b c).
 
-    x float32 (T, heads, E); cos_sin float32 (T, n_rot), n_rot <= E: n_rot/2 cosines, then n_rot/2
-    sines, for these tokens' positions. Pair i is (2i, 2i+1) in style "normal" and (i, i + n_rot/2)
-    in style "neox".
+    q, k float32 (T, heads, E), with as many heads each as they like; cos_sin float32 (T, n_rot),
+    n_rot <= E: n_rot/2 cosines, then n_rot/2 sines, for these tokens' positions. Pair i is
+    (2i, 2i+1) in style "normal" and (i, i + n_rot/2) in style "neox".
     """
-    shape = x.shape
+    shape, k_shape = q.shape, k.shape
     if len(shape) != 3:
-        raise _fail("rope: x", x, "(tokens, heads, head_dim)")
-    _check("rope: x", x, shape)
+        raise _fail("rope: q", q, "(tokens, heads, head_dim)")
+    if len(k_shape) != 3 or k_shape[0] != shape[0] or k_shape[2] != shape[2]:
+        raise _fail("rope: k", k, f"({shape[0]}, heads, {shape[2]})")
+    _check("rope", "q", q, shape)
+    _check("rope", "k", k, k_shape)
     table = cos_sin.shape
     if len(table) != 2 or table[1] % 2 or table[1] > shape[2]:
         raise _fail("rope: table", cos_sin, f"({shape[0]}, even number up to {shape[2]})")
-    _check("rope: table", cos_sin, (shape[0], table[1]))
+    _check("rope", "table", cos_sin, (shape[0], table[1]))
     if style not in _STYLES:
         raise OpsError(f"rope: style is {style!r}, expected 'normal' or 'neox'")
-    rope_kernel(x, cos_sin, _STYLES[style], n_threads())
+    rope_kernel(q, k, cos_sin, _STYLES[style], _threads(q.size + k.size))
 
 
 def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None:
     shape = x.shape
-    _check(f"{name}: first operand", x, shape)
+    _check(name, "first operand", x, shape)
     if y is not x:
-        _check(f"{name}: second operand", y, shape)
+        _check(name, "second operand", y, shape)
     if out is not x:
-        _check(f"{name}: out", out, shape)
-    elementwise_kernel(op, x.reshape(-1), y.reshape(-1), float(c), out.reshape(-1), n_threads())
+        _check(name, "out", out, shape)
+    elementwise_kernel(op, x, y, float(c), out, _threads(x.size))
 
 
 def swiglu(gate: F32, up: F32, out: F32) -> None:
@@ -118,5 +147,6 @@ def warm() -> None:
     """Compile every pointwise kernel, or load it from the cache."""
     x = np.zeros((1, 16), np.float32)
     rms_norm(x, x[0], 1e-5, x)
-    rope(x.reshape(1, 1, 16), x, "normal")
+    heads = x.reshape(1, 1, 16)
+    rope(heads, heads, x, "normal")
     swiglu(x, x, x)

@@ -9,7 +9,6 @@ from ..simd import fma, load_f32, set_f32, store, vexp
 from .tails import load_tail, store_tail
 from .tanh import vtanh
 
-SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
 SWIGLU, GEGLU, ADD, SCALE, SOFTCAP = range(5)
 
 _GELU = 2 * math.sqrt(2 / math.pi)
@@ -61,7 +60,7 @@ def elementwise_kernel(op, x, y, c, out, threads):
     """out = op(x, y, c) for equally shaped arrays. Reads 4 or 8 bytes an element, writes 4."""
     n = x.size
     a, b, o = x.ctypes.data, y.ctypes.data, out.ctypes.data
-    if n <= SERIAL_FLOATS:
+    if threads == 1:
         _apply_range(op, a, b, c, o, 0, n)
     else:
         vectors = (n + 15) // 16

@@ -1,4 +1,4 @@
-"""Kernels of norms: rms_norm, layer_norm. One pass for the moments, one to scale."""
+"""Kernels of norms: rms_norm, layer_norm, and both after adding a branch to their input."""
 
 import math
 
@@ -8,7 +8,16 @@ from ..cache import jit
 from ..simd import fma, hsum, load_f32, set_f32, store
 from .tails import first_lanes, load_tail, store_tail
 
-SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
+
+@jit
+def _add_row(x, branch, n):
+    """x = x + branch for n floats at each address."""
+    whole = n // 16 * 16
+    for i in range(0, whole, 16):
+        store(x, 4 * i, load_f32(x, 4 * i) + load_f32(branch, 4 * i))
+    if whole < n:
+        y = load_tail(x, 4 * whole, n - whole) + load_tail(branch, 4 * whole, n - whole)
+        store_tail(x, 4 * whole, n - whole, y)
 
 
 @jit
@@ -53,23 +62,28 @@ def _norm_row(x, weight, bias, n, mean, factor, out):
 
 
 @jit
-def _norm_rows(x, weight, bias, eps, centred, out, first, last):
+def _norm_rows(x, branch, adds, weight, bias, eps, centred, out, first, last):
     """Norm of rows first .. last-1."""
     n = x.shape[1]
     for r in range(first, last):
         row = x.ctypes.data + 4 * n * r
+        if adds:
+            _add_row(row, branch.ctypes.data + 4 * n * r, n)
         mean = _sum(row, n) / n if centred else 0.0
         factor = 1.0 / math.sqrt(_sum_squares(row, n, mean) / n + eps)
         _norm_row(row, weight.ctypes.data, bias, n, mean, factor, out.ctypes.data + 4 * n * r)
 
 
 @jit(parallel=True)
-def norm_kernel(x, weight, bias, eps, centred, out, threads):
-    """Norm of each row of x (T, D); bias is an address or 0. Reads x twice (once from L1)."""
+def norm_kernel(x, branch, adds, weight, bias, eps, centred, out, threads):
+    """Norm of each row of x (T, D), to which `branch` is added first, in place, if `adds`.
+
+    bias is an address or 0. Reads x twice (once from L1).
+    """
     n_rows = x.shape[0]
-    if x.size <= SERIAL_FLOATS:
-        _norm_rows(x, weight, bias, eps, centred, out, 0, n_rows)
+    if threads == 1:
+        _norm_rows(x, branch, adds, weight, bias, eps, centred, out, 0, n_rows)
     else:
         for part in prange(threads):
             first, last = n_rows * part // threads, n_rows * (part + 1) // threads
-            _norm_rows(x, weight, bias, eps, centred, out, first, last)
+            _norm_rows(x, branch, adds, weight, bias, eps, centred, out, first, last)

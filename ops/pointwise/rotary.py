@@ -8,8 +8,6 @@ from .. import simd as v
 from ..cache import jit
 from ..simd import fma, load_f32, load_one_f32, store
 
-SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
-
 
 @intrinsic
 def _swap_pairs(typingctx, x):
@@ -72,27 +70,28 @@ def _rope_pair(x, first, second, table, i, half):
 
 
 @jit
-def _rope_tokens(x, cos_sin, neox, first, last):
+def _rope_tokens(q, k, cos_sin, neox, first, last):
     """All heads of tokens first .. last-1."""
-    _, n_heads, n = x.shape
     half = cos_sin.shape[1] // 2
-    for t in range(first, last):
-        table = cos_sin.ctypes.data + 8 * half * t
-        for h in range(n_heads):
-            row = x.ctypes.data + 4 * n * (t * n_heads + h)
-            if neox:
-                _rope_neox(row, table, half)
-            else:
-                _rope_normal(row, table, half)
+    for x in (q, k):
+        _, n_heads, n = x.shape
+        for t in range(first, last):
+            table = cos_sin.ctypes.data + 8 * half * t
+            for h in range(n_heads):
+                row = x.ctypes.data + 4 * n * (t * n_heads + h)
+                if neox:
+                    _rope_neox(row, table, half)
+                else:
+                    _rope_normal(row, table, half)
 
 
 @jit(parallel=True)
-def rope_kernel(x, cos_sin, neox, threads):
-    """x (T, heads, E) in place; cos_sin (T, n_rot): n_rot/2 cosines, then as many sines."""
-    n_tokens = x.shape[0]
-    if x.size <= SERIAL_FLOATS:
-        _rope_tokens(x, cos_sin, neox, 0, n_tokens)
+def rope_kernel(q, k, cos_sin, neox, threads):
+    """q, k (T, heads, E) in place; cos_sin (T, n_rot): n_rot/2 cosines, then as many sines."""
+    n_tokens = q.shape[0]
+    if threads == 1:
+        _rope_tokens(q, k, cos_sin, neox, 0, n_tokens)
     else:
         for part in prange(threads):
             first, last = n_tokens * part // threads, n_tokens * (part + 1) // threads
-            _rope_tokens(x, cos_sin, neox, first, last)
+            _rope_tokens(q, k, cos_sin, neox, first, last)

@@ -21,6 +21,20 @@ def layer_norm_reference(x: Array, weight: Array, bias: Array | None, eps: float
     return y if bias is None else y + bias
 
 
+def add_rms_norm_reference(x: Array, branch: Array, weight: Array, eps: float) -> tuple[Array, F64]:
+    """(x + branch, rms_norm of it)."""
+    total = x + branch
+    return total, rms_norm_reference(total, weight, eps)
+
+
+def add_layer_norm_reference(
+    x: Array, branch: Array, weight: Array, bias: Array | None, eps: float
+) -> tuple[Array, F64]:
+    """(x + branch, layer_norm of it)."""
+    total = x + branch
+    return total, layer_norm_reference(total, weight, bias, eps)
+
+
 def rope_reference(x: Array, cos_sin: Array, style: str) -> F64:
     """Rotate pairs of the first n_rot elements of each head; x (T, heads, E).
 

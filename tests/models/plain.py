@@ -89,8 +89,26 @@ def _layer_norm(
     out[:] = reference.layer_norm_reference(x, weight, bias, eps)
 
 
-def _rope(x: np.ndarray, cos_sin: np.ndarray, style: str) -> None:
-    x[:] = reference.rope_reference(x, cos_sin, style)
+def _add_rms_norm(
+    x: np.ndarray, branch: np.ndarray, weight: np.ndarray, eps: float, out: np.ndarray
+) -> None:
+    x[:], out[:] = reference.add_rms_norm_reference(x, branch, weight, eps)
+
+
+def _add_layer_norm(
+    x: np.ndarray,
+    branch: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    eps: float,
+    out: np.ndarray,
+) -> None:
+    x[:], out[:] = reference.add_layer_norm_reference(x, branch, weight, bias, eps)
+
+
+def _rope(q: np.ndarray, k: np.ndarray, cos_sin: np.ndarray, style: str) -> None:
+    for x in (q, k):
+        x[:] = reference.rope_reference(x, cos_sin, style)
 
 
 def _swiglu(gate: np.ndarray, up: np.ndarray, out: np.ndarray) -> None:
@@ -115,6 +133,8 @@ def _softcap(x: np.ndarray, cap: float) -> None:
 POINTWISE = SimpleNamespace(
     rms_norm=_rms_norm,
     layer_norm=_layer_norm,
+    add_rms_norm=_add_rms_norm,
+    add_layer_norm=_add_layer_norm,
     rope=_rope,
     swiglu=_swiglu,
     geglu=_geglu_ggml,

@@ -36,6 +36,28 @@ def test_norms(shape: tuple[int, int]) -> None:
         np.testing.assert_allclose(out, want, atol=2e-5 * max(1.0, np.abs(want).max()))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_adding_a_branch_and_norming_is_both_in_turn(shape: tuple[int, int]) -> None:
+    branch, weight, bias = _random(*shape, seed=3), _random(shape[1], seed=1), _random(shape[1])
+    rms = (
+        lambda x, out: pointwise.add_rms_norm(x, branch, weight, 1e-5, out),
+        lambda x, out: pointwise.rms_norm(x, weight, 1e-5, out),
+        reference.add_rms_norm_reference(_random(*shape), branch, weight, 1e-5),
+    )
+    layer = (
+        lambda x, out: pointwise.add_layer_norm(x, branch, weight, bias, 1e-3, out),
+        lambda x, out: pointwise.layer_norm(x, weight, bias, 1e-3, out),
+        reference.add_layer_norm_reference(_random(*shape), branch, weight, bias, 1e-3),
+    )
+    for both, norm, (total, normed) in (rms, layer):
+        x, out, expected = _random(*shape), np.empty_like(branch), np.empty_like(branch)
+        both(x, out)
+        np.testing.assert_array_equal(x, total)
+        norm(x, expected)
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_allclose(out, normed, atol=2e-5 * max(1.0, np.abs(normed).max()))
+
+
 def test_norm_in_place_and_of_zeros() -> None:
     x, weight = _random(3, 50), _random(50, seed=1)
     want = reference.rms_norm_reference(x, weight, 1e-6)
@@ -99,12 +121,15 @@ def test_tanh_is_good_to_its_last_digits() -> None:
 @pytest.mark.parametrize(("head_dim", "n_rot"), [(8, 8), (64, 64), (80, 20), (80, 2), (128, 128)])
 def test_rope(style: str, head_dim: int, n_rot: int) -> None:
     for n_tokens, heads in ((1, 3), (3, 1), (40, 9)):
-        x, table = _random(n_tokens, heads, head_dim), _random(n_tokens, n_rot, size=1)
-        want = reference.rope_reference(x, table, style)
-        rest = x[..., n_rot:].copy()
-        pointwise.rope(x, table, style)
-        np.testing.assert_allclose(x, want, atol=2e-6 * np.abs(want).max())
-        np.testing.assert_array_equal(x[..., n_rot:], rest)
+        table = _random(n_tokens, n_rot, size=1)
+        for k_heads in (0, 2):
+            q, k = _random(n_tokens, heads, head_dim), _random(n_tokens, k_heads, head_dim, seed=1)
+            before = [x.copy() for x in (q, k)]
+            pointwise.rope(q, k, table, style)
+            for got, x in zip((q, k), before):
+                want = reference.rope_reference(x, table, style)
+                np.testing.assert_allclose(got, want, atol=2e-6 * np.abs(want).max(initial=0))
+                np.testing.assert_array_equal(got[..., n_rot:], x[..., n_rot:])
 
 
 def test_one_thread_gives_the_same_bits() -> None:
@@ -115,12 +140,13 @@ def test_one_thread_gives_the_same_bits() -> None:
     results, before = [], threads.n_threads()
     for n in (1, 2):
         threads.set_threads(n)
-        outs = [np.empty_like(rows) for _ in range(2)]
+        outs = [np.empty_like(rows) for _ in range(3)]
         pointwise.rms_norm(rows, weight, 1e-5, outs[0])
         pointwise.geglu(rows, rows, outs[1])
-        turned = x.copy()
-        pointwise.rope(turned, table, "neox")
-        results.append([*outs, turned])
+        total, turned = rows.copy(), x.copy()
+        pointwise.add_rms_norm(total, rows, weight, 1e-5, outs[2])
+        pointwise.rope(turned, turned[:, :4].copy(), table, "neox")
+        results.append([*outs, total, turned])
     threads.set_threads(before)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)
@@ -128,16 +154,19 @@ def test_one_thread_gives_the_same_bits() -> None:
 
 def test_refuses_in_words() -> None:
     x, w = _random(2, 64), _random(64)
+    heads = x.reshape(2, 8, 8)
     for words, call in {
         "weight is float32": lambda: pointwise.rms_norm(x, w[:32], 1e-5, x),
         "rows, columns": lambda: pointwise.rms_norm(w, w, 1e-5, w),
         "bias is": lambda: pointwise.layer_norm(x, w, w[:3], 1e-5, x),
         "float64": lambda: pointwise.add(x, x.astype(np.float64), x),
         "not contiguous": lambda: pointwise.swiglu(x, x, np.empty((2, 128), np.float32)[:, ::2]),
-        "even number up to 8": lambda: pointwise.rope(x.reshape(2, 8, 8), x, "neox"),
-        "table is": lambda: pointwise.rope(x.reshape(2, 8, 8), x[:1, :8].copy(), "neox"),
-        "tokens, heads": lambda: pointwise.rope(x, x, "neox"),
-        "style": lambda: pointwise.rope(x.reshape(2, 1, 64), x, "gpt"),
+        "branch is": lambda: pointwise.add_rms_norm(x, x[:1], w, 1e-5, x),
+        "even number up to 8": lambda: pointwise.rope(heads, heads, x, "neox"),
+        "table is": lambda: pointwise.rope(heads, heads, x[:1, :8].copy(), "neox"),
+        "tokens, heads": lambda: pointwise.rope(x, heads, x, "neox"),
+        "k is": lambda: pointwise.rope(heads, heads[:1], x[:, :8].copy(), "neox"),
+        "style": lambda: pointwise.rope(heads, heads, x[:, :8].copy(), "gpt"),
         "cap is": lambda: pointwise.softcap(x, 0.0),
     }.items():
         with pytest.raises(OpsError, match=words):
