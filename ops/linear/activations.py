@@ -35,71 +35,69 @@ from ..threads import n_threads
 # four: the integer buffers have them.
 TOKENS = 4
 
+_FLOAT = np.dtype(np.float32)
 F127 = np.float32(127)
 TINY = np.float32(1e-35)  # below, 127 / top would overflow: such blocks become zeros
 
 
 @jit
-def _one_row_32(x, i, q, d, s):
-    """Row i of x, in blocks of 32."""
+def _rows_32(x, first, last, q, d, s):
+    """Rows first .. last-1 of x, in blocks of 32; q, d and s are addresses."""
     n_cols = x.shape[1]
-    for k in range(n_cols // 32):
-        at = (i * n_cols + k * 32) * 4
-        a, c = load_f32(x, at), load_f32(x, at + 64)
+    for k in range(first * (n_cols // 32), last * (n_cols // 32)):
+        a, c = load_f32(x, 128 * k), load_f32(x, 128 * k + 64)
         top = hmax(vmax(vabs(a), vabs(c)))
         scale = top / F127
         inverse = set_f32(F127 / top if top > TINY else np.float32(0))
         qa, qc = to_i8(a * inverse), to_i8(c * inverse)
-        store(q, i * n_cols + k * 32, qa)
-        store(q, i * n_cols + k * 32 + 16, qc)
-        d[i, k] = scale
-        s[i, k] = scale * np.float32(hsum_i32(widen_i32(qa) + widen_i32(qc)))
+        store(q, 32 * k, qa)
+        store(q, 32 * k + 16, qc)
+        store(d, 4 * k, scale)
+        store(s, 4 * k, scale * np.float32(hsum_i32(widen_i32(qa) + widen_i32(qc))))
 
 
 @jit
-def _one_row_256(x, i, q, d, s):
-    """Row i of x, in blocks of 256."""
+def _rows_256(x, first, last, q, d, s):
+    """Rows first .. last-1 of x, in blocks of 256; q, d and s are addresses."""
     n_cols = x.shape[1]
-    for k in range(n_cols // 256):
-        at = (i * n_cols + k * 256) * 4
+    for k in range(first * (n_cols // 256), last * (n_cols // 256)):
+        at = 1024 * k
         top16 = vabs(load_f32(x, at))
         for j in range(64, 1024, 64):
             top16 = vmax(top16, vabs(load_f32(x, at + j)))
         top = hmax(top16)
-        d[i, k] = top / F127
+        store(d, 4 * k, top / F127)
         inverse = set_f32(F127 / top if top > TINY else np.float32(0))
         for j in range(16):
             qj = to_i8(load_f32(x, at + j * 64) * inverse)
-            store(q, i * n_cols + k * 256 + j * 16, qj)
-            s[i, k * 16 + j] = hsum_i32(widen_i32(qj))
+            store(q, 256 * k + j * 16, qj)
+            store(s, 32 * k + 2 * j, np.int16(hsum_i32(widen_i32(qj))))
 
 
 @jit
 def _one_32_kernel(x, q, d, s):
-    """One token: x float32[1, K] -> q int8[1, K], d and s float32[1, K/32]."""
-    _one_row_32(x, 0, q, d, s)
+    """One token: x float32[1, K] -> q int8[1, K], d and s float32[1, K/32], at addresses."""
+    _rows_32(x, 0, 1, q, d, s)
 
 
 @jit
 def _one_256_kernel(x, q, d, s):
     """One token: x float32[1, K] -> q int8[1, K], d float32[1, K/256], s int16[1, K/16]."""
-    _one_row_256(x, 0, q, d, s)
+    _rows_256(x, 0, 1, q, d, s)
 
 
 @jit(parallel=True)
 def _many_32_kernel(x, q, d, s, threads):
     """Tokens split over threads; arguments as `_one_32_kernel` with T rows."""
     for th in prange(threads):
-        for i in range(len(x) * th // threads, len(x) * (th + 1) // threads):
-            _one_row_32(x, i, q, d, s)
+        _rows_32(x, len(x) * th // threads, len(x) * (th + 1) // threads, q, d, s)
 
 
 @jit(parallel=True)
 def _many_256_kernel(x, q, d, s, threads):
     """Tokens split over threads; arguments as `_one_256_kernel` with T rows."""
     for th in prange(threads):
-        for i in range(len(x) * th // threads, len(x) * (th + 1) // threads):
-            _one_row_256(x, i, q, d, s)
+        _rows_256(x, len(x) * th // threads, len(x) * (th + 1) // threads, q, d, s)
 
 
 @jit(parallel=True)
@@ -134,9 +132,9 @@ class Blocks:
     def fill(self, x: npt.NDArray[np.float32]) -> None:
         """Quantise the rows of x."""
         if len(x) == 1:
-            self.one(x, self.q, self.d, self.s)
+            self.one(x, *self.addresses)
         else:
-            self.many(x, self.q, self.d, self.s, n_threads())
+            self.many(x, *self.addresses, n_threads())
 
     def widen(self, n_tokens: int) -> int:
         """q once more as int16[T, K], for kernels that take words; its address."""
@@ -167,7 +165,7 @@ class Activations:
         self.max_rows, self.n_cols = max_rows, n_cols
         self.x: npt.NDArray[np.float32] = np.zeros((0, n_cols), np.float32)
         self._blocks: dict[int, Blocks] = {}
-        self._done: set[int] = set()
+        self._done: dict[int, Blocks] = {}
         self._words: dict[int, int] = {}
         self._scratch = np.zeros((0, 0), np.uint8)
         self._scratch_address = 0
@@ -179,12 +177,13 @@ class Activations:
 
         Raises OpsError for another type, shape or order of elements.
         """
-        if x.ndim != 2 or x.shape[1] != self.n_cols or not 1 <= x.shape[0] <= self.max_rows:
+        shape = x.shape
+        if len(shape) != 2 or shape[1] != self.n_cols or not 1 <= shape[0] <= self.max_rows:
             raise OpsError(
-                f"setting activations: found an array of shape {x.shape}, expected (T, "
+                f"setting activations: found an array of shape {shape}, expected (T, "
                 f"{self.n_cols}) with 1 <= T <= {self.max_rows}"
             )
-        if x.dtype != np.float32 or not x.flags.c_contiguous:
+        if x.dtype != _FLOAT or not x.flags.c_contiguous:
             raise OpsError(
                 f"setting activations: found {x.dtype}"
                 f"{'' if x.flags.c_contiguous else ' with gaps or in another order'},"
@@ -197,12 +196,14 @@ class Activations:
 
     def blocks(self, block: int) -> Blocks:
         """The vectors quantised in blocks of 32 or 256."""
+        done = self._done.get(block)
+        if done is not None:
+            return done
         blocks = self._blocks.get(block)
         if blocks is None:
             blocks = self._blocks[block] = Blocks(block, self.max_rows, self.n_cols)
-        if block not in self._done:
-            blocks.fill(self.x)
-            self._done.add(block)
+        blocks.fill(self.x)
+        self._done[block] = blocks
         return blocks
 
     def quantised(self, block: int) -> tuple[int, ...]:

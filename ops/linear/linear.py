@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,17 @@ from .rows import matvec_kernel
 from .tiles import matmul_kernel, scratch_bytes, takes_words
 from .weight import Weight
 
+_FLOAT = np.dtype(np.float32)
+
+
+@cache
+def _one_token(name: str) -> tuple[Any, int]:
+    """The kernel of decode for a stored type, and the block its activations come in (0: floats)."""
+    kind = KINDS.get(name)
+    if kind is None:
+        return float_matvec_kernel(name), 0
+    return matvec_kernel(kind), FORMATS[kind].block
+
 
 def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> None:
     """out = x W^T for the T vectors that `act` holds: out float32[T, N], overwritten.
@@ -38,7 +51,7 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
             f" {weight.n_rows} rows of {weight.n_cols}, expected x (T, {weight.n_cols}) and out"
             f" (T, {weight.n_rows})"
         )
-    if out.dtype != np.float32 or not out.flags.c_contiguous:
+    if out.dtype != _FLOAT or not out.flags.c_contiguous:
         raise OpsError(
             f"multiplying by {weight.name or 'weights'}: found out of {out.dtype}, expected"
             " contiguous float32"
@@ -47,23 +60,24 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         return
     threads = n_threads()
     place = weight.address, weight.data.shape[1], weight.n_rows
-    kind = KINDS.get(weight.stored_type.name)
-    if kind is None:
-        name = weight.stored_type.name
-        if n_tokens == 1:
-            float_matvec_kernel(name)(*place, x, out, act.counter, threads)
-        else:
-            scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
-            float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
-        return
-    block = FORMATS[kind].block
-    n_blocks = n_cols // block
+    name = weight.stored_type.name
     if n_tokens == 1:
-        matvec_kernel(kind)(*place, *act.quantised(block), n_blocks, out, act.counter, threads)
+        kernel, block = _one_token(name)
+        if block:
+            inputs = act.quantised(block)
+            kernel(*place, *inputs, n_cols // block, out, act.counter, threads)
+        else:
+            kernel(*place, x, out, act.counter, threads)
+        return
+    kind = KINDS.get(name)
+    if kind is None:
+        scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
+        float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
     else:
+        block = FORMATS[kind].block
         inputs = act.as_words(block) if takes_words(kind) else act.quantised(block)
         scratch = act.scratch(threads, scratch_bytes(kind, n_cols))
-        matmul_kernel(kind)(*place, *inputs, n_blocks, out, *scratch, act.counter, threads)
+        matmul_kernel(kind)(*place, *inputs, n_cols // block, out, *scratch, act.counter, threads)
 
 
 def warm(types: Sequence[str]) -> None:
