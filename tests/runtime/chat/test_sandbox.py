@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from kvarn.runtime.chat import sandbox
-from kvarn.runtime.chat import ChatTemplate, TemplateError
+from kvarn.runtime.chat import ChatTemplate, TemplateError, sandbox
 
 
 def render(source: str) -> str:
