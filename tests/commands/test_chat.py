@@ -220,6 +220,9 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def interrupt(self) -> None:
+        # readline shows its prompt a moment before it listens; Python would hear of a signal that
+        # falls in between only at the next key.
+        time.sleep(0.5)
         self.process.send_signal(signal.SIGINT)
 
     def wait_for(self, text: str, seconds: float = 240.0) -> None:
