@@ -36,6 +36,10 @@ def test_chunks_start_at_absolute_multiples(tiny: Model) -> None:
     context = tiny.context(1024)
     context.prefill(ids[:CHUNK])
     np.testing.assert_array_equal(context.prefill(ids[CHUNK:]), whole)
+    cut, ends = tiny.context(1024), []
+    cut.prefill(ids[:100])
+    cut.prefill(ids[100:], lambda done, total: ends.append(100 + done))
+    assert ends == [CHUNK, CHUNK + 40]
 
 
 def test_cutting_back_and_reading_again_gives_the_same_bits(tiny: Model) -> None:
