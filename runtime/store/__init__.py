@@ -3,7 +3,7 @@
 A store hands kernels base addresses of segments; they never ask what is behind them.
 """
 
-from .base import KVStore, StoreError
+from .base import Column, KVStore, StoreError
 from .ram import Ram, RamStore
 
-__all__ = ["KVStore", "Ram", "RamStore", "StoreError"]
+__all__ = ["Column", "KVStore", "Ram", "RamStore", "StoreError"]

@@ -18,6 +18,22 @@ class StoreError(KvarnError):
     """A KV store cannot hold what was asked of it."""
 
 
+class Column(ABC):
+    """Index data beside K and V: `item_bytes` for each token of each KV head, in every layer.
+
+    Laid out as `[segment][kv_head][token]`; fresh items are zeros. Whoever owns the column writes
+    its items through the addresses, right after the tokens were appended, and says so in `filled`.
+    """
+
+    item_bytes: int
+    filled: NDArray[np.int64]
+    """(layers,): the items of tokens 0 to filled[layer] - 1 have been written."""
+
+    @abstractmethod
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        """Base addresses of the layer's segments; valid until the store's next `reserve`."""
+
+
 class KVStore(ABC):
     """K and V of all layers, in tiles of 16 tokens grouped in segments of 1,024.
 
@@ -43,7 +59,15 @@ class KVStore(ABC):
     ) -> None:
         """Store k, v float32[T, J, E] as tokens start … start + T - 1 of the layer."""
 
+    @abstractmethod
+    def column(self, name: str, item_bytes: int) -> Column:
+        """The column of this name, made where it is missing; it grows with `reserve`.
+
+        A store that persists keeps its columns too. `StoreError` where a column of this name holds
+        items of another size.
+        """
+
     @property
     @abstractmethod
     def n_bytes(self) -> int:
-        """Bytes held now."""
+        """Bytes held now, columns included."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout
 from ..memory import available_bytes, human_bytes
-from .base import KVStore, StoreError
+from .base import Column, KVStore, StoreError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +47,51 @@ class Ram:
         return store
 
 
+class _Segments:
+    """Anonymous memory, one mapping per segment, in it a part of equal size for each layer."""
+
+    def __init__(self, n_layers: int, layer_bytes: int, what: str) -> None:
+        self.n_layers, self.layer_bytes, self._what = n_layers, layer_bytes, what
+        self._mappings: list[mmap.mmap] = []
+        self.addresses = list(np.empty((n_layers, 0), np.int64))
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self._mappings) * self.layer_bytes * self.n_layers
+
+    def grow(self, n_tokens: int) -> None:
+        for _ in range(-(-n_tokens // SEGMENT) - len(self._mappings)):
+            self._add()
+
+    def _add(self) -> None:
+        size = self.layer_bytes * self.n_layers
+        try:
+            mapping = mmap.mmap(-1, size)
+        except OSError as error:
+            raise StoreError(
+                f"no memory for another {SEGMENT:,} tokens of {self._what} "
+                f"({human_bytes(size)}): {error.strerror}; {human_bytes(self.n_bytes)} are in use"
+            ) from error
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        base = np.frombuffer(mapping, np.uint8).ctypes.data
+        column = base + self.layer_bytes * np.arange(self.n_layers, dtype=np.int64)
+        self._mappings.append(mapping)
+        self.addresses = list(np.column_stack([self.addresses, column]))
+
+
+class RamColumn(Column):
+    """Index data in memory; layer by layer `[kv_head][token]` in each segment's mapping."""
+
+    def __init__(self, name: str, item_bytes: int, n_layers: int, n_kv_heads: int) -> None:
+        self.item_bytes = item_bytes
+        self.filled = np.zeros(n_layers, np.int64)
+        self.memory = _Segments(n_layers, SEGMENT * n_kv_heads * item_bytes, f"index {name}")
+
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        return self.memory.addresses[layer]
+
+
 class RamStore(KVStore):
     """Anonymous memory, one mapping per segment of 1,024 tokens, all layers in it.
 
@@ -56,8 +101,9 @@ class RamStore(KVStore):
     def __init__(self, layout: TileLayout, n_layers: int, n_kv_heads: int) -> None:
         self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
         self._layer_bytes = layout.segment_bytes(n_kv_heads)
-        self._mappings: list[mmap.mmap] = []
-        self._addresses = list(np.empty((n_layers, 0), np.int64))
+        self._memory = _Segments(n_layers, self._layer_bytes, "KV cache")
+        self._columns: dict[str, RamColumn] = {}
+        self._reserved = 0
 
     def bytes_for(self, n_tokens: int) -> int:
         """Bytes that a context of `n_tokens` takes."""
@@ -68,36 +114,33 @@ class RamStore(KVStore):
         return n_bytes // (self._layer_bytes * self.n_layers) * SEGMENT
 
     def reserve(self, n_tokens: int) -> None:
-        missing = -(-n_tokens // SEGMENT) - len(self._mappings)
-        for _ in range(missing):
-            self._add_segment()
-
-    def _add_segment(self) -> None:
-        try:
-            mapping = mmap.mmap(-1, self._layer_bytes * self.n_layers)
-        except OSError as error:
-            raise StoreError(
-                f"no memory for another {SEGMENT:,} tokens of KV cache "
-                f"({human_bytes(self._layer_bytes * self.n_layers)}): {error.strerror}; "
-                f"{human_bytes(self.n_bytes)} are in use"
-            ) from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-        base = np.frombuffer(mapping, np.uint8).ctypes.data
-        column = base + self._layer_bytes * np.arange(self.n_layers, dtype=np.int64)
-        self._mappings.append(mapping)
-        self._addresses = list(np.column_stack([self._addresses, column]))
+        self._reserved = max(self._reserved, n_tokens)
+        self._memory.grow(n_tokens)
+        for column in self._columns.values():
+            column.memory.grow(n_tokens)
 
     def segments(self, layer: int) -> NDArray[np.int64]:
-        return self._addresses[layer]
+        return self._memory.addresses[layer]
 
     def append(
         self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
     ) -> None:
         from ...ops.attention import append_kv
 
-        append_kv(k, v, self._addresses[layer], self.layout, start)
+        append_kv(k, v, self._memory.addresses[layer], self.layout, start)
+
+    def column(self, name: str, item_bytes: int) -> Column:
+        column = self._columns.get(name)
+        if column is None:
+            column = RamColumn(name, item_bytes, self.n_layers, self.n_kv_heads)
+            column.memory.grow(self._reserved)
+            self._columns[name] = column
+        if column.item_bytes != item_bytes:
+            raise StoreError(
+                f"index {name} holds {column.item_bytes} bytes per token, expected {item_bytes}"
+            )
+        return column
 
     @property
     def n_bytes(self) -> int:
-        return len(self._mappings) * self._layer_bytes * self.n_layers
+        return self._memory.n_bytes + sum(c.memory.n_bytes for c in self._columns.values())
