@@ -6,13 +6,12 @@ norm → gate, up → activation → down (→ norm) → add. cohere2 feeds both
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from ..ops import pointwise
 from ..ops.linear import Activations, get_rows, linear
+from ..ops.steps import Graph, record
 from .attention import Attention
 from .config import ModelConfig, RopeConfig
 from .errors import ModelError
@@ -21,14 +20,6 @@ from .weights import LayerWeights, Linear, Weights
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class _Positions:
-    """What depends on where the tokens stand: rows of each rotation's table, factors on queries."""
-
-    rows: tuple[F32, ...]
-    temperature: F32 | None
 
 
 class _Buffers:
@@ -46,6 +37,7 @@ class _Buffers:
         self.attended = memory["attended"][:n]
         self.gate = memory["gate"][:n]
         self.up = memory["up"][:n]
+        self.temperature = memory["temperature"][:n, 0]
         self.q_heads = self.q.reshape(n, heads, head_dim)
         self.k_heads = self.k.reshape(n, kv_heads, head_dim)
         self.v_heads = self.v.reshape(n, kv_heads, head_dim)
@@ -76,6 +68,7 @@ class Transformer:
             **dict.fromkeys(("q", "attended"), n_q),
             **dict.fromkeys(("k", "v"), n_kv),
             **dict.fromkeys(("gate", "up"), config.n_ff),
+            "temperature": 1,
         }
         self._memory = {
             name: np.empty((max_chunk, width), np.float32) for name, width in widths.items()
@@ -90,6 +83,7 @@ class Transformer:
         self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))
         self._rotation_of = [None if r is None else self._ropes.index(r) for r in ropes]
         self._tables: dict[bool, tuple[RopeTable, ...]] = {}
+        self._graphs: dict[bool, list[Graph]] = {}
 
     def forward(self, ids: I32, start: int, attention: Attention, n_ctx: int | None = None) -> F32:
         """Hidden states after `output_norm` of the tokens `ids` (T,) at positions start….
@@ -106,23 +100,18 @@ class Transformer:
         get_rows(weights.token_embd, ids, b.x)
         if config.embedding_scale != 1.0:
             np.multiply(b.x, np.float32(config.embedding_scale), out=b.x)
-        tables = self._tables_for(n_ctx or config.n_ctx_train)
-        positions = _Positions(
-            tuple(table.rows(start, n) for table in tables), self._temperature(start, n)
-        )
-        self._norm(b, weights.layers[0].attn_norm)
-        for index, layer in enumerate(weights.layers):
-            self._attend(index, b, positions, attention)
-            if config.architecture.parallel:
-                # Both read the same normed input, which `_embd_in` still holds.
-                self._feed_forward(layer, b, b.other)
-                pointwise.add(b.x, b.other, b.x)
+        if config.temperature_scale:
+            self._fill_temperature(b.temperature, start)
+        long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
+        angles = [table.rows(start, n) for table in self._tables_for(long)]
+        graphs = self._graphs_for(long, b, angles) if n == 1 else None
+        for index in range(config.n_layers + 1):
+            if graphs:
+                graphs[index].run()
             else:
-                assert layer.ffn_norm is not None
-                self._join(b, layer.post_attention_norm, layer.ffn_norm)
-                self._embd_in.set(b.normed)
-                self._feed_forward(layer, b, b.branch)
-            self._join(b, layer.post_ffw_norm, self._next_norms[index])
+                self._between(index, b, angles)
+            if index < config.n_layers:
+                attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
         return b.normed
 
     def logits(self, hidden: F32, out: F32) -> None:
@@ -162,28 +151,68 @@ class Transformer:
             buffers = self._buffers[n] = _Buffers(self.config, self._memory, n)
         return buffers
 
-    def _attend(self, index: int, b: _Buffers, positions: _Positions, attention: Attention) -> None:
-        """attn_output(attention(rope(q), rope(k), v)) of `b.normed` into `b.branch`."""
+    def _graphs_for(self, long: bool, b: _Buffers, angles: list[F32]) -> list[Graph]:
+        """What single tokens run between two layers' attention, recorded once.
+
+        The arrays are the same for every token: buffers, weights and the tables' memory.
+        """
+        if long not in self._graphs:
+            self._graphs[long] = [
+                record(self._between, index, b, angles) for index in range(self.config.n_layers + 1)
+            ]
+        return self._graphs[long]
+
+    def _between(self, index: int, b: _Buffers, angles: list[F32]) -> None:
+        """From the attention of layer index - 1 to that of layer `index`; steps only (`ops.steps`).
+
+        Begins with the first norm at index 0, and ends with the last one at index n_layers.
+        """
+        if index == 0:
+            self._norm(b, self.weights.layers[0].attn_norm)
+        else:
+            self._finish(index - 1, b)
+        if index < self.config.n_layers:
+            self._project(index, b, angles)
+
+    def _project(self, index: int, b: _Buffers, angles: list[F32]) -> None:
+        """rope(q), rope(k) and v of `b.normed`."""
         layer, rotation = self.weights.layers[index], self._rotation_of[index]
         eps, style = self.config.norm_eps, self.config.architecture.rope
         source = self._embd_in.set(b.normed)
-        self._linear(source, layer.attn_q, b.q)
-        self._linear(source, layer.attn_k, b.k)
-        self._linear(source, layer.attn_v, b.v)
+        for projection, out in ((layer.attn_q, b.q), (layer.attn_k, b.k), (layer.attn_v, b.v)):
+            linear(source, projection.weight, out)
+        for projection, out in ((layer.attn_q, b.q), (layer.attn_k, b.k), (layer.attn_v, b.v)):
+            self._add_bias(projection, out)
         if layer.attn_q_norm is not None and layer.attn_k_norm is not None:
             pointwise.rms_norm(b.q_rows, layer.attn_q_norm, eps, b.q_rows)
             pointwise.rms_norm(b.k_rows, layer.attn_k_norm, eps, b.k_rows)
         if rotation is not None:
-            pointwise.rope(b.q_heads, b.k_heads, positions.rows[rotation], style)
-        if positions.temperature is not None:
-            np.multiply(b.q, positions.temperature, out=b.q)
-        attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
-        self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
+            pointwise.rope(b.q_heads, b.k_heads, angles[rotation], style)
+        if self.config.temperature_scale:
+            pointwise.scale_rows(b.q, b.temperature)
+
+    def _finish(self, index: int, b: _Buffers) -> None:
+        """The layer's output from `b.attended` and `b.normed`; normed for the next layer."""
+        layer = self.weights.layers[index]
+        if self.config.architecture.parallel:
+            # Both halves read the same normed input, which `_embd_in` still holds.
+            self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
+            self._feed_forward(layer, b, b.other)
+            pointwise.add(b.x, b.other, b.x)
+        else:
+            assert layer.ffn_norm is not None
+            self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
+            self._join(b, layer.post_attention_norm, layer.ffn_norm)
+            self._embd_in.set(b.normed)
+            self._feed_forward(layer, b, b.branch)
+        self._join(b, layer.post_ffw_norm, self._next_norms[index])
 
     def _feed_forward(self, layer: LayerWeights, b: _Buffers, out: F32) -> None:
         """ffn_down(activation(ffn_gate) * ffn_up) of what `_embd_in` holds, into `out`."""
-        self._linear(self._embd_in, layer.ffn_gate, b.gate)
-        self._linear(self._embd_in, layer.ffn_up, b.up)
+        for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
+            linear(self._embd_in, projection.weight, result)
+        for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
+            self._add_bias(projection, result)
         gated = (
             pointwise.swiglu if self.config.architecture.activation == "silu" else pointwise.geglu
         )
@@ -208,12 +237,14 @@ class Transformer:
 
     def _linear(self, source: Activations, projection: Linear, out: F32) -> None:
         linear(source, projection.weight, out)
-        if projection.bias is not None:
-            np.add(out, projection.bias, out=out)
+        self._add_bias(projection, out)
 
-    def _tables_for(self, n_ctx: int) -> tuple[RopeTable, ...]:
-        """One table per rotation, for contexts of `n_ctx` tokens."""
-        long = n_ctx > self.config.n_ctx_orig
+    def _add_bias(self, projection: Linear, out: F32) -> None:
+        if projection.bias is not None:
+            pointwise.add_row(out, projection.bias)
+
+    def _tables_for(self, long: bool) -> tuple[RopeTable, ...]:
+        """One table per rotation, for contexts beyond the original length or up to it."""
         if long not in self._tables:
             factors = self._rope_factors(long)
             self._tables[long] = tuple(
@@ -227,10 +258,7 @@ class Transformer:
             return weights.rope_freqs
         return weights.rope_long if long else weights.rope_short
 
-    def _temperature(self, start: int, n: int) -> F32 | None:
-        """Factors on queries, (n, 1): 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""
-        config = self.config
-        if not config.temperature_scale or start + n <= config.n_ctx_orig:
-            return None
-        laps = np.arange(start, start + n) // config.n_ctx_orig
-        return (1.0 + config.temperature_scale * np.log1p(laps)).astype(np.float32)[:, None]
+    def _fill_temperature(self, out: F32, start: int) -> None:
+        """Factors on queries: 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""
+        laps = np.arange(start, start + len(out)) // self.config.n_ctx_orig
+        out[:] = 1.0 + self.config.temperature_scale * np.log1p(laps)

@@ -29,6 +29,7 @@ from ..simd import (
     vmax,
     widen_i32,
 )
+from ..steps import step
 from ..threads import n_threads
 
 # Kernels take tokens four at a time, and read (but never write) the rows that fill up the last
@@ -40,11 +41,11 @@ F127 = np.float32(127)
 TINY = np.float32(1e-35)  # below, 127 / top would overflow: such blocks become zeros
 
 
-@jit
-def _rows_32(x, first, last, q, d, s):
-    """Rows first .. last-1 of x, in blocks of 32; q, d and s are addresses."""
-    n_cols = x.shape[1]
-    for k in range(first * (n_cols // 32), last * (n_cols // 32)):
+@step("iiiiii")
+def _quantise_32(part, parts, ticket, x, n_rows, n_cols, q, d, s):
+    """x float32[T, K] -> q int8[T, K], d and s float32[T, K/32]; all of them addresses."""
+    n = n_cols // 32
+    for k in range(n_rows * part // parts * n, n_rows * (part + 1) // parts * n):
         a, c = load_f32(x, 128 * k), load_f32(x, 128 * k + 64)
         top = hmax(vmax(vabs(a), vabs(c)))
         scale = top / F127
@@ -56,11 +57,11 @@ def _rows_32(x, first, last, q, d, s):
         store(s, 4 * k, scale * np.float32(hsum_i32(widen_i32(qa) + widen_i32(qc))))
 
 
-@jit
-def _rows_256(x, first, last, q, d, s):
-    """Rows first .. last-1 of x, in blocks of 256; q, d and s are addresses."""
-    n_cols = x.shape[1]
-    for k in range(first * (n_cols // 256), last * (n_cols // 256)):
+@step("iiiiii")
+def _quantise_256(part, parts, ticket, x, n_rows, n_cols, q, d, s):
+    """x float32[T, K] -> q int8[T, K], d float32[T, K/256], s int16[T, K/16]."""
+    n = n_cols // 256
+    for k in range(n_rows * part // parts * n, n_rows * (part + 1) // parts * n):
         at = 1024 * k
         top16 = vabs(load_f32(x, at))
         for j in range(64, 1024, 64):
@@ -74,32 +75,6 @@ def _rows_256(x, first, last, q, d, s):
             store(s, 32 * k + 2 * j, np.int16(hsum_i32(widen_i32(qj))))
 
 
-@jit
-def _one_32_kernel(x, q, d, s):
-    """One token: x float32[1, K] -> q int8[1, K], d and s float32[1, K/32], at addresses."""
-    _rows_32(x, 0, 1, q, d, s)
-
-
-@jit
-def _one_256_kernel(x, q, d, s):
-    """One token: x float32[1, K] -> q int8[1, K], d float32[1, K/256], s int16[1, K/16]."""
-    _rows_256(x, 0, 1, q, d, s)
-
-
-@jit(parallel=True)
-def _many_32_kernel(x, q, d, s, threads):
-    """Tokens split over threads; arguments as `_one_32_kernel` with T rows."""
-    for th in prange(threads):
-        _rows_32(x, len(x) * th // threads, len(x) * (th + 1) // threads, q, d, s)
-
-
-@jit(parallel=True)
-def _many_256_kernel(x, q, d, s, threads):
-    """Tokens split over threads; arguments as `_one_256_kernel` with T rows."""
-    for th in prange(threads):
-        _rows_256(x, len(x) * th // threads, len(x) * (th + 1) // threads, q, d, s)
-
-
 @jit(parallel=True)
 def _widen_kernel(q, words, n_tokens, threads):
     """The first rows of q int8[T, K] as int16[T, K]."""
@@ -109,7 +84,7 @@ def _widen_kernel(q, words, n_tokens, threads):
                 words[i, k] = q[i, k]
 
 
-_QUANTISE = {32: (_one_32_kernel, _many_32_kernel), 256: (_one_256_kernel, _many_256_kernel)}
+_QUANTISE = {32: _quantise_32, 256: _quantise_256}
 
 
 class Blocks:
@@ -126,15 +101,12 @@ class Blocks:
         self.d = _zeros(rows, n_cols // block, np.float32)
         self.s = _zeros(rows, n_cols // per_sum, sum_type)
         self.addresses = tuple(a.ctypes.data for a in (self.q, self.d, self.s))
-        self.one, self.many = _QUANTISE[block]
+        self._quantise = _QUANTISE[block]
         self.words: npt.NDArray[np.int16] | None = None
 
     def fill(self, x: npt.NDArray[np.float32]) -> None:
         """Quantise the rows of x."""
-        if len(x) == 1:
-            self.one(x, *self.addresses)
-        else:
-            self.many(x, *self.addresses, n_threads())
+        self._quantise(x.ctypes.data, *x.shape, *self.addresses, parallel=len(x) > 1)
 
     def widen(self, n_tokens: int) -> int:
         """q once more as int16[T, K], for kernels that take words; its address."""

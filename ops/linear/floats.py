@@ -38,6 +38,7 @@ from ..simd import (
     store,
     vty,
 )
+from ..steps import Step, step
 from .formats import read
 from .panels import transposed
 from .rows import AHEAD, PART
@@ -79,14 +80,13 @@ _load_1 = _loader(0, types.float32)
 
 
 @cache
-def float_matvec_kernel(type_name: str) -> Any:
-    """The jitted y = W x: address, row stride and rows of W; x float32[1, K]; out float32[1, N];
-    address of an int64; threads."""
+def float_matvec_kernel(type_name: str) -> Step:
+    """`y = W x`: address, row stride in bytes and rows of W; address of x, float32[K]; K; address
+    of y, float32[N]."""
     size = FLOAT_TYPES[type_name][0]
 
     @jit
-    def _one_row(row, x):
-        n_cols = x.shape[1]
+    def _one_row(row, x, n_cols):
         whole, pairs = n_cols // 16 * 16, n_cols // 32 * 32
         even, odd = set_f32(0.0), set_f32(0.0)
         for k in range(0, pairs, 32):
@@ -98,18 +98,16 @@ def float_matvec_kernel(type_name: str) -> Any:
             even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
         total = hsum(even + odd)
         for k in range(whole, n_cols):
-            total += _load_1(type_name, row + k * size) * x[0, k]
+            total += _load_1(type_name, row + k * size) * load_one_f32(x, k * 4)
         return total
 
-    @jit(parallel=True)
-    def _float_matvec_kernel(w, stride, n_rows, x, out, counter, threads):
-        store(counter, 0, 0)
-        for _ in prange(threads):
-            first = take(counter) * PART
-            while first < n_rows:
-                for r in range(first, min(first + PART, n_rows)):
-                    out[0, r] = _one_row(w + r * stride, x)
-                first = take(counter) * PART
+    @step("iiiiii")
+    def _float_matvec_kernel(part, parts, ticket, w, stride, n_rows, x, n_cols, out):
+        first = take(ticket) * PART
+        while first < n_rows:
+            for r in range(first, min(first + PART, n_rows)):
+                store(out, 4 * r, _one_row(w + r * stride, x, n_cols))
+            first = take(ticket) * PART
 
     return _float_matvec_kernel
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import OpsError
+from ..steps import Step
 from ..threads import n_threads
 from ..types import QUANT_TYPES
 from .activations import Activations
@@ -27,7 +27,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 @cache
-def _one_token(name: str) -> tuple[Any, int]:
+def _one_token(name: str) -> tuple[Step, int]:
     """The kernel of decode for a stored type, and the block its activations come in (0: floats)."""
     kind = KINDS.get(name)
     if kind is None:
@@ -40,8 +40,8 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
 
     out[t, r] = sum_k x[t, k] W[r, k]. Quantised weights meet x quantised to int8, plain floats meet
     x itself. The result is the same for any number of threads. Reads `weight.n_bytes` once (T = 1)
-    and allocates nothing once the buffers of `act` exist. Raises OpsError for shapes that do not
-    fit.
+    and allocates nothing once the buffers of `act` exist. Products of one `act` write to different
+    places: for T = 1 they may run side by side. Raises OpsError for shapes that do not fit.
     """
     x = act.x
     n_tokens, n_cols = x.shape
@@ -58,18 +58,14 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         )
     if not n_tokens or not weight.n_rows:
         return
-    threads = n_threads()
     place = weight.address, weight.data.shape[1], weight.n_rows
     name = weight.stored_type.name
     if n_tokens == 1:
         kernel, block = _one_token(name)
-        if block:
-            inputs = act.quantised(block)
-            kernel(*place, *inputs, n_cols // block, out, act.counter, threads)
-        else:
-            kernel(*place, x, out, act.counter, threads)
+        inputs = (*act.quantised(block), n_cols // block) if block else (x.ctypes.data, n_cols)
+        kernel(*place, *inputs, out.ctypes.data, group=act.counter)
         return
-    kind = KINDS.get(name)
+    kind, threads = KINDS.get(name), n_threads()
     if kind is None:
         scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
         float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)

@@ -11,10 +11,9 @@ The vector is int8 with a scale per 32 (or 256) and its sums beside it (`activat
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from ..cache import jit
@@ -36,6 +35,7 @@ from ..simd import (
     store,
     vty,
 )
+from ..steps import Step, step
 from .dots import (
     add_in_order,
     dot,
@@ -141,40 +141,38 @@ def add_blocks(typingctx, kind, n, acc, below, w, x, d, s):
 
 
 @cache
-def matvec_kernel(kind: int) -> Any:
-    """The jitted `y = W x` of one format.
+def matvec_kernel(kind: int) -> Step:
+    """`y = W x` of one format.
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
-    scales and their sums; blocks per row; out float32[1, N]; address of an int64; threads.
+    scales and their sums; blocks per row; address of y, float32[N].
     """
     f = FORMATS[kind]
     size, block = f.n_bytes, f.block
-    step = STEP if block == 32 else 1
+    n_at_once = STEP if block == 32 else 1
     s_bytes = 4 if block == 32 else 32
-    lines = max(64, step * size - 32)  # the odd last part of a line is left to the hardware
+    lines = max(64, n_at_once * size - 32)  # the odd last part of a line is left to the hardware
 
-    # Apart from the parallel loop: Numba takes a multiple of the time for what stands in one.
     @jit
     def _one_row(row, x, d, s, n_blocks):
         acc, low = set_f32(0.0), no_low(kind)
-        for _ in range(n_blocks // step):
+        for _ in range(n_blocks // n_at_once):
             for line in range(AHEAD, AHEAD + lines, 64):
                 prefetch_l1(row, line)
-            acc, low = add_blocks(kind, step, acc, low, row, x, d, s)
-            row, x, d, s = row + step * size, x + step * block, d + step * 4, s + step * s_bytes
-        for _ in range(n_blocks % step):
+            acc, low = add_blocks(kind, n_at_once, acc, low, row, x, d, s)
+            row, x = row + n_at_once * size, x + n_at_once * block
+            d, s = d + n_at_once * 4, s + n_at_once * s_bytes
+        for _ in range(n_blocks % n_at_once):
             acc, low = add_blocks(kind, 1, acc, low, row, x, d, s)
             row, x, d, s = row + size, x + block, d + 4, s + s_bytes
         return hsum(acc) + hsum(low)
 
-    @jit(parallel=True)
-    def _matvec_kernel(w, stride, n_rows, x, d, s, n_blocks, out, counter, threads):
-        store(counter, 0, 0)
-        for _ in prange(threads):
-            first = take(counter) * PART
-            while first < n_rows:
-                for r in range(first, min(first + PART, n_rows)):
-                    out[0, r] = _one_row(w + r * stride, x, d, s, n_blocks)
-                first = take(counter) * PART
+    @step("iiiiiiii")
+    def _matvec_kernel(part, parts, ticket, w, stride, n_rows, x, d, s, n_blocks, out):
+        first = take(ticket) * PART
+        while first < n_rows:
+            for r in range(first, min(first + PART, n_rows)):
+                store(out, 4 * r, _one_row(w + r * stride, x, d, s, n_blocks))
+            first = take(ticket) * PART
 
     return _matvec_kernel

@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OpsError
-from ..threads import n_threads
-from .elementwise import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU, elementwise_kernel
+from .elementwise import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU, elementwise_kernel, rows_kernel
 from .norms import norm_kernel
 from .rotary import rope_kernel
 
@@ -25,28 +24,27 @@ def _check(op: str, what: str, x: F32, shape: tuple[int, ...]) -> None:
         raise _fail(f"{op}: {what}", x, str(shape))
 
 
-def _threads(n_floats: int) -> int:
-    # Asking for the number of threads costs as much as the smallest of these operations.
-    return 1 if n_floats <= _SERIAL_FLOATS else n_threads()
-
-
 def _norm(
-    op: str, x: F32, branch: F32, weight: F32, bias: F32 | None, eps: float, out: F32
+    op: str, x: F32, branch: F32 | None, weight: F32, bias: F32 | None, eps: float, out: F32
 ) -> None:
-    shape, adds = x.shape, branch is not x
+    shape = x.shape
     if len(shape) != 2:
         raise _fail(f"{op}: x", x, "(rows, columns)")
     _check(op, "x", x, shape)
-    if adds:
-        _check(op, "branch", branch, shape)
     _check(op, "weight", weight, shape[1:])
     _check(op, "out", out, shape)
-    address = 0
+    if branch is not None:
+        _check(op, "branch", branch, shape)
     if bias is not None:
         _check(op, "bias", bias, shape[1:])
-        address = bias.ctypes.data
-    threads, centred = _threads(shape[0] * shape[1]), op == "layer_norm"
-    norm_kernel(x, branch, adds, weight, address, float(eps), centred, out, threads)
+    norm_kernel(
+        _address(x), *shape, _address(branch), _address(weight), _address(bias),
+        op == "layer_norm", _address(out), eps, parallel=x.size > _SERIAL_FLOATS,
+    )  # fmt: skip
+
+
+def _address(x: F32 | None) -> int:
+    return 0 if x is None else int(x.ctypes.data)
 
 
 def rms_norm(x: F32, weight: F32, eps: float, out: F32) -> None:
@@ -54,7 +52,7 @@ def rms_norm(x: F32, weight: F32, eps: float, out: F32) -> None:
 
     x, out float32 (T, D), or (T * heads, E) for a norm per head; weight (D,). out may be x.
     """
-    _norm("rms_norm", x, x, weight, None, eps, out)
+    _norm("rms_norm", x, None, weight, None, eps, out)
 
 
 def layer_norm(x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) -> None:
@@ -62,7 +60,7 @@ def layer_norm(x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) -> N
 
     x, out float32 (T, D); weight (D,), bias (D,) or None. out may be x.
     """
-    _norm("layer_norm", x, x, weight, bias, eps, out)
+    _norm("layer_norm", x, None, weight, bias, eps, out)
 
 
 def add_rms_norm(x: F32, branch: F32, weight: F32, eps: float, out: F32) -> None:
@@ -100,7 +98,10 @@ def rope(q: F32, k: F32, cos_sin: F32, style: str) -> None:
     _check("rope", "table", cos_sin, (shape[0], table[1]))
     if style not in _STYLES:
         raise OpsError(f"rope: style is {style!r}, expected 'normal' or 'neox'")
-    rope_kernel(q, k, cos_sin, _STYLES[style], _threads(q.size + k.size))
+    rope_kernel(
+        _address(q), _address(k), shape[0], shape[1], k_shape[1], shape[2], _address(cos_sin),
+        table[1] // 2, _STYLES[style], parallel=q.size + k.size > _SERIAL_FLOATS,
+    )  # fmt: skip
 
 
 def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None:
@@ -110,7 +111,16 @@ def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None
         _check(name, "second operand", y, shape)
     if out is not x:
         _check(name, "out", out, shape)
-    elementwise_kernel(op, x, y, float(c), out, _threads(x.size))
+    parallel = x.size > _SERIAL_FLOATS
+    elementwise_kernel(op, _address(x), _address(y), _address(out), x.size, c, parallel=parallel)
+
+
+def _on_rows(name: str, op: int, x: F32, y: F32, expected: int) -> None:
+    if len(x.shape) != 2:
+        raise _fail(f"{name}: x", x, "(rows, columns)")
+    _check(name, "x", x, x.shape)
+    _check(name, "second operand", y, (expected,))
+    rows_kernel(op, _address(x), _address(y), *x.shape, parallel=x.size > _SERIAL_FLOATS)
 
 
 def swiglu(gate: F32, up: F32, out: F32) -> None:
@@ -129,6 +139,16 @@ def geglu(gate: F32, up: F32, out: F32) -> None:
 def add(x: F32, y: F32, out: F32) -> None:
     """out = x + y; float32 of one shape. out may be x or y."""
     _elementwise("add", ADD, x, y, 0.0, out)
+
+
+def add_row(x: F32, row: F32) -> None:
+    """x = x + row, in place: float32 (T, N), to each row of which (N,) is added."""
+    _on_rows("add_row", ADD, x, row, x.shape[-1])
+
+
+def scale_rows(x: F32, factors: F32) -> None:
+    """x = x * factors, in place: float32 (T, N), row t by factors (T,)."""
+    _on_rows("scale_rows", SCALE, x, factors, len(x))
 
 
 def scale(x: F32, factor: float) -> None:
@@ -150,3 +170,4 @@ def warm() -> None:
     heads = x.reshape(1, 1, 16)
     rope(heads, heads, x, "normal")
     swiglu(x, x, x)
+    add_row(x, x[0])

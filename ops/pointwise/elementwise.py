@@ -2,10 +2,9 @@
 
 import math
 
-from numba import prange
-
 from ..cache import jit
-from ..simd import fma, load_f32, set_f32, store, vexp
+from ..simd import fma, load_f32, load_one_f32, set_f32, store, vexp
+from ..steps import step
 from .tails import load_tail, store_tail
 from .tanh import vtanh
 
@@ -55,15 +54,20 @@ def _apply_range(op, a, b, c, out, first, last):
         store_tail(out, 4 * whole, rest, z)
 
 
-@jit(parallel=True)
-def elementwise_kernel(op, x, y, c, out, threads):
-    """out = op(x, y, c) for equally shaped arrays. Reads 4 or 8 bytes an element, writes 4."""
-    n = x.size
-    a, b, o = x.ctypes.data, y.ctypes.data, out.ctypes.data
-    if threads == 1:
-        _apply_range(op, a, b, c, o, 0, n)
-    else:
-        vectors = (n + 15) // 16
-        for part in prange(threads):
-            first, last = vectors * part // threads, vectors * (part + 1) // threads
-            _apply_range(op, a, b, c, o, 16 * first, min(16 * last, n))
+@step("iiiiif")
+def elementwise_kernel(part, parts, ticket, op, x, y, out, n, c):
+    """out = op(x, y, c) for n floats at each address. Reads 4 or 8 bytes an element, writes 4."""
+    vectors = (n + 15) // 16
+    first, last = vectors * part // parts, vectors * (part + 1) // parts
+    _apply_range(op, x, y, c, out, 16 * first, min(16 * last, n))
+
+
+@step("iiiii")
+def rows_kernel(part, parts, ticket, op, x, y, n_rows, n):
+    """Rows of x (n_rows, n) in place: ADD the row y (n,), or SCALE row r by y[r]."""
+    for r in range(n_rows * part // parts, n_rows * (part + 1) // parts):
+        row = x + 4 * n * r
+        if op == ADD:
+            _apply_range(ADD, row, y, 0.0, row, 0, n)
+        else:
+            _apply_range(SCALE, row, row, load_one_f32(y, 4 * r), row, 0, n)

@@ -2,10 +2,9 @@
 
 import math
 
-from numba import prange
-
 from ..cache import jit
 from ..simd import fma, hsum, load_f32, set_f32, store
+from ..steps import step
 from .tails import first_lanes, load_tail, store_tail
 
 
@@ -61,29 +60,19 @@ def _norm_row(x, weight, bias, n, mean, factor, out):
         store_tail(out, 4 * whole, rest, y)
 
 
-@jit
-def _norm_rows(x, branch, adds, weight, bias, eps, centred, out, first, last):
-    """Norm of rows first .. last-1."""
-    n = x.shape[1]
-    for r in range(first, last):
-        row = x.ctypes.data + 4 * n * r
-        if adds:
-            _add_row(row, branch.ctypes.data + 4 * n * r, n)
+@step("iiiiiiiif")
+def norm_kernel(
+    part, parts, ticket, x, n_rows, n, branch, weight, bias, centred, out, eps
+):  # fmt: skip
+    """Norm of each row of x (n_rows, n), to which `branch` is added first, in place.
+
+    x, branch, weight, bias and out are addresses; branch and bias may be 0: there is none. Reads x
+    twice (once from L1).
+    """
+    for r in range(n_rows * part // parts, n_rows * (part + 1) // parts):
+        row = x + 4 * n * r
+        if branch != 0:
+            _add_row(row, branch + 4 * n * r, n)
         mean = _sum(row, n) / n if centred else 0.0
         factor = 1.0 / math.sqrt(_sum_squares(row, n, mean) / n + eps)
-        _norm_row(row, weight.ctypes.data, bias, n, mean, factor, out.ctypes.data + 4 * n * r)
-
-
-@jit(parallel=True)
-def norm_kernel(x, branch, adds, weight, bias, eps, centred, out, threads):
-    """Norm of each row of x (T, D), to which `branch` is added first, in place, if `adds`.
-
-    bias is an address or 0. Reads x twice (once from L1).
-    """
-    n_rows = x.shape[0]
-    if threads == 1:
-        _norm_rows(x, branch, adds, weight, bias, eps, centred, out, 0, n_rows)
-    else:
-        for part in prange(threads):
-            first, last = n_rows * part // threads, n_rows * (part + 1) // threads
-            _norm_rows(x, branch, adds, weight, bias, eps, centred, out, first, last)
+        _norm_row(row, weight, bias, n, mean, factor, out + 4 * n * r)

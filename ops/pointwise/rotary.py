@@ -1,12 +1,13 @@
 """Kernel of rope: rotates pairs of elements of each head by angles from a table."""
 
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from .. import simd as v
 from ..cache import jit
 from ..simd import fma, load_f32, load_one_f32, store
+from ..steps import step
 
 
 @intrinsic
@@ -70,28 +71,21 @@ def _rope_pair(x, first, second, table, i, half):
 
 
 @jit
-def _rope_tokens(q, k, cos_sin, neox, first, last):
-    """All heads of tokens first .. last-1."""
-    half = cos_sin.shape[1] // 2
-    for x in (q, k):
-        _, n_heads, n = x.shape
-        for t in range(first, last):
-            table = cos_sin.ctypes.data + 8 * half * t
-            for h in range(n_heads):
-                row = x.ctypes.data + 4 * n * (t * n_heads + h)
-                if neox:
-                    _rope_neox(row, table, half)
-                else:
-                    _rope_normal(row, table, half)
+def _rope_heads(x, n_heads, n, table, half, neox):
+    """All heads (n_heads, n) of one token at an address."""
+    for h in range(n_heads):
+        if neox:
+            _rope_neox(x + 4 * n * h, table, half)
+        else:
+            _rope_normal(x + 4 * n * h, table, half)
 
 
-@jit(parallel=True)
-def rope_kernel(q, k, cos_sin, neox, threads):
-    """q, k (T, heads, E) in place; cos_sin (T, n_rot): n_rot/2 cosines, then as many sines."""
-    n_tokens = q.shape[0]
-    if threads == 1:
-        _rope_tokens(q, k, cos_sin, neox, 0, n_tokens)
-    else:
-        for part in prange(threads):
-            first, last = n_tokens * part // threads, n_tokens * (part + 1) // threads
-            _rope_tokens(q, k, cos_sin, neox, first, last)
+@step("iiiiiiiii")
+def rope_kernel(
+    part, parts, ticket, q, k, n_tokens, q_heads, k_heads, n, table, half, neox
+):  # fmt: skip
+    """q, k (n_tokens, heads, n) in place; table (n_tokens, 2 half): cosines, then sines."""
+    for t in range(n_tokens * part // parts, n_tokens * (part + 1) // parts):
+        angles = table + 8 * half * t
+        _rope_heads(q + 4 * n * q_heads * t, q_heads, n, angles, half, neox)
+        _rope_heads(k + 4 * n * k_heads * t, k_heads, n, angles, half, neox)

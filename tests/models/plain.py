@@ -6,7 +6,7 @@ from whether a kernel computes rightly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -79,6 +79,11 @@ def plain_get_rows(weight: PlainWeight, ids: np.ndarray, out: np.ndarray) -> Non
     out[:] = weight.matrix[ids]
 
 
+def plain_record(function: Callable[..., None], *args: Any) -> SimpleNamespace:
+    """Plain operations are no steps: the "graph" calls the function anew."""
+    return SimpleNamespace(run=lambda: function(*args))
+
+
 def _rms_norm(x: np.ndarray, weight: np.ndarray, eps: float, out: np.ndarray) -> None:
     out[:] = reference.rms_norm_reference(x, weight, eps)
 
@@ -126,11 +131,21 @@ def _add(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     np.add(x, y, out=out)
 
 
+def _add_row(x: np.ndarray, row: np.ndarray) -> None:
+    x += row
+
+
+def _scale_rows(x: np.ndarray, factors: np.ndarray) -> None:
+    x *= factors[:, None]
+
+
 def _softcap(x: np.ndarray, cap: float) -> None:
     x[:] = reference.softcap_reference(x, cap)
 
 
 POINTWISE = SimpleNamespace(
+    add_row=_add_row,
+    scale_rows=_scale_rows,
     rms_norm=_rms_norm,
     layer_norm=_layer_norm,
     add_rms_norm=_add_rms_norm,
@@ -150,6 +165,7 @@ def use_plain_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "Weight", PlainWeight)
     monkeypatch.setattr(transformer, "Activations", PlainActivations)
     monkeypatch.setattr(transformer, "linear", plain_linear)
+    monkeypatch.setattr(transformer, "record", plain_record)
     monkeypatch.setattr(transformer, "get_rows", plain_get_rows)
     monkeypatch.setattr(transformer, "pointwise", POINTWISE)
 

@@ -132,6 +132,16 @@ def test_rope(style: str, head_dim: int, n_rot: int) -> None:
                 np.testing.assert_array_equal(got[..., n_rot:], x[..., n_rot:])
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_adding_a_row_and_scaling_rows_in_place(shape: tuple[int, int]) -> None:
+    x, row, factors = _random(*shape), _random(shape[1], seed=1), _random(shape[0], seed=2)
+    total, scaled = x.copy(), x.copy()
+    pointwise.add_row(total, row)
+    pointwise.scale_rows(scaled, factors)
+    np.testing.assert_array_equal(total, x + row)
+    np.testing.assert_array_equal(scaled, x * factors[:, None])
+
+
 def test_one_thread_gives_the_same_bits() -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")
@@ -167,6 +177,7 @@ def test_refuses_in_words() -> None:
         "tokens, heads": lambda: pointwise.rope(x, heads, x, "neox"),
         "k is": lambda: pointwise.rope(heads, heads[:1], x[:, :8].copy(), "neox"),
         "style": lambda: pointwise.rope(heads, heads, x[:, :8].copy(), "gpt"),
+        "second operand is": lambda: pointwise.add_row(x, w[:3]),
         "cap is": lambda: pointwise.softcap(x, 0.0),
     }.items():
         with pytest.raises(OpsError, match=words):

@@ -1,0 +1,90 @@
+"""Kernels by address: arguments arrive, parts cover the work, graphs repeat what was recorded."""
+
+import numpy as np
+import pytest
+
+from kvarn.ops import threads
+from kvarn.ops.errors import OpsError
+from kvarn.ops.linear.share import take
+from kvarn.ops.simd import load_one_f32, store
+from kvarn.ops.steps import Step, record, step
+
+
+@step("iiff")
+def scale_and_shift(part, parts, ticket, x, n, factor, shift):
+    """x = factor x + shift for n floats at an address."""
+    for i in range(n * part // parts, n * (part + 1) // parts):
+        store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) * factor + shift))
+
+
+@step("ii")
+def count(part, parts, ticket, out, n):
+    """out[i] += 1, threads taking i one by one."""
+    i = take(ticket)
+    while i < n:
+        store(out, 4 * i, load_one_f32(out, 4 * i) + np.float32(1))
+        i = take(ticket)
+
+
+@pytest.fixture(params=[1, 2])
+def n_threads(request):
+    if request.param > threads.max_threads():
+        pytest.skip("one thread is all there is")
+    before = threads.n_threads()
+    threads.set_threads(request.param)
+    yield request.param
+    threads.set_threads(before)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_step_runs_at_once(n_threads, parallel):
+    x = np.arange(1001, dtype=np.float32)
+    scale_and_shift(x.ctypes.data, x.size, 2.0, -0.5, parallel=parallel)
+    np.testing.assert_array_equal(x, 2 * np.arange(1001) - 0.5)
+
+
+def test_a_graph_runs_what_was_recorded_in_its_order_and_as_often_as_asked(n_threads):
+    x = np.ones(100, np.float32)
+
+    def work() -> None:
+        for factor, shift, parallel in ((3.0, 0.0, True), (1.0, 2.0, False), (2.0, 0.0, True)):
+            scale_and_shift(x.ctypes.data, x.size, factor, shift, parallel=parallel)
+
+    graph = record(work)
+    assert len(graph) == 3
+    assert (x == 1).all()
+    graph.run()
+    assert (x == 10).all()
+    graph.run()
+    assert (x == 64).all()
+
+
+def test_steps_of_a_group_have_a_ticket_each_and_start_anew(n_threads):
+    outs = np.zeros((5, 333), np.float32)
+
+    def work() -> None:
+        for out in outs:
+            count(out.ctypes.data, out.size, group=7)
+        count(outs[0].ctypes.data, outs[0].size, group=8)
+
+    graph = record(work)
+    for n in range(1, 4):
+        graph.run()
+        assert (outs[0] == 2 * n).all()
+        assert (outs[1:] == n).all()
+
+
+def test_more_arguments_than_a_record_holds_are_refused():
+    with pytest.raises(OpsError, match="15 arguments, at most 14"):
+        Step("i" * 15, scale_and_shift.kernel.py_func)
+
+
+def test_an_error_while_recording_ends_the_recording():
+    def work() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        record(work)
+    x = np.ones(3, np.float32)
+    scale_and_shift(x.ctypes.data, 3, 1.0, 1.0)
+    assert (x == 2).all()
