@@ -38,7 +38,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--roofline",
         action="store_true",
-        help="measure read bandwidth and matrix-vector speed beside it (about 10 s, 1 GiB)",
+        help="measure read bandwidth and the kernels' speed beside it (about 20 s, 1 GiB)",
     )
 
 
@@ -195,12 +195,15 @@ def render(report: dict[str, Any]) -> str:
 
 
 def _roofline_lines(roofline: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    read = roofline["read_bytes_per_second"]
-    best = max(read.values())
-    for n, rate in read.items():
+    best = max(roofline["read"].values())
+    for n, rate in roofline["read"].items():
         yield "reading", f"{rate / 1e9:6.1f} GB/s with {n} thread{'s' if n != '1' else ''}"
-    for name, rate in roofline["matvec_bytes_per_second"].items():
-        yield "matvec", f"{rate / 1e9:6.1f} GB/s {name}, {rate / best:.0%} of the best reading"
+    for kernel, whose in (("matvec", "weights"), ("attention", "keys and values")):
+        for name, rate in roofline[kernel].items():
+            share = f"{rate / best:.0%} of the best reading"
+            yield kernel, f"{rate / 1e9:6.1f} GB/s of {name} {whose}, {share}"
+    for name, rate in roofline["matmul"].items():
+        yield "matmul", f"{rate / 1e9:6.0f} Gop/s with {name} weights, 512 tokens at once"
 
 
 def _human(n_bytes: float) -> str:

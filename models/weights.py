@@ -83,6 +83,15 @@ class Weights:
     rope_long: F32 | None
     """The same for contexts up to `n_ctx_orig` and beyond."""
 
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of matrices that reading one token takes, its row of `token_embd` apart."""
+        matrices = [
+            part.weight for layer in self.layers for part in vars(layer).values()
+            if isinstance(part, Linear)
+        ]  # fmt: skip
+        return sum(weight.n_bytes for weight in [*matrices, self.output.weight])
+
     @staticmethod
     def load(tensors: Mapping[str, TensorLike], config: ModelConfig) -> Weights:
         """Check every tensor's name and shape, then prepare the matrices.

@@ -13,7 +13,7 @@ _FEATURES = (
     *("avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512bw", "avx512vl", "avx512vnni"),
     *("avx512bf16", "neon", "dotprod", "fullfp16", "i8mm", "sve"),
 )
-_ROOFLINE_TYPES = ("Q8_0", "Q4_0", "Q4_K")
+_ROOFLINE_TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0")
 
 
 def cpu() -> dict[str, Any]:
@@ -95,13 +95,17 @@ def cache() -> dict[str, Any]:
 
 
 def roofline() -> dict[str, Any]:
-    """Bytes per second of plain reading by number of threads, and of matrix-vector products."""
+    """Rates of plain reading by number of threads, and of the kernels with all of them.
+
+    Bytes per second, but for `matmul`: operations per second.
+    """
     from . import measure
 
-    read = {str(n): rate for n, rate in measure.roofline()}
     return {
-        "read_bytes_per_second": read,
-        "matvec_bytes_per_second": {name: measure.matvec(name) for name in _ROOFLINE_TYPES},
+        "read": {str(n): rate for n, rate in measure.roofline()},
+        "matvec": {name: measure.matvec(name) for name in _ROOFLINE_TYPES},
+        "attention": {name: measure.attention(name) for name in ("f16", "q8_0", "q4_0")},
+        "matmul": {name: measure.matmul(name) for name in _ROOFLINE_TYPES},
     }
 
 

@@ -1,11 +1,16 @@
 """What this machine gives: cost of a parallel region, read bandwidth, speed of a matvec.
 
-Figures are the best of several runs: other programs only ever make them worse.
+Figures are the best of several runs, unless they say otherwise: other programs only ever make
+them worse.
 """
 
+from __future__ import annotations
+
+import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import prange
@@ -13,14 +18,25 @@ from numba import prange
 from . import threads
 from .cache import jit
 from .simd import load_i64, prefetch_l1, set_i64, store
+from .steps import Step, step
+from .types import QUANT_TYPES, row_bytes
+
+if TYPE_CHECKING:
+    from .linear import Weight
 
 BUFFER = 256 << 20  # beyond the caches of nearly all machines
+COLUMNS = 4096
 
 
 @jit(parallel=True)
 def _region_kernel(out, n_parts):
     for i in prange(n_parts):
         out[i * 16] += 1
+
+
+@step("")
+def _nothing(part, parts, ticket):
+    """Stands in for every kernel where only calling them is measured."""
 
 
 @jit(parallel=True)
@@ -37,15 +53,20 @@ def _read_kernel(buffer, out, n_parts):
         store(out, part * 64, (a ^ b) ^ (c ^ d))
 
 
-def best_seconds(run: Callable[[], Any], n_runs: int = 7) -> float:
-    """The shortest of n_runs runs, after one that is not counted."""
+def timed(run: Callable[[], Any], n_runs: int) -> list[float]:
+    """Seconds of each of n_runs runs, after one that is not counted."""
     run()
     times = []
     for _ in range(n_runs):
         begin = time.perf_counter()
         run()
         times.append(time.perf_counter() - begin)
-    return min(times)
+    return times
+
+
+def best_seconds(run: Callable[[], Any], n_runs: int = 7) -> float:
+    """The shortest of n_runs runs, after one that is not counted."""
+    return min(timed(run, n_runs))
 
 
 def region_microseconds() -> float:
@@ -81,17 +102,80 @@ def roofline(n_bytes: int = BUFFER) -> Iterator[tuple[int, float]]:
         threads.set_threads(most)
 
 
+def read_rate(n_bytes: int = BUFFER, n_runs: int = 9) -> float:
+    """Bytes per second that all threads read from memory: the median of n_runs.
+
+    What can be had at this moment, to be held beside other medians; `roofline` is the best.
+    """
+    buffer, n = np.full(n_bytes // 256 * 256, 1, np.uint8), threads.n_threads()
+    times = timed(lambda: read_bytes(buffer, n), n_runs)
+    return buffer.nbytes / statistics.median(times)
+
+
+@contextmanager
+def empty_kernels() -> Iterator[None]:
+    """Steps that are run or recorded inside do nothing: what remains is the cost of calling them.
+
+    For a process that only measures: graphs recorded inside stay empty.
+    """
+    original = Step.address
+    Step.address = property(lambda self: original.__get__(_nothing))  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Step.address = original  # type: ignore[method-assign]
+
+
 def matvec(type_name: str, n_bytes: int = BUFFER) -> float:
     """Bytes of weights of one type per second, in products with one token, all threads."""
-    from .linear import Activations, Weight, linear
-    from .types import QUANT_TYPES, row_bytes
+    weight = _weight(type_name, n_bytes)
+    return weight.n_bytes / _product_seconds(weight, 1)
 
-    n_cols = 4096
+
+def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
+    """Operations (a product and a sum are two) per second, in products with many tokens."""
+    weight = _weight(type_name, n_rows * row_bytes(QUANT_TYPES[type_name], COLUMNS))
+    return 2 * n_tokens * weight.n_rows * COLUMNS / _product_seconds(weight, n_tokens)
+
+
+def _weight(type_name: str, n_bytes: int) -> Weight:
+    """About so many bytes of rows of COLUMNS weights."""
+    from .linear import Weight
+
     quant_type = QUANT_TYPES[type_name]
-    n_rows = n_bytes // row_bytes(quant_type, n_cols) // 64 * 64
+    n_rows = max(64, n_bytes // row_bytes(quant_type, COLUMNS) // 64 * 64)
     # Bytes of ones are small finite scales in every type.
-    data = np.full((n_rows, row_bytes(quant_type, n_cols)), 1, np.uint8)
-    weight = Weight.prepare(quant_type, data, n_cols, "roofline")
-    act, out = Activations(1, n_cols), np.empty((1, n_rows), np.float32)
-    x = np.ones((1, n_cols), np.float32)
-    return data.nbytes / best_seconds(lambda: linear(act.set(x), weight, out))
+    data = np.full((n_rows, row_bytes(quant_type, COLUMNS)), 1, np.uint8)
+    return Weight.prepare(quant_type, data, COLUMNS, "roofline")
+
+
+def _product_seconds(weight: Weight, n_tokens: int) -> float:
+    from .linear import Activations, linear
+
+    act, x = Activations(n_tokens, COLUMNS), np.ones((n_tokens, COLUMNS), np.float32)
+    out = np.empty((n_tokens, weight.n_rows), np.float32)
+    return best_seconds(lambda: linear(act.set(x), weight, out))
+
+
+def attention(kv_type: str, n_tokens: int = 32_768) -> float:
+    """Bytes of K and V per second, in attention of one token: 8 KV heads of 64, 4 queries each."""
+    from .attention import SEGMENT, AttentionScratch, TileLayout, append_kv
+    from .attention import attention as attend
+
+    n_kv_heads, head_dim = 8, 64
+    layout = TileLayout(head_dim, kv_type, kv_type)
+    scratch = AttentionScratch(4 * n_kv_heads, n_kv_heads, layout, 1, n_tokens)
+    n_segments = -(-n_tokens // SEGMENT)
+    memory = np.zeros((n_segments, layout.segment_bytes(n_kv_heads)), np.uint8)
+    segments = memory.ctypes.data + memory.strides[0] * np.arange(n_segments, dtype=np.int64)
+    kv = np.ones((n_tokens, n_kv_heads, head_dim), np.float32)
+    append_kv(kv, kv, segments, layout, 0)
+    q = np.ones((1, 4 * n_kv_heads, head_dim), np.float32)
+    out = np.empty_like(q)
+
+    def run() -> None:
+        attend(
+            q, segments, layout, n_kv_heads, n_tokens - 1, out, scale=0.125, scratch=scratch
+        )  # fmt: skip
+
+    return memory.nbytes / SEGMENT / n_segments * n_tokens / best_seconds(run)

@@ -2,9 +2,11 @@
 
     python -m kvarn.evals.peers [--types q8_0,q4_0,q4_k_m] [--depths 0,8192] [--folder DIR]
 
-For each file and depth: prefill of 512 tokens and decode of 64, kvarn and llama.cpp in turn (flash
-attention off and on, the better one counts), medians of the rounds, the ratio, and the machine's
-read bandwidth beside each row. Refuses to measure while other programs keep the CPU busy.
+For each file: start-up; for each depth prefill of 512 tokens and decode of 64, kvarn and llama.cpp
+in turn (flash attention off and on, the better one counts); and what a token costs when its kernels
+do nothing. Medians of the rounds and the ratio, with the machine's read bandwidth of the moment,
+the share of it that decode reaches, and peak memory (of kvarn also beyond file and KV cache).
+Refuses to measure while other programs keep the CPU busy.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from pathlib import Path
 from .compare import Row, compare_file
 from .model import write_model
 
+HEAD = (
+    "| file | test | depth | kvarn | llama.cpp | ratio | of memory | read GB/s | peak MB | beyond |"
+)
 CASES = {"prefill 512": (512, 0), "decode 64": (0, 64)}
 
 
@@ -53,14 +58,18 @@ def render(rows: list[Row], output: str) -> str:
     """The rows as a markdown table or as JSON."""
     if output == "json":
         return json.dumps([row.as_dict() for row in rows], indent=2)
-    head = "| file | test | depth | kvarn t/s | llama.cpp t/s | ratio | read GB/s | peak MB |"
-    lines = [head, "|---|---|---:|---:|---:|---:|---:|---:|"]
-    lines += [
-        f"| {row.kind} | {row.test} | {row.depth} | {row.kvarn:.1f} | {row.llama:.1f} | "
-        f"**{row.ratio:.2f}** | {row.bandwidth:.1f} | "
-        f"{row.kvarn_bytes / 1e6:.0f} / {row.llama_bytes / 1e6:.0f} |"
-        for row in rows
-    ]
+    lines = [HEAD, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    for row in rows:
+        theirs = "" if row.llama is None else f"{row.llama:.3g} {row.unit}"
+        peaks = f"{row.kvarn_bytes / 1e6:.0f} / {row.llama_bytes / 1e6:.0f}"
+        cells = [
+            row.kind, row.test, str(row.depth), f"{row.kvarn:.3g} {row.unit}", theirs,
+            "" if row.ratio is None else f"**{row.ratio:.2f}**",
+            "" if row.of_memory is None else f"{row.of_memory:.0%}",
+            "" if row.bandwidth is None else f"{row.bandwidth:.1f}",
+            *([peaks, f"{row.kvarn_extra / 1e6:.0f}"] if row.kvarn_bytes else ["", ""]),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ...ops.errors import KvarnError
-from ...ops.measure import roofline
+from ...ops.measure import read_rate
+from ...runtime.engine import on_engine
 
 BUSY = 0.15
 """Share of the CPU that others may use before a measurement is refused."""
@@ -23,42 +24,53 @@ BUSY = 0.15
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison; speeds in tokens per second, medians over the rounds."""
+    """One comparison: medians over the rounds, in `unit` ("t/s", "s" or "ms").
+
+    ratio        how many times better kvarn is
+    of_memory    decode: share of the tokens per second that reading the weights and the KV cache
+                 at `bandwidth` GB/s would allow
+    bandwidth    what reading gave between the rounds, GB/s
+    kvarn_extra  peak resident bytes of kvarn beyond the model's file and the KV cache
+    """
 
     kind: str
     test: str
     depth: int
+    unit: str
     kvarn: float
-    llama: float
-    llama_flash: bool
-    ratio: float
-    bandwidth: float
-    kvarn_bytes: int
-    llama_bytes: int
+    llama: float | None = None
+    llama_flash: bool = False
+    ratio: float | None = None
+    of_memory: float | None = None
+    bandwidth: float | None = None
+    kvarn_bytes: int = 0
+    kvarn_extra: int = 0
+    llama_bytes: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def __str__(self) -> str:
-        return (
-            f"{self.kind} {self.test} at {self.depth}: kvarn {self.kvarn:.1f}, "
-            f"llama.cpp {self.llama:.1f} t/s, ratio {self.ratio:.2f}"
-        )
+        peer = f", llama.cpp {self.llama:.4g}" if self.llama else ""
+        ratio = f", ratio {self.ratio:.2f}" if self.ratio else ""
+        what = f"{self.kind} {self.test} at {self.depth}"
+        return f"{what}: kvarn {self.kvarn:.4g}{peer} {self.unit}{ratio}"
 
 
 class Worker:
     """A peer in a process of its own."""
 
     def __init__(self, module: str, settings: dict[str, Any]) -> None:
+        began = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.{module}", json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.n_tokens = 0
         self.peak_bytes = 0
-        self._answer()
+        self.facts = self._answer()
+        self.start_seconds = time.perf_counter() - began
 
     def __enter__(self) -> Worker:
         return self
@@ -93,21 +105,38 @@ def compare_file(
     depths: list[int],
     options: argparse.Namespace,
 ) -> Iterator[Row]:
-    """One row for each case and depth."""
-    n_ctx = max(depths) + 1024
-    shared = {"path": str(path), "n_ctx": n_ctx, "threads": options.threads}
+    """The rows of one file: start-up, each case at each depth, and what launching costs."""
+    shared = {"path": str(path), "n_ctx": max(depths) + 1024, "threads": options.threads}
     shared["kv_type"] = options.kv_type
+    check_idle()
+    yield _start_up(kind, shared, options.rounds)
     with ExitStack() as stack:
-        check_idle()
         ours = stack.enter_context(Worker("worker_kvarn", shared))
         theirs = [
             stack.enter_context(Worker("worker_llama", {**shared, "flash": flash}))
             for flash in (False, True)
         ]
         for depth in depths:
-            for test, (n_prompt, n_gen) in cases.items():
+            for test, sizes in cases.items():
                 check_idle()
-                yield _row(kind, test, depth, ours, theirs, (n_prompt, n_gen), options.rounds)
+                yield _row(kind, test, depth, ours, theirs, sizes, options.rounds)
+    with Worker("worker_kvarn", {**shared, "empty": True}) as empty:
+        check_idle()
+        empty.speed(0, 8, 0)
+        times = [1e3 / empty.speed(0, 64, 0) for _ in range(options.rounds)]
+        yield Row(kind, "launching a token's kernels", 0, "ms", statistics.median(times))
+
+
+def _start_up(kind: str, settings: dict[str, Any], rounds: int) -> Row:
+    """Seconds from starting a process to having read a first token; files and kernels cached."""
+    times: dict[str, list[float]] = {"worker_kvarn": [], "worker_llama": []}
+    for _ in range(rounds):
+        for module, seconds in times.items():
+            flash = {} if module == "worker_kvarn" else {"flash": True}
+            with Worker(module, {**settings, **flash}) as worker:
+                seconds.append(worker.start_seconds)
+    ours, theirs = (statistics.median(seconds) for seconds in times.values())
+    return Row(kind, "start-up", 0, "s", ours, theirs, True, theirs / ours)
 
 
 def _row(
@@ -124,13 +153,16 @@ def _row(
         worker.speed(min(sizes[0], 8), min(sizes[1], 2), depth)
     for _ in range(rounds):
         speeds.append([worker.speed(*sizes, depth) for worker in workers])
-        bandwidths.append([rate for _, rate in roofline()][-1] / 1e9)
+        bandwidths.append(on_engine(read_rate) / 1e9)
     medians = [statistics.median(column) for column in zip(*speeds)]
-    flash = medians[2] > medians[1]
-    best = max(medians[1:])
+    bandwidth, flash = statistics.median(bandwidths), medians[2] > medians[1]
+    facts, best = ours.facts, max(medians[1:])
+    bytes_read = facts["weight_bytes_per_token"] + depth * facts["kv_bytes_per_token"]
+    kept = facts["file_bytes"] + (depth + sum(sizes)) * facts["kv_bytes_per_token"]
     return Row(
-        kind, test, depth, medians[0], best, flash, medians[0] / best,
-        statistics.median(bandwidths), ours.peak_bytes, theirs[flash].peak_bytes,
+        kind, test, depth, "t/s", medians[0], best, flash, medians[0] / best,
+        None if sizes[0] else medians[0] * bytes_read / bandwidth / 1e9,
+        bandwidth, ours.peak_bytes, ours.peak_bytes - int(kept), theirs[flash].peak_bytes,
     )  # fmt: skip
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from ...ops.attention.layout import SEGMENT, TileLayout
+from ...ops.measure import empty_kernels
 from ...runtime.context import Context
 from ...runtime.load import load
 from ...runtime.memory import peak_resident_bytes
@@ -19,11 +22,10 @@ class Peer:
     """One model with one context; exact attention has no flash to turn on or off."""
 
     def __init__(self, path: str, n_ctx: int, threads: int, kv_type: str) -> None:
-        began = time.perf_counter()
+        self.kv_type = kv_type
         self.model = load(path, threads=threads)
         self.context: Context = self.model.context(n_ctx, store=Ram(kv_type, kv_type))
         self.rng = np.random.default_rng(0)
-        self.load_seconds = time.perf_counter() - began
 
     def tokens(self, n_tokens: int) -> list[int]:
         ids: list[int] = self.rng.integers(0, self.model.config.n_vocab, n_tokens).tolist()
@@ -50,11 +52,28 @@ def answer(peer: Peer, command: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - began}
 
 
+def facts(peer: Peer) -> dict[str, Any]:
+    """What a token reads, in bytes, and the size of the file."""
+    config, weights = peer.model.config, peer.model.transformer.weights
+    layout = TileLayout(config.head_dim, peer.kv_type, peer.kv_type)
+    segment = config.n_layers * layout.segment_bytes(config.n_kv_heads)
+    return {
+        "weight_bytes_per_token": weights.bytes_per_token,
+        "kv_bytes_per_token": segment / SEGMENT,
+        "file_bytes": peer.model.path.stat().st_size,
+    }
+
+
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    peer = Peer(**settings)
+    with empty_kernels() if settings.pop("empty", False) else nullcontext():
+        serve(Peer(**settings))
+
+
+def serve(peer: Peer) -> None:
+    """Answer commands until there are no more."""
     peer.context.prefill(peer.tokens(1))
-    print(json.dumps({"load_seconds": peer.load_seconds}), flush=True)
+    print(json.dumps(facts(peer)), flush=True)
     for line in sys.stdin:
         result = answer(peer, json.loads(line))
         result["peak_bytes"] = peak_resident_bytes()

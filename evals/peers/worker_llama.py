@@ -23,7 +23,6 @@ class Peer:
     """One model with one context; `flash` turns flash attention on."""
 
     def __init__(self, path: str, n_ctx: int, threads: int, flash: bool, kv_type: str) -> None:
-        began = time.perf_counter()
         llama_cpp.llama_backend_init()
         model_params = llama_cpp.llama_model_default_params()
         self.model = llama_cpp.llama_model_load_from_file(path.encode(), model_params)
@@ -45,7 +44,6 @@ class Peer:
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(vocabulary)
         self.rng = np.random.default_rng(0)
         self.n_tokens = 0
-        self.load_seconds = time.perf_counter() - began
 
     def truncate(self, n_tokens: int) -> None:
         memory = llama_cpp.llama_get_memory(self.context)
@@ -87,7 +85,7 @@ def main() -> None:
     llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
     peer = Peer(**settings)
     peer.read(1)
-    print(json.dumps({"load_seconds": peer.load_seconds}), flush=True)
+    print(json.dumps({}), flush=True)
     for line in sys.stdin:
         result = answer(peer, json.loads(line))
         result["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

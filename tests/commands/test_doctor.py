@@ -48,14 +48,18 @@ def test_text_names_what_matters(report, capsys, monkeypatch):
 
 def test_roofline_is_measured_when_asked(monkeypatch, capsys):
     measured = {
-        "read_bytes_per_second": {"1": 2e10, "2": 4e10},
-        "matvec_bytes_per_second": {"Q8_0": 3e10},
+        "read": {"1": 2e10, "2": 4e10},
+        "matvec": {"Q8_0": 3e10},
+        "attention": {"f16": 1e10},
+        "matmul": {"Q8_0": 3e11},
     }
     monkeypatch.setattr(facts, "roofline", lambda: measured)
     assert main(["doctor", "--roofline"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "GB/s" in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "/s" in line]
     assert "20.0 GB/s with 1 thread" in lines[0] and "40.0 GB/s with 2 threads" in lines[1]
-    assert "30.0 GB/s Q8_0, 75% of the best reading" in lines[2]
+    assert "30.0 GB/s of Q8_0 weights, 75% of the best reading" in lines[2]
+    assert "10.0 GB/s of f16 keys and values, 25% of the best reading" in lines[3]
+    assert "300 Gop/s with Q8_0 weights" in lines[4]
 
 
 SICK = {

@@ -15,7 +15,9 @@ from kvarn.ops.errors import KvarnError
 from kvarn.runtime.load import load
 
 SMALL = Shape(n_layers=8, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)
-ROW = Row("q4_0", "decode 64", 0, 30.0, 20.0, True, 1.5, 26.0, 10**9, 2 * 10**9)
+ROW = Row(
+    "q4_0", "decode 64", 0, "t/s", 30.0, 20.0, True, 1.5, 0.9, 26.0, 10**9, 10**8, 2 * 10**9
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -68,10 +70,13 @@ def test_a_busy_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_take_the_better_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Fake:
-        speeds = iter([3.0, 1.0, 2.0])
-
         def __init__(self, module: str, settings: dict[str, object]) -> None:
-            self.value, self.peak_bytes = next(Fake.speeds), len(module)
+            self.value = {"worker_kvarn": 3.0, "worker_llama": 1.0}[module]
+            self.value += float(bool(settings.get("flash"))) + 7 * bool(settings.get("empty"))
+            self.start_seconds, self.peak_bytes = 6 / self.value, 10**9
+            self.facts = dict.fromkeys(
+                ("weight_bytes_per_token", "kv_bytes_per_token", "file_bytes"), 10**8
+            )
 
         def __enter__(self) -> "Fake":
             return self
@@ -84,14 +89,31 @@ def test_rows_take_the_better_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     monkeypatch.setattr(compare, "Worker", Fake)
     monkeypatch.setattr(compare, "check_idle", lambda: None)
-    monkeypatch.setattr(compare, "roofline", lambda: [(1, 1e10), (2, 2e10)])
+    monkeypatch.setattr(compare, "read_rate", lambda: 2e10)
     options = argparse.Namespace(threads=2, kv_type="f16", rounds=2)
-    (row,) = compare_file(tmp_path, "q8_0", {"decode 64": (0, 64)}, [0], options)
+    start, row, launching = compare_file(tmp_path, "q8_0", {"decode 64": (0, 64)}, [1], options)
+    assert (start.kvarn, start.llama, start.ratio) == (2.0, 3.0, 1.5)
     assert (row.ratio, row.llama_flash, row.bandwidth) == (1.5, True, 20.0)
+    assert row.of_memory == pytest.approx(3 * 2e8 / 2e10)  # weights and one token of KV
+    assert row.kvarn_extra == 10**9 - 10**8 - 65 * 10**8
+    assert (launching.kvarn, launching.unit) == (100.0, "ms")
+
+
+def test_what_a_token_reads(tiny_path: Path) -> None:
+    peer = worker_kvarn.Peer(str(tiny_path), 64, 1, "f16")
+    found = worker_kvarn.facts(peer)
+    matrices = [t for t in peer.model.file.tensors.values() if len(t.shape) == 2]
+    weights = peer.model.transformer.weights
+    assert found["weight_bytes_per_token"] == sum(t.data.nbytes for t in matrices) - (
+        0 if weights.output.weight is weights.token_embd else weights.token_embd.n_bytes
+    )
+    assert found["file_bytes"] == tiny_path.stat().st_size
+    config = peer.model.config
+    assert found["kv_bytes_per_token"] >= config.n_layers * config.n_kv_heads * config.head_dim * 4
 
 
 def test_tables_hold_every_row() -> None:
-    assert "| **1.50** | 26.0 |" in render([ROW], "md")
+    assert "| **1.50** | 90% | 26.0 |" in render([ROW], "md")
     (row,) = json.loads(render([ROW], "json"))
     assert row["ratio"] == ROW.kvarn / ROW.llama
     assert "ratio 1.50" in str(ROW)

@@ -3,6 +3,8 @@
 import numpy as np
 
 from kvarn.ops import measure, threads
+from kvarn.ops.pointwise import scale
+from kvarn.ops.steps import record
 
 
 def test_every_byte_is_read():
@@ -22,9 +24,24 @@ def test_roofline_covers_all_threads_and_leaves_their_number():
     assert threads.n_threads() == before
 
 
-def test_matvec_and_region():
+def test_every_kind_of_kernel_is_measured():
     assert measure.matvec("Q8_0", n_bytes=1 << 19) > 0
+    assert measure.matmul("Q8_0", n_tokens=5, n_rows=64) > 0
+    assert measure.attention("f16", n_tokens=1500) > 0
+    assert measure.read_rate(n_bytes=1 << 20, n_runs=3) > 0
     assert measure.region_microseconds() > 0
+
+
+def test_empty_kernels_are_called_and_do_nothing():
+    x = np.ones(100, np.float32)
+    with measure.empty_kernels():
+        scale(x, 2.0)
+        graph = record(scale, x, 2.0)
+    assert len(graph) == 1
+    graph.run()
+    assert (x == 1).all()
+    scale(x, 2.0)
+    assert (x == 2).all()
 
 
 def test_best_of_the_runs_counts():
