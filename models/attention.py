@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..ops.steps import Graph
+
 F32 = npt.NDArray[np.float32]
 
 
@@ -16,6 +18,14 @@ class Attention(Protocol):
     Called once per layer, in order, within one `Transformer.forward`; the object knows at which
     position the run of tokens starts, and reads window, scale and softcap from `LayerConfig`.
     """
+
+    @property
+    def graphs(self) -> dict[bool, Graph] | None:
+        """What `forward` has recorded for single tokens, calls of this object included.
+
+        None where such a call does more than run steps. Emptied whenever an address has changed.
+        """
+        ...
 
     def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         """Append k and v (T, J, E), attend with q (T, H, E), write out (T, H, E).

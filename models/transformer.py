@@ -104,15 +104,28 @@ class Transformer:
             self._fill_temperature(b.temperature, start)
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
         angles = [table.rows(start, n) for table in self._tables_for(long)]
-        graphs = self._graphs_for(long, b, angles) if n == 1 else None
-        for index in range(config.n_layers + 1):
-            if graphs:
-                graphs[index].run()
-            else:
-                self._between(index, b, angles)
-            if index < config.n_layers:
-                attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
+        if n > 1:
+            self._run(b, angles, attention)
+        elif (kept := attention.graphs) is not None:
+            if long not in kept:
+                kept[long] = record(self._run, b, angles, attention)
+            kept[long].run()
+        else:
+            for index, graph in enumerate(self._graphs_for(long, b, angles)):
+                graph.run()
+                self._attend(index, b, attention)
         return b.normed
+
+    def _run(self, b: _Buffers, angles: list[F32], attention: Attention) -> None:
+        """All layers, from `b.x` to `b.normed`."""
+        for index in range(self.config.n_layers + 1):
+            self._between(index, b, angles)
+            self._attend(index, b, attention)
+
+    def _attend(self, index: int, b: _Buffers, attention: Attention) -> None:
+        """The attention of layer `index`, if there is such a layer."""
+        if index < self.config.n_layers:
+            attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
 
     def logits(self, hidden: F32, out: F32) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), as `forward` gave it."""
@@ -152,7 +165,7 @@ class Transformer:
         return buffers
 
     def _graphs_for(self, long: bool, b: _Buffers, angles: list[F32]) -> list[Graph]:
-        """What single tokens run between two layers' attention, recorded once.
+        """What single tokens run between the attention of two layers, recorded once.
 
         The arrays are the same for every token: buffers, weights and the tables' memory.
         """

@@ -61,7 +61,9 @@ def _arguments(typingctx, kinds, record):
 
 
 @intrinsic
-def _word(typingctx, record, offset):
+def word(typingctx, address, offset):
+    """The int64 at `address` + `offset` bytes."""
+
     def codegen(ctx, b, sig, vals):
         return b.load(b.inttoptr(b.add(*vals), I64.as_pointer()))
 
@@ -86,7 +88,7 @@ def _run(records, n, threads):
     i = 0
     while i < n:
         first = records + i * _RECORD
-        size = _word(first, _PHASE)
+        size = word(first, _PHASE)
         for k in range(size):
             store(first, k * _RECORD + _TICKET, 0)
         if size == 0:
@@ -149,6 +151,32 @@ def step(kinds: str) -> Callable[[Callable[..., None]], Step]:
     return lambda function: Step(kinds, function)
 
 
+class Cell(int):
+    """A number that recorded steps read from memory when they run: `address` is where it stands."""
+
+    address: int
+
+    @classmethod
+    def at(cls, memory: NDArray[np.int64]) -> Cell:
+        """The number that `memory` (1,) holds now, and where it is."""
+        cell = cls(memory[0])
+        cell.address = int(memory.ctypes.data)
+        return cell
+
+
+def cell_of(number: int) -> int:
+    """Address of a number for a step: its cell, or for a plain number a place until the next call.
+
+    Raises OpsError for a plain number while a graph is recorded, which would keep its place only.
+    """
+    if isinstance(number, Cell):
+        return number.address
+    if _recording:
+        raise OpsError(f"recording a step at {number}: expected a cell, whose number may change")
+    _plain[0] = number
+    return int(_plain.ctypes.data)
+
+
 class Graph:
     """Steps in their order, launched by one call."""
 
@@ -188,6 +216,7 @@ class Graph:
 
 
 _single = Graph()
+_plain = np.zeros(1, np.int64)
 _recording: list[Graph] = []
 
 

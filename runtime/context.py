@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..ops.errors import KvarnError
 from .attend import Attend, Full, LayerView
+from .attention import StoredAttention
 from .engine import on_engine
 from .keep import Keep, KeepAll
 from .stats import Stats
@@ -34,27 +34,6 @@ on how a prompt was cut into calls."""
 
 class ContextError(KvarnError):
     """The context cannot take what it was given."""
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredAttention:
-    """The attention object that the transformer calls: append to the store, then attend."""
-
-    layers: list[LayerView]
-    attend: Attend
-    start: int
-
-    def __call__(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None:
-        view = self.layers[layer]
-        view.store.append(layer, k, v, self.start)
-        self.attend(view, q, self.start, out)
 
 
 class Context:
@@ -82,9 +61,10 @@ class Context:
         scratch = AttentionScratch(
             config.n_heads, config.n_kv_heads, self._store.layout, max_rows=CHUNK, n_ctx=n_ctx
         )
-        self._layers = [
+        layers = [
             LayerView(i, layer, self._store, scratch) for i, layer in enumerate(config.layers)
         ]
+        self._attention = StoredAttention(layers, self._attend, self._store)
         self._logits: NDArray[np.float32] | None = None
 
     @property
@@ -206,9 +186,9 @@ class Context:
         start = len(self.tokens)
         self._logits = None
         self._store.reserve(start + len(ids))
-        attention = _StoredAttention(self._layers, self._attend, start)
+        self._attention.begin(start)
         hidden = self.model.transformer.forward(
-            np.asarray(ids, np.int32), start, attention, self.n_ctx
+            np.asarray(ids, np.int32), start, self._attention, self.n_ctx
         )
         self.tokens.extend(ids)
         return hidden

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ..errors import OpsError
 from ..simd import aligned
+from ..steps import cell_of
 from ..threads import n_threads
 from .append import append_facts, append_kernel
 from .chunk import ROWS, make_chunk, work_floats
@@ -97,6 +98,11 @@ def _check(name: str, x: F32, shape: tuple[int, ...]) -> None:
         raise _fail(name, found, f"contiguous float32 {shape}")
 
 
+def _check_segments(segments: NDArray[np.int64]) -> None:
+    if segments.dtype != np.int64 or not segments.flags.c_contiguous:
+        raise _fail("attention: segments", segments.dtype, "contiguous int64 addresses")
+
+
 def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, start: int) -> None:
     """Store keys and values of T tokens at positions start .. start+T-1.
 
@@ -109,15 +115,18 @@ def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, s
         raise _fail("append_kv: k", shape, f"(tokens, KV heads, {layout.head_dim})")
     _check("append_kv: k", k, shape)
     _check("append_kv: v", v, shape)
+    _check_segments(segments)
     if start < 0 or start + shape[0] > len(segments) * SEGMENT:
         raise OpsError(
             f"append_kv: tokens {start} to {start + shape[0] - 1} do not fit in "
             f"{len(segments)} segments of {SEGMENT}: reserve more"
         )
-    # Asking for the number of threads costs as much as appending a row.
-    threads = 1 if shape[0] * shape[1] <= _SERIAL_ROWS else n_threads()
-    facts, buffers = _append_state(layout, threads)
-    append_kernel(k, v, segments, start, facts, buffers)
+    parallel = shape[0] * shape[1] > _SERIAL_ROWS
+    facts, buffers = _append_state(layout, n_threads() if parallel else 1)
+    append_kernel(
+        k.ctypes.data, v.ctypes.data, *shape, segments.ctypes.data, cell_of(start),
+        facts.ctypes.data, buffers.ctypes.data, buffers.strides[0], parallel=parallel,
+    )  # fmt: skip
 
 
 def attention(

@@ -2,11 +2,12 @@
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from .. import simd as v
 from ..cache import jit
+from ..steps import step, word
 from .layout import KV_TYPES, SEGMENT, TILE
 from .rotation import rotate_row
 from .shape import VEC, at, read, write
@@ -92,55 +93,50 @@ def encode_block(typingctx, kind, x, row, scale):
 
 @jit
 def _put_row(x, n, kind, blocks, rotation, buffer, row, scale):
-    """Encode n floats of the array x (a head's key or value), padded through `buffer`."""
+    """Encode n floats of x (a head's key or value), padded through the floats at `buffer`."""
     for i in range(n):
-        buffer[i] = x[i]
+        v.store(buffer, 4 * i, v.load_one_f32(x, 4 * i))
     for i in range(n, 32 * blocks):
-        buffer[i] = 0.0
-    address = buffer.ctypes.data
+        v.store(buffer, 4 * i, np.float32(0))
     if kind == 2:
-        rotate_row(address, 32 * blocks, rotation)
+        rotate_row(buffer, 32 * blocks, rotation)
     for i in range(blocks):
         if kind == 0:
-            encode_block(0, address + 128 * i, row + 64 * i, scale)
+            encode_block(0, buffer + 128 * i, row + 64 * i, scale)
         elif kind == 1:
-            encode_block(1, address + 128 * i, row + 32 * i, scale + 2 * i)
+            encode_block(1, buffer + 128 * i, row + 32 * i, scale + 2 * i)
         else:
-            encode_block(2, address + 128 * i, row + 16 * i, scale + 2 * i)
+            encode_block(2, buffer + 128 * i, row + 16 * i, scale + 2 * i)
 
 
 @jit
-def _append_tokens(k, v_new, segments, start, facts, buffer, first, last):
-    """Rows of tokens first .. last-1 of the arrays, all heads."""
-    k_kind, v_kind, blocks, rotation = facts[0], facts[1], facts[2], facts[3]
-    tile_bytes, head_bytes, k_row, v_row = facts[4], facts[5], facts[6], facts[7]
-    v_offset, scale_offset, v_scale, scale_row = facts[8], facts[9], facts[10], facts[11]
-    _, n_heads, n = k.shape
-    for t in range(first, last):
-        place = (start + t) % SEGMENT
-        base = segments[(start + t) // SEGMENT] + place // TILE * tile_bytes
-        r = place % TILE
-        for j in range(n_heads):
-            tile = base + j * head_bytes
-            scale = tile + scale_offset + r * scale_row
-            _put_row(k[t, j], n, k_kind, blocks, rotation, buffer, tile + r * k_row, scale)
-            row = tile + v_offset + r * v_row
-            _put_row(v_new[t, j], n, v_kind, blocks, rotation, buffer, row, scale + v_scale)
+def _put_token(k, v_new, n, tile, r, facts, buffer):
+    """Row r of a tile: the key and the value of one head."""
+    k_kind, v_kind = word(facts, 0), word(facts, 8)
+    blocks, rotation = word(facts, 16), word(facts, 24)
+    scale = tile + word(facts, 72) + r * word(facts, 88)
+    _put_row(k, n, k_kind, blocks, rotation, buffer, tile + r * word(facts, 48), scale)
+    row = tile + word(facts, 64) + r * word(facts, 56)
+    _put_row(v_new, n, v_kind, blocks, rotation, buffer, row, scale + word(facts, 80))
 
 
-@jit(parallel=True)
-def append_kernel(k, v_new, segments, start, facts, buffers):
-    """facts: see append_facts; buffers float32[threads, padded]: one padded row a thread.
+@step("iiiiiiiiii")
+def append_kernel(
+    part, parts, ticket, k, v_new, n_tokens, n_heads, n, segments, start, facts, buffers, stride
+):  # fmt: skip
+    """Store k and v_new (n_tokens, n_heads, n) from position [start] on; all arrays are addresses.
 
+    facts: see append_facts; buffers: a padded row of floats for each part, `stride` bytes apart.
     Reads 8 bytes an element of head_dim (K and V), writes what the types take.
     """
-    n_tokens, parts = k.shape[0], buffers.shape[0]
-    if parts == 1:
-        _append_tokens(k, v_new, segments, start, facts, buffers[0], 0, n_tokens)
-    else:
-        for part in prange(parts):
-            first, last = n_tokens * part // parts, n_tokens * (part + 1) // parts
-            _append_tokens(k, v_new, segments, start, facts, buffers[part], first, last)
+    tile_bytes, head_bytes = word(facts, 32), word(facts, 40)
+    begin, buffer = word(start, 0), buffers + part * stride
+    for t in range(n_tokens * part // parts, n_tokens * (part + 1) // parts):
+        place = (begin + t) % SEGMENT
+        base = word(segments, (begin + t) // SEGMENT * 8) + place // TILE * tile_bytes
+        for j in range(n_heads):
+            row = 4 * n * (t * n_heads + j)
+            _put_token(k + row, v_new + row, n, base + j * head_bytes, place % TILE, facts, buffer)
 
 
 def append_facts(layout) -> np.ndarray:

@@ -28,6 +28,10 @@ class LayerView:
 class Attend(ABC):
     """Attention of new queries over the stored tokens of a layer."""
 
+    records: bool = False
+    """Whether a call for one token only runs steps, so that it can be recorded (`ops.steps`); it
+    then passes `start` on to them as it came, for it is a `Cell`."""
+
     @abstractmethod
     def __call__(
         self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]

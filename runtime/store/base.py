@@ -41,6 +41,9 @@ class KVStore(ABC):
     so that dropping tokens from the end needs no work here.
     """
 
+    records: bool = False
+    """Whether `append` of one token only runs steps, so that it can be recorded (`ops.steps`). The
+    arrays of `segments` are then replaced, not changed, when an address changes."""
     layout: TileLayout
     n_layers: int
     n_kv_heads: int

@@ -98,6 +98,8 @@ class RamStore(KVStore):
     Mapping: [layer][kv_head][tile]. Fresh mappings are zeros, in every stored type.
     """
 
+    records = True
+
     def __init__(self, layout: TileLayout, n_layers: int, n_kv_heads: int) -> None:
         self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
         self._layer_bytes = layout.segment_bytes(n_kv_heads)

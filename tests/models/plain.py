@@ -173,6 +173,8 @@ def use_plain_ops(monkeypatch: pytest.MonkeyPatch) -> None:
 class PlainAttention:
     """Keeps float32 keys and values of every layer and attends to them in float64."""
 
+    graphs = None
+
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
         self.keys: list[Any] = [None] * config.n_layers

@@ -1,0 +1,47 @@
+"""Attention as the forward pass calls it, over a context's store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..ops.steps import Cell, Graph
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .attend import Attend, LayerView
+    from .store import KVStore
+
+
+class StoredAttention:
+    """`models.attention.Attention`: append to the store, then attend."""
+
+    def __init__(self, layers: list[LayerView], attend: Attend, store: KVStore) -> None:
+        self._layers, self._attend, self._store = layers, attend, store
+        self._start = np.zeros(1, np.int64)
+        self._recorded_at: NDArray[np.int64] | None = None
+        records = attend.records and store.records
+        self.graphs: dict[bool, Graph] | None = {} if records else None
+
+    def begin(self, start: int) -> None:
+        """The next calls are for tokens from position `start` on, for which there is room."""
+        self._start[0] = start
+        places = self._store.segments(0)
+        if places is not self._recorded_at:
+            self._recorded_at = places
+            if self.graphs:
+                self.graphs.clear()
+
+    def __call__(
+        self,
+        layer: int,
+        q: NDArray[np.float32],
+        k: NDArray[np.float32],
+        v: NDArray[np.float32],
+        out: NDArray[np.float32],
+    ) -> None:
+        start = Cell.at(self._start)
+        self._store.append(layer, k, v, start)
+        self._attend(self._layers[layer], q, start, out)
