@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .ops.errors import KvarnError
     from .runtime.attend import Full
     from .runtime.context import Context
+    from .runtime.draft import Ngram
     from .runtime.gguf import open_gguf
     from .runtime.keep import KeepAll
     from .runtime.load import load
@@ -33,6 +34,7 @@ _HOMES = {
     "KeepAll": ".runtime.keep",
     "KvarnError": ".ops.errors",
     "Model": ".runtime.model",
+    "Ngram": ".runtime.draft",
     "Ram": ".runtime.store",
     "Sampler": ".runtime.sampling",
     "load": ".runtime.load",
@@ -46,6 +48,7 @@ __all__ = [
     "KeepAll",
     "KvarnError",
     "Model",
+    "Ngram",
     "Ram",
     "Sampler",
     "load",

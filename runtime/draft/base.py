@@ -1,0 +1,32 @@
+"""The interface of every way to draft."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ...ops.errors import KvarnError
+
+
+class DraftError(KvarnError):
+    """An option of drafting is out of its range."""
+
+
+class Draft(ABC):
+    """How the tokens to come are guessed: options, shared by as many generations as one likes."""
+
+    @abstractmethod
+    def start(self) -> Drafter:
+        """The state of a new generation."""
+
+
+class Drafter(ABC):
+    """Guesses of one generation."""
+
+    @abstractmethod
+    def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
+        """Up to `n` ids that may follow `tokens`; none where a guess would not pay.
+
+        Called with all tokens so far, which begin with those of the call before. What was added
+        since shows which guesses were right.
+        """

@@ -1,0 +1,119 @@
+"""Where n-grams of the context stood last: one hash table per size, filled as tokens arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Knuth's multiplicative hash with 2^64 / golden ratio: the high bits of the product are the slot.
+_FACTOR = 0x9E3779B97F4A7C15
+_WORD = (1 << 64) - 1
+_FEW = 32  # tokens up to which a loop is faster than NumPy's set-up
+_BLOCK = 1 << 16  # tokens hashed at a time: 1.5 MB of temporary arrays
+
+
+class NgramIndex:
+    """The last place of every n-gram in a list of tokens that only grows.
+
+    Per size a table int32 of 2^b slots, 2 to 4 for each token; a slot holds the place that follows
+    the n-gram, 0 where none was seen. N-grams that meet in a slot displace each other, so a look-up
+    can miss an old one, and compares tokens, so it never finds a wrong one.
+
+    Cost: O(largest size) a token; 8 to 16 bytes for each token and size (25 MB for 2^20 tokens and
+    three sizes).
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sorted(sizes)
+        self._longest = 2 * self._sizes[-1]
+        self._resize(1024)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the tables."""
+        return sum(table.nbytes for table in self._tables)
+
+    def find(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """(place, length): where the last of `tokens` stood before, and how many they are.
+
+        tokens[place - length : place] are the last `length` tokens. The longest n-gram that is
+        known counts, and its latest place; `length` goes up to twice the largest size. (0, 0) where
+        nothing was found. Each call's tokens begin with those of the call before.
+        """
+        end = len(tokens)
+        self._catch_up(tokens)
+        slots = self._slots(tokens, end)
+        self._n_known = end + 1
+        found = 0, 0
+        for i, slot in reversed(list(enumerate(slots))):
+            place, size = int(self._tables[i][slot]), self._sizes[i]
+            self._tables[i][slot] = end
+            if (
+                not found[1]
+                and 0 < place < end
+                and tokens[place - size : place] == tokens[end - size : end]
+            ):
+                found = place, self._measured(tokens, place, size)
+        return found
+
+    def _measured(self, tokens: Sequence[int], place: int, length: int) -> int:
+        ahead = len(tokens) - place
+        longest = min(place, self._longest)
+        while length < longest and tokens[place - length - 1] == tokens[place + ahead - length - 1]:
+            length += 1
+        return length
+
+    def _catch_up(self, tokens: Sequence[int]) -> None:
+        """Take in the n-grams that end before the last token."""
+        if len(tokens) > 1 << (self._bits - 1):
+            self._resize(len(tokens))
+        first = self._n_known
+        if len(tokens) - first <= _FEW:
+            for end in range(first, len(tokens)):
+                for table, slot in zip(self._tables, self._slots(tokens, end)):
+                    table[slot] = end
+            return
+        for start in range(first, len(tokens), _BLOCK):
+            stop = min(start + _BLOCK, len(tokens))
+            for size, table in zip(self._sizes, self._tables):
+                self._fill(table, tokens, size, start, stop)
+
+    def _slots(self, tokens: Sequence[int], end: int) -> list[int]:
+        """The slots of the n-grams that end before `end`, for each size that fits."""
+        slots: list[int] = []
+        value, n, shift = 0, 0, 64 - self._bits
+        for size in self._sizes:
+            if size > end:
+                break
+            for i in range(end - n - 1, end - size - 1, -1):
+                value = (value * _FACTOR + tokens[i]) & _WORD
+            n = size
+            slots.append((value * _FACTOR & _WORD) >> shift)
+        return slots
+
+    def _fill(
+        self, table: NDArray[np.int32], tokens: Sequence[int], size: int, start: int, stop: int
+    ) -> None:
+        """`_slots` for all ends from `start` to `stop` - 1; of equal slots the last one stays."""
+        base = max(0, start - size)
+        ids = np.asarray(tokens[base : stop - 1], np.uint64)
+        if len(ids) < size:
+            return
+        factor = np.uint64(_FACTOR)
+        values = ids[size - 1 :].copy()
+        for n in range(1, size):
+            values *= factor
+            values += ids[size - 1 - n : len(ids) - n]
+        slots = (values * factor) >> np.uint64(64 - self._bits)
+        table[slots] = np.arange(base + size, stop, dtype=np.int32)
+
+    def _resize(self, n_tokens: int) -> None:
+        """Empty tables with two slots or more a token; what was known has to come again."""
+        self._bits = (2 * n_tokens - 1).bit_length()
+        self._tables = [np.zeros(1 << self._bits, np.int32) for _ in self._sizes]
+        self._n_known = 0  # n-grams that end before this place are in
