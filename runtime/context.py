@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from .store import Ram
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .draft import Draft
     from .generate import Generation
     from .model import Model
     from .sampling import Sampler
@@ -66,6 +68,8 @@ class Context:
         ]
         self._attention = StoredAttention(layers, self._attend, self._store)
         self._logits: NDArray[np.float32] | None = None
+        # Drafted tokens that have been read after `tokens`, each with its logits.
+        self._ahead: deque[tuple[int, NDArray[np.float32]]] = deque()
 
     @property
     def n_bytes(self) -> int:
@@ -112,13 +116,43 @@ class Context:
         assert self._logits is not None
         return self._logits
 
-    def decode(self, token: int) -> NDArray[np.float32]:
-        """Read one generated token and return its logits, float32 (V,)."""
-        self._check([token])
+    def decode(self, token: int, draft: Sequence[int] = ()) -> NDArray[np.float32]:
+        """Read one generated token and return its logits, float32 (V,).
+
+        `draft` holds guesses, up to `draft_room` of them, of the tokens after it. They are read in
+        the same pass but are no part of the context: a `decode` of the first of them finds its
+        logits ready (see `reads_ahead`), one of another token, or anything else that is read,
+        forgets them all. With and without a draft, logits are equal but for rounding (kernels for
+        many tokens add in another order than those for one).
+
+        Raises `ContextError` for ids outside the vocabulary, a full context and long drafts.
+        """
         began = time.perf_counter()
-        on_engine(self._step, [token], True)
+        if self.reads_ahead(token):
+            self._logits = self._ahead.popleft()[1]
+            self.tokens.append(token)
+            self.stats.add_accepted()
+        else:
+            self._check([token, *draft])
+            if draft and len(draft) > self.draft_room:
+                raise ContextError(
+                    f"a draft of {len(draft)} tokens is too long: there is room for "
+                    f"{self.draft_room} before the end of the chunk or of the context"
+                )
+            on_engine(self._read_ahead, token, draft)
+            self.stats.add_draft(len(draft))
         self.stats.add_decode(1, time.perf_counter() - began)
         return self.logits
+
+    @property
+    def draft_room(self) -> int:
+        """The longest draft that `decode` takes now: passes stay within chunks and the context."""
+        n = len(self.tokens)
+        return max(0, min(CHUNK - n % CHUNK, self.n_ctx - n) - 1)
+
+    def reads_ahead(self, token: int) -> bool:
+        """Whether `token` would be the next one of a draft, so that `decode` computes nothing."""
+        return bool(self._ahead) and self._ahead[0][0] == token
 
     def truncate(self, n_tokens: int) -> None:
         """Forget all but the first `n_tokens` tokens."""
@@ -129,6 +163,7 @@ class Context:
         if n_tokens < len(self.tokens):
             del self.tokens[n_tokens:]
             self._logits = None
+            self._ahead.clear()
 
     def generate(
         self,
@@ -136,13 +171,14 @@ class Context:
         max_tokens: int | None = None,
         sampler: Sampler | None = None,
         stop: Iterable[str] = (),
+        draft: Draft | None = None,
     ) -> Iterator[str]:
         """Read `prompt` and yield the answer in pieces of text, never half a character.
 
         Ends at an end-of-generation token, a stop string (not yielded), `max_tokens` or a full
-        context. See `generate.Generation` for why it ended.
+        context. See `generate.Generation` for why it ended and what a draft changes.
         """
-        return self.generation(prompt, max_tokens, sampler, stop).pieces()
+        return self.generation(prompt, max_tokens, sampler, stop, draft).pieces()
 
     def generation(
         self,
@@ -150,11 +186,12 @@ class Context:
         max_tokens: int | None = None,
         sampler: Sampler | None = None,
         stop: Iterable[str] = (),
+        draft: Draft | None = None,
     ) -> Generation:
         """Like `generate`, as an object that also tells why and where it ended."""
         from .generate import Generation
 
-        return Generation(self, prompt, max_tokens, sampler, tuple(stop))
+        return Generation(self, prompt, max_tokens, sampler, tuple(stop), draft)
 
     def generate_ids(
         self,
@@ -162,9 +199,11 @@ class Context:
         max_tokens: int | None = None,
         sampler: Sampler | None = None,
         stop_at_eos: bool = True,
+        draft: Draft | None = None,
     ) -> Iterator[int]:
         """Read `prompt` and yield the ids that follow, up to an end-of-generation token."""
-        return self.generation(prompt, max_tokens, sampler).ids(stop_at_eos=stop_at_eos)
+        generation = self.generation(prompt, max_tokens, sampler, draft=draft)
+        return generation.ids(stop_at_eos=stop_at_eos)
 
     def _check(self, ids: Sequence[int]) -> None:
         if not ids and not self.tokens:
@@ -185,6 +224,7 @@ class Context:
         once every layer has it."""
         start = len(self.tokens)
         self._logits = None
+        self._ahead.clear()
         self._store.reserve(start + len(ids))
         self._attention.begin(start)
         hidden = self.model.transformer.forward(
@@ -197,6 +237,14 @@ class Context:
         hidden = self._forward(ids)
         if want_logits:
             self._logits = self._project(hidden[-1:])[0]
+
+    def _read_ahead(self, token: int, draft: Sequence[int]) -> None:
+        hidden = self._forward([token, *draft])
+        if draft:
+            del self.tokens[-len(draft) :]
+        logits = self._project(hidden)
+        self._logits = logits[0]
+        self._ahead.extend(zip(draft, logits[1:]))
 
     def _project(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         logits = np.empty((len(hidden), self.model.config.n_vocab), np.float32)

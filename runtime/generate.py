@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from .sampling import Sampler
@@ -10,6 +10,7 @@ from .stops import StopMatcher
 
 if TYPE_CHECKING:
     from .context import Context
+    from .draft import Draft
 
 Finish = Literal["stop", "eos", "length", "context"]
 
@@ -21,6 +22,11 @@ class Generation:
     `max_tokens` were made, "context" the context is full.
 
     The last sampled token is not in the context: a following prompt reads on from what was decoded.
+
+    A draft reads several tokens in one pass. Every token is sampled all the same, from the logits
+    after those before it and with the same random numbers, and a draft goes on for as long as it
+    guessed what was sampled: so the ids are those of a generation without it, whatever the sampler,
+    but where rounding decides between two tokens (`Context.decode`).
     """
 
     def __init__(
@@ -30,6 +36,7 @@ class Generation:
         max_tokens: int | None,
         sampler: Sampler | None,
         stop: tuple[str, ...],
+        draft: Draft | None = None,
     ) -> None:
         self.context = context
         self.finish: Finish | None = None
@@ -38,6 +45,7 @@ class Generation:
         self._max_tokens = max_tokens
         self._sampler = (sampler if sampler is not None else Sampler()).start()
         self._stop = stop
+        self._draft = draft
 
     def ids(self, stop_at_eos: bool = True) -> Iterator[int]:
         """Read the prompt, then yield token ids."""
@@ -45,6 +53,7 @@ class Generation:
         if prompt := context.encode(self._prompt):
             context.prefill(prompt)
         sampler.accept_all(context.tokens)
+        guess = self._guesses()
         ends = context.model.tokenizer.eog_ids if stop_at_eos else frozenset()
         while self._max_tokens is None or self.n_tokens < self._max_tokens:
             token = sampler.sample(context.logits)
@@ -59,8 +68,26 @@ class Generation:
             if len(context.tokens) >= context.n_ctx:
                 self.finish = "context"
                 return
-            context.decode(token)
+            context.decode(token, guess(token))
         self.finish = "length"
+
+    def _guesses(self) -> Callable[[int], Sequence[int]]:
+        """What to read ahead with each sampled token."""
+        if self._draft is None:
+            return lambda token: ()
+        context, drafter = self.context, self._draft.start()
+        tokens = list(context.tokens)
+
+        def guess(token: int) -> Sequence[int]:
+            tokens.append(token)
+            if context.reads_ahead(token):
+                return ()
+            room = context.draft_room
+            if self._max_tokens is not None:  # the last token is sampled and not read
+                room = min(room, self._max_tokens - self.n_tokens - 1)
+            return drafter.propose(tokens, room)
+
+        return guess
 
     def pieces(self) -> Iterator[str]:
         """Read the prompt, then yield text; text that may begin a stop string is held back."""

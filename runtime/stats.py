@@ -16,6 +16,9 @@ class Stats:
     prefill_seconds: float = 0.0
     decoded_tokens: int = 0
     decode_seconds: float = 0.0
+    draft_passes: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     def add_prefill(self, n_tokens: int, seconds: float) -> None:
         self.prefilled_tokens += n_tokens
@@ -24,6 +27,25 @@ class Stats:
     def add_decode(self, n_tokens: int, seconds: float) -> None:
         self.decoded_tokens += n_tokens
         self.decode_seconds += seconds
+
+    def add_draft(self, n_tokens: int) -> None:
+        """A pass that read `n_tokens` guesses beside its token."""
+        self.draft_passes += n_tokens > 0
+        self.drafted_tokens += n_tokens
+
+    def add_accepted(self) -> None:
+        """A guess that turned out to be the token."""
+        self.accepted_tokens += 1
+
+    @property
+    def draft_acceptance(self) -> float:
+        """Share of drafted tokens that were right and wanted."""
+        return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
+
+    @property
+    def tokens_per_draft_pass(self) -> float:
+        """Tokens that a pass with a draft gave, its own included."""
+        return 1 + self.accepted_tokens / self.draft_passes if self.draft_passes else 0.0
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -39,14 +61,21 @@ class Stats:
             **asdict(self),
             "prefill_tokens_per_second": self.prefill_tokens_per_second,
             "decode_tokens_per_second": self.decode_tokens_per_second,
+            "draft_acceptance": self.draft_acceptance,
+            "tokens_per_draft_pass": self.tokens_per_draft_pass,
             "peak_resident_bytes": peak_resident_bytes(),
         }
 
     def __str__(self) -> str:
+        draft = (
+            f"drafted {self.drafted_tokens} tokens in {self.draft_passes} passes, accepted "
+            f"{self.accepted_tokens} ({self.draft_acceptance:.0%}, "
+            f"{self.tokens_per_draft_pass:.1f} tokens a pass), "
+        )
         return (
             f"prefill {self.prefilled_tokens} tokens in {self.prefill_seconds:.2f} s "
             f"({self.prefill_tokens_per_second:.1f} tok/s), "
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
-            f"({self.decode_tokens_per_second:.1f} tok/s), "
+            f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
             f"peak memory {human_bytes(peak_resident_bytes())}"
         )
