@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
+from .draft_options import add_draft_options, draft_from
 from .interrupt import Interruptible, StoppedReading
 from .model_options import (
     add_context_options,
@@ -68,12 +69,13 @@ def add(subparsers: Any) -> None:
     add_model_options(parser)
     add_context_options(parser)
     add_sampling_options(parser)
+    add_draft_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     from .chat_input import TurnReader
 
-    sampler = sampler_from(options)
+    sampler, draft = sampler_from(options), draft_from(options)
     model = model_from(options)
     template, stop = _template(model, options.stop)
     from ..runtime.chat import Conversation
@@ -85,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
         stop,
         None if options.max_tokens < 0 else options.max_tokens,
         options.system,
+        draft=draft,
     )
     chat = Chat(conversation, TurnReader())
     if chat.reader.interactive:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
+from .draft_options import add_draft_options, draft_from
 from .model_options import add_context_options, add_model_options, context_from, model_from
 from .options import add_sampling_options, sampler_from
 
@@ -49,10 +50,11 @@ def add(subparsers: Any) -> None:
     add_model_options(parser)
     add_context_options(parser)
     add_sampling_options(parser)
+    add_draft_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    sampler = sampler_from(options)
+    sampler, draft = sampler_from(options), draft_from(options)
     text = _prompt(options)
     model = model_from(options)
     if options.instruct:
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     ids = context.encode(text)
     _prefill(context, ids)
     generation = context.generation(
-        (), None if options.max_tokens < 0 else options.max_tokens, sampler, options.stop
+        (), None if options.max_tokens < 0 else options.max_tokens, sampler, options.stop, draft
     )
     for piece in generation.pieces():
         sys.stdout.write(piece)

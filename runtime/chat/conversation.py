@@ -13,6 +13,7 @@ from ..sampling import Sampler
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
+    from ..draft import Draft
     from ..generate import Finish
     from .template import ChatTemplate
 
@@ -47,6 +48,7 @@ class Conversation:
     system: str | None = None
     messages: list[dict[str, str]] = field(default_factory=list)
     last: Turn | None = None
+    draft: Draft | None = None
     # The text of the last prompt, and how many tokens of the context stand for it.
     _prompt: tuple[str, int] = ("", 0)
     _redraws: int = 0
@@ -113,7 +115,9 @@ class Conversation:
             self.last = Turn(shared, len(ids) - shared)
             if shared < len(ids):
                 self.context.prefill(ids[shared:], progress)
-            generation = self.context.generation((), self.max_tokens, self._drawing(), self.stop)
+            generation = self.context.generation(
+                (), self.max_tokens, self._drawing(), self.stop, self.draft
+            )
             for piece in generation.pieces():
                 parts.append(piece)
                 yield piece

@@ -84,7 +84,7 @@ class ScriptedContext:
     def prefill(self, ids: Sequence[int], progress: Any = None) -> None:
         self.tokens += ids
 
-    def generation(self, prompt: Any, max_tokens: Any, sampler: Any, stop: Any) -> Any:
+    def generation(self, prompt: Any, max_tokens: Any, sampler: Any, stop: Any, draft: Any) -> Any:
         assert prompt == ()
         self.seeds.append(sampler.seed)
         answer = self.script.pop(0)
