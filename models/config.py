@@ -258,7 +258,9 @@ def _windowed(
     if windowing is None:
         return (False,) * n_layers, None
     key = "attention.sliding_window"
-    if windowing.required or windowing.window is not None or keys.get(key):
+    found = keys.get(key)
+    given = found is not None and not np.array_equal(found, 0)
+    if windowing.required or windowing.window is not None or given:
         window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
     else:
         return (False,) * n_layers, None
