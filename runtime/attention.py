@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..ops.steps import Cell, Graph
+from ..ops.threads import n_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,16 +22,16 @@ class StoredAttention:
     def __init__(self, layers: list[LayerView], attend: Attend, store: KVStore) -> None:
         self._layers, self._attend, self._store = layers, attend, store
         self._start = np.zeros(1, np.int64)
-        self._recorded_at: NDArray[np.int64] | None = None
+        self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0
         records = attend.records and store.records
         self.graphs: dict[bool, Graph] | None = {} if records else None
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on, for which there is room."""
         self._start[0] = start
-        places = self._store.segments(0)
-        if places is not self._recorded_at:
-            self._recorded_at = places
+        places, threads = self._store.segments(0), n_threads()
+        if places is not self._recorded_for[0] or threads != self._recorded_for[1]:
+            self._recorded_for = places, threads
             if self.graphs:
                 self.graphs.clear()
 

@@ -8,20 +8,18 @@ from numpy.typing import NDArray
 
 from ..errors import OpsError
 from ..simd import aligned
-from ..steps import cell_of
+from ..steps import Step, cell_of
 from ..threads import n_threads
 from .append import append_facts, append_kernel
 from .chunk import ROWS, make_chunk, work_floats
-from .decode import WORK_BYTES, make_decode
 from .layout import SEGMENT, TileLayout, n_segments
+from .token import make_token, work_bytes
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _FAR = 1 << 60  # a window that hides nothing
 _SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
-# Elements of K that one thread reads in less than the others need to wake: 64 tokens of 8 heads of
-# 64 are 15 us; a region of two threads is 1 us on idle cores and 60 us on busy ones.
-_SERIAL_ELEMENTS = 32_768
+_SERIAL_ELEMENTS = 1 << 20  # of outputs of blocks to merge, likewise
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
@@ -31,8 +29,8 @@ def _aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
 
 
 @cache
-def _decode(k: int, v: int, blocks: int, heads: int) -> Any:
-    return make_decode(k, v, blocks, heads)
+def _token(k: int, v: int, blocks: int, heads: int) -> tuple[Step, Step]:
+    return make_token(k, v, blocks, heads)
 
 
 @cache
@@ -70,17 +68,18 @@ class AttentionScratch:
         self.groups = -(-group // 4)
         self.heads = -(-group // self.groups)
         rows = self.heads * self.groups
-        self.qp = _aligned((n_kv_heads, rows, layout.padded))
+        self.merged = _aligned((n_heads, layout.padded))
         self.partial = _aligned((n_segments(n_ctx) + 1, n_kv_heads, rows, layout.padded))
         self.maxima, self.totals = np.empty((2, *self.partial.shape[:3]), np.float32)
-        self.decode = _decode(*layout.codes, self.heads)
+        self.token = _token(*layout.codes, self.heads)
         self.threads = 0
         self.ready(n_threads())
 
     def ready(self, threads: int) -> int:
         """Scratch for each of `threads` threads; gives `threads`."""
         if threads > self.threads:
-            self.work = _aligned((threads, WORK_BYTES), np.uint8)
+            n_bytes = work_bytes(self.layout.padded, self.partial.shape[2])
+            self.work = _aligned((threads, n_bytes), np.uint8)
             n = work_floats(self.layout.padded) if self.max_rows > 1 else 0
             self.rows = _aligned((threads, -(-n // 16) * 16))
             self.newest = np.empty((threads, ROWS), np.int64)
@@ -161,6 +160,7 @@ def attention(
             f"attention: {n_heads} query and {n_kv_heads} KV heads of {n} over {layout}; scratch "
             f"was made for {scratch.n_heads} and {scratch.n_kv_heads} over {scratch.layout}"
         )
+    _check_segments(segments)
     stop = start + n_tokens
     if start < 0 or stop > min(len(segments) * SEGMENT, scratch.n_ctx) or n_tokens < 1:
         raise OpsError(
@@ -169,22 +169,34 @@ def attention(
         )
     if window is not None and window < 1:
         raise _fail("attention: window", window, "at least 1")
-    s = scratch
+    s, far = scratch, window or _FAR
     if n_tokens == 1:
-        first = 0 if window is None else max(0, stop - window)
-        few = (stop - first) * n_kv_heads * layout.padded <= _SERIAL_ELEMENTS
-        threads = 1 if few else s.ready(n_threads())
-        s.decode(
-            q, segments, n_kv_heads, first, stop, float(scale), float(softcap), out,
-            s.qp, s.work, s.partial, s.maxima, s.totals, threads,
-        )  # fmt: skip
+        _one_token(q, segments, start, far, out, scale, softcap, s)
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
     threads = s.ready(n_threads())
     _chunk(*layout.codes)(
-        q, segments, n_kv_heads, start, window or _FAR, float(scale), float(softcap), out,
+        q, segments, n_kv_heads, start, far, float(scale), float(softcap), out,
         s.rows[:threads], s.newest[:threads],
+    )  # fmt: skip
+
+
+def _one_token(
+    q: F32, segments: NDArray[np.int64], start: int, window: int, out: F32, scale: float,
+    softcap: float, s: AttentionScratch,
+) -> None:  # fmt: skip
+    s.ready(n_threads())
+    attend_kernel, merge_kernel = s.token
+    group, cell = s.n_heads // s.n_kv_heads, cell_of(start)
+    blocks = s.partial.ctypes.data, s.maxima.ctypes.data, s.totals.ctypes.data
+    attend_kernel(
+        q.ctypes.data, q.shape[2], s.n_kv_heads, group, segments.ctypes.data, cell, window,
+        s.work.ctypes.data, s.work.strides[0], *blocks, scale, softcap,
+    )  # fmt: skip
+    merge_kernel(
+        *blocks, s.merged.ctypes.data, q.shape[2], s.n_kv_heads, group, cell, window,
+        out.ctypes.data, parallel=s.partial.size > _SERIAL_ELEMENTS,
     )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Full(Attend):
     """softmax(scale · q Kᵀ) V over all tokens that the causal mask and the window allow."""
 
+    records = True
+
     def __call__(
         self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]
     ) -> None:

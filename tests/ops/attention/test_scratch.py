@@ -28,7 +28,7 @@ def test_what_scratch_held_does_not_matter(held: float, kind: str, n: int) -> No
         q, *read_kv(segments, layout, 1, 0, N_TOKENS), N_TOKENS - n, scale=0.25
     )
     scratch = AttentionScratch(heads, 1, layout, max_rows=4, n_ctx=64)
-    for array in (scratch.qp, scratch.partial, scratch.maxima, scratch.totals, scratch.rows):
+    for array in (scratch.merged, scratch.partial, scratch.maxima, scratch.totals, scratch.rows):
         array.fill(held)
     scratch.work.view(np.float32).fill(held)
     out = np.empty_like(q)
