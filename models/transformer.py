@@ -25,8 +25,9 @@ I32 = npt.NDArray[np.int32]
 class _Buffers:
     """Every array of a forward pass over n tokens: views of the first n rows of shared memory."""
 
-    def __init__(self, config: ModelConfig, memory: dict[str, F32], n: int) -> None:
+    def __init__(self, config: ModelConfig, memory: dict[str, F32], ids: I32, n: int) -> None:
         heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
+        self.ids = ids[:n]
         self.x = memory["x"][:n]
         self.normed = memory["normed"][:n]
         self.branch = memory["branch"][:n]
@@ -73,6 +74,8 @@ class Transformer:
         self._memory = {
             name: np.empty((max_chunk, width), np.float32) for name, width in widths.items()
         }
+        # Valid from the start: recording reads what is there.
+        self._ids = np.zeros(max_chunk, np.int32)
         self._buffers: dict[int, _Buffers] = {}
         self._embd_in = Activations(max_chunk, config.n_embd)
         self._attended_in = Activations(max_chunk, n_q)
@@ -96,10 +99,8 @@ class Transformer:
         """
         n = len(ids)
         self._check(ids, start)
-        config, weights, b = self.config, self.weights, self._buffers_for(n)
-        get_rows(weights.token_embd, ids, b.x)
-        if config.embedding_scale != 1.0:
-            np.multiply(b.x, np.float32(config.embedding_scale), out=b.x)
+        config, b = self.config, self._buffers_for(n)
+        b.ids[:] = ids
         if config.temperature_scale:
             self._fill_temperature(b.temperature, start)
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
@@ -117,7 +118,7 @@ class Transformer:
         return b.normed
 
     def _run(self, b: _Buffers, angles: list[F32], attention: Attention) -> None:
-        """All layers, from `b.x` to `b.normed`."""
+        """All of it, from `b.ids` to `b.normed`."""
         for index in range(self.config.n_layers + 1):
             self._between(index, b, angles)
             self._attend(index, b, attention)
@@ -161,7 +162,7 @@ class Transformer:
             # Single tokens and full chunks are the common sizes; odd ones come once a prompt.
             if len(self._buffers) >= 8:
                 self._buffers.clear()
-            buffers = self._buffers[n] = _Buffers(self.config, self._memory, n)
+            buffers = self._buffers[n] = _Buffers(self.config, self._memory, self._ids, n)
         return buffers
 
     def _graphs_for(self, long: bool, b: _Buffers, angles: list[F32]) -> list[Graph]:
@@ -178,9 +179,12 @@ class Transformer:
     def _between(self, index: int, b: _Buffers, angles: list[F32]) -> None:
         """From the attention of layer index - 1 to that of layer `index`; steps only (`ops.steps`).
 
-        Begins with the first norm at index 0, and ends with the last one at index n_layers.
+        Begins with the embedding at index 0, and ends with the last norm at index n_layers.
         """
         if index == 0:
+            get_rows(self.weights.token_embd, b.ids, b.x)
+            if self.config.embedding_scale != 1.0:
+                pointwise.scale(b.x, self.config.embedding_scale)
             self._norm(b, self.weights.layers[0].attn_norm)
         else:
             self._finish(index - 1, b)

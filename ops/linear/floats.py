@@ -76,7 +76,7 @@ def _loader(lanes, result):
 
 
 _load_16 = _loader(16, f32x16)
-_load_1 = _loader(0, types.float32)
+load_float = _loader(0, types.float32)  # (name of the type, address)
 
 
 @cache
@@ -98,7 +98,7 @@ def float_matvec_kernel(type_name: str) -> Step:
             even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
         total = hsum(even + odd)
         for k in range(whole, n_cols):
-            total += _load_1(type_name, row + k * size) * load_one_f32(x, k * 4)
+            total += load_float(type_name, row + k * size) * load_one_f32(x, k * 4)
         return total
 
     @step("iiiiii")
@@ -231,7 +231,7 @@ def float_matmul_kernel(type_name: str) -> Any:
         for k in range(eights, run):
             for r in range(16):
                 place = base + min(r, rows - 1) * stride + k * size
-                store(weights, (k * 16 + r) * 4, _load_1(type_name, place))
+                store(weights, (k * 16 + r) * 4, load_float(type_name, place))
 
     @jit
     def _one_panel(w, stride, rows, x, out, first, weights):

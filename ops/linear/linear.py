@@ -19,6 +19,7 @@ from .floats import (
     float_scratch_bytes,
 )
 from .kformats import FORMATS, KINDS
+from .lookup import get_rows
 from .rows import matvec_kernel
 from .tiles import matmul_kernel, scratch_bytes, takes_words
 from .weight import Weight
@@ -84,6 +85,7 @@ def warm(types: Sequence[str]) -> None:
         data = np.zeros((16, n_cols // quant_type.block * quant_type.n_bytes), np.uint8)
         weight = Weight.prepare(quant_type, data, n_cols, "warm")
         act = Activations(2, n_cols)
+        get_rows(weight, np.zeros(1, np.int32), np.empty((1, n_cols), np.float32))
         for n_tokens in (1, 2):
             x, out = np.zeros((n_tokens, n_cols), np.float32), np.empty((n_tokens, 16), np.float32)
             linear(act.set(x), weight, out)

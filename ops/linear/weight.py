@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OpsError
-from ..reference.quants import dequantise, re_encode_q8_0
+from ..reference.quants import re_encode_q8_0
 from ..types import QUANT_TYPES, QuantType, Treatment, row_bytes, treatment_of
 
 Q8_0 = QUANT_TYPES["Q8_0"]
@@ -71,22 +71,3 @@ class Weight:
     def n_bytes(self) -> int:
         """Bytes that one pass over the matrix reads."""
         return self.data.nbytes
-
-
-def get_rows(weight: Weight, ids: npt.NDArray[np.int32], out: npt.NDArray[np.float32]) -> None:
-    """Rows of the matrix as floats, as exact as the file: out[t] = W[ids[t]].
-
-    ids int32[T], out float32[T, K]. Raises OpsError for ids outside the matrix or another shape.
-    """
-    if out.shape != (len(ids), weight.n_cols) or out.dtype != np.float32:
-        raise OpsError(
-            f"reading rows of {weight.name}: found out {out.dtype} {out.shape}, expected float32"
-            f" {(len(ids), weight.n_cols)}"
-        )
-    wrong = (ids < 0) | (ids >= weight.n_rows)
-    if wrong.any():
-        raise OpsError(
-            f"reading rows of {weight.name}: found row {int(ids[wrong][0])}, expected 0 to"
-            f" {weight.n_rows - 1}"
-        )
-    out[:] = dequantise(weight.stored_type, weight.data[ids])

@@ -139,12 +139,17 @@ def _scale_rows(x: np.ndarray, factors: np.ndarray) -> None:
     x *= factors[:, None]
 
 
+def _scale(x: np.ndarray, factor: float) -> None:
+    x *= np.float32(factor)
+
+
 def _softcap(x: np.ndarray, cap: float) -> None:
     x[:] = reference.softcap_reference(x, cap)
 
 
 POINTWISE = SimpleNamespace(
     add_row=_add_row,
+    scale=_scale,
     scale_rows=_scale_rows,
     rms_norm=_rms_norm,
     layer_norm=_layer_norm,
