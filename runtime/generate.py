@@ -25,8 +25,9 @@ class Generation:
 
     A draft reads several tokens in one pass. Every token is sampled all the same, from the logits
     after those before it and with the same random numbers, and a draft goes on for as long as it
-    guessed what was sampled: so the ids are those of a generation without it, whatever the sampler,
-    but where rounding decides between two tokens (`Context.decode`).
+    guessed what was sampled. So the distribution is that without a draft, whatever the sampler, and
+    so are the ids, but where the rounding of `Context.decode` decides between two tokens: in 1 of
+    12 greedy runs of 128 tokens of the default model, whose weights make int8 of activations.
     """
 
     def __init__(

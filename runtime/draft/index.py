@@ -24,8 +24,8 @@ class NgramIndex:
     the n-gram, 0 where none was seen. N-grams that meet in a slot displace each other, so a look-up
     can miss an old one, and compares tokens, so it never finds a wrong one.
 
-    Cost: O(largest size) a token; 8 to 16 bytes for each token and size (25 MB for 2^20 tokens and
-    three sizes).
+    Cost: O(largest size) a token, amortised over doublings of the tables; 8 to 16 bytes for each
+    token and size (25 MB for 2^20 tokens and three sizes).
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:

@@ -150,6 +150,27 @@ def test_a_wrong_guess_leaves_no_trace(tiny: Model) -> None:
     assert not any(context.reads_ahead(token) for token in (5, 6, 7))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_read_guessed_and_cut_the_state_is_that_of_its_tokens(
+    tiny: Model, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    context, tokens = tiny.context(64), [1]
+    context.prefill(tokens)
+    for _ in range(60):
+        token, draft = int(rng.integers(0, 2)), rng.integers(0, 2, rng.integers(0, 6)).tolist()
+        if len(tokens) > 40 or rng.random() < 0.1:
+            tokens = tokens[: rng.integers(1, len(tokens) + 1)]
+            context.truncate(len(tokens))
+        else:
+            context.decode(token, draft)
+            tokens = [*tokens, token]
+        assert context.tokens == tokens
+        expected = tiny.context(64).prefill(tokens)
+        assert np.abs(context.logits - expected).max() < 2e-3 * np.abs(expected).max()
+    assert context.stats.accepted_tokens > 5
+
+
 @pytest.mark.parametrize("forget", ["cut", "read"])
 def test_reading_on_and_cutting_back_forget_the_draft(tiny: Model, forget: str) -> None:
     ids = prompt_of(tiny, 12)
