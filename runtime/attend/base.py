@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,9 @@ class LayerView:
 
 class Attend(ABC):
     """Attention of new queries over the stored tokens of a layer."""
+
+    reads_slots: ClassVar[bool] = False
+    """Whether tokens may stand in any order and be replaced, as where a keep method evicts."""
 
     @abstractmethod
     def __call__(
