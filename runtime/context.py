@@ -87,7 +87,9 @@ class Context:
         if evicting is None:
             self._store = store.open(config, n_ctx)
         else:
-            self._store, self._slots = open_slots(evicting, store, config, n_ctx, self._attend)
+            self._store, self._slots = open_slots(
+                evicting, store, config, n_ctx, CHUNK, self._attend
+            )
             # Slots hold what a window lets through, in an order that is not the positions'.
             layers = tuple(replace(layer, window=None) for layer in layers)
             n_ctx = max(slots.n_slots for slots in self._slots)

@@ -13,8 +13,7 @@ from llvmlite import ir
 from numba import prange
 
 from .. import simd as v
-from ..attention.append import _put_row
-from ..attention.layout import SEGMENT, TILE
+from ..attention.layout import SEGMENT
 from ..cache import jit
 from ..simd import (
     bcast_i32_i8,
@@ -98,54 +97,45 @@ def farthest(low, high, words, positions, head, codes, n_slots, sinks, span, lan
 
 
 @jit
-def put_token(k, v_new, head, slot, segments, facts, buffer):
-    """Store one key and value (E,) in a slot of one head."""
-    tile = segments[slot // SEGMENT] + head * facts[5] + slot % SEGMENT // TILE * facts[4]
-    r, n = slot % TILE, k.shape[0]
-    scale = tile + facts[9] + r * facts[11]
-    _put_row(k, n, facts[0], facts[2], facts[3], buffer, tile + r * facts[6], scale)
-    row = tile + facts[8] + r * facts[7]
-    _put_row(v_new, n, facts[1], facts[2], facts[3], buffer, row, scale + facts[10])
-
-
-@jit
-def _replace_heads(
-    q, k, v_new, segments, facts, q_planes, k_planes, low, high, positions, n_slots, position,
-    sinks, recent, buffer, codes, lanes, first, last,
+def _choose_heads(
+    q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks, recent,
+    taken, buffer, codes, lanes, first, last,
 ):  # fmt: skip
-    """KV heads first .. last-1: choose a slot, write the token into it, sign it."""
+    """KV heads first .. last-1: the slot of each token in turn; slots sign as if they had it."""
     words, heads = codes.shape
-    n, width = k.shape[2], q_planes.shape[1]
+    n, width = q.shape[2], q_planes.shape[1]
     for j in range(first, last):
-        for h in range(heads):
-            x = q[0, j * heads + h].ctypes.data
-            for w in range(words):
-                codes[w, h] = word_of(x, n, q_planes.ctypes.data, width, 32 * w)
-        span = position - recent - sinks
-        slot = farthest(low, high, words, positions, j, codes, n_slots, sinks, span, lanes)
-        put_token(k[0, j], v_new[0, j], j, slot, segments, facts, buffer)
-        sign_stored(segments, j, slot, facts, k_planes.ctypes.data, width, low, high, buffer)
-        store(item(positions, j, slot), 0, np.uint32(position))
+        for t in range(q.shape[0]):
+            for h in range(heads):
+                x = q[t, j * heads + h].ctypes.data
+                for w in range(words):
+                    codes[w, h] = word_of(x, n, q_planes.ctypes.data, width, 32 * w)
+            span = position + t - recent - sinks
+            slot = farthest(low, high, words, positions, j, codes, n_slots, sinks, span, lanes)
+            taken[j, t] = slot
+            planes = k_planes.ctypes.data
+            sign_stored(staged, j, t, facts, planes, width, slot, low, high, buffer)
+            store(item(positions, j, slot), 0, np.uint32(position + t))
 
 
 @jit(parallel=True)
-def replace_kernel(
-    q, k, v_new, segments, facts, q_planes, k_planes, low, high, positions, n_slots, position,
-    sinks, recent, buffers, codes, lanes, threads,
+def choose_kernel(
+    q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks, recent,
+    taken, buffers, codes, lanes, threads,
 ):  # fmt: skip
-    """q float32[1, H, E], k, v_new float32[1, J, E]; buffers, codes, lanes: scratch per thread."""
-    n_heads = k.shape[1]
+    """q float32[T, H, E]; taken int32[J, T or more]; buffers, codes, lanes: scratch per thread."""
+    n_heads = taken.shape[0]
     if threads == 1:
-        _replace_heads(
-            q, k, v_new, segments, facts, q_planes, k_planes, low, high, positions, n_slots,
-            position, sinks, recent, buffers[0], codes[0], lanes[0], 0, n_heads,
+        _choose_heads(
+            q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks,
+            recent, taken, buffers[0], codes[0], lanes[0], 0, n_heads,
         )  # fmt: skip
     else:
         for part in prange(threads):
             first, last = n_heads * part // threads, n_heads * (part + 1) // threads
-            _replace_heads(
-                q, k, v_new, segments, facts, q_planes, k_planes, low, high, positions, n_slots,
-                position, sinks, recent, buffers[part], codes[part], lanes[part], first, last,
+            _choose_heads(
+                q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position,
+                sinks, recent, taken, buffers[part], codes[part], lanes[part], first, last,
             )  # fmt: skip
 
 
@@ -159,13 +149,6 @@ def sign_kernel(segments, n_heads, facts, planes, low, high, start, stop, buffer
         for slot in range(first, last):
             for j in range(n_heads):
                 sign_stored(
-                    segments, j, slot, facts, planes.ctypes.data, width, low, high, buffers[part]
-                )
-
-
-@jit
-def positions_kernel(positions, n_heads, slot, position, count):
-    """Positions position .. position+count-1 into slots slot .. slot+count-1 of every head."""
-    for j in range(n_heads):
-        for i in range(count):
-            store(item(positions, j, slot + i), 0, np.uint32(position + i))
+                    segments, j, slot, facts, planes.ctypes.data, width, slot, low, high,
+                    buffers[part],
+                )  # fmt: skip

@@ -66,12 +66,18 @@ def item(segments, head, slot):
 
 
 @jit
-def sign_stored(segments, head, slot, facts, planes, lanes, low, high, buffer):
-    """Signature of the key in a slot, as stored, into the columns `low` and `high`."""
+def tile_of(segments, head, token, facts):
+    """Address of the tile that holds a token of one head; facts: of `append_facts`."""
+    return segments[token // SEGMENT] + head * facts[5] + token % SEGMENT // TILE * facts[4]
+
+
+@jit
+def sign_stored(segments, head, token, facts, planes, lanes, slot, low, high, buffer):
+    """Signature of a stored key into item `slot` of the columns `low` and `high`."""
     kind, blocks, scale_row = facts[0], facts[2], facts[11]
-    tile = segments[slot // SEGMENT] + head * facts[5] + slot % SEGMENT // TILE * facts[4]
-    row = tile + slot % TILE * facts[6]
-    scales = tile + facts[9] + slot % TILE * scale_row
+    tile = tile_of(segments, head, token, facts)
+    row = tile + token % TILE * facts[6]
+    scales = tile + facts[9] + token % TILE * scale_row
     x = buffer.ctypes.data
     for i in range(blocks):
         if kind == 0:

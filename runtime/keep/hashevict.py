@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ...ops.evict import Stage
     from ..store import SlotStore
 
 BITS = (4, 64)  # the lengths of signatures that the paper tries
@@ -47,20 +48,19 @@ class HashEvict(Evicting):
     def protected(self) -> int:
         return self.sinks + self.recent
 
-    def open(self, store: SlotStore, layer: int, n_heads: int) -> Slots:
-        return HashSlots(store, layer, n_heads, self)
+    def open(self, store: SlotStore, layer: int, stage: Stage) -> Slots:
+        return HashSlots(store, layer, stage, self)
 
 
 class HashSlots(Slots):
     """Slots with a signature for each, in columns of one 32-bit word."""
 
-    def __init__(self, store: SlotStore, layer: int, n_heads: int, keep: HashEvict) -> None:
-        from ...ops.evict import EvictScratch, SimHash
+    def __init__(self, store: SlotStore, layer: int, stage: Stage, keep: HashEvict) -> None:
+        from ...ops.evict import SimHash
 
-        super().__init__(store, layer)
+        super().__init__(store, layer, stage)
         self._keep = keep
         self._simhash = SimHash(store.layout, keep.bits, (keep.seed, layer))
-        self._scratch = EvictScratch(store.layout, n_heads // store.n_kv_heads, self._simhash.words)
         self._columns = [
             store.column(f"signature {word}", 4) for word in range(self._simhash.words)
         ]
@@ -70,41 +70,24 @@ class HashSlots(Slots):
 
         super().fill(k, v, start)
         stop = start + len(k)
+        segments = self.store.segments(self.layer)
+        sign_tokens(self.stage, segments, self._simhash, self._signatures(), start, stop)
         for column in self._columns:
             column.filled[self.layer] = stop
-        sign_tokens(
-            self.store.segments(self.layer),
-            self.store.n_kv_heads,
-            self._simhash,
-            self._signatures(),
-            start,
-            stop,
-            self._scratch,
-        )
 
-    def replace(
-        self,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        position: int,
-    ) -> None:
-        from ...ops.evict import replace_farthest
+    def choose(self, q: NDArray[np.float32], position: int) -> None:
+        from ...ops.evict import choose_farthest
 
-        store, layer = self.store, self.layer
-        replace_farthest(
+        choose_farthest(
+            self.stage,
             q,
-            k,
-            v,
-            store.segments(layer),
             self._simhash,
             self._signatures(),
-            store.positions.segments(layer),
+            self.store.positions.segments(self.layer),
             n_slots=self.n_slots,
             position=position,
             sinks=self._keep.sinks,
             recent=self._keep.recent,
-            scratch=self._scratch,
         )
 
     def _signatures(self) -> tuple[NDArray[np.int64], ...]:

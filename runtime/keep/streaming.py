@@ -9,6 +9,7 @@ from .base import Evicting, KeepError
 from .slots import Ring, Slots
 
 if TYPE_CHECKING:
+    from ...ops.evict import Stage
     from ..store import SlotStore
 
 
@@ -32,5 +33,5 @@ class Streaming(Evicting):
     def protected(self) -> int:
         return self.sinks
 
-    def open(self, store: SlotStore, layer: int, n_heads: int) -> Slots:
-        return Ring(store, layer, self.sinks)
+    def open(self, store: SlotStore, layer: int, stage: Stage) -> Slots:
+        return Ring(store, layer, stage, self.sinks)

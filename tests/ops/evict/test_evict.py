@@ -7,17 +7,20 @@ import pytest
 from numpy.typing import NDArray
 
 from kvarn.ops import threads
-from kvarn.ops.attention import SEGMENT, TileLayout, append_kv, n_segments
+from kvarn.ops.attention import SEGMENT, AttentionScratch, TileLayout, append_kv, n_segments
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import (
-    EvictScratch,
     SimHash,
-    replace_farthest,
+    Stage,
+    choose_farthest,
+    choose_oldest,
+    leaving_attention,
     set_positions,
+    settle,
     sign_tokens,
 )
-from kvarn.ops.reference.attention import read_kv
-from kvarn.ops.reference.evict import farthest_slot, signatures
+from kvarn.ops.reference.attention import attention_reference, read_kv
+from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
 
 SINKS, RECENT = 4, 10
 
@@ -48,21 +51,20 @@ class Slots:
         self.simhash = SimHash(self.layout, self.bits, 7)
         self.signatures = (low, high)[: self.simhash.words]
         group = self.heads // self.kv_heads
-        self.scratch = EvictScratch(self.layout, group, self.simhash.words)
+        self.stage = Stage(self.layout, group, self.kv_heads, self.n_slots, 64)
 
     def fill(self, k: NDArray[np.float32], v: NDArray[np.float32]) -> None:
         append_kv(k, v, self.segments, self.layout, 0)
         set_positions(self.positions, self.kv_heads, 0, 0, len(k))
-        sign_tokens(
-            self.segments, self.kv_heads, self.simhash, self.signatures, 0, len(k), self.scratch
-        )
+        sign_tokens(self.stage, self.segments, self.simhash, self.signatures, 0, len(k))
 
     def replace(self, q, k, v, position: int) -> None:
-        replace_farthest(
-            q, k, v, self.segments, self.simhash, self.signatures, self.positions,
+        self.stage.put(k, v)
+        choose_farthest(
+            self.stage, q, self.simhash, self.signatures, self.positions,
             n_slots=self.n_slots, position=position, sinks=SINKS, recent=RECENT,
-            scratch=self.scratch,
         )  # fmt: skip
+        settle(self.stage, self.segments, self.positions, position)
 
     def items(self, which: int) -> NDArray[np.uint32]:
         """(KV heads, slots) of a column: 1 positions, 2 and 3 words of signatures."""
@@ -141,6 +143,70 @@ def test_rows_are_those_of_an_ordinary_cache(case: tuple) -> None:
             np.testing.assert_array_equal(got[:, j], want[slots.items(1)[j], j])
 
 
+@pytest.mark.parametrize("case", CASES[:3])
+def test_a_chunk_leaves_the_bytes_of_its_tokens_one_by_one(case: tuple) -> None:
+    """More tokens than slots in one case: some come and go within the chunk."""
+    n_slots = case[5]
+    n = n_slots + 64
+    whole, q, k, v = filled(case, n)
+    whole.replace(q[n_slots:], k[n_slots:], v[n_slots:], n_slots)
+    single, *_ = filled(case, n)
+    for p in range(n_slots, n):
+        single.replace(q[p : p + 1], k[p : p + 1], v[p : p + 1], p)
+    for one, other in zip(whole.memory, single.memory):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("softcap", [0.0, 3.0])
+@pytest.mark.parametrize("case", CASES[:3])
+def test_each_query_of_a_chunk_sees_what_is_left_for_it(case: tuple, softcap: float) -> None:
+    """Dense attention in float64 over the tokens in the slots at each moment, slots at random."""
+    head_dim, _, _, heads, kv_heads, n_slots, _ = case
+    for size in (1, 17, 64):
+        slots, q, k, v = filled(case, n_slots + size)
+        stage = slots.stage
+        old = slots.stored()
+        stage.put(k[n_slots:], v[n_slots:])
+        new = read_kv(stage.segments, slots.layout, kv_heads, 0, size)
+        rng = np.random.default_rng(size)
+        stage.taken[:, :size] = rng.integers(0, min(n_slots, 40), (kv_heads, size))
+        scratch = AttentionScratch(heads, kv_heads, slots.layout, 64, n_slots)
+        out = np.full((size, heads, head_dim), np.nan, np.float32)
+        leaving_attention(
+            stage, q[n_slots:], slots.segments, n_slots, out,
+            scale=head_dim**-0.5, softcap=softcap, scratch=scratch,
+        )  # fmt: skip
+        assert np.abs(out - _one_by_one(q[n_slots:], old, new, stage.taken, softcap)).max() < 5e-6
+
+
+def _one_by_one(q, old, new, taken, softcap: float):
+    head_dim = q.shape[2]
+    (k, v), want = (x.copy() for x in old), np.empty(q.shape)
+    group = q.shape[1] // k.shape[1]
+    for t in range(len(q)):
+        for j in range(k.shape[1]):
+            k[taken[j, t], j], v[taken[j, t], j] = (x[t, j] for x in new)
+            heads, last = slice(j * group, (j + 1) * group), len(k) - 1
+            want[t, heads] = attention_reference(
+                q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1], last, scale=head_dim**-0.5,
+                softcap=softcap,
+            )[0]  # fmt: skip
+    return want
+
+
+def test_the_oldest_give_way_in_a_ring() -> None:
+    slots, _, k, v = filled((64, "f16", "f16", 4, 2, 30, 16), 200)
+    p = 30
+    for size in (1, 20, 64, 1, 40):
+        slots.stage.put(k[p : p + size], v[p : p + size])
+        choose_oldest(slots.stage, 30, p, SINKS)
+        settle(slots.stage, slots.segments, slots.positions, p)
+        p += size
+        for kept in slots.items(1).tolist():
+            assert set(kept) == {*range(SINKS), *range(p - 26, p)}
+            assert all(ring_slot(position, 30, SINKS) == i for i, position in enumerate(kept))
+
+
 def test_sinks_and_the_last_tokens_stay() -> None:
     n_slots, n = 15, 400
     slots, q, k, v = filled((64, "f16", "f16", 4, 2, n_slots, 16), n)
@@ -190,9 +256,20 @@ def test_hamming_distance_estimates_the_angle() -> None:
 
 
 def test_refuses_in_words() -> None:
-    slots, q, k, v = filled((64, "f16", "f16", 4, 2, 20, 16), 40)
-    with pytest.raises(OpsError, match="k is float32"):
-        slots.replace(q[:1], k[:1, :, :32].copy(), v[:1], 20)
+    slots, q, k, v = filled((64, "f16", "f16", 4, 2, 20, 16), 200)
+    with pytest.raises(OpsError, match="slots, expected tokens"):
+        choose_oldest(slots.stage, 20, 20, 0)
+    for n in (0, 65):
+        with pytest.raises(OpsError, match=f"{n} tokens, expected 1 to 64"):
+            slots.stage.put(k[:n], v[:n])
+    with pytest.raises(OpsError, match="q is float32"):
+        slots.replace(q[:2], k[:1], v[:1], 20)
+    with pytest.raises(OpsError, match="20 sinks in 20 slots"):
+        choose_oldest(slots.stage, 20, 20, 20)
+    with pytest.raises(OpsError, match="21 slots, expected"):
+        choose_oldest(slots.stage, 21, 21, 0)
+    with pytest.raises(OpsError, match="0 tokens, expected"):
+        Stage(slots.layout, 1, 1, 20, 0)
     with pytest.raises(OpsError, match="all filled"):
         slots.replace(q[:1], k[:1], v[:1], 19)
     slots.n_slots = 14
