@@ -237,8 +237,7 @@ def test_threads_give_the_same_bytes() -> None:
     for count in (1, most):
         threads.set_threads(count)
         slots, q, k, v = filled((64, "q8_0", "q4_0", 8, 2, n_slots, 16), n)
-        for p in range(n_slots, n):
-            slots.replace(q[p : p + 1], k[p : p + 1], v[p : p + 1], p)
+        slots.replace(q[n_slots:], k[n_slots:], v[n_slots:], n_slots)
         runs.append(np.concatenate([part.ravel() for part in slots.memory]))
     threads.set_threads(before)
     np.testing.assert_array_equal(*runs)
