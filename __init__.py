@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .runtime.context import Context
     from .runtime.draft import Ngram
     from .runtime.gguf import open_gguf
-    from .runtime.keep import KeepAll
+    from .runtime.keep import HashEvict, KeepAll, Streaming
     from .runtime.load import load
     from .runtime.model import Model
     from .runtime.sampling import Sampler
@@ -31,12 +31,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Context": ".runtime.context",
     "Full": ".runtime.attend",
+    "HashEvict": ".runtime.keep",
     "KeepAll": ".runtime.keep",
     "KvarnError": ".ops.errors",
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
     "Ram": ".runtime.store",
     "Sampler": ".runtime.sampling",
+    "Streaming": ".runtime.keep",
     "load": ".runtime.load",
     "load_tokenizer": ".runtime.tokenizer",
     "open_gguf": ".runtime.gguf",
@@ -45,12 +47,14 @@ _HOMES = {
 __all__ = [
     "Context",
     "Full",
+    "HashEvict",
     "KeepAll",
     "KvarnError",
     "Model",
     "Ngram",
     "Ram",
     "Sampler",
+    "Streaming",
     "load",
     "load_tokenizer",
     "open_gguf",

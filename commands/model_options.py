@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ops.errors import KvarnError
+from ..runtime.keep import KEEPS, Evicting, KeepError, parse_budget
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
+    from ..runtime.keep import Keep
     from ..runtime.model import Model
+    from ..runtime.store import Ram
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
 
@@ -44,6 +47,19 @@ def add_context_options(parser: argparse.ArgumentParser) -> None:
         help="room for N tokens (default: the model's training length, or what fits in memory)",
     )
     add_kv_type_option(group)
+    group.add_argument(
+        "--keep",
+        choices=tuple(KEEPS),
+        default="all",
+        help="which tokens stay in the KV cache: all (default), streaming (the first and the last "
+        "ones), hashevict (those most like the newest queries)",
+    )
+    group.add_argument(
+        "--keep-budget",
+        metavar="N",
+        type=keep_budget,
+        help="how many stay, if not all: a number, or a share of --ctx as 20%% (default)",
+    )
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
@@ -76,6 +92,15 @@ def kv_type(text: str) -> tuple[str, str]:
     return pair
 
 
+def keep_budget(text: str) -> str:
+    """An argparse type: a number of tokens from 1 on, or a share up to "100%"."""
+    try:
+        parse_budget(text)
+    except KeepError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 def notice(line: str) -> None:
     """Tell the user one thing, on stderr."""
     print(f"kvarn: {line}", file=sys.stderr)
@@ -95,18 +120,25 @@ def model_from(options: argparse.Namespace) -> Model:
 
 def context_from(options: argparse.Namespace, model: Model) -> Context:
     """A context as large as asked, or as the model's training length and the memory allow."""
-    from ..runtime.memory import available_bytes, human_bytes
     from ..runtime.store import Ram
 
-    k, v = options.kv_type
-    ram, limit = Ram(k, v), model.config.n_ctx_train
+    ram, keep, limit = Ram(*options.kv_type), keep_from(options), model.config.n_ctx_train
     if options.ctx is not None:
-        if options.ctx > limit:
-            notice(
-                f"--ctx {options.ctx} is more than the {limit} tokens {model.name} was trained on"
-            )
-        return model.context(options.ctx, store=ram)
-    fits = ram.tokens_in(model.config, available_bytes())
+        n_ctx = options.ctx
+        if n_ctx > limit:
+            notice(f"--ctx {n_ctx} is more than the {limit} tokens {model.name} was trained on")
+    else:
+        n_ctx = _fitting(model, ram) if keep.evicting(limit) is None else limit
+    if isinstance(keep, Evicting) and keep.evicting(n_ctx) is None:
+        notice(f"nothing is evicted: --keep-budget {keep.budget} has room for all {n_ctx} tokens")
+    return model.context(n_ctx, keep=keep, store=ram)
+
+
+def _fitting(model: Model, ram: Ram) -> int:
+    """The model's training length, or what fits in memory, which is then said."""
+    from ..runtime.memory import available_bytes, human_bytes
+
+    limit, fits = model.config.n_ctx_train, ram.tokens_in(model.config, available_bytes())
     if fits < 1:
         raise KvarnError(
             f"no memory for a context: {human_bytes(available_bytes())} are available; "
@@ -117,7 +149,20 @@ def context_from(options: argparse.Namespace, model: Model) -> Context:
             f"memory has room for {fits} of {limit} tokens of context; "
             "--kv-type q8_0 halves the need"
         )
-    return model.context(min(fits, limit), store=ram)
+    return min(fits, limit)
+
+
+def keep_from(options: argparse.Namespace) -> Keep:
+    """The keep method that the options name."""
+    method = KEEPS[options.keep]
+    if issubclass(method, Evicting):
+        return method() if options.keep_budget is None else method(options.keep_budget)
+    if options.keep_budget is not None:
+        raise KvarnError(
+            f"--keep-budget has no meaning with --keep {options.keep}, which evicts nothing: "
+            "choose another --keep or leave it away"
+        )
+    return method()
 
 
 class _CompileNotice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..ops.errors import KvarnError
 from .attend import Attend, Full, LayerView
 from .attention import StoredAttention
 from .engine import on_engine
-from .keep import Keep, KeepAll
+from .keep import Keep, KeepAll, SlotAttention, open_slots
 from .stats import Stats
 from .store import Ram
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from .draft import Draft
     from .generate import Generation
+    from .keep import Slots
     from .model import Model
     from .sampling import Sampler
     from .store import KVStore
@@ -58,15 +60,29 @@ class Context:
         self.tokens: list[int] = []
         self.stats = Stats()
         self._attend = attend if attend is not None else Full()
-        self._keep = keep if keep is not None else KeepAll()
-        self._store: KVStore = (store if store is not None else Ram()).open(config, n_ctx)
+        store = store if store is not None else Ram()
+        evicting = (keep if keep is not None else KeepAll()).evicting(n_ctx)
+        layers = config.layers
+        self._store: KVStore
+        self._slots: list[Slots] = []
+        if evicting is None:
+            self._store = store.open(config, n_ctx)
+        else:
+            self._store, self._slots = open_slots(
+                evicting, store, config, n_ctx, CHUNK, self._attend
+            )
+            # Slots hold what a window lets through, in an order that is not the positions'.
+            layers = tuple(replace(layer, window=None) for layer in layers)
+            n_ctx = max(slots.n_slots for slots in self._slots)
         scratch = AttentionScratch(
             config.n_heads, config.n_kv_heads, self._store.layout, max_rows=CHUNK, n_ctx=n_ctx
         )
-        layers = [
-            LayerView(i, layer, self._store, scratch) for i, layer in enumerate(config.layers)
-        ]
-        self._attention = StoredAttention(layers, self._attend, self._store)
+        views = [LayerView(i, layer, self._store, scratch) for i, layer in enumerate(layers)]
+        self._attention = (
+            SlotAttention(views, self._slots, self._attend)
+            if self._slots
+            else StoredAttention(views, self._attend, self._store)
+        )
         self._logits: NDArray[np.float32] | None = None
         # Drafted tokens that have been read after `tokens`, each with its logits.
         self._ahead: deque[tuple[int, NDArray[np.float32]]] = deque()
@@ -75,6 +91,14 @@ class Context:
     def n_bytes(self) -> int:
         """Bytes of the KV cache held now."""
         return self._store.n_bytes
+
+    def kept(self, layer: int) -> NDArray[np.uint32]:
+        """Positions of the tokens that each KV head of a layer keeps, uint32 (J, n), unordered."""
+        if self._slots:
+            return self._slots[layer].kept(len(self.tokens))
+        return np.tile(
+            np.arange(len(self.tokens), dtype=np.uint32), (self.model.config.n_kv_heads, 1)
+        )
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context
@@ -111,7 +135,8 @@ class Context:
         if self._logits is None:
             if not self.tokens:
                 raise ContextError("an empty context has no logits: prefill at least one token")
-            last = self.tokens.pop()  # the context was cut back: read its last token again
+            last = self.tokens[-1]  # the context was cut back: read its last token again
+            self.truncate(len(self.tokens) - 1)
             on_engine(self._step, [last], True)
         assert self._logits is not None
         return self._logits
@@ -148,22 +173,37 @@ class Context:
     def draft_room(self) -> int:
         """The longest draft that `decode` takes now: passes stay within chunks and the context."""
         n = len(self.tokens)
-        return max(0, min(CHUNK - n % CHUNK, self.n_ctx - n) - 1)
+        # A guess must not evict a token.
+        free = [slots.n_slots - n for slots in self._slots]
+        return max(0, min(CHUNK - n % CHUNK, self.n_ctx - n, *free) - 1)
 
     def reads_ahead(self, token: int) -> bool:
         """Whether `token` would be the next one of a draft, so that `decode` computes nothing."""
         return bool(self._ahead) and self._ahead[0][0] == token
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget all but the first `n_tokens` tokens."""
+        """Forget all but the first `n_tokens` tokens.
+
+        Raises `ContextError` where there are fewer, and where `can_truncate` says no.
+        """
         if not 0 <= n_tokens <= len(self.tokens):
             raise ContextError(
                 f"cannot cut a context of {len(self.tokens)} tokens to {n_tokens} tokens"
+            )
+        if not self.can_truncate(n_tokens):
+            raise ContextError(
+                f"cannot cut a context of {len(self.tokens)} tokens to {n_tokens}: tokens that "
+                f"stood there have been evicted; cut it to 0 and read it again"
             )
         if n_tokens < len(self.tokens):
             del self.tokens[n_tokens:]
             self._logits = None
             self._ahead.clear()
+
+    def can_truncate(self, n_tokens: int) -> bool:
+        """Whether the first `n_tokens` tokens can stay alone: not once others were evicted."""
+        held = len(self.tokens)
+        return n_tokens in (0, held) or all(held <= slots.n_slots for slots in self._slots)
 
     def generate(
         self,
@@ -213,7 +253,7 @@ class Context:
             raise ContextError(
                 f"token id {wrong} is outside the vocabulary of {self.model.config.n_vocab} tokens"
             )
-        if not self._keep.room_for(len(self.tokens) + len(ids), self.n_ctx):
+        if len(self.tokens) + len(ids) > self.n_ctx:
             raise ContextError(
                 f"{len(ids)} more tokens do not fit: the context holds {len(self.tokens)} of "
                 f"{self.n_ctx} tokens; use a larger --ctx or a shorter prompt"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,9 +28,12 @@ class LayerView:
 class Attend(ABC):
     """Attention of new queries over the stored tokens of a layer."""
 
-    records: bool = False
+    records: ClassVar[bool] = False
     """Whether a call for one token only runs steps, so that it can be recorded (`ops.steps`); it
     then passes `start` on to them as it came, for it is a `Cell`."""
+
+    reads_slots: ClassVar[bool] = False
+    """Whether tokens may stand in any order and be replaced, as where a keep method evicts."""
 
     @abstractmethod
     def __call__(

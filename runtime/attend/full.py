@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from .base import Attend, LayerView
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Full(Attend):
     """softmax(scale · q Kᵀ) V over all tokens that the causal mask and the window allow."""
 
-    records = True
+    records: ClassVar[bool] = True
+    reads_slots: ClassVar[bool] = True
 
     def __call__(
         self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]

@@ -111,6 +111,8 @@ class Conversation:
         finish: Finish | None = None
         try:
             ids, shared = self._plan()
+            if not self.context.can_truncate(shared):
+                shared = 0  # tokens that stood there were evicted: everything is read again
             self.context.truncate(shared)
             self.last = Turn(shared, len(ids) - shared)
             if shared < len(ids):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .base import Keep
 
@@ -11,5 +12,7 @@ from .base import Keep
 class KeepAll(Keep):
     """Every token keeps its place, so the context holds as many tokens as the store has places."""
 
-    def room_for(self, n_tokens: int, n_ctx: int) -> bool:
-        return n_tokens <= n_ctx
+    name: ClassVar[str] = "all"
+
+    def evicting(self, n_ctx: int) -> None:
+        return None

@@ -5,5 +5,6 @@ A store hands kernels base addresses of segments; they never ask what is behind 
 
 from .base import Column, KVStore, StoreError
 from .ram import Ram, RamStore
+from .slots import SlotStore
 
-__all__ = ["Column", "KVStore", "Ram", "RamStore", "StoreError"]
+__all__ = ["Column", "KVStore", "Ram", "RamStore", "SlotStore", "StoreError"]

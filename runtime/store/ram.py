@@ -13,9 +13,12 @@ from ..memory import available_bytes, human_bytes
 from .base import Column, KVStore, StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
+    from .slots import SlotStore
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,28 @@ class Ram:
                 f"a context of {n_ctx:,} tokens needs {human_bytes(needed)} of KV cache "
                 f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
                 f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx"
-                + ("" if self.k == self.v == "q4_0" else " or a smaller --kv-type (q8_0, q4_0)")
+                + self._or_smaller_type
             )
         return store
+
+    def open_slots(self, config: ModelConfig, slots: Sequence[int]) -> SlotStore:
+        """The store for `slots[layer]` tokens; `StoreError` when memory cannot hold them."""
+        from .slots import SlotStore
+
+        layout = TileLayout(config.head_dim, self.k, self.v)
+        store = SlotStore(layout, slots, config.n_kv_heads)
+        needed, available = store.bytes_needed(), available_bytes()
+        if needed > available:
+            raise StoreError(
+                f"keeping {max(slots):,} tokens needs {human_bytes(needed)} of KV cache "
+                f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
+                f"use a smaller --keep-budget{self._or_smaller_type}"
+            )
+        return store
+
+    @property
+    def _or_smaller_type(self) -> str:
+        return "" if self.k == self.v == "q4_0" else " or a smaller --kv-type (q8_0, q4_0)"
 
 
 class _Segments:

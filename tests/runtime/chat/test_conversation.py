@@ -72,13 +72,17 @@ class ScriptedContext:
     tokens: list[int] = field(default_factory=list)
     seeds: list[int | None] = field(default_factory=list)
     tokenizer: Any = field(default_factory=LongestMatch)
+    evicts: bool = False
 
     @property
     def model(self) -> Any:
         return SimpleNamespace(tokenizer=self.tokenizer)
 
+    def can_truncate(self, n: int) -> bool:
+        return not self.evicts or n in (0, len(self.tokens))
+
     def truncate(self, n: int) -> None:
-        assert n <= len(self.tokens)
+        assert n <= len(self.tokens) and self.can_truncate(n)
         del self.tokens[n:]
 
     def prefill(self, ids: Sequence[int], progress: Any = None) -> None:
@@ -160,6 +164,18 @@ def test_changed_history_is_read_from_the_change_on() -> None:
     chat.system = "b"
     list(chat.ask("a"))
     assert chat.last.reused <= 4
+
+
+def test_a_context_that_cannot_be_cut_back_is_read_anew() -> None:
+    context = ScriptedContext([[0], [0], [0]], evicts=True)
+    chat = Conversation(context, template())  # type: ignore[arg-type]
+    list(chat.ask("a"))
+    list(chat.ask("b"))
+    assert chat.last is not None and chat.last.reused > 5
+    chat.undo()
+    list(chat.ask("b."))
+    assert chat.last.reused == 0
+    assert spell(context.tokens) == template().render(chat.messages[:-1])
 
 
 def test_a_stopped_answer_is_kept_as_far_as_it_came() -> None:

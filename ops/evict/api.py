@@ -1,0 +1,203 @@
+"""The checking wrappers: staging tokens, choosing their slots, attending, moving them there."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attention import AttentionScratch, append_kv
+from ..attention.append import append_facts
+from ..attention.layout import SEGMENT, TILE, TileLayout
+from ..errors import OpsError
+from ..simd import aligned
+from ..threads import n_threads
+from .chunk import make_leaving
+from .farthest import choose_kernel, sign_kernel
+from .settle import leaves_kernel, positions_kernel, settle_kernel
+from .simhash import MAX_BITS, SimHash
+
+F32 = NDArray[np.float32]
+Addresses = NDArray[np.int64]
+LAST_POSITION = (1 << 31) - 1
+# Slots to scan, of all tokens and heads, that one thread is through with (50 us) before a second
+# one has woken: 4,096 slots of 8 heads took 37 us alone, and 31 to 110 us shared by two.
+_SERIAL_SLOTS = 65_536
+
+
+class Stage:
+    """Up to `max_tokens` tokens on their way into up to `max_slots` slots of a layer.
+
+    Shared by the layers of a context; made once, evicting allocates nothing.
+    """
+
+    def __init__(
+        self, layout: TileLayout, group: int, n_kv_heads: int, max_slots: int, max_tokens: int
+    ) -> None:
+        if not 1 <= max_tokens <= SEGMENT:
+            raise OpsError(f"Stage: {max_tokens} tokens, expected 1 to {SEGMENT}")
+        self.layout, self.group, self.n_kv_heads = layout, group, n_kv_heads
+        self.max_slots, self.max_tokens = max_slots, max_tokens
+        self.memory = aligned(layout.segment_bytes(n_kv_heads), np.uint8)
+        self.memory[:] = 0  # rows beyond the last token are read, and masked
+        self.segments: Addresses = np.array([self.memory.ctypes.data], np.int64)
+        self.facts = append_facts(layout)
+        self.taken = np.zeros((n_kv_heads, max_tokens), np.int32)
+        self.first_staged = -(-max_slots // TILE) * TILE
+        width = self.first_staged + -(-max_tokens // TILE) * TILE
+        self.leaves = np.zeros((n_kv_heads, width), np.int32)
+        threads = n_threads()
+        self.codes = np.empty((threads, MAX_BITS // 32, group), np.uint32)
+        self.lanes = np.empty((threads, 2, 16), np.int32)
+        buffers = aligned(threads * layout.padded, np.float32)
+        self.buffers: F32 = buffers[: threads * layout.padded].reshape(threads, layout.padded)
+        self.n_tokens = 0
+
+    def put(self, k: F32, v: F32) -> None:
+        """Store k, v float32 (T, J, E) as the stage's only tokens, in the cache's types."""
+        if not 1 <= len(k) <= self.max_tokens:
+            raise OpsError(f"Stage: {len(k)} tokens, expected 1 to {self.max_tokens}")
+        append_kv(k, v, self.segments, self.layout, 0)
+        self.n_tokens = len(k)
+
+
+def _check(what: str, x: F32, shape: tuple[int, ...]) -> None:
+    if x.shape != shape or x.dtype != np.float32 or not x.flags.c_contiguous:
+        found = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not contiguous")
+        raise OpsError(f"{what} is {found}, expected contiguous float32 {shape}")
+
+
+def _check_room(what: str, stop: int, *columns: Addresses) -> None:
+    room = min(map(len, columns)) * SEGMENT
+    if stop > room:
+        raise OpsError(f"{what}: slots up to {stop - 1} do not fit in {room}: reserve more")
+
+
+def sign_tokens(
+    stage: Stage,
+    segments: Addresses,
+    simhash: SimHash,
+    signatures: tuple[Addresses, ...],
+    start: int,
+    stop: int,
+) -> None:
+    """Signatures of the keys in slots start .. stop-1, as stored, into columns of 4-byte words.
+
+    segments: base addresses of K and V; signatures: of one column for each 32 bits.
+    """
+    _check_room("sign_tokens", stop, segments, *signatures)
+    sign_kernel(
+        segments, stage.n_kv_heads, stage.facts, simhash.k_planes, signatures[0], signatures[-1],
+        start, stop, stage.buffers[: min(n_threads(), len(stage.buffers))],
+    )  # fmt: skip
+
+
+def choose_farthest(
+    stage: Stage,
+    q: F32,
+    simhash: SimHash,
+    signatures: tuple[Addresses, ...],
+    positions: Addresses,
+    *,
+    n_slots: int,
+    position: int,
+    sinks: int,
+    recent: int,
+) -> None:
+    """Give each staged token, in turn, the slot whose signature is farthest from its queries.
+
+    q float32 (T, H, E) of the staged tokens, at positions position ..; all n_slots are filled.
+    Farthest: Hamming distance summed over the query heads of a KV head; ties by the highest
+    (position * 0x9E3779B1 mod 2^32) >> 16, then the lowest slot. Positions below `sinks` and the
+    last `recent` before the token stay. Signatures and positions become the new ones; K and V
+    follow with `settle`. Source: HashEvict, algorithm 1. Raises OpsError where shapes do not fit
+    or every slot is protected.
+    """
+    s, layout = stage, stage.layout
+    _check("choose_farthest: q", q, (s.n_tokens, s.group * s.n_kv_heads, layout.head_dim))
+    _check_room("choose_farthest", n_slots, positions, *signatures)
+    _check_slots("choose_farthest", stage, n_slots)
+    if not sinks + recent < n_slots <= position <= LAST_POSITION - s.n_tokens:
+        raise OpsError(
+            f"choose_farthest: {n_slots} slots for position {position}, expected more than the "
+            f"{sinks} + {recent} that stay, all filled"
+        )
+    threads = 1
+    if n_slots * s.n_kv_heads * s.n_tokens > _SERIAL_SLOTS:
+        threads = min(n_threads(), s.n_kv_heads, len(s.buffers))
+    choose_kernel(
+        q, s.segments, s.facts, simhash.q_planes, simhash.k_planes, signatures[0], signatures[-1],
+        positions, n_slots, position, sinks, recent, s.taken, s.buffers,
+        s.codes[:, : simhash.words], s.lanes, threads,
+    )  # fmt: skip
+
+
+def choose_oldest(stage: Stage, n_slots: int, position: int, sinks: int) -> None:
+    """Give each staged token the slot of the oldest one behind the sinks.
+
+    Position p takes slot sinks + (p - sinks) mod (n_slots - sinks): the slots hold the first
+    `sinks` and the last n_slots - sinks positions. Source: StreamingLLM.
+    """
+    _check_slots("choose_oldest", stage, n_slots)
+    if not 0 <= sinks < n_slots:
+        raise OpsError(f"choose_oldest: {sinks} sinks in {n_slots} slots leave nothing to evict")
+    n, first = stage.n_tokens, position - sinks
+    stage.taken[:, :n] = sinks + np.arange(first, first + n) % (n_slots - sinks)
+
+
+def settle(stage: Stage, segments: Addresses, positions: Addresses, position: int) -> None:
+    """Move the staged tokens, which stand at positions position .., into the slots they took."""
+    settle_kernel(
+        stage.segments, segments, positions, stage.facts, stage.taken, stage.n_tokens, position
+    )
+
+
+def leaving_attention(
+    stage: Stage,
+    q: F32,
+    segments: Addresses,
+    n_slots: int,
+    out: F32,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    scratch: AttentionScratch,
+) -> None:
+    """Attention of the staged tokens, each over what the slots hold once it has its own.
+
+    q, out float32 (T, H, E); called between choosing and `settle`: query t sees the tokens in the
+    slots that staged tokens 0 .. t have not replaced, and those of 0 .. t that are not replaced
+    themselves. Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
+    """
+    s = stage
+    _check("leaving_attention: q", q, (s.n_tokens, s.group * s.n_kv_heads, s.layout.head_dim))
+    _check("leaving_attention: out", out, q.shape)
+    _check_room("leaving_attention", n_slots, segments)
+    _check_slots("leaving_attention", stage, n_slots)
+    threads = scratch.ready(n_threads())
+    leaves_kernel(s.taken, s.n_tokens, n_slots, s.first_staged, s.leaves)
+    _leaving(*s.layout.codes)(
+        q, segments, s.segments, s.n_kv_heads, n_slots, s.leaves, s.first_staged, float(scale),
+        float(softcap), out, scratch.rows[:threads], scratch.newest[:threads],
+    )  # fmt: skip
+
+
+def _check_slots(what: str, stage: Stage, n_slots: int) -> None:
+    if not 1 <= n_slots <= stage.max_slots or not stage.n_tokens:
+        raise OpsError(
+            f"{what}: {stage.n_tokens} staged tokens and {n_slots} slots, expected tokens and 1 to "
+            f"{stage.max_slots} slots"
+        )
+
+
+@cache
+def _leaving(k: int, v: int, blocks: int) -> Any:
+    return make_leaving(k, v, blocks)
+
+
+def set_positions(
+    positions: Addresses, n_kv_heads: int, slot: int, position: int, count: int
+) -> None:
+    """Slots slot .. slot+count-1 of every head hold positions position .. position+count-1."""
+    _check_room("set_positions", slot + count, positions)
+    positions_kernel(positions, n_kv_heads, slot, position, count)

@@ -1,0 +1,94 @@
+"""keep `hashevict`: each token replaces the one least like the current queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .base import Evicting, KeepError
+from .slots import Slots
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...ops.evict import Stage
+    from ..store import SlotStore
+
+BITS = (4, 64)  # the lengths of signatures that the paper tries
+
+
+@dataclass(frozen=True)
+class HashEvict(Evicting):
+    """When the slots are full, a token takes the slot of the key farthest from its queries.
+
+    Far: Hamming distance of SimHash signatures (`bits` random hyperplanes per layer, drawn from
+    `seed`), summed over the query heads that share the KV head. The first `sinks` tokens and the
+    last `recent` before the new one stay. Source: HashEvict, algorithm 1; 16 bits, 4 and 10.
+    Raises `KeepError` for bits outside 4 … 64 and negative numbers.
+    """
+
+    name: ClassVar[str] = "hashevict"
+    bits: int = 16
+    seed: int = 0
+    sinks: int = 4
+    recent: int = 10
+
+    def __post_init__(self) -> None:
+        if not BITS[0] <= self.bits <= BITS[1]:
+            raise KeepError(f"keep hashevict: {self.bits} bits, expected {BITS[0]} to {BITS[1]}")
+        for field in ("seed", "sinks", "recent"):
+            if getattr(self, field) < 0:
+                raise KeepError(
+                    f"keep hashevict: {field} is {getattr(self, field)}, expected 0 or more"
+                )
+        super().__post_init__()
+
+    @property
+    def protected(self) -> int:
+        return self.sinks + self.recent
+
+    def open(self, store: SlotStore, layer: int, stage: Stage) -> Slots:
+        return HashSlots(store, layer, stage, self)
+
+
+class HashSlots(Slots):
+    """Slots with a signature for each, in columns of one 32-bit word."""
+
+    def __init__(self, store: SlotStore, layer: int, stage: Stage, keep: HashEvict) -> None:
+        from ...ops.evict import SimHash
+
+        super().__init__(store, layer, stage)
+        self._keep = keep
+        self._simhash = SimHash(store.layout, keep.bits, (keep.seed, layer))
+        self._columns = [
+            store.column(f"signature {word}", 4) for word in range(self._simhash.words)
+        ]
+
+    def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
+        from ...ops.evict import sign_tokens
+
+        super().fill(k, v, start)
+        stop = start + len(k)
+        segments = self.store.segments(self.layer)
+        sign_tokens(self.stage, segments, self._simhash, self._signatures(), start, stop)
+        for column in self._columns:
+            column.filled[self.layer] = stop
+
+    def choose(self, q: NDArray[np.float32], position: int) -> None:
+        from ...ops.evict import choose_farthest
+
+        choose_farthest(
+            self.stage,
+            q,
+            self._simhash,
+            self._signatures(),
+            self.store.positions.segments(self.layer),
+            n_slots=self.n_slots,
+            position=position,
+            sinks=self._keep.sinks,
+            recent=self._keep.recent,
+        )
+
+    def _signatures(self) -> tuple[NDArray[np.int64], ...]:
+        return tuple(column.segments(self.layer) for column in self._columns)

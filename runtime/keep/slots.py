@@ -1,0 +1,165 @@
+"""The slots of one layer, and the attention of a context whose tokens give way.
+
+A prompt fills the slots in order; then each token takes the place of another, in every KV head
+perhaps of a different one, and attends to what the slots then hold. A chunk of a prompt gives what
+its tokens one by one would (but for rounding). Keys are rotated already, so tokens keep their
+positions; the order of slots means nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .base import KeepError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+    from ...ops.evict import Stage
+    from ..attend import Attend, LayerView
+    from ..store import Ram, SlotStore
+    from .base import Evicting
+
+
+class Slots(ABC):
+    """The slots of one layer, in the store; a method says which of them a token takes."""
+
+    def __init__(self, store: SlotStore, layer: int, stage: Stage) -> None:
+        self.store, self.layer, self.stage = store, layer, stage
+        self.n_slots = store.slots[layer]
+
+    def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
+        """Store k, v float32 (T, J, E) of positions start … in the slots of these numbers."""
+        from ...ops.evict import set_positions
+
+        store, positions = self.store, self.store.positions
+        store.append(self.layer, k, v, start)
+        set_positions(positions.segments(self.layer), store.n_kv_heads, start, start, len(k))
+        positions.filled[self.layer] = start + len(k)
+
+    @abstractmethod
+    def choose(self, q: NDArray[np.float32], position: int) -> None:
+        """Slots for the tokens on the stage, which have queries q (T, H, E), positions from …"""
+
+    def settle(self, position: int) -> None:
+        """Move the tokens on the stage, whose positions begin at `position`, into their slots."""
+        from ...ops.evict import settle
+
+        positions = self.store.positions.segments(self.layer)
+        settle(self.stage, self.store.segments(self.layer), positions, position)
+
+    def kept(self, n_tokens: int) -> NDArray[np.uint32]:
+        """Positions (J, n) in the slots after `n_tokens` tokens."""
+        return self.store.kept(self.layer, n_tokens)
+
+
+class Ring(Slots):
+    """The first `sinks` tokens stay; behind them the newest token replaces the oldest."""
+
+    def __init__(self, store: SlotStore, layer: int, stage: Stage, sinks: int) -> None:
+        super().__init__(store, layer, stage)
+        self._sinks = sinks
+
+    def choose(self, q: NDArray[np.float32], position: int) -> None:
+        from ...ops.evict import choose_oldest
+
+        choose_oldest(self.stage, self.n_slots, position, self._sinks)
+
+
+def open_slots(
+    keep: Evicting, ram: Ram, config: ModelConfig, n_ctx: int, max_chunk: int, attend: Attend
+) -> tuple[SlotStore, list[Slots]]:
+    """The store of a context of `n_ctx` tokens, read `max_chunk` at a time, and all layers' slots.
+
+    Global layers keep what `keep` says, layers with a window their window. Raises `StoreError`
+    where memory cannot hold it and `KeepError` for attend methods that need tokens in order.
+    """
+    if not attend.reads_slots:
+        raise KeepError(
+            f"keep {keep.name} cannot be combined with {type(attend).__name__.lower()} attention, "
+            "which needs tokens in order: use full attention or keep all"
+        )
+    from ...ops.evict import Stage
+
+    budget = keep.slots(n_ctx)
+    store = ram.open_slots(config, [min(layer.window or budget, n_ctx) for layer in config.layers])
+    heads = config.n_kv_heads
+    stage = Stage(store.layout, config.n_heads // heads, heads, max(store.slots), max_chunk)
+    return store, [
+        keep.open(store, i, stage) if layer.window is None else Ring(store, i, stage, sinks=0)
+        for i, layer in enumerate(config.layers)
+    ]
+
+
+@dataclass
+class SlotAttention:
+    """The attention object of a chunk: fill free slots, then replace, and attend to the slots.
+
+    A chunk of several tokens that evicts is attended exactly, as all prompts are.
+    """
+
+    layers: list[LayerView]
+    slots: list[Slots]
+    attend: Attend
+    start: int = 0
+    graphs: None = None
+
+    def begin(self, start: int) -> None:
+        """The next calls are for tokens from position `start` on."""
+        self.start = start
+
+    def __call__(
+        self,
+        layer: int,
+        q: NDArray[np.float32],
+        k: NDArray[np.float32],
+        v: NDArray[np.float32],
+        out: NDArray[np.float32],
+    ) -> None:
+        view, slots, start = self.layers[layer], self.slots[layer], self.start
+        free = min(max(slots.n_slots - start, 0), len(q))
+        if free:
+            slots.fill(k[:free], v[:free], start)
+            self.attend(view, q[:free], start, out[:free])
+        if free < len(q):
+            self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
+
+    def _evict(
+        self,
+        layer: int,
+        q: NDArray[np.float32],
+        k: NDArray[np.float32],
+        v: NDArray[np.float32],
+        position: int,
+        out: NDArray[np.float32],
+    ) -> None:
+        """Full slots: each token takes that of another and sees what is left."""
+        view, slots = self.layers[layer], self.slots[layer]
+        slots.stage.put(k, v)
+        slots.choose(q, position)
+        if len(q) > 1:
+            self._attend_leaving(view, slots, q, out)
+        slots.settle(position)
+        if len(q) == 1:
+            self.attend(view, q, slots.n_slots - 1, out)
+
+    def _attend_leaving(
+        self, view: LayerView, slots: Slots, q: NDArray[np.float32], out: NDArray[np.float32]
+    ) -> None:
+        from ...ops.evict import leaving_attention
+
+        config = view.config
+        leaving_attention(
+            slots.stage,
+            q,
+            slots.store.segments(slots.layer),
+            slots.n_slots,
+            out,
+            scale=config.attention_scale,
+            softcap=config.attention_softcap,
+            scratch=view.scratch,
+        )

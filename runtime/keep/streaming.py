@@ -1,0 +1,37 @@
+"""keep `streaming`: attention sinks and the last tokens (StreamingLLM)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .base import Evicting, KeepError
+from .slots import Ring, Slots
+
+if TYPE_CHECKING:
+    from ...ops.evict import Stage
+    from ..store import SlotStore
+
+
+@dataclass(frozen=True)
+class Streaming(Evicting):
+    """The first `sinks` tokens and the last budget − sinks, the newest included.
+
+    Tokens keep their positions, where StreamingLLM renumbers those in its cache. Source: Xiao et
+    al. 2023, with its 4 sinks. Raises `KeepError` for fewer than 0 sinks.
+    """
+
+    name: ClassVar[str] = "streaming"
+    sinks: int = 4
+
+    def __post_init__(self) -> None:
+        if self.sinks < 0:
+            raise KeepError(f"keep streaming: {self.sinks} sinks, expected 0 or more")
+        super().__post_init__()
+
+    @property
+    def protected(self) -> int:
+        return self.sinks
+
+    def open(self, store: SlotStore, layer: int, stage: Stage) -> Slots:
+        return Ring(store, layer, stage, self.sinks)

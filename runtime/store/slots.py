@@ -1,0 +1,96 @@
+"""The KV cache of a context whose tokens give way: a fixed number of slots in each layer.
+
+Slots are written again in any order and carry their position, so nothing but the columns says
+which token stands where:
+
+    K and V      tiles, as in every store      [segment][kv_head][tile]
+    positions    u32 per slot                  [segment][kv_head][slot]
+    others       what the keep method adds     [segment][kv_head][slot]
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ops.attention.layout import SEGMENT, TileLayout
+from .base import Column, KVStore
+from .ram import RamStore
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class SlotStore(KVStore):
+    """`slots[layer]` places per layer in memory; layers of equal size share their mappings.
+
+    A persistent form writes everything anew each time (slots change in place): the segments and
+    the columns of all layers hold the whole state.
+    """
+
+    def __init__(self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int) -> None:
+        self.layout, self.n_layers, self.n_kv_heads = layout, len(slots), n_kv_heads
+        self.slots = tuple(slots)
+        self._stores = {
+            size: RamStore(layout, self.slots.count(size), n_kv_heads) for size in set(slots)
+        }
+        self._number = [self.slots[:layer].count(size) for layer, size in enumerate(slots)]
+        self._columns: dict[str, SlotColumn] = {}
+        self.positions = self.column("positions", 4)
+
+    def bytes_needed(self) -> int:
+        """Bytes of K and V when all slots are filled."""
+        return sum(store.bytes_for(size) for size, store in self._stores.items())
+
+    def reserve(self, n_tokens: int) -> None:
+        for size, store in self._stores.items():
+            store.reserve(min(n_tokens, size))
+
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        return self._stores[self.slots[layer]].segments(self._number[layer])
+
+    def append(
+        self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
+    ) -> None:
+        """Store k, v float32[T, J, E] in the slots start … start + T - 1 of the layer."""
+        self._stores[self.slots[layer]].append(self._number[layer], k, v, start)
+
+    def column(self, name: str, item_bytes: int) -> Column:
+        parts = {size: store.column(name, item_bytes) for size, store in self._stores.items()}
+        if name not in self._columns:
+            self._columns[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
+        return self._columns[name]
+
+    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+        """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
+        filled, memory = min(n_tokens, self.slots[layer]), ctypes.c_uint32 * SEGMENT
+        heads = [
+            [memory.from_address(base + 4 * SEGMENT * head) for base in self._positions_of(layer)]
+            for head in range(self.n_kv_heads)
+        ]
+        return np.array(heads, np.uint32).reshape(self.n_kv_heads, -1)[:, :filled]
+
+    def _positions_of(self, layer: int) -> list[int]:
+        addresses: list[int] = self.positions.segments(layer).tolist()
+        return addresses
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(store.n_bytes for store in self._stores.values())
+
+
+class SlotColumn(Column):
+    """A column over layers that lie in several stores."""
+
+    def __init__(
+        self, item_bytes: int, slots: Sequence[int], number: list[int], parts: dict[int, Column]
+    ) -> None:
+        self.item_bytes, self.filled = item_bytes, np.zeros(len(slots), np.int64)
+        self._parts = [(parts[size], i) for size, i in zip(slots, number)]
+
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        column, number = self._parts[layer]
+        return column.segments(number)

@@ -1,0 +1,282 @@
+"""Contexts that evict: NumPy of each method says which tokens stay and what they give."""
+
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import kvarn
+from kvarn.models.config import LayerConfig
+from kvarn.ops import threads
+from kvarn.ops.attention import AttentionScratch, TileLayout
+from kvarn.ops.evict import Stage
+from kvarn.ops.reference.attention import attention_reference, read_kv
+from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
+from kvarn.runtime.attend import Attend, Full, LayerView
+from kvarn.runtime.context import CHUNK, ContextError
+from kvarn.runtime.keep import KEEPS, Evicting, KeepError, Ring, SlotAttention
+from kvarn.runtime.model import Model
+from kvarn.runtime.store import SlotStore
+
+GREEDY = kvarn.Sampler(temp=0)
+METHODS = [kvarn.Streaming(40), kvarn.HashEvict(40)]
+HEADS, KV_HEADS, HEAD_DIM = 6, 2, 64
+
+
+def by_name(keep: Evicting) -> str:
+    return keep.name
+
+
+def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
+
+
+class Layer:
+    """Attention over the slots of one layer, and its oracle in NumPy, over the same tokens."""
+
+    def __init__(self, keep: Evicting | None, n_slots: int, kinds: tuple[str, str]) -> None:
+        self.layout = TileLayout(HEAD_DIM, *kinds)
+        self.store = SlotStore(self.layout, [7, n_slots], KV_HEADS)
+        self.store.reserve(n_slots)
+        stage = Stage(self.layout, HEADS // KV_HEADS, KV_HEADS, n_slots, 512)
+        ring = Ring(self.store, 1, stage, sinks=0)
+        self.slots = keep.open(self.store, 1, stage) if keep else ring
+        scratch = AttentionScratch(HEADS, KV_HEADS, self.layout, max_rows=CHUNK, n_ctx=n_slots)
+        config = LayerConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
+        self.view = LayerView(1, config, self.store, scratch)
+
+    def read(self, q, k, v, start: int) -> NDArray[np.float32]:
+        out = np.full_like(q, np.nan)
+        run = SlotAttention([self.view] * 2, [self.slots] * 2, Full(), start)
+        run(1, q, k, v, out)
+        return out
+
+
+def data(n: int, seed: int = 3):
+    rng = np.random.default_rng(seed)
+    q = rng.standard_normal((n, HEADS, HEAD_DIM)).astype(np.float32)
+    k, v = rng.standard_normal((2, n, KV_HEADS, HEAD_DIM)).astype(np.float32)
+    return q, k, v
+
+
+def stored(k, v, layout: TileLayout):
+    """Keys and values as an ordinary cache of all tokens would hold them."""
+    store = SlotStore(layout, [len(k)], KV_HEADS)
+    store.reserve(len(k))
+    store.append(0, k, v, 0)
+    return read_kv(store.segments(0), layout, KV_HEADS, 0, len(k))
+
+
+def survivors(method: str, q, k, n_slots: int, planes) -> list[list[list[int]]]:
+    """Positions in the slots of each KV head after each token: [token][head][slot]."""
+    group, kept, history = HEADS // KV_HEADS, [[] for _ in range(KV_HEADS)], []
+    query_bits, key_bits = signatures(q, planes), signatures(k, planes)
+    for p in range(len(q)):
+        for j, slots in enumerate(kept):
+            if p < n_slots:
+                slots.append(p)
+            elif method == "streaming":
+                slots[ring_slot(p, n_slots, 4)] = p
+            else:
+                here = query_bits[p, j * group : (j + 1) * group]
+                victim = farthest_slot(here, key_bits[slots, j], np.array(slots), p, 4, 10)
+                slots[victim] = p
+        history.append([list(slots) for slots in kept])
+    return history
+
+
+def expected(q, k, v, history) -> NDArray[np.float64]:
+    """Dense attention of each token over the survivors of its moment, KV head by KV head."""
+    group, out = HEADS // KV_HEADS, np.empty(q.shape)
+    for t, kept in enumerate(history):
+        for j, positions in enumerate(kept):
+            heads, rows = slice(j * group, (j + 1) * group), slice(j, j + 1)
+            out[t, heads] = attention_reference(
+                q[t : t + 1, heads],
+                k[positions, rows],
+                v[positions, rows],
+                len(positions) - 1,
+                scale=0.2,
+            )[0]
+    return out
+
+
+@pytest.mark.parametrize("kinds", [("f16", "f16"), ("q4_0", "q8_0")])
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_survivors_and_outputs_are_the_papers(keep: Evicting, kinds: tuple[str, str]) -> None:
+    """One chunk that fills the slots and evicts, then tokens one by one."""
+    n_slots, n = 40, 150
+    layer, (q, k, v) = Layer(keep, n_slots, kinds), data(n)
+    got = layer.read(q[:120], k[:120], v[:120], 0)
+    planes = np.random.default_rng((0, 1)).standard_normal((16, HEAD_DIM)).astype(np.float32)
+    sk, sv = stored(k, v, layer.layout)
+    history = survivors(keep.name, q, sk, n_slots, planes)
+    assert layer.slots.kept(120).tolist() == history[119]
+    for t in range(120, n):
+        one = slice(t, t + 1)
+        got = np.concatenate([got, layer.read(q[one], k[one], v[one], t)])
+        assert layer.slots.kept(t + 1).tolist() == history[t]
+    assert np.abs(got - expected(q, sk, sv, history)).max() < 5e-6
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_cuts_and_threads_change_nothing(keep: Evicting) -> None:
+    """Threads change no bit, cuts change roundings; what stays is the same."""
+    n_slots, n = 40, 110
+    q, k, v = data(n)
+    runs, before = [], threads.n_threads()
+    for cuts, count in (((), 1), ((), min(2, threads.max_threads())), ((31, n_slots, 41, 77), 1)):
+        threads.set_threads(count)
+        layer, parts = Layer(keep, n_slots, ("f16", "f16")), []
+        for start, stop in zip((0, *cuts), (*cuts, n)):
+            parts.append(layer.read(q[start:stop], k[start:stop], v[start:stop], start))
+        runs.append((np.concatenate(parts), layer.slots.kept(n)))
+    threads.set_threads(before)
+    np.testing.assert_array_equal(runs[0][0], runs[1][0])
+    assert np.abs(runs[0][0] - runs[2][0]).max() < 5e-6
+    for _, kept in runs[1:]:
+        np.testing.assert_array_equal(kept, runs[0][1])
+
+
+def test_a_layer_with_a_window_keeps_its_window() -> None:
+    window, n = 40, 130
+    layer, (q, k, v) = Layer(None, window, ("f16", "q8_0")), data(n)
+    sk, sv = stored(k, v, layer.layout)
+    want = attention_reference(q, sk, sv, 0, scale=0.2, window=window)
+    assert np.abs(layer.read(q, k, v, 0) - want).max() < 5e-6
+    assert set(layer.slots.kept(n)[0].tolist()) == set(range(n - window, n))
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_a_full_context_goes_on(tiny: Model, keep: Evicting) -> None:
+    """A prompt of many times the budget, then an answer; memory follows the slots."""
+    ids = ids_of(tiny, 700)
+    context = tiny.context(1 << 20, keep=keep)
+    held = []
+    for start in (0, 350):
+        context.prefill(ids[start : start + 350])
+        held.append(context.n_bytes)
+    assert held[0] == held[1]
+    generation = context.generation((), 10, GREEDY)
+    assert len(list(generation.ids(stop_at_eos=False))) == 10
+    for layer in range(tiny.config.n_layers):
+        kept = context.kept(layer)
+        assert kept.shape == (tiny.config.n_kv_heads, 40)
+        for row in kept.tolist():
+            assert len(set(row)) == 40
+            assert {0, 1, 2, 3, *range(699, 709)} <= set(row)
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Evicting) -> None:
+    ids = ids_of(tiny, 600)
+    plain = tiny.context(1024)
+    roomy = tiny.context(1024, keep=replace(keep, budget=1024))
+    np.testing.assert_array_equal(roomy.prefill(ids), plain.prefill(ids))
+    # Slots that are not full yet: the same bits up to the last free one.
+    slots = tiny.context(1024, keep=replace(keep, budget=600))
+    np.testing.assert_array_equal(slots.prefill(ids), plain.logits)
+    np.testing.assert_array_equal(slots.kept(0), plain.kept(0))
+    assert not np.array_equal(slots.decode(5), plain.decode(5))
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_prompts_cut_at_chunk_borders_give_the_same_bits(tiny: Model, keep: Evicting) -> None:
+    ids = ids_of(tiny, CHUNK + 60)
+    whole, cut = (tiny.context(1024, keep=replace(keep, budget=200)) for _ in range(2))
+    cut.prefill(ids[:CHUNK])
+    np.testing.assert_array_equal(cut.prefill(ids[CHUNK:]), whole.prefill(ids))
+    np.testing.assert_array_equal(cut.kept(1), whole.kept(1))
+
+
+def test_streaming_reads_what_a_mask_of_sinks_and_window_lets_through(tiny: Model) -> None:
+    """Without sinks, streaming is a window: the logits of a model whose layers have one."""
+    ids = ids_of(tiny, 300)
+    windowed = with_windows(tiny, 50, 50).context(512).prefill(ids)
+    streaming = tiny.context(512, keep=kvarn.Streaming(50, sinks=0)).prefill(ids)
+    assert np.abs(windowed - streaming).max() < 2e-3 * np.abs(windowed).max()
+
+
+def with_windows(model: Model, *windows: int | None) -> Model:
+    layers = zip(model.config.layers, windows)
+    changed = copy(model)
+    changed.config = replace(
+        model.config, layers=tuple(replace(layer, window=window) for layer, window in layers)
+    )
+    return changed
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_layers_with_windows_are_left_alone(tiny: Model, keep: Evicting) -> None:
+    ids, model = ids_of(tiny, 300), with_windows(tiny, 24, None)
+    plain = model.context(512).prefill(ids)
+    context = model.context(512, keep=replace(keep, budget=310))
+    assert np.abs(context.prefill(ids) - plain).max() < 2e-3 * np.abs(plain).max()
+    assert set(context.kept(0)[0].tolist()) == set(range(276, 300))
+    context.prefill(ids_of(tiny, 100))
+    assert context.kept(0).shape[1] == 24
+    assert context.kept(1).shape[1] == 310
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_cutting_back_ends_where_eviction_begins(tiny: Model, keep: Evicting) -> None:
+    ids = ids_of(tiny, 60)
+    context = tiny.context(256, keep=keep)
+    context.prefill(ids[:30])
+    context.truncate(20)
+    plain = tiny.context(256)
+    plain.prefill(ids[:30])
+    plain.truncate(20)
+    np.testing.assert_array_equal(context.logits, plain.logits)
+    context.prefill(ids[20:])
+    assert [n for n in range(61) if context.can_truncate(n)] == [0, 60]
+    with pytest.raises(ContextError, match=r"60 tokens to 59: .* evicted; cut it to 0"):
+        context.truncate(59)
+    before = context.prefill([1]).copy()
+    context.truncate(0)
+    context.prefill(ids[:20])
+    context.prefill(ids[20:])
+    assert np.abs(context.prefill([1]) - before).max() < 2e-3 * np.abs(before).max()
+
+
+def test_the_estimate_follows_the_slots(tiny: Model) -> None:
+    with pytest.raises(kvarn.KvarnError, match=r"keeping 20,000,000,000 tokens .* --keep-budget"):
+        tiny.context(10**11, keep=kvarn.Streaming("20%"))
+    assert tiny.context(10**9, keep=kvarn.HashEvict(100)).n_bytes == 0
+
+
+class InOrder(Attend):
+    def __call__(self, layer, q, start, out) -> None:
+        raise AssertionError
+
+
+def test_combinations_that_cannot_be_are_refused(tiny: Model) -> None:
+    with pytest.raises(KeepError, match="streaming cannot be combined with inorder attention"):
+        tiny.context(64, attend=InOrder(), keep=kvarn.Streaming(20))
+    tiny.context(64, attend=InOrder(), keep=kvarn.Streaming(64))
+    for keep, least in ((kvarn.Streaming, 5), (kvarn.HashEvict, 15)):
+        keep(least)
+        with pytest.raises(KeepError, match=f"{least - 1} tokens leaves .* at least {least}"):
+            keep(least - 1)
+        with pytest.raises(KeepError, match="2% of 64 tokens leaves nothing"):
+            tiny.context(64, keep=keep("2%"))
+    for budget in ("0", "0%", "101%", "x", "-3", "1.5", "%", 0, ""):
+        with pytest.raises(KeepError, match="expected a number of tokens or a share"):
+            kvarn.Streaming(budget)
+    for wrong in ({"bits": 3}, {"bits": 65}, {"recent": -1}, {"sinks": -1}, {"seed": -1}):
+        with pytest.raises(KeepError, match="expected"):
+            kvarn.HashEvict(**wrong)
+    with pytest.raises(KeepError, match="-1 sinks"):
+        kvarn.Streaming(20, sinks=-1)
+
+
+def test_budgets_are_numbers_or_shares() -> None:
+    assert [kvarn.Streaming(b).slots(1000) for b in ("20%", "7%", "0.51%", 300)] == [
+        200,
+        70,
+        6,
+        300,
+    ]
+    assert sorted(KEEPS) == ["all", "hashevict", "streaming"]
