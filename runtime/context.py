@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from .attention import StoredAttention
 from .engine import on_engine
 from .keep import Keep, KeepAll
 from .stats import Stats
-from .store import Ram
+from .store import Disk, Ram
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +35,11 @@ CHUNK = 512
 on how a prompt was cut into calls."""
 
 
+COMMIT_TOKENS = 64
+COMMIT_SECONDS = 1.0
+"""Generated tokens are saved this often, where the store saves."""
+
+
 class ContextError(KvarnError):
     """The context cannot take what it was given."""
 
@@ -43,10 +49,19 @@ class Context:
 
     Made by `Model.context`. One context is used by one caller at a time; contexts of one model
     share its weights, and all of them compute on the one engine thread.
+
+    On a store that saves, it begins with what was saved, and saves itself after each chunk of a
+    prefill, every 64 generated tokens or second, and on `close`; as a context manager it closes
+    itself. Cutting it back takes effect on disk with the next save.
     """
 
     def __init__(
-        self, model: Model, n_ctx: int, attend: Attend | None, keep: Keep | None, store: Ram | None
+        self,
+        model: Model,
+        n_ctx: int,
+        attend: Attend | None,
+        keep: Keep | None,
+        store: Ram | Disk | None,
     ) -> None:
         from ..ops.attention import AttentionScratch
 
@@ -59,7 +74,7 @@ class Context:
         self.stats = Stats()
         self._attend = attend if attend is not None else Full()
         self._keep = keep if keep is not None else KeepAll()
-        self._store: KVStore = (store if store is not None else Ram()).open(config, n_ctx)
+        self._store: KVStore = (store if store is not None else Ram()).open(model, n_ctx)
         scratch = AttentionScratch(
             config.n_heads, config.n_kv_heads, self._store.layout, max_rows=CHUNK, n_ctx=n_ctx
         )
@@ -68,8 +83,61 @@ class Context:
         ]
         self._attention = StoredAttention(layers, self._attend, self._store)
         self._logits: NDArray[np.float32] | None = None
-        # Drafted tokens that have been read after `tokens`, each with its logits.
-        self._ahead: deque[tuple[int, NDArray[np.float32]]] = deque()
+        # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
+        self._ahead: deque[tuple[int, NDArray[np.float32], NDArray[np.float32]]] = deque()
+        # Hidden state of the last token, which the logits are computed from; None: not known.
+        self._hidden: NDArray[np.float32] | None = None
+        self._hidden_memory = np.empty(config.n_embd, np.float32)
+        self._restore()
+
+    def _restore(self) -> None:
+        saved = self._store.saved
+        if len(saved.tokens) > self.n_ctx:
+            self._store.close()
+            raise ContextError(
+                f"the pack holds {len(saved.tokens)} tokens and the context has room for "
+                f"{self.n_ctx}: use a larger --ctx"
+            )
+        self.tokens.extend(saved.tokens)
+        self._hidden = saved.hidden
+        self._committed, self._committed_at = len(self.tokens), time.perf_counter()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Save what is not saved yet, and let go of the store. The context is of no use after."""
+        try:
+            self.commit()
+        finally:
+            on_engine(self._store.close)
+
+    def commit(self) -> None:
+        """Save all tokens, where the store saves; the next process that opens it goes on there.
+
+        Raises `StoreError` where that fails; the store then keeps what it had saved before.
+        """
+        if not self._store.saves:
+            return
+        if self.tokens and self._hidden is None:
+            self._read_last_again()
+        on_engine(self._store.commit, self.tokens, self._hidden)
+        self._committed, self._committed_at = len(self.tokens), time.perf_counter()
+
+    def _commit_if_due(self) -> None:
+        if self._store.saves and (
+            len(self.tokens) - self._committed >= COMMIT_TOKENS
+            or time.perf_counter() - self._committed_at >= COMMIT_SECONDS
+        ):
+            self.commit()
 
     @property
     def n_bytes(self) -> int:
@@ -100,6 +168,7 @@ class Context:
             size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
             on_engine(self._step, ids[done : done + size], done + size == len(ids))
             done += size
+            self.commit()
             if progress is not None:
                 progress(done, len(ids))
         self.stats.add_prefill(len(ids), time.perf_counter() - began)
@@ -111,10 +180,16 @@ class Context:
         if self._logits is None:
             if not self.tokens:
                 raise ContextError("an empty context has no logits: prefill at least one token")
-            last = self.tokens.pop()  # the context was cut back: read its last token again
-            on_engine(self._step, [last], True)
+            if self._hidden is None:
+                self._read_last_again()
+            else:
+                self._logits = on_engine(self._project, self._hidden[None])[0]
         assert self._logits is not None
         return self._logits
+
+    def _read_last_again(self) -> None:
+        """After the context was cut back: what follows its last token is not known any more."""
+        on_engine(self._step, [self.tokens.pop()], True)
 
     def decode(self, token: int, draft: Sequence[int] = ()) -> NDArray[np.float32]:
         """Read one generated token and return its logits, float32 (V,).
@@ -129,7 +204,7 @@ class Context:
         """
         began = time.perf_counter()
         if self.reads_ahead(token):
-            self._logits = self._ahead.popleft()[1]
+            _, self._logits, self._hidden = self._ahead.popleft()
             self.tokens.append(token)
             self.stats.add_accepted()
         else:
@@ -142,6 +217,7 @@ class Context:
             on_engine(self._read_ahead, token, draft)
             self.stats.add_draft(len(draft))
         self.stats.add_decode(1, time.perf_counter() - began)
+        self._commit_if_due()
         return self.logits
 
     @property
@@ -162,7 +238,7 @@ class Context:
             )
         if n_tokens < len(self.tokens):
             del self.tokens[n_tokens:]
-            self._logits = None
+            self._logits = self._hidden = None
             self._ahead.clear()
 
     def generate(
@@ -223,14 +299,17 @@ class Context:
         """Hidden states (T, D) of a chunk, valid until the next one; a token counts as read only
         once every layer has it."""
         start = len(self.tokens)
-        self._logits = None
+        self._logits = self._hidden = None
         self._ahead.clear()
+        self._store.cut(start)
         self._store.reserve(start + len(ids))
         self._attention.begin(start)
         hidden = self.model.transformer.forward(
             np.asarray(ids, np.int32), start, self._attention, self.n_ctx
         )
         self.tokens.extend(ids)
+        self._hidden_memory[:] = hidden[-1]
+        self._hidden = self._hidden_memory
         return hidden
 
     def _step(self, ids: Sequence[int], want_logits: bool) -> None:
@@ -242,9 +321,10 @@ class Context:
         hidden = self._forward([token, *draft])
         if draft:
             del self.tokens[-len(draft) :]
+            self._hidden, hidden = hidden[0].copy(), hidden.copy()
         logits = self._project(hidden)
         self._logits = logits[0]
-        self._ahead.extend(zip(draft, logits[1:]))
+        self._ahead.extend(zip(draft, logits[1:], hidden[1:]))
 
     def _project(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         logits = np.empty((len(hidden), self.model.config.n_vocab), np.float32)

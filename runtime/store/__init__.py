@@ -3,7 +3,18 @@
 A store hands kernels base addresses of segments; they never ask what is behind them.
 """
 
-from .base import Column, KVStore, StoreError
+from .base import Column, KVStore, Saved, StoreError
+from .disk import Disk, DiskStore, PackError
 from .ram import Ram, RamStore
 
-__all__ = ["Column", "KVStore", "Ram", "RamStore", "StoreError"]
+__all__ = [
+    "Column",
+    "Disk",
+    "DiskStore",
+    "KVStore",
+    "PackError",
+    "Ram",
+    "RamStore",
+    "Saved",
+    "StoreError",
+]
