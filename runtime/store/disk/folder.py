@@ -59,13 +59,13 @@ class PackFolder:
 
     def __init__(self, path: Path, writable: bool = False, depth: int = 0) -> None:
         self.path, self.writable = path, writable
+        self._fds: dict[str, int] = {}
+        self._lock: int | None = None
         self.manifest = Manifest.read(path)
         model = self.manifest.model
         self.layout = TileLayout(model.head_dim, self.manifest.k_type, self.manifest.v_type)
         self.layer_bytes = self.layout.segment_bytes(model.n_kv_heads)
         self.rows = tail.Rows(self.layout, model.n_layers, model.n_kv_heads)
-        self._fds: dict[str, int] = {}
-        self._lock: int | None = None
         self.parent: PackFolder | None = None
         try:
             if writable:
@@ -104,7 +104,10 @@ class PackFolder:
     def fd(self, name: str) -> int:
         """A descriptor of one of the pack's files; a writer makes it where it is missing."""
         if name not in self._fds:
-            self._fds[name] = files.open_file(self.path / name, self.writable)
+            try:
+                self._fds[name] = files.open_file(self.path / name, self.writable)
+            except FileNotFoundError as error:
+                raise PackDamaged(self.path, f"its file {name} is missing") from error
         return self._fds[name]
 
     def forget(self, name: str) -> None:
@@ -136,12 +139,10 @@ class PackFolder:
                 if not sound:
                     raise PackDamaged(self.path, "neither of its two superblocks is sound")
                 return self._state(*sound[0])
-            except (PackDamaged, FileNotFoundError) as error:
+            except PackDamaged:
                 # The writer may have gone on to the next commits in between.
-                if self.writable or attempt == 19 or self.commits()[:1] == sound[:1]:
-                    if isinstance(error, FileNotFoundError):
-                        missing = Path(str(error.filename)).name
-                        raise PackDamaged(self.path, f"its file {missing} is missing") from error
+                now = [commit for commit, _ in self.commits()[:1]]
+                if self.writable or attempt == 19 or now == [commit for commit, _ in sound[:1]]:
                     raise
                 time.sleep(0.001)
         raise AssertionError("unreachable")
@@ -233,6 +234,7 @@ def create(path: Path, facts: Manifest) -> None:
             files.sync(fd)
         finally:
             os.close(fd)
+        files.sync_folder(path)
         facts.write(path)  # what makes the folder a pack comes last
         files.sync_folder(path.parent)
     finally:

@@ -156,7 +156,7 @@ def _parent(data: dict[str, Any]) -> Parent:
         str(data["path"]),
         str(data["id"]),
         _number(data["n_segments"], 1),
-        _number(data["log_bytes"], 1),
+        _number(data["log_bytes"]),
         bytes.fromhex(data["log_chain"]).hex(),
     )
 

@@ -38,8 +38,9 @@ class Writer:
         self._commit = state.commit
         self._other_epoch = state.commit.tail.epoch
         self._next_slot = dict(state.tables.next_slot)
-        # A tail file without a token that holds belongs to a segment before.
+        # The segment whose tokens, up to `_tail_end`, the tail file holds.
         self._tail_segment = state.n_full if len(state.rows) else -1
+        self._tail_end = state.commit.n_tokens
         self._valid = state.commit.n_tokens
         self._hidden: NDArray[np.float32] | None = state.hidden
         self._failed = False
@@ -53,6 +54,7 @@ class Writer:
     def void(self, start: int) -> None:
         """What is on disk of tokens from `start` on does not hold any more."""
         self._valid = min(self._valid, start)
+        self._tail_end = min(self._tail_end, start)
 
     def commit(
         self,
@@ -119,7 +121,7 @@ class Writer:
         n_full = len(tokens) // SEGMENT
         base, old = n_full * SEGMENT, self._commit.tail
         size = tail.record_bytes(self._folder.rows.n_bytes)
-        first, fresh = max(self._valid, base), False
+        first, fresh = max(self._tail_end, base), False
         if self._tail_segment != n_full or old.n_bytes > _MOST_RECORDS * size:
             first, fresh = base, True
         if len(tokens) <= first:
@@ -135,7 +137,7 @@ class Writer:
         files.sync(fd)
         if not old.n_bytes:
             files.sync_folder(self._folder.path)
-        self._tail_segment = n_full
+        self._tail_segment, self._tail_end = n_full, len(tokens)
         return Tail(old.epoch, old.n_bytes + len(data), chain.hex())
 
     def _put(self, commit: Commit, hidden: NDArray[np.float32] | None) -> None:
