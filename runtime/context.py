@@ -101,6 +101,7 @@ class Context:
         self.tokens.extend(saved.tokens)
         self._hidden = saved.hidden
         self._committed, self._committed_at = len(self.tokens), time.perf_counter()
+        self._save_failed = False
 
     def __enter__(self) -> Context:
         return self
@@ -114,9 +115,13 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """Save what is not saved yet, and let go of the store. The context is of no use after."""
+        """Save what is not saved yet, and let go of the store. The context is of no use after.
+
+        After a failed save there is no other one: what was saved before it stays.
+        """
         try:
-            self.commit()
+            if not self._save_failed:
+                self.commit()
         finally:
             on_engine(self._store.close)
 
@@ -125,15 +130,22 @@ class Context:
 
         Raises `StoreError` where that fails; the store then keeps what it had saved before.
         """
-        if not self._store.saves:
-            return
+        if self._store.saves:
+            on_engine(self._commit)
+
+    def _commit(self) -> None:
+        """On the engine thread, which may still have been in a step that an interrupt left."""
         if self.tokens and self._hidden is None:
             self._read_last_again()
-        on_engine(self._store.commit, self.tokens, self._hidden)
+        self._save_failed = True
+        self._store.commit(self.tokens, self._hidden)
+        self._save_failed = False
         self._committed, self._committed_at = len(self.tokens), time.perf_counter()
 
     def _commit_if_due(self) -> None:
-        if self._store.saves and (
+        if not self._store.saves or self._save_failed:
+            return
+        if (
             len(self.tokens) - self._committed >= COMMIT_TOKENS
             or time.perf_counter() - self._committed_at >= COMMIT_SECONDS
         ):
