@@ -12,6 +12,10 @@ from ..ops.errors import KvarnError
 if TYPE_CHECKING:
     from ..runtime.context import Context
     from ..runtime.model import Model
+    from ..runtime.store import Disk, Ram
+
+ROOM = 4096
+"""Tokens that can follow a pack which fills the model's training length."""
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
 
@@ -34,7 +38,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_context_options(parser: argparse.ArgumentParser) -> None:
+def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds `--ctx` and `--kv-type`; the group, for more of the kind."""
     group = parser.add_argument_group("context")
     group.add_argument(
         "-c",
@@ -44,6 +49,7 @@ def add_context_options(parser: argparse.ArgumentParser) -> None:
         help="room for N tokens (default: the model's training length, or what fits in memory)",
     )
     add_kv_type_option(group)
+    return group
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
@@ -51,9 +57,8 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
         "--kv-type",
         metavar="T",
         type=kv_type,
-        default=("f16", "f16"),
-        help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16), or K/V "
-        "apart as in q8_0/q4_0",
+        help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16, or what a pack has), or "
+        "K/V apart as in q8_0/q4_0",
     )
 
 
@@ -93,19 +98,32 @@ def model_from(options: argparse.Namespace) -> Model:
     return model
 
 
-def context_from(options: argparse.Namespace, model: Model) -> Context:
-    """A context as large as asked, or as the model's training length and the memory allow."""
-    from ..runtime.memory import available_bytes, human_bytes
+def ram_from(options: argparse.Namespace) -> Ram:
+    """A KV cache in memory of the type that the options name."""
     from ..runtime.store import Ram
 
-    k, v = options.kv_type
-    ram, limit = Ram(k, v), model.config.n_ctx_train
+    return Ram(*(options.kv_type or ()))
+
+
+def context_from(
+    options: argparse.Namespace, model: Model, disk: Disk | None = None, n_held: int = 0
+) -> Context:
+    """A context as large as asked, or as the model's training length and the memory allow.
+
+    On `disk` where that is given; `n_held` is what it holds already.
+    """
+    from ..runtime.memory import available_bytes, human_bytes
+
+    ram, limit = ram_from(options), model.config.n_ctx_train
     if options.ctx is not None:
         if options.ctx > limit:
             notice(
                 f"--ctx {options.ctx} is more than the {limit} tokens {model.name} was trained on"
             )
-        return model.context(options.ctx, store=ram)
+        return model.context(options.ctx, store=disk or ram)
+    if disk is not None:
+        # A pack may be longer than what the model was trained on: that was said when it was built.
+        return model.context(limit if n_held < limit else n_held + ROOM, store=disk)
     fits = ram.tokens_in(model.config, available_bytes())
     if fits < 1:
         raise KvarnError(

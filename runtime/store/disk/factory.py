@@ -68,7 +68,7 @@ class Disk:
 
     def _check(self, path: Path, manifest: Manifest, model: Model, long_rope: bool) -> None:
         facts = facts_of(model)
-        if replace(manifest.model, name=facts.name) != facts:
+        if not manifest.model.same_model(facts):
             raise PackError(path, f"it was made with {manifest.model}, this model is {facts}")
         k, v = self.k or manifest.k_type, self.v or manifest.v_type
         if (k, v) != (manifest.k_type, manifest.v_type):
@@ -96,6 +96,7 @@ def facts_of(model: Model) -> ModelFacts:
         config.n_kv_heads,
         config.head_dim,
         config.n_embd,
+        str(model.path.resolve()),
     )
 
 

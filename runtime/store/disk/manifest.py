@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ....ops.attention.layout import KV_TYPES, SEGMENT
+from . import files
 from .errors import PackDamaged, PackError
-from .files import digest, replace
+from .files import digest
 
 FORMAT = 1
 NAME = "pack.json"
@@ -29,14 +30,20 @@ class ModelFacts:
 
     name: str
     fingerprint: str
-    """Digest of sizes and weights, see `Model.fingerprint`; the name may differ."""
+    """Digest of sizes and weights, see `Model.fingerprint`; name and path may differ."""
     n_layers: int
     n_kv_heads: int
     head_dim: int
     n_embd: int
+    path: str = ""
+    """Where the model's file was, for commands that are not told."""
 
     def __str__(self) -> str:
         return f"{self.name} (fingerprint {self.fingerprint})"
+
+    def same_model(self, other: ModelFacts) -> bool:
+        """Whether both are one model, whatever its name and place."""
+        return replace(self, name=other.name, path=other.path) == other
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,12 @@ class Manifest:
         goal: int = 0,
     ) -> Manifest:
         """The manifest of a pack that is about to be made."""
-        return Manifest(secrets.token_hex(8), model, k_type, v_type, long_rope, parent, goal)
+        return Manifest(Manifest.new_id(), model, k_type, v_type, long_rope, parent, goal)
+
+    @staticmethod
+    def new_id() -> str:
+        """What no other pack has."""
+        return secrets.token_hex(8)
 
     @property
     def kv(self) -> str:
@@ -82,7 +94,11 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write `pack.json`; OSError where that fails."""
-        data = {
+        files.replace(folder / NAME, self.encode())
+
+    def encode(self) -> bytes:
+        """The bytes of `pack.json`."""
+        data: dict[str, Any] = {
             "format": FORMAT,
             "id": self.id,
             "model": asdict(self.model),
@@ -92,7 +108,7 @@ class Manifest:
             "goal": self.goal,
         }
         data["check"] = _check(data)
-        replace(folder / NAME, (json.dumps(data, indent=2) + "\n").encode())
+        return (json.dumps(data, indent=2) + "\n").encode()
 
     @staticmethod
     def read(folder: Path) -> Manifest:
@@ -142,7 +158,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
         raise ValueError(f"kv is {kv}")
     return Manifest(
         str(data["id"]),
-        ModelFacts(str(model["name"]), str(model["fingerprint"]), **sizes),
+        ModelFacts(str(model["name"]), str(model["fingerprint"]), **sizes, path=str(model["path"])),
         kv["k"],
         kv["v"],
         bool(data["rope"]["long"]),
