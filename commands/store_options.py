@@ -53,20 +53,27 @@ def kv_folder(options: argparse.Namespace) -> Path | None:
 
 
 def pack_of(options: argparse.Namespace) -> PackInfo | None:
-    """The pack of `--pack`. Without `-m`, its model becomes the one to load, if it is there."""
+    """The pack of `--pack`, which must hold something."""
     if options.pack is None:
         return None
     from ..runtime.home import pack_path
-    from ..runtime.packs import pack_info
 
-    info = pack_info(pack_path(options.pack))
+    info = with_its_model(options, pack_path(options.pack))
     if not info.n_tokens:
         raise KvarnError(f"pack {info.path} is empty: build it first")
+    if not info.complete:
+        notice(f"pack {info.path} is not finished: {info.n_tokens:,} of {info.goal:,} tokens")
+    return info
+
+
+def with_its_model(options: argparse.Namespace, path: Path) -> PackInfo:
+    """The facts of a pack. Without `-m`, its model becomes the one to load, if it is there."""
+    from ..runtime.packs import pack_info
+
+    info = pack_info(path)
     if options.model is None and Path(info.model_path).is_file():
         options.model = Path(info.model_path)
         notice(f"using the model of the pack: {options.model}")
-    if not info.complete:
-        notice(f"pack {info.path} is not finished: {info.n_tokens:,} of {info.goal:,} tokens")
     return info
 
 
