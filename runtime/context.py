@@ -15,6 +15,7 @@ from .attend import Attend, Full, LayerView
 from .attention import StoredAttention
 from .engine import on_engine
 from .keep import Keep, KeepAll
+from .saving import Saving
 from .stats import Stats
 from .store import Disk, Ram
 
@@ -33,11 +34,6 @@ Progress = Callable[[int, int], None]
 CHUNK = 512
 """Tokens of one prefill step; chunks start at absolute multiples, so that results do not depend
 on how a prompt was cut into calls."""
-
-
-COMMIT_TOKENS = 64
-COMMIT_SECONDS = 1.0
-"""Generated tokens are saved this often, where the store saves."""
 
 
 class ContextError(KvarnError):
@@ -100,8 +96,7 @@ class Context:
             )
         self.tokens.extend(saved.tokens)
         self._hidden = saved.hidden
-        self._committed, self._committed_at = len(self.tokens), time.perf_counter()
-        self._save_failed = False
+        self._saving = Saving(self._store)
 
     def __enter__(self) -> Context:
         return self
@@ -120,7 +115,7 @@ class Context:
         After a failed save there is no other one: what was saved before it stays.
         """
         try:
-            if not self._save_failed:
+            if not self._saving.failed:
                 self.commit()
         finally:
             on_engine(self._store.close)
@@ -137,19 +132,7 @@ class Context:
         """On the engine thread, which may still have been in a step that an interrupt left."""
         if self.tokens and self._hidden is None:
             self._read_last_again()
-        self._save_failed = True
-        self._store.commit(self.tokens, self._hidden)
-        self._save_failed = False
-        self._committed, self._committed_at = len(self.tokens), time.perf_counter()
-
-    def _commit_if_due(self) -> None:
-        if not self._store.saves or self._save_failed:
-            return
-        if (
-            len(self.tokens) - self._committed >= COMMIT_TOKENS
-            or time.perf_counter() - self._committed_at >= COMMIT_SECONDS
-        ):
-            self.commit()
+        self._saving.save(self.tokens, self._hidden)
 
     @property
     def n_bytes(self) -> int:
@@ -229,7 +212,8 @@ class Context:
             on_engine(self._read_ahead, token, draft)
             self.stats.add_draft(len(draft))
         self.stats.add_decode(1, time.perf_counter() - began)
-        self._commit_if_due()
+        if self._saving.due(len(self.tokens)):
+            self.commit()
         return self.logits
 
     @property

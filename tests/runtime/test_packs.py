@@ -10,8 +10,10 @@ import pytest
 import kvarn
 from kvarn import Disk
 from kvarn.evals.peers.model import Shape, write_model
-from kvarn.runtime.context import CHUNK, COMMIT_TOKENS, ContextError
+from kvarn.runtime.context import CHUNK, ContextError
+from kvarn.runtime.draft import Ngram
 from kvarn.runtime.model import Model
+from kvarn.runtime.saving import TOKENS
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import files
 
@@ -90,14 +92,30 @@ def test_an_interrupted_prefill_goes_on_at_the_last_chunk(tiny: Model, tmp_path:
 def test_generated_tokens_are_saved_as_they_come(tiny: Model, tmp_path: Path) -> None:
     context = tiny.context(2048, store=Disk(tmp_path / "pack"))
     context.prefill([1, 2, 3])
-    for _ in context.generate_ids((), COMMIT_TOKENS + 20, GREEDY, stop_at_eos=False):
+    for _ in context.generate_ids((), TOKENS + 20, GREEDY, stop_at_eos=False):
         pass
     reader = tiny.context(2048, store=Disk(tmp_path / "pack", read_only=True))
-    assert len(reader.tokens) >= COMMIT_TOKENS + 3
+    assert len(reader.tokens) >= TOKENS + 3
     assert context.tokens[: len(reader.tokens)] == reader.tokens
     context.close()
     last = tiny.context(2048, store=Disk(tmp_path / "pack", read_only=True))
     assert last.tokens == context.tokens
+
+
+def test_drafts_are_saved_as_far_as_they_were_right(tiny: Model, tmp_path: Path) -> None:
+    """Each save holds the state after the last token that was accepted, not read."""
+    prompt = [5, 6, 7, 8] * 20
+    with tiny.context(512, store=Disk(tmp_path / "pack")) as context:
+        ids = list(context.generate_ids(prompt, 40, GREEDY, False, Ngram()))
+        assert context.stats.as_dict()["drafted_tokens"] > 0
+    plain = tiny.context(512)
+    plain.prefill(prompt)
+    for token in ids[:-1]:
+        wanted = plain.decode(token)
+    again = tiny.context(512, store=Disk(tmp_path / "pack"))
+    assert again.tokens == prompt + ids[:-1]
+    # Kernels for several tokens round otherwise than those for one.
+    np.testing.assert_allclose(again.logits, wanted, atol=0.02 * np.abs(wanted).max())
 
 
 def test_several_sessions_share_a_pack(tiny: Model, tmp_path: Path) -> None:
