@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from .runtime.load import load
     from .runtime.model import Model
     from .runtime.sampling import Sampler
-    from .runtime.store import Ram
+    from .runtime.store import Disk, Ram
     from .runtime.tokenizer import load_tokenizer
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Context": ".runtime.context",
+    "Disk": ".runtime.store",
     "Full": ".runtime.attend",
     "HashEvict": ".runtime.keep",
     "KeepAll": ".runtime.keep",
@@ -46,6 +47,7 @@ _HOMES = {
 
 __all__ = [
     "Context",
+    "Disk",
     "Full",
     "HashEvict",
     "KeepAll",

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from .model_options import add_kv_type_option, add_model_options, model_from, positive
+from .store_options import add_kv_option, kv_folder
 
 
 def add(subparsers: Any) -> None:
@@ -52,6 +53,7 @@ def add(subparsers: Any) -> None:
     )
     add_model_options(parser)
     add_kv_type_option(parser)
+    add_kv_option(parser, "in a pack that is removed after")
 
 
 def counts(text: str) -> list[int]:
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
     model = model_from(options)
     cases = [
-        Case(n_prompt, n_gen, depth, *options.kv_type)
+        Case(n_prompt, n_gen, depth, *(options.kv_type or ()))
         for depth in options.n_depth
         for n_prompt, n_gen in [(p, 0) for p in options.n_prompt] + [(0, n) for n in options.n_gen]
         if n_prompt or n_gen
@@ -75,6 +77,6 @@ def run(options: argparse.Namespace) -> int:
     results = []
     for number, case in enumerate(cases, 1):
         print(f"kvarn: [{number}/{len(cases)}] {case}", file=sys.stderr)
-        results.append(run_case(model, case, options.repetitions))
+        results.append(run_case(model, case, options.repetitions, kv_folder(options)))
     print(render(results, options.output))
     return 0

@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
+from .chat_session import chat_context, saved_session, session_of
 from .draft_options import add_draft_options, draft_from
 from .interrupt import Interruptible, StoppedReading
 from .model_options import (
     add_context_options,
     add_model_options,
-    context_from,
     model_from,
     notice,
 )
 from .options import add_sampling_options, sampler_from
+from .store_options import add_pack_options, pack_of
 
 if TYPE_CHECKING:
-    from ..runtime.chat import ChatTemplate, Conversation
+    from ..runtime.chat import ChatTemplate, Conversation, Session
     from ..runtime.context import Progress
     from ..runtime.model import Model
     from .chat_input import TurnReader
@@ -66,8 +67,15 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--stats", action="store_true", help="print speed and memory to stderr on leaving"
     )
+    parser.add_argument(
+        "--session",
+        metavar="NAME",
+        help="save the conversation under this name after every turn, or go on with it; begun with "
+        "--pack, it follows that pack",
+    )
     add_model_options(parser)
     add_context_options(parser)
+    add_pack_options(parser)
     add_sampling_options(parser)
     add_draft_options(parser)
 
@@ -76,25 +84,29 @@ def run(options: argparse.Namespace) -> int:
     from .chat_input import TurnReader
 
     sampler, draft = sampler_from(options), draft_from(options)
+    pack, saved = pack_of(options), saved_session(options)
     model = model_from(options)
     template, stop = _template(model, options.stop)
     from ..runtime.chat import Conversation
 
-    conversation = Conversation(
-        context_from(options, model),
-        template,
-        sampler,
-        stop,
-        None if options.max_tokens < 0 else options.max_tokens,
-        options.system,
-        draft=draft,
-    )
-    chat = Chat(conversation, TurnReader())
-    if chat.reader.interactive:
-        notice(f"talking with {model.name}; /help lists the commands, Ctrl-D leaves")
-    code = chat.run()
-    if options.stats:
-        chat.stats("")
+    with chat_context(options, model, pack, saved) as context:
+        conversation = Conversation(
+            context,
+            template,
+            sampler,
+            stop,
+            None if options.max_tokens < 0 else options.max_tokens,
+            options.system,
+            draft=draft,
+            base=0 if pack is None else pack.n_tokens,
+        )
+        session = session_of(options, conversation)
+        chat = Chat(conversation, TurnReader(), session)
+        if chat.reader.interactive:
+            notice(f"talking with {model.name}; /help lists the commands, Ctrl-D leaves")
+        code = chat.run()
+        if options.stats:
+            chat.stats("")
     return code
 
 
@@ -114,9 +126,12 @@ def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
 class Chat:
     """The loop around a conversation: reads turns, shows answers, obeys `/`-commands."""
 
-    def __init__(self, conversation: Conversation, reader: TurnReader) -> None:
+    def __init__(
+        self, conversation: Conversation, reader: TurnReader, session: Session | None = None
+    ) -> None:
         self.conversation = conversation
         self.reader = reader
+        self._session = session
         self._failed = False
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: notice("commands\n" + HELP),
@@ -147,6 +162,8 @@ class Chat:
                 break
             try:
                 self.turn(text)
+                if self._session is not None:
+                    self._session.save(self.conversation)
             except BrokenPipeError:
                 raise  # nobody reads the answers any more
             except OSError as error:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from ..runtime.context import Context
     from ..runtime.keep import Keep
     from ..runtime.model import Model
-    from ..runtime.store import Ram
+    from ..runtime.store import Disk, Ram
+
+ROOM = 4096
+"""Tokens that can follow a pack which fills the model's training length."""
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
 
@@ -37,7 +40,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_context_options(parser: argparse.ArgumentParser) -> None:
+def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds `--ctx` and `--kv-type`; the group, for more of the kind."""
     group = parser.add_argument_group("context")
     group.add_argument(
         "-c",
@@ -60,6 +64,7 @@ def add_context_options(parser: argparse.ArgumentParser) -> None:
         type=keep_budget,
         help="how many stay, if not all: a number, or a share of --ctx as 20%% (default)",
     )
+    return group
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
@@ -67,9 +72,8 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
         "--kv-type",
         metavar="T",
         type=kv_type,
-        default=("f16", "f16"),
-        help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16), or K/V "
-        "apart as in q8_0/q4_0",
+        help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16, or what a pack has), or "
+        "K/V apart as in q8_0/q4_0",
     )
 
 
@@ -118,20 +122,33 @@ def model_from(options: argparse.Namespace) -> Model:
     return model
 
 
-def context_from(options: argparse.Namespace, model: Model) -> Context:
-    """A context as large as asked, or as the model's training length and the memory allow."""
+def ram_from(options: argparse.Namespace) -> Ram:
+    """A KV cache in memory of the type that the options name."""
     from ..runtime.store import Ram
 
-    ram, keep, limit = Ram(*options.kv_type), keep_from(options), model.config.n_ctx_train
+    return Ram(*(options.kv_type or ()))
+
+
+def context_from(
+    options: argparse.Namespace, model: Model, disk: Disk | None = None, n_held: int = 0
+) -> Context:
+    """A context as large as asked, or as the model's training length and the memory allow.
+
+    On `disk` where that is given; `n_held` is what it holds already.
+    """
+    keep, limit = keep_from(options), model.config.n_ctx_train
     if options.ctx is not None:
         n_ctx = options.ctx
         if n_ctx > limit:
             notice(f"--ctx {n_ctx} is more than the {limit} tokens {model.name} was trained on")
+    elif disk is not None:
+        # A pack may be longer than what the model was trained on: that was said when it was built.
+        n_ctx = limit if n_held < limit else n_held + ROOM
     else:
-        n_ctx = _fitting(model, ram) if keep.evicting(limit) is None else limit
+        n_ctx = _fitting(model, ram_from(options)) if keep.evicting(limit) is None else limit
     if isinstance(keep, Evicting) and keep.evicting(n_ctx) is None:
         notice(f"nothing is evicted: --keep-budget {keep.budget} has room for all {n_ctx} tokens")
-    return model.context(n_ctx, keep=keep, store=ram)
+    return model.context(n_ctx, keep=keep, store=disk or ram_from(options))
 
 
 def _fitting(model: Model, ram: Ram) -> int:

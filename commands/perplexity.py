@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .model_options import add_kv_type_option, add_model_options, model_from, positive
+from .model_options import add_kv_type_option, add_model_options, model_from, positive, ram_from
 
 
 def add(subparsers: Any) -> None:
@@ -36,12 +36,11 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ..runtime.perplexity import perplexity
-    from ..runtime.store import Ram
 
     text = options.file.read_bytes()
     model = model_from(options)
     result = None
-    for result in perplexity(model, text, options.ctx, options.chunks, Ram(*options.kv_type)):
+    for result in perplexity(model, text, options.ctx, options.chunks, ram_from(options)):
         line = f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}"
         print(line, file=sys.stderr, flush=True)
     if result is None:

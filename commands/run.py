@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
 from .draft_options import add_draft_options, draft_from
-from .model_options import add_context_options, add_model_options, context_from, model_from
+from .model_options import (
+    add_context_options,
+    add_model_options,
+    context_from,
+    model_from,
+    notice,
+)
 from .options import add_sampling_options, sampler_from
+from .store_options import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
     from ..runtime.generate import Generation
     from ..runtime.model import Model
+    from ..runtime.packs import PackInfo
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
 
@@ -48,35 +56,69 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr")
     parser.add_argument("--stats-json", metavar="FILE", type=Path, help="write them to FILE")
     add_model_options(parser)
-    add_context_options(parser)
+    context = add_context_options(parser)
+    add_kv_option(context, "whose prompt is not read again as far as the next one begins with it")
+    add_pack_options(parser)
     add_sampling_options(parser)
     add_draft_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.pack is not None and options.kv != RAM:
+        raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
     sampler, draft = sampler_from(options), draft_from(options)
     text = _prompt(options)
+    pack = pack_of(options)
     model = model_from(options)
     if options.instruct:
         text = _as_message(model, text)
-    context = context_from(options, model)
-    ids = context.encode(text)
-    _prefill(context, ids)
-    generation = context.generation(
-        (), None if options.max_tokens < 0 else options.max_tokens, sampler, options.stop, draft
+    with _context(options, model, pack) as context:
+        _read(context, text, after_pack=pack is not None)
+        generation = context.generation(
+            (), None if options.max_tokens < 0 else options.max_tokens, sampler, options.stop, draft
+        )
+        _write(generation)
+        _report(options, model, context, generation)
+    return 0
+
+
+def _context(options: argparse.Namespace, model: Model, pack: PackInfo | None) -> Context:
+    """The context to read into: empty, or what a pack or `--kv DIR` holds."""
+    if pack is not None:
+        disk = disk_from(options, pack.path, read_only=True)
+        return context_from(options, model, disk, pack.n_tokens)
+    folder = kv_folder(options)
+    return context_from(options, model, None if folder is None else disk_from(options, folder))
+
+
+def _read(context: Context, text: str, after_pack: bool) -> None:
+    """Read the prompt: after what a pack holds, or instead of it but for a common beginning."""
+    tokenizer = context.model.tokenizer
+    if after_pack:
+        bos = tokenizer.bos_id
+        ids = tokenizer.encode(text, bos=False, special=True)
+        _prefill(context, ids[1:] if ids[:1] == [bos] else ids)
+        return
+    ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
+    held = context.tokens
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(ids, held)) if a != b), min(len(ids), len(held))
     )
+    context.truncate(shared)
+    _prefill(context, ids[shared:])
+
+
+def _write(generation: Generation) -> None:
+    """The text as it comes; a line on stderr where the context had no room for more."""
     for piece in generation.pieces():
         sys.stdout.write(piece)
         sys.stdout.flush()
     if sys.stdout.isatty():
         sys.stdout.write("\n")
     if generation.finish == "context":
-        print(
-            f"kvarn: stopped at a full context of {context.n_ctx} tokens; use a larger --ctx",
-            file=sys.stderr,
+        notice(
+            f"stopped at a full context of {generation.context.n_ctx} tokens; use a larger --ctx"
         )
-    _report(options, model, context, generation)
-    return 0
 
 
 def _prompt(options: argparse.Namespace) -> str:

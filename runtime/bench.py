@@ -6,13 +6,15 @@ import csv
 import io
 import json
 import statistics
+import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .store import Ram
+from .store import Disk, Ram
 
 if TYPE_CHECKING:
     from .context import Context
@@ -77,8 +79,12 @@ def _deviation(samples: list[float] | list[int]) -> float:
     return statistics.stdev(samples) if len(samples) > 1 else 0.0
 
 
-def run_case(model: Model, case: Case, repetitions: int) -> Result:
-    """Time `case` `repetitions` times after one warm-up; tokens are random, depths filled once."""
+def run_case(model: Model, case: Case, repetitions: int, folder: Path | None = None) -> Result:
+    """Time `case` `repetitions` times after one warm-up; tokens are random, depths filled once.
+
+    folder: keep the KV cache on disk, in a pack that is made there and removed after; what is timed
+    then includes the saving.
+    """
     from ..ops.threads import n_threads
     from .engine import on_engine
 
@@ -91,10 +97,23 @@ def run_case(model: Model, case: Case, repetitions: int) -> Result:
         file.n_parameters,
         on_engine(n_threads),
     )
-    rng = np.random.default_rng(0)
     n_tokens = case.n_depth + case.n_prompt + case.n_gen
-    context = model.context(n_tokens, store=Ram(case.type_k, case.type_v))
-    ids = rng.integers(0, model.config.n_vocab, n_tokens).tolist()
+    if folder is None:
+        _repeat(model.context(n_tokens, store=Ram(case.type_k, case.type_v)), result, repetitions)
+        return result
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=folder) as aside:
+        disk = Disk(Path(aside) / "pack", case.type_k, case.type_v)
+        with model.context(n_tokens, store=disk) as context:
+            _repeat(context, result, repetitions)
+    return result
+
+
+def _repeat(context: Context, result: Result, repetitions: int) -> None:
+    """Add the times of the repetitions to `result`."""
+    case = result.case
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, context.model.config.n_vocab, context.n_ctx).tolist()
     if case.n_depth:
         context.prefill(ids[: case.n_depth])
     for repetition in range(repetitions + 1):
@@ -103,7 +122,6 @@ def run_case(model: Model, case: Case, repetitions: int) -> Result:
         _measured(context, case, ids[case.n_depth :])
         if repetition:  # the first one warms caches and loads kernels
             result.samples_ns.append(time.perf_counter_ns() - began)
-    return result
 
 
 def _measured(context: Context, case: Case, ids: list[int]) -> None:

@@ -5,28 +5,27 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..ops.errors import KvarnError
-from .attend import Attend, Full, LayerView
-from .attention import StoredAttention
+from .attend import Attend, Full
 from .engine import on_engine
-from .keep import Keep, KeepAll, SlotAttention, open_slots
+from .keep import Keep, KeepAll
+from .kv_cache import KVCache
+from .saving import Saving
 from .stats import Stats
-from .store import Ram
+from .store import Disk, Ram
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .draft import Draft
     from .generate import Generation
-    from .keep import Slots
     from .model import Model
     from .sampling import Sampler
-    from .store import KVStore
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all) after each chunk of a prefill."""
@@ -45,60 +44,93 @@ class Context:
 
     Made by `Model.context`. One context is used by one caller at a time; contexts of one model
     share its weights, and all of them compute on the one engine thread.
+
+    On a store that saves, it begins with what was saved, and saves itself after each chunk of a
+    prefill, every 64 generated tokens or second, and on `close`; as a context manager it closes
+    itself. Cutting it back takes effect on disk with the next save.
     """
 
     def __init__(
-        self, model: Model, n_ctx: int, attend: Attend | None, keep: Keep | None, store: Ram | None
+        self,
+        model: Model,
+        n_ctx: int,
+        attend: Attend | None,
+        keep: Keep | None,
+        store: Ram | Disk | None,
     ) -> None:
-        from ..ops.attention import AttentionScratch
-
-        config = model.config
         if n_ctx < 1:
             raise ContextError(f"a context needs room for at least one token, not {n_ctx}")
         self.model = model
         self.n_ctx = n_ctx
         self.tokens: list[int] = []
         self.stats = Stats()
-        self._attend = attend if attend is not None else Full()
-        store = store if store is not None else Ram()
-        evicting = (keep if keep is not None else KeepAll()).evicting(n_ctx)
-        layers = config.layers
-        self._store: KVStore
-        self._slots: list[Slots] = []
-        if evicting is None:
-            self._store = store.open(config, n_ctx)
-        else:
-            self._store, self._slots = open_slots(
-                evicting, store, config, n_ctx, CHUNK, self._attend
-            )
-            # Slots hold what a window lets through, in an order that is not the positions'.
-            layers = tuple(replace(layer, window=None) for layer in layers)
-            n_ctx = max(slots.n_slots for slots in self._slots)
-        scratch = AttentionScratch(
-            config.n_heads, config.n_kv_heads, self._store.layout, max_rows=CHUNK, n_ctx=n_ctx
-        )
-        views = [LayerView(i, layer, self._store, scratch) for i, layer in enumerate(layers)]
-        self._attention = (
-            SlotAttention(views, self._slots, self._attend)
-            if self._slots
-            else StoredAttention(views, self._attend, self._store)
+        self._cache = KVCache.open(
+            model, n_ctx, CHUNK, attend or Full(), keep or KeepAll(), store or Ram()
         )
         self._logits: NDArray[np.float32] | None = None
-        # Drafted tokens that have been read after `tokens`, each with its logits.
-        self._ahead: deque[tuple[int, NDArray[np.float32]]] = deque()
+        # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
+        self._ahead: deque[tuple[int, NDArray[np.float32], NDArray[np.float32]]] = deque()
+        # Hidden state of the last token, which the logits are computed from; None: not known.
+        self._hidden: NDArray[np.float32] | None = None
+        self._hidden_memory = np.empty(model.config.n_embd, np.float32)
+        self._restore()
+
+    def _restore(self) -> None:
+        saved = self._cache.store.saved
+        if len(saved.tokens) > self.n_ctx:
+            self._cache.store.close()
+            raise ContextError(
+                f"the pack holds {len(saved.tokens)} tokens and the context has room for "
+                f"{self.n_ctx}: use a larger --ctx"
+            )
+        self.tokens.extend(saved.tokens)
+        self._hidden = saved.hidden
+        self._saving = Saving(self._cache.store)
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Save what is not saved yet, and let go of the store. The context is of no use after.
+
+        After a failed save there is no other one: what was saved before it stays.
+        """
+        try:
+            if not self._saving.failed:
+                self.commit()
+        finally:
+            on_engine(self._cache.store.close)
+
+    def commit(self) -> None:
+        """Save all tokens, where the store saves; the next process that opens it goes on there.
+
+        Raises `StoreError` where that fails; the store then keeps what it had saved before.
+        """
+        if self._cache.store.saves:
+            on_engine(self._commit)
+
+    def _commit(self) -> None:
+        """On the engine thread, which may still have been in a step that an interrupt left."""
+        if self.tokens and self._hidden is None:
+            self._read_last_again()
+        self._saving.save(self.tokens, self._hidden)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the KV cache held now."""
-        return self._store.n_bytes
+        return self._cache.store.n_bytes
 
     def kept(self, layer: int) -> NDArray[np.uint32]:
         """Positions of the tokens that each KV head of a layer keeps, uint32 (J, n), unordered."""
-        if self._slots:
-            return self._slots[layer].kept(len(self.tokens))
-        return np.tile(
-            np.arange(len(self.tokens), dtype=np.uint32), (self.model.config.n_kv_heads, 1)
-        )
+        return self._cache.kept(layer, len(self.tokens))
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context
@@ -124,6 +156,7 @@ class Context:
             size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
             on_engine(self._step, ids[done : done + size], done + size == len(ids))
             done += size
+            self.commit()
             if progress is not None:
                 progress(done, len(ids))
         self.stats.add_prefill(len(ids), time.perf_counter() - began)
@@ -135,11 +168,18 @@ class Context:
         if self._logits is None:
             if not self.tokens:
                 raise ContextError("an empty context has no logits: prefill at least one token")
-            last = self.tokens[-1]  # the context was cut back: read its last token again
-            self.truncate(len(self.tokens) - 1)
-            on_engine(self._step, [last], True)
+            if self._hidden is None:
+                self._read_last_again()
+            else:
+                self._logits = on_engine(self._project, self._hidden[None])[0]
         assert self._logits is not None
         return self._logits
+
+    def _read_last_again(self) -> None:
+        """After the context was cut back: what follows its last token is not known any more."""
+        last = self.tokens[-1]
+        self.truncate(len(self.tokens) - 1)
+        on_engine(self._step, [last], True)
 
     def decode(self, token: int, draft: Sequence[int] = ()) -> NDArray[np.float32]:
         """Read one generated token and return its logits, float32 (V,).
@@ -154,7 +194,7 @@ class Context:
         """
         began = time.perf_counter()
         if self.reads_ahead(token):
-            self._logits = self._ahead.popleft()[1]
+            _, self._logits, self._hidden = self._ahead.popleft()
             self.tokens.append(token)
             self.stats.add_accepted()
         else:
@@ -167,15 +207,15 @@ class Context:
             on_engine(self._read_ahead, token, draft)
             self.stats.add_draft(len(draft))
         self.stats.add_decode(1, time.perf_counter() - began)
+        if self._saving.due(len(self.tokens)):
+            self.commit()
         return self.logits
 
     @property
     def draft_room(self) -> int:
         """The longest draft that `decode` takes now: passes stay within chunks and the context."""
-        n = len(self.tokens)
-        # A guess must not evict a token.
-        free = [slots.n_slots - n for slots in self._slots]
-        return max(0, min(CHUNK - n % CHUNK, self.n_ctx - n, *free) - 1)
+        n = len(self.tokens)  # a guess must not evict a token
+        return max(0, min(CHUNK - n % CHUNK, self._cache.places_left(n, self.n_ctx)) - 1)
 
     def reads_ahead(self, token: int) -> bool:
         """Whether `token` would be the next one of a draft, so that `decode` computes nothing."""
@@ -197,13 +237,13 @@ class Context:
             )
         if n_tokens < len(self.tokens):
             del self.tokens[n_tokens:]
-            self._logits = None
+            self._logits = self._hidden = None
             self._ahead.clear()
 
     def can_truncate(self, n_tokens: int) -> bool:
         """Whether the first `n_tokens` tokens can stay alone: not once others were evicted."""
         held = len(self.tokens)
-        return n_tokens in (0, held) or all(held <= slots.n_slots for slots in self._slots)
+        return n_tokens in (0, held) or not self._cache.evicted(held)
 
     def generate(
         self,
@@ -263,14 +303,15 @@ class Context:
         """Hidden states (T, D) of a chunk, valid until the next one; a token counts as read only
         once every layer has it."""
         start = len(self.tokens)
-        self._logits = None
+        self._logits = self._hidden = None
         self._ahead.clear()
-        self._store.reserve(start + len(ids))
-        self._attention.begin(start)
+        self._cache.begin(start, len(ids))
         hidden = self.model.transformer.forward(
-            np.asarray(ids, np.int32), start, self._attention, self.n_ctx
+            np.asarray(ids, np.int32), start, self._cache.attention, self.n_ctx
         )
         self.tokens.extend(ids)
+        self._hidden_memory[:] = hidden[-1]
+        self._hidden = self._hidden_memory
         return hidden
 
     def _step(self, ids: Sequence[int], want_logits: bool) -> None:
@@ -282,9 +323,10 @@ class Context:
         hidden = self._forward([token, *draft])
         if draft:
             del self.tokens[-len(draft) :]
+            self._hidden, hidden = hidden[0].copy(), hidden.copy()
         logits = self._project(hidden)
         self._logits = logits[0]
-        self._ahead.extend(zip(draft, logits[1:]))
+        self._ahead.extend(zip(draft, logits[1:], hidden[1:]))
 
     def _project(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         logits = np.empty((len(hidden), self.model.config.n_vocab), np.float32)

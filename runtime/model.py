@@ -16,7 +16,7 @@ from .context import CHUNK, Context
 from .engine import on_engine
 from .gguf import GGUFFile, open_gguf
 from .keep import Keep
-from .store import Ram
+from .store import Disk, Ram
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -62,6 +62,13 @@ class Model:
         return str(self.file.metadata.get("general.name") or self.path.stem)
 
     @cached_property
+    def fingerprint(self) -> str:
+        """What tells this model from others, see `fingerprint.fingerprint`."""
+        from .fingerprint import fingerprint
+
+        return fingerprint(self.file)
+
+    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer in the file; `TokenizerError` where it has none that kvarn knows."""
         return Tokenizer.from_metadata(self.file.metadata)
@@ -83,11 +90,12 @@ class Model:
         n_ctx: int | None = None,
         attend: Attend | None = None,
         keep: Keep | None = None,
-        store: Ram | None = None,
+        store: Ram | Disk | None = None,
     ) -> Context:
-        """A new, empty context for up to `n_ctx` tokens (default: the model's training length).
+        """A context for up to `n_ctx` tokens (default: the model's training length).
 
-        Raises `StoreError` when the KV cache of that many tokens would not fit in memory.
+        It is empty, or holds what `store=Disk(…)` holds already. Raises `StoreError` when the KV
+        cache of that many tokens would not fit in memory, or the pack cannot be used.
         """
         return Context(
             self, self.config.n_ctx_train if n_ctx is None else n_ctx, attend, keep, store

@@ -4,6 +4,7 @@
 """
 
 from .conversation import Conversation, ConversationError, Turn
+from .session import Session
 from .template import PLAIN_STOP, ChatTemplate, TemplateError
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "ChatTemplate",
     "Conversation",
     "ConversationError",
+    "Session",
     "TemplateError",
     "Turn",
 ]

@@ -49,8 +49,10 @@ class Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
     last: Turn | None = None
     draft: Draft | None = None
-    # The text of the last prompt, and how many tokens of the context stand for it.
-    _prompt: tuple[str, int] = ("", 0)
+    base: int = 0
+    """Tokens of the context that stand before the conversation and stay: a pack's."""
+    prompt: tuple[str, int] = ("", 0)
+    """The text of the last prompt, and how many tokens of the context stand for it."""
     _redraws: int = 0
 
     def ask(self, text: str, progress: Progress | None = None) -> Generator[str, None, None]:
@@ -100,7 +102,7 @@ class Conversation:
             data = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ConversationError(f"{path}: not a saved conversation: {error}") from error
-        system, messages = _checked(data, path)
+        system, messages = checked_messages(data, path)
         self.reset()
         self.system, self.messages = system, messages
 
@@ -111,9 +113,9 @@ class Conversation:
         finish: Finish | None = None
         try:
             ids, shared = self._plan()
-            if not self.context.can_truncate(shared):
+            if not self.context.can_truncate(self.base + shared):
                 shared = 0  # tokens that stood there were evicted: everything is read again
-            self.context.truncate(shared)
+            self.context.truncate(self.base + shared)
             self.last = Turn(shared, len(ids) - shared)
             if shared < len(ids):
                 self.context.prefill(ids[shared:], progress)
@@ -140,23 +142,32 @@ class Conversation:
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
         text = self.template.render([*system, *self.messages])
         ids = self._encode(text)
-        held = self.context.tokens
+        held = self._held
         shared = _common(ids, held)
         kept, index = self._after_answer(text, ids)
         if kept > shared:
             ids, shared = held[:kept] + ids[index:], kept
-        if len(ids) >= self.context.n_ctx:
+        if self.base + len(ids) >= self.context.n_ctx:
+            after = f" after {self.base} of the pack" if self.base else ""
             raise ConversationError(
-                f"the conversation has {len(ids)} tokens, which leaves no room for an answer in a "
-                f"context of {self.context.n_ctx}: /undo, /reset, or start with a larger --ctx"
+                f"the conversation has {len(ids)} tokens{after}, which leaves no room for an "
+                f"answer in a context of {self.context.n_ctx}: /undo, /reset, or start with a "
+                "larger --ctx"
             )
-        self._prompt = text, len(ids)
+        self.prompt = text, len(ids)
         return ids, shared
+
+    @property
+    def _held(self) -> list[int]:
+        """The tokens that the context holds of the conversation."""
+        return self.context.tokens[self.base :]
 
     def _encode(self, text: str) -> list[int]:
         """Templates write BOS themselves, or leave it to the tokenizer: never twice."""
         tokenizer = self.context.model.tokenizer
         ids = tokenizer.encode(text, special=True)
+        if self.base:  # BOS stands at the beginning of the pack
+            return ids[1:] if ids[:1] == [tokenizer.bos_id] else ids
         if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
             ids.insert(0, tokenizer.bos_id)
         return ids
@@ -167,8 +178,8 @@ class Conversation:
         Follows the answer in the context token by token, as far as `text` agrees with it and
         `ids` has a border at the same place. (0, 0) where the last prompt is no beginning of it.
         """
-        before, n = self._prompt
-        held = self.context.tokens
+        before, n = self.prompt
+        held = self._held
         if not before or not text.startswith(before) or len(held) < n:
             return 0, 0
         piece = self.context.model.tokenizer.piece
@@ -210,7 +221,8 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i in range(n) if a[i] != b[i]), n)
 
 
-def _checked(data: Any, path: Path) -> tuple[str | None, list[dict[str, str]]]:
+def checked_messages(data: Any, path: Path) -> tuple[str | None, list[dict[str, str]]]:
+    """System message and messages of a saved conversation; `ConversationError` for other data."""
     expected = f'{path}: not a saved conversation: expected {{"system": …, "messages": […]}}'
     if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
         raise ConversationError(expected)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...ops.errors import KvarnError
@@ -23,15 +25,28 @@ class Column(ABC):
 
     Laid out as `[segment][kv_head][token]`; fresh items are zeros. Whoever owns the column writes
     its items through the addresses, right after the tokens were appended, and says so in `filled`.
+    A store that persists writes a segment of a column once every layer has filled it: an owner that
+    leaves layers out sets their `filled` too. Items of the last, open segment are not kept: after
+    opening, `filled` is a multiple of 1,024, and what is missing is computed from K as stored.
     """
 
     item_bytes: int
     filled: NDArray[np.int64]
-    """(layers,): the items of tokens 0 to filled[layer] - 1 have been written."""
+    """(layers,): the items of tokens 0 to filled[layer] - 1 have been written. Appending from an
+    earlier token lowers it to there."""
 
     @abstractmethod
     def segments(self, layer: int) -> NDArray[np.int64]:
         """Base addresses of the layer's segments; valid until the store's next `reserve`."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a store held when it was opened: tokens whose K and V are there, and what follows."""
+
+    tokens: list[int]
+    hidden: NDArray[np.float32] | None
+    """Of the last token, after `output_norm`: float32 (D,); None where it is unknown."""
 
 
 class KVStore(ABC):
@@ -47,6 +62,27 @@ class KVStore(ABC):
     layout: TileLayout
     n_layers: int
     n_kv_heads: int
+    saved = Saved([], None)
+
+    @property
+    def saves(self) -> bool:
+        """Whether `commit` makes tokens outlast the process."""
+        return False
+
+    def commit(  # noqa: B027 - most stores have nothing to save
+        self, tokens: Sequence[int], hidden: NDArray[np.float32] | None
+    ) -> None:
+        """Make all of `tokens`, which every layer has, outlast the process, where the store saves.
+
+        hidden: that of the last token, float32 (D,). `StoreError` where it cannot be written.
+        """
+
+    def close(self) -> None:  # noqa: B027 - nor to close
+        """Let go of files, without another commit. Nothing is appended or read after."""
+
+    def cut(self, n_tokens: int) -> None:  # noqa: B027 - most stores have nothing to do
+        """Tokens from `n_tokens` on do not hold any more. To be called before recorded steps, which
+        are no calls of `append`, write there."""
 
     @abstractmethod
     def reserve(self, n_tokens: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout
 from ..memory import available_bytes, human_bytes
+from .anonymous import anonymous
 from .base import Column, KVStore, StoreError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
+    from ..model import Model
     from .slots import SlotStore
 
 
@@ -36,9 +38,9 @@ class Ram:
         layout = TileLayout(config.head_dim, self.k, self.v)
         return RamStore(layout, config.n_layers, config.n_kv_heads)
 
-    def open(self, config: ModelConfig, n_ctx: int) -> RamStore:
+    def open(self, model: Model, n_ctx: int) -> RamStore:
         """The store for up to `n_ctx` tokens; `StoreError` when memory cannot hold them."""
-        store = self._empty(config)
+        store = self._empty(model.config)
         needed, available = store.bytes_for(n_ctx), available_bytes()
         if needed > available:
             raise StoreError(
@@ -86,17 +88,8 @@ class _Segments:
             self._add()
 
     def _add(self) -> None:
-        size = self.layer_bytes * self.n_layers
-        try:
-            mapping = mmap.mmap(-1, size)
-        except OSError as error:
-            raise StoreError(
-                f"no memory for another {SEGMENT:,} tokens of {self._what} "
-                f"({human_bytes(size)}): {error.strerror}; {human_bytes(self.n_bytes)} are in use"
-            ) from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-        base = np.frombuffer(mapping, np.uint8).ctypes.data
+        what = f"another {SEGMENT:,} tokens of {self._what}"
+        mapping, base = anonymous(self.layer_bytes * self.n_layers, what)
         column = base + self.layer_bytes * np.arange(self.n_layers, dtype=np.int64)
         self._mappings.append(mapping)
         self.addresses = list(np.column_stack([self.addresses, column]))
@@ -151,6 +144,8 @@ class RamStore(KVStore):
     ) -> None:
         from ...ops.attention import append_kv
 
+        for column in self._columns.values():
+            column.filled[layer] = min(column.filled[layer], start)
         append_kv(k, v, self._memory.addresses[layer], self.layout, start)
 
     def column(self, name: str, item_bytes: int) -> Column:

@@ -276,11 +276,11 @@ def test_a_real_context_gives_what_a_fresh_one_gives(tiny: Model) -> None:
     chat = Conversation(tiny.context(512), ChatTemplate.plain(), greedy, [PLAIN_STOP], max_tokens=6)
     for text in ("Hello", "Who are you?", "Why é?"):
         answer = "".join(chat.ask(text))
-        prompt = chat.context.tokens[: chat._prompt[1]]
+        prompt = chat.context.tokens[: chat.prompt[1]]
         fresh = tiny.context(512).generate(prompt, max_tokens=6, sampler=greedy, stop=[PLAIN_STOP])
         assert answer == "".join(fresh)
     read = chat.context.stats.prefilled_tokens
-    assert read <= chat._prompt[1] + 3  # each token once, plus the unread last ones of answers
+    assert read <= chat.prompt[1] + 3  # each token once, plus the unread last ones of answers
 
 
 @pytest.mark.data

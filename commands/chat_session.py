@@ -1,0 +1,64 @@
+"""Where a chat keeps its context: in memory, after a pack, or in a session that is saved."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..ops.errors import KvarnError
+from .model_options import context_from, notice
+from .store_options import disk_from, with_its_model
+
+if TYPE_CHECKING:
+    from ..runtime.chat import Conversation, Session
+    from ..runtime.context import Context
+    from ..runtime.model import Model
+    from ..runtime.packs import PackInfo
+
+
+def saved_session(options: argparse.Namespace) -> PackInfo | None:
+    """What `--session` has saved, if anything; without `-m`, its model is the one to load."""
+    if options.session is None:
+        return None
+    from ..runtime.home import session_path
+
+    path = session_path(options.session)
+    if not (path / "pack.json").exists():
+        return None
+    if options.pack is not None:
+        raise KvarnError(f"session {options.session} has begun already: leave --pack away")
+    return with_its_model(options, path)
+
+
+def chat_context(
+    options: argparse.Namespace, model: Model, pack: PackInfo | None, saved: PackInfo | None
+) -> Context:
+    """In memory, after a pack or not; on disk for a session, which may begin with a pack."""
+    if options.session is not None:
+        from ..runtime.home import session_path
+
+        parent = None if pack is None else pack.path
+        disk = disk_from(options, session_path(options.session), parent=parent)
+        held = saved or pack
+        return context_from(options, model, disk, 0 if held is None else held.n_tokens)
+    if pack is not None:
+        disk = disk_from(options, pack.path, read_only=True)
+        return context_from(options, model, disk, pack.n_tokens)
+    return context_from(options, model)
+
+
+def session_of(options: argparse.Namespace, conversation: Conversation) -> Session | None:
+    """The session that the conversation is saved in, what it holds taken up."""
+    if options.session is None:
+        return None
+    from ..runtime.chat import Session
+    from ..runtime.home import session_path
+
+    session = Session(session_path(options.session))
+    if session.load(conversation):
+        if options.system is not None:
+            conversation.system = options.system
+        notice(f"session {options.session}: {len(conversation.messages)} messages so far")
+    else:
+        session.save(conversation)
+    return session

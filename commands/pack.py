@@ -1,0 +1,265 @@
+"""`kvarn pack`: texts read once, kept on disk, and asked about without reading them again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..ops.errors import KvarnError
+from .model_options import (
+    add_kv_type_option,
+    add_model_options,
+    model_from,
+    notice,
+    positive,
+)
+
+_NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "pack",
+        help="build, list, check, move and remove context packs",
+        description="A context pack is a text that a model has read, kept on disk: `kvarn run "
+        "--pack NAME` and `kvarn chat --pack NAME` go on from it without reading it again.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_build(actions)
+    listing = actions.add_parser("ls", help="list your packs and chat sessions")
+    info = actions.add_parser("info", help="show what is in a pack")
+    for reporting in (listing, info):
+        reporting.add_argument("--json", action="store_true", help="print JSON")
+    verify = actions.add_parser("verify", help="read a pack and check every byte of it")
+    remove = actions.add_parser("rm", help="delete packs")
+    export = actions.add_parser("export", help="write a pack to one file")
+    for one in (info, verify, export):
+        one.add_argument("name", metavar="NAME", help=_NAME_HELP)
+    remove.add_argument("names", metavar="NAME", nargs="+", help=_NAME_HELP)
+    export.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
+    import_ = actions.add_parser("import", help="make a pack of an exported file")
+    import_.add_argument("file", metavar="FILE", type=Path)
+    import_.add_argument("-o", "--output", metavar="NAME", help="default: the file's name")
+
+
+def _add_build(actions: Any) -> None:
+    build: argparse.ArgumentParser = actions.add_parser(
+        "build",
+        help="read files into a pack",
+        description="Read files, one after the other as one text, into a pack. Interrupted, the "
+        "same command goes on where it was.",
+    )
+    build.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        dest="files",
+        type=Path,
+        action="extend",
+        nargs="+",
+        required=True,
+        help="UTF-8 texts, in this order",
+    )
+    build.add_argument("-o", "--output", metavar="NAME", required=True, help=_NAME_HELP)
+    build.add_argument(
+        "-c",
+        "--ctx",
+        metavar="N",
+        type=positive,
+        help="largest text in tokens (default: the model's training length)",
+    )
+    add_model_options(build)
+    add_kv_type_option(build)
+
+
+def run(options: argparse.Namespace) -> int:
+    action = {
+        "build": build,
+        "ls": ls,
+        "info": info,
+        "verify": verify,
+        "rm": rm,
+        "export": export,
+        "import": import_,
+    }[options.action]
+    return action(options)
+
+
+def build(options: argparse.Namespace) -> int:
+    from ..runtime.home import pack_path
+    from ..runtime.memory import human_bytes
+    from ..runtime.packs import build_pack
+
+    path = pack_path(options.output)
+    text = b"".join(file.read_bytes() for file in options.files)
+    model = model_from(options)
+    tokenizer = model.tokenizer
+    # What is written in a document is text, also where it looks like a control token.
+    ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=False)
+    n_ctx = options.ctx or model.config.n_ctx_train
+    if not ids:
+        raise KvarnError("nothing to read: the files are empty")
+    if len(ids) > n_ctx:
+        raise KvarnError(
+            f"the files have {len(ids):,} tokens, more than the {n_ctx:,} of the context: "
+            f"use --ctx {len(ids)}"
+            + ("" if options.ctx else f" ({model.name} was trained on {n_ctx:,})")
+        )
+    bar = _Bar(len(ids), "tok", "reading")
+    began = time.perf_counter()
+    try:
+        info = build_pack(
+            model, path, ids, n_ctx, options.kv_type or (None, None), bar.begin, bar.more
+        )
+    except KeyboardInterrupt:
+        bar.close()
+        notice(
+            f"stopped at {bar.done:,} of {len(ids):,} tokens: the same command goes on from there"
+        )
+        raise
+    finally:
+        bar.close()
+    notice(
+        f"{path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
+        f"{len(ids) - bar.first:,} of them read in {time.perf_counter() - began:.1f} s"
+    )
+    return 0
+
+
+def ls(options: argparse.Namespace) -> int:
+    from ..runtime.memory import human_bytes
+    from ..runtime.packs import all_packs, pack_info
+
+    rows = []
+    for path in all_packs():
+        try:
+            rows.append(pack_info(path))
+        except KvarnError as error:
+            notice(str(error))
+    if options.json:
+        print(json.dumps([row.as_dict() for row in rows], indent=2))
+        return 0
+    for row in rows:
+        path = Path(row.path)
+        name = path.name if path.parent.name == "packs" else row.path
+        size = f"{row.n_tokens:,}" + ("" if row.complete else f" of {row.goal:,}")
+        print(f"{name}\t{size} tokens\t{row.kv}\t{human_bytes(row.n_bytes)}\t{row.model}")
+    return 0
+
+
+def info(options: argparse.Namespace) -> int:
+    from ..runtime.home import pack_path
+    from ..runtime.memory import human_bytes
+    from ..runtime.packs import pack_info
+
+    facts = pack_info(pack_path(options.name))
+    if options.json:
+        print(json.dumps(facts.as_dict(), indent=2))
+        return 0
+    unfinished = "" if facts.complete else f" of {facts.goal:,}: not finished, build it again"
+    rows = {
+        "pack": facts.path,
+        "id": facts.id,
+        "model": f"{facts.model} (fingerprint {facts.fingerprint})",
+        "model file": facts.model_path,
+        "tokens": f"{facts.n_tokens:,}{unfinished}",
+        "KV cache": facts.kv,
+        "on disk": human_bytes(facts.n_bytes),
+        "commits": str(facts.commits),
+        "indexes": ", ".join(facts.indexes) or "none",
+        "parent": facts.parent or "none",
+    }
+    for key, value in rows.items():
+        print(f"{key:<11} {value}")
+    return 0
+
+
+def verify(options: argparse.Namespace) -> int:
+    from ..runtime.home import pack_path
+    from ..runtime.store.disk.verify import verify
+
+    path = pack_path(options.name)
+    bar = _Bar(0, "segments", "verifying")
+    try:
+        damage = verify(path, bar.of)
+    finally:
+        bar.close()
+    for line in damage:
+        notice(line)
+    if not damage:
+        print(f"{path}: no damage found")
+    return int(bool(damage))
+
+
+def rm(options: argparse.Namespace) -> int:
+    from ..runtime.home import pack_path
+    from ..runtime.packs import remove_pack
+
+    for name in options.names:
+        remove_pack(pack_path(name))
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    from ..runtime.home import pack_path
+    from ..runtime.store.disk.archive import export_pack
+
+    bar = _Bar(0, "B", "exporting")
+    try:
+        export_pack(pack_path(options.name), options.output, bar.of)
+    finally:
+        bar.close()
+    return 0
+
+
+def import_(options: argparse.Namespace) -> int:
+    from ..runtime.home import pack_path
+    from ..runtime.store.disk.archive import import_pack
+
+    path = pack_path(options.output or options.file.name.partition(".")[0])
+    bar = _Bar(0, "B", "importing")
+    try:
+        import_pack(options.file, path, bar.of)
+    finally:
+        bar.close()
+    notice(f"imported to {path}")
+    return 0
+
+
+class _Bar:
+    """Progress with the time left, on a terminal."""
+
+    def __init__(self, total: int, unit: str, what: str) -> None:
+        from tqdm import tqdm
+
+        self.first = self.done = 0
+        self._bar: Any = tqdm(
+            total=total or None,
+            desc=what,
+            unit=unit,
+            unit_scale=unit == "B",
+            leave=False,
+            file=sys.stderr,
+            disable=None,
+        )
+
+    def begin(self, done: int) -> None:
+        """So much is there already, and no part of the time."""
+        self.first = self.done = self._bar.initial = self._bar.n = done
+
+    def more(self, done: int, _: int) -> None:
+        """`done` of what was left at the beginning."""
+        self.of(self.first + done, self._bar.total)
+
+    def of(self, done: int, total: int) -> None:
+        """`done` of `total`."""
+        self._bar.total, self.done = total, done
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """Take the bar off the terminal."""
+        self._bar.close()

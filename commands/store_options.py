@@ -1,0 +1,90 @@
+"""Options that say where K and V are kept: in memory, in a folder, after a pack."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ops.errors import KvarnError
+from .model_options import notice
+
+if TYPE_CHECKING:
+    from ..runtime.packs import PackInfo
+    from ..runtime.store import Disk
+
+RAM = "ram"
+
+
+def add_pack_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--pack` and `--io`."""
+    group = parser.add_argument_group("packs")
+    group.add_argument(
+        "--pack",
+        metavar="NAME",
+        help="go on from a context pack (see `kvarn pack`), which stays as it is",
+    )
+    add_io_option(group)
+
+
+def add_io_option(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--io",
+        choices=("mmap", "pread"),
+        default="mmap",
+        help="how packs are read: mapped (default), or read into memory first, for media that may "
+        "fail or vanish",
+    )
+
+
+def add_kv_option(parser: argparse._ActionsContainer, what: str) -> None:
+    """Adds `--kv`, which means `what` where it is a folder."""
+    parser.add_argument(
+        "--kv",
+        metavar="ram|DIR",
+        default=RAM,
+        help=f"where the KV cache is kept: in memory (default), or in the folder DIR, {what}",
+    )
+
+
+def kv_folder(options: argparse.Namespace) -> Path | None:
+    """The folder of `--kv`; None for memory."""
+    return None if options.kv == RAM else Path(options.kv).expanduser()
+
+
+def pack_of(options: argparse.Namespace) -> PackInfo | None:
+    """The pack of `--pack`, which must hold something."""
+    if options.pack is None:
+        return None
+    from ..runtime.home import pack_path
+
+    info = with_its_model(options, pack_path(options.pack))
+    if not info.n_tokens:
+        raise KvarnError(f"pack {info.path} is empty: build it first")
+    if not info.complete:
+        notice(f"pack {info.path} is not finished: {info.n_tokens:,} of {info.goal:,} tokens")
+    return info
+
+
+def with_its_model(options: argparse.Namespace, path: Path) -> PackInfo:
+    """The facts of a pack. Without `-m`, its model becomes the one to load, if it is there."""
+    from ..runtime.packs import pack_info
+
+    info = pack_info(path)
+    if options.model is None and Path(info.model_path).is_file():
+        options.model = Path(info.model_path)
+        notice(f"using the model of the pack: {options.model}")
+    return info
+
+
+def disk_from(
+    options: argparse.Namespace,
+    path: str | Path,
+    read_only: bool = False,
+    parent: str | None = None,
+) -> Disk:
+    """The KV cache in the folder `path`, as the options want it."""
+    from ..runtime.store import Disk
+
+    k, v = options.kv_type or (None, None)
+    return Disk(path, k, v, read_only=read_only, io=options.io, parent=parent)

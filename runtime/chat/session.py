@@ -1,0 +1,91 @@
+"""A conversation that outlasts the process: its messages beside the KV cache of its context.
+
+    SESSION/                 a context pack (store/disk/folder.py), and in it
+      conversation.json      {"system", "messages", "base", "prompt": {"text", "n_tokens", "check"}}
+
+The file is written after the context was saved. Should it be older or newer than the context, after
+a crash, the next turn only finds less of the conversation already read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..store.disk import files
+from .conversation import Conversation, ConversationError, checked_messages
+
+NAME = "conversation.json"
+
+
+@dataclass(frozen=True)
+class Session:
+    """The folder of one conversation."""
+
+    path: Path
+
+    @property
+    def file(self) -> Path:
+        return self.path / NAME
+
+    def save(self, conversation: Conversation) -> None:
+        """Save the context, then the messages; `StoreError` or OSError where that fails."""
+        context = conversation.context
+        context.commit()
+        text, n_tokens = conversation.prompt
+        data = {
+            "system": conversation.system,
+            "messages": conversation.messages,
+            "base": conversation.base,
+            "prompt": {
+                "text": text,
+                "n_tokens": n_tokens,
+                "check": _check(conversation, n_tokens),
+            },
+        }
+        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+        files.replace(self.file, text.encode("utf-8", "surrogatepass"))
+
+    def load(self, conversation: Conversation) -> bool:
+        """Take up what was saved; False where nothing was.
+
+        Raises `ConversationError` for a file that holds no conversation, or one whose context has
+        lost the pack it began with.
+        """
+        if not self.file.exists():
+            return False
+        try:
+            data = json.loads(self.file.read_bytes().decode("utf-8", "surrogatepass"))
+        except ValueError as error:
+            raise ConversationError(f"{self.file}: not a saved conversation: {error}") from error
+        system, messages = checked_messages(data, self.file)
+        base = data.get("base")
+        if type(base) is not int or not 0 <= base <= len(conversation.context.tokens):
+            raise ConversationError(
+                f"{self.file}: the conversation follows {base!r:.20} tokens of a pack, and the "
+                f"context holds {len(conversation.context.tokens)}"
+            )
+        conversation.system, conversation.messages, conversation.base = system, messages, base
+        conversation.prompt = _prompt(conversation, data.get("prompt"))
+        return True
+
+
+def _prompt(conversation: Conversation, data: Any) -> tuple[str, int]:
+    """The last prompt, if the context still holds it; else what stands for none."""
+    if not isinstance(data, dict):
+        return "", 0
+    text, n_tokens = data.get("text"), data.get("n_tokens")
+    held = len(conversation.context.tokens) - conversation.base
+    if not isinstance(text, str) or type(n_tokens) is not int or not 0 <= n_tokens <= held:
+        return "", 0
+    same = data.get("check") == _check(conversation, n_tokens)
+    return (text, n_tokens) if same else ("", 0)
+
+
+def _check(conversation: Conversation, n_tokens: int) -> str:
+    """Digest of the tokens that the last prompt stands for."""
+    base = conversation.base
+    ids = conversation.context.tokens[base : base + n_tokens]
+    return files.digest(json.dumps(ids).encode()).hex()

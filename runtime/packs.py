@@ -1,0 +1,115 @@
+"""What can be done with context packs as a whole: build, look at, remove."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .home import home
+from .store import Disk, PackError
+from .store.disk import PackFolder
+from .store.disk.folder import take_lock
+from .store.disk.log import KV
+
+if TYPE_CHECKING:
+    from .context import Progress
+    from .model import Model
+
+
+@dataclass(frozen=True)
+class PackInfo:
+    """Facts of a pack, as of its last commit."""
+
+    path: str
+    id: str
+    model: str
+    fingerprint: str
+    model_path: str
+    kv: str
+    n_tokens: int
+    goal: int
+    """Tokens it was to hold when it was made; 0 for any number."""
+    commits: int
+    indexes: list[str]
+    parent: str
+    n_bytes: int
+    """Disk space of its own files."""
+
+    @property
+    def complete(self) -> bool:
+        return self.n_tokens >= self.goal
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**asdict(self), "complete": self.complete}
+
+
+def pack_info(path: Path) -> PackInfo:
+    """Read a pack's facts; `PackError` where it cannot be opened."""
+    folder = PackFolder(path)
+    state, manifest = folder.state(), folder.manifest
+    return PackInfo(
+        path=str(path),
+        id=manifest.id,
+        model=manifest.model.name,
+        fingerprint=manifest.model.fingerprint,
+        model_path=manifest.model.path,
+        kv=manifest.kv,
+        n_tokens=state.commit.n_tokens,
+        goal=manifest.goal,
+        commits=state.commit.sequence,
+        indexes=sorted(name for name in state.tables.places if name != KV),
+        parent="" if manifest.parent is None else manifest.parent.path,
+        n_bytes=sum(file.stat().st_blocks * 512 for file in path.iterdir()),
+    )
+
+
+def all_packs() -> list[Path]:
+    """The folders of the user's packs and sessions, in the order of their names."""
+    folders = [path for kind in ("packs", "sessions") for path in (home() / kind).glob("*")]
+    return sorted(path for path in folders if path.is_dir() and not path.name.startswith("."))
+
+
+def remove_pack(path: Path) -> None:
+    """Delete a pack; `PackError` where the folder is none, or a writer is at work in it.
+
+    Readers that have it open keep what they mapped.
+    """
+    if not (path / "pack.json").is_file():
+        raise PackError(path, "not a context pack: nothing was removed")
+    lock = take_lock(path)
+    try:
+        shutil.rmtree(path)
+    finally:
+        os.close(lock)
+
+
+def build_pack(
+    model: Model,
+    path: Path,
+    ids: Sequence[int],
+    n_ctx: int,
+    kinds: tuple[str | None, str | None] = (None, None),
+    begun: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
+) -> PackInfo:
+    """Read `ids` into the pack, from where an earlier, interrupted build of the same left off.
+
+    begun: called with the number of tokens already there. progress: as of `Context.prefill`, for
+    the tokens after those. Raises `PackError` where the pack holds other tokens.
+    """
+    with model.context(n_ctx, store=Disk(path, *kinds, goal=len(ids))) as context:
+        done = len(context.tokens)
+        if context.tokens != list(ids[:done]):
+            raise PackError(
+                path, f"it holds {done:,} tokens of another text: choose another name or remove it"
+            )
+        if begun is not None:
+            begun(done)
+        if done < len(ids):
+            context.prefill(ids[done:], progress)
+    return pack_info(path)

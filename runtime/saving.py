@@ -1,0 +1,45 @@
+"""When a context saves itself, and what it does after a save has failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .store import KVStore
+
+TOKENS = 64
+SECONDS = 1.0
+"""Generated tokens are saved this often, where the store saves."""
+
+
+class Saving:
+    """The saves of one context's store."""
+
+    def __init__(self, store: KVStore) -> None:
+        self._store = store
+        self._saved(len(store.saved.tokens))
+        self.failed = False
+
+    def due(self, n_tokens: int) -> bool:
+        """Whether a context that generates, and has come to `n_tokens`, is to be saved now.
+
+        Not after a save that failed: that was told, and will not get better by itself.
+        """
+        if not self._store.saves or self.failed:
+            return False
+        return n_tokens - self._n >= TOKENS or time.perf_counter() - self._at >= SECONDS
+
+    def save(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
+        """Save; `StoreError` where that fails, the first time and every other."""
+        self.failed = True
+        self._store.commit(tokens, hidden)
+        self.failed = False
+        self._saved(len(tokens))
+
+    def _saved(self, n_tokens: int) -> None:
+        self._n, self._at = n_tokens, time.perf_counter()

@@ -1,0 +1,119 @@
+"""`Disk`: a KV cache on disk, as a context asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import PackError
+from .folder import PackFolder, create
+from .manifest import NAME, Manifest, ModelFacts, Parent
+from .plane import Io
+from .store import DiskStore
+
+if TYPE_CHECKING:
+    from ...model import Model
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A KV cache in the context pack `path`, which is made where it is missing.
+
+    k, v: stored types, "f16", "q8_0" or "q4_0"; None takes the pack's, f16 for a new one.
+    read_only: nothing is written; new tokens stay in memory, beside any other reader and a writer.
+    io: see `plane.Io`. goal: tokens a new pack is going to hold, for `pack info`.
+    parent: a new pack begins with the full segments of this one and stores only what follows.
+    """
+
+    path: str | Path
+    k: str | None = None
+    v: str | None = None
+    read_only: bool = False
+    io: Io = "mmap"
+    goal: int = 0
+    parent: str | Path | None = None
+
+    def open(self, model: Model, n_ctx: int) -> DiskStore:
+        """The store; raises `PackError` where the pack cannot be used with this model."""
+        path = Path(self.path)
+        long_rope = _long_rope(model, n_ctx)
+        try:
+            if not self.read_only and not (path / NAME).exists():
+                create(path, self._manifest(model, long_rope))
+            folder = PackFolder(path, writable=not self.read_only)
+            self._check(path, folder.manifest, model, long_rope)
+            store = DiskStore(folder, self.io)
+            if self.parent is not None and folder.state().commit.sequence == 0:
+                store.adopt(PackFolder(Path(self.parent)).state())
+            if store.saved.tokens and max(store.saved.tokens) >= model.config.n_vocab:
+                raise PackError(path, "it holds token ids outside the model's vocabulary")
+            return store
+        except OSError as error:
+            name = f" {Path(error.filename).name}:" if error.filename else ""
+            raise PackError(path, f"cannot be opened:{name} {error.strerror or error}") from error
+
+    def _manifest(self, model: Model, long_rope: bool) -> Manifest:
+        facts = facts_of(model)
+        k, v = self.k or "f16", self.v or "f16"
+        if self.parent is None:
+            return Manifest.new(facts, k, v, long_rope, None, self.goal)
+        above = PackFolder(Path(self.parent))
+        inherited = above.manifest
+        asked = replace(self, k=self.k or inherited.k_type, v=self.v or inherited.v_type)
+        asked._check(above.path, inherited, model, long_rope)
+        return Manifest.new(
+            facts, inherited.k_type, inherited.v_type, long_rope, _parent(above), self.goal
+        )
+
+    def _check(self, path: Path, manifest: Manifest, model: Model, long_rope: bool) -> None:
+        facts = facts_of(model)
+        if not manifest.model.same_model(facts):
+            raise PackError(path, f"it was made with {manifest.model}, this model is {facts}")
+        k, v = self.k or manifest.k_type, self.v or manifest.v_type
+        if (k, v) != (manifest.k_type, manifest.v_type):
+            raise PackError(
+                path,
+                f"its KV cache is K {manifest.k_type}, V {manifest.v_type}, asked for is K {k}, "
+                f"V {v}: leave --kv-type away, or make another pack",
+            )
+        if manifest.long_rope != long_rope:
+            sides = ("beyond", "up to") if manifest.long_rope else ("up to", "beyond")
+            raise PackError(
+                path,
+                f"it was made for contexts {sides[0]} {model.config.n_ctx_orig} tokens, asked for "
+                f"is one {sides[1]} that length, which this model rotates otherwise: change --ctx",
+            )
+
+
+def facts_of(model: Model) -> ModelFacts:
+    """What a pack remembers of a model."""
+    config = model.config
+    return ModelFacts(
+        model.name,
+        model.fingerprint,
+        config.n_layers,
+        config.n_kv_heads,
+        config.head_dim,
+        config.n_embd,
+        str(model.path.resolve()),
+    )
+
+
+def _long_rope(model: Model, n_ctx: int) -> bool:
+    config = model.config
+    return config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
+
+
+def _parent(folder: PackFolder) -> Parent | None:
+    """The full segments that a child can begin with; None where there is not one."""
+    state = folder.state()
+    if not state.n_full:
+        return None
+    return Parent(
+        str(folder.path.resolve()),
+        folder.manifest.id,
+        state.n_full,
+        state.commit.log_bytes,
+        state.commit.log_chain,
+    )

@@ -1,0 +1,241 @@
+"""A pack's folder: its files, opened once, and the state that its last commit names.
+
+NAME/
+  pack.json         what it was made with (manifest.py)
+  commits           two superblocks (superblock.py)
+  tokens            log of full segments with their token ids (log.py)
+  tail-N            tokens of the open segment (tail.py)
+  layer-000.kv …    full segments of K and V, one file per layer, one slot each
+  index-NAME        full segments of a column, [layer][kv head][token] in each slot
+  lock              held by the one writer
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ops.attention.layout import SEGMENT, TileLayout
+from . import files, log, manifest, superblock, tail
+from .errors import PackDamaged, PackError
+from .log import KV, Tables
+from .manifest import Manifest
+from .superblock import Commit
+
+LOCK = "lock"
+SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
+_MOST_PARENTS = 16
+
+
+def stride_of(n_bytes: int) -> int:
+    """Bytes from one slot to the next in a file with `n_bytes` in each."""
+    return -(-n_bytes // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+
+
+@dataclass(frozen=True)
+class State:
+    """What a commit says: the full segments, the tokens after them, the last hidden state."""
+
+    commit: Commit
+    tables: Tables
+    rows: NDArray[np.uint8]
+    """uint8 (tokens after the full segments, bytes of a row)."""
+    tokens: list[int]
+    hidden: NDArray[np.float32] | None
+
+    @property
+    def n_full(self) -> int:
+        return len(self.tables.places[KV])
+
+
+class PackFolder:
+    """An existing pack. Raises `PackError` where there is none that this kvarn reads."""
+
+    def __init__(self, path: Path, writable: bool = False, depth: int = 0) -> None:
+        self.path, self.writable = path, writable
+        self._fds: dict[str, int] = {}
+        self._lock: int | None = None
+        self.manifest = Manifest.read(path)
+        model = self.manifest.model
+        self.layout = TileLayout(model.head_dim, self.manifest.k_type, self.manifest.v_type)
+        self.layer_bytes = self.layout.segment_bytes(model.n_kv_heads)
+        self.rows = tail.Rows(self.layout, model.n_layers, model.n_kv_heads)
+        self.parent: PackFolder | None = None
+        try:
+            if writable:
+                self._lock = take_lock(path)
+            if self.manifest.parent is not None:
+                self.parent = self._open_parent(depth)
+        except BaseException:
+            self.close()
+            raise
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files and the lock; what is mapped stays mapped."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def names(self, plane: str) -> list[str]:
+        """The files of K and V (`KV`) or of a column."""
+        if plane == KV:
+            return [f"layer-{layer:03}.kv" for layer in range(self.manifest.model.n_layers)]
+        return [f"index-{plane}"]
+
+    def part_bytes(self, plane: str, item_bytes: int = 0) -> int:
+        """Bytes of a segment in one file of a plane."""
+        model = self.manifest.model
+        if plane == KV:
+            return self.layer_bytes
+        return model.n_layers * model.n_kv_heads * SEGMENT * item_bytes
+
+    def fd(self, name: str) -> int:
+        """A descriptor of one of the pack's files; a writer makes it where it is missing."""
+        if name not in self._fds:
+            try:
+                self._fds[name] = files.open_file(self.path / name, self.writable)
+            except FileNotFoundError as error:
+                raise PackDamaged(self.path, f"its file {name} is missing") from error
+        return self._fds[name]
+
+    def forget(self, name: str) -> None:
+        """Close the file and remove it."""
+        if name in self._fds:
+            os.close(self._fds.pop(name))
+        files.remove(self.path / name)
+
+    def superblocks(self) -> list[bytes]:
+        """The bytes of both slots."""
+        size = superblock.slot_bytes(self.manifest.model.n_embd)
+        return [files.read_at(self.fd(superblock.NAME), size, i * size) for i in range(2)]
+
+    def commits(self) -> list[tuple[Commit, NDArray[np.float32] | None]]:
+        """The sound commits, the newest first."""
+        n_embd = self.manifest.model.n_embd
+        found = [superblock.decode(data, n_embd) for data in self.superblocks()]
+        sound = [commit for commit in found if commit is not None]
+        return sorted(sound, key=lambda pair: pair[0].sequence, reverse=True)
+
+    def state(self) -> State:
+        """The last commit's state; a reader beside a writer sees one whole commit.
+
+        Raises `PackDamaged` where no commit is sound, or the newest sound one lacks its data.
+        """
+        for attempt in range(20):
+            sound = self.commits()
+            try:
+                if not sound:
+                    raise PackDamaged(self.path, "neither of its two superblocks is sound")
+                return self._state(*sound[0])
+            except PackDamaged:
+                # The writer may have gone on to the next commits in between.
+                now = [commit for commit, _ in self.commits()[:1]]
+                if self.writable or attempt == 19 or now == [commit for commit, _ in sound[:1]]:
+                    raise
+                time.sleep(0.001)
+        raise AssertionError("unreachable")
+
+    def _state(self, commit: Commit, hidden: NDArray[np.float32] | None) -> State:
+        tables = self._tables(commit.log_bytes, commit.log_chain)
+        n_full = commit.n_tokens // SEGMENT
+        if n_full > len(tables.tokens):
+            raise PackDamaged(self.path, f"{log.NAME} lacks segments of the last commit")
+        tables.cut(n_full)
+        data = b""
+        if n_open := commit.n_tokens - n_full * SEGMENT:
+            data = self._read(tail.file_name(commit.tail.epoch), commit.tail.n_bytes)
+        chain = bytes.fromhex(commit.tail.chain) if n_open else b""
+        rows, last = tail.decode(
+            data, self.rows.n_bytes, n_full * SEGMENT, n_open, chain, self.path
+        )
+        ids = np.frombuffer(b"".join(tables.tokens), "<u4").tolist()
+        return State(commit, tables, rows, ids + last, hidden)
+
+    def _tables(self, log_bytes: int, chain: str) -> Tables:
+        tables = Tables()
+        inherited = self.manifest.parent
+        if self.parent is not None and inherited is not None:
+            tables = self.parent._tables(inherited.log_bytes, inherited.log_chain).below()
+            tables.cut(inherited.n_segments)
+        data = self._read(log.NAME, log_bytes)
+        log.replay(data, bytes.fromhex(chain), tables, self, self.manifest.model.n_layers)
+        return tables
+
+    def _read(self, name: str, n_bytes: int) -> bytes:
+        """The first `n_bytes` of a file; `PackDamaged` where it has fewer."""
+        if not n_bytes:
+            return b""
+        fd = self.fd(name)
+        found = os.fstat(fd).st_size
+        data = files.read_at(fd, n_bytes, 0) if found >= n_bytes else b""
+        if len(data) < n_bytes:
+            raise PackDamaged(
+                self.path, f"{name} is cut short: {found:,} bytes, expected {n_bytes:,}"
+            )
+        return data
+
+    def _open_parent(self, depth: int) -> PackFolder:
+        expected = self.manifest.parent
+        assert expected is not None
+        path = self.path / expected.path
+        if depth >= _MOST_PARENTS:
+            raise PackError(self.path, f"it has more than {_MOST_PARENTS} parents above it")
+        try:
+            parent = PackFolder(path, depth=depth + 1)
+        except PackError as error:
+            raise PackError(self.path, f"its parent cannot be opened: {error}") from error
+        if parent.manifest.id != expected.id:
+            raise PackError(
+                self.path,
+                f"its parent {path} is pack {parent.manifest.id}, expected {expected.id}",
+            )
+        return parent
+
+
+def take_lock(path: Path) -> int:
+    """The writer's lock, held until the descriptor is closed; `PackError` where another has it."""
+    fd = files.open_file(path / LOCK, writable=True)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise PackError(
+            path, "another process or context is writing to it; wait for it to end"
+        ) from error
+    return fd
+
+
+def create(path: Path, facts: Manifest) -> None:
+    """Make an empty pack; `PackError` where the folder holds anything else."""
+    path.mkdir(parents=True, exist_ok=True)
+    lock = take_lock(path)
+    try:
+        strangers = {p.name for p in path.iterdir()}
+        strangers -= {LOCK, manifest.NAME + ".new", superblock.NAME}
+        if strangers:
+            raise PackError(path, f"cannot make a pack in this folder: it holds {min(strangers)}")
+        fd = files.open_file(path / superblock.NAME, writable=True)
+        try:
+            inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
+            empty = superblock.encode(Commit(0, inherited, 0, "", superblock.Tail()), None)
+            files.write_at(fd, empty, 0)
+            files.sync(fd)
+        finally:
+            os.close(fd)
+        files.sync_folder(path)
+        facts.write(path)  # what makes the folder a pack comes last
+        files.sync_folder(path.parent)
+    finally:
+        os.close(lock)

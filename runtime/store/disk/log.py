@@ -1,0 +1,156 @@
+"""The file `tokens`: one record for each full segment as it is written, never changed after.
+
+    record:  u32 n, bytes of the payload  |  u32 kind  |  payload  |  8 bytes chain
+    kind 1, K and V of a segment:   u32 segment  |  u32 slot  |  1,024 x u32 token ids
+                                    |  8 bytes digest of the slot of each layer's file
+    kind 2, a column's segment:     u32 segment  |  u32 slot  |  u32 bytes per item
+                                    |  8 bytes digest of the slot  |  name
+
+A slot is the place of a segment in its file, byte slot * stride; a slot is written once. `chain` is
+the digest of the record before it and all records before that, so that a commit vouches for the log
+by its length and last chain. The latest record of a segment holds; one of K and V makes void what
+older records say of that segment and all after it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ....ops.attention.layout import SEGMENT
+from .errors import PackDamaged
+from .files import DIGEST, digest
+
+if TYPE_CHECKING:
+    from .folder import PackFolder
+
+NAME = "tokens"
+KV = ""
+"""The name under which K and V stand where columns have theirs."""
+COLUMN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_KIND_KV, _KIND_COLUMN = 1, 2
+_HEAD, _PLACE, _ITEM = struct.Struct("<II"), struct.Struct("<II"), struct.Struct("<I")
+_MOST_SLOTS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a full segment lies, and the digest of its slot in each file."""
+
+    folder: PackFolder
+    slot: int
+    digests: tuple[bytes, ...]
+
+
+@dataclass
+class Tables:
+    """The full segments that a log's records leave standing, and the token ids in them.
+
+    `places[KV]` are those of K and V; other keys are columns, and `item_bytes` theirs.
+    """
+
+    places: dict[str, list[Place]] = field(default_factory=lambda: {KV: []})
+    item_bytes: dict[str, int] = field(default_factory=dict)
+    tokens: list[bytes] = field(default_factory=list)
+    """Of each full segment, 1,024 x u32."""
+    next_slot: dict[str, int] = field(default_factory=dict)
+
+    def cut(self, n_segments: int) -> None:
+        """Leave only the first `n_segments` segments."""
+        del self.tokens[n_segments:]
+        for places in self.places.values():
+            del places[n_segments:]
+
+    def below(self) -> Tables:
+        """A copy to go on from in another pack, whose own files have no slots yet."""
+        places = {name: list(found) for name, found in self.places.items()}
+        return Tables(places, dict(self.item_bytes), list(self.tokens))
+
+
+def kv_record(segment: int, slot: int, tokens: bytes, digests: tuple[bytes, ...]) -> bytes:
+    """A record of K and V, still without its chain."""
+    return _record(_KIND_KV, _PLACE.pack(segment, slot) + tokens + b"".join(digests))
+
+
+def column_record(segment: int, slot: int, item_bytes: int, slot_digest: bytes, name: str) -> bytes:
+    """A record of a column, still without its chain."""
+    place = _PLACE.pack(segment, slot) + _ITEM.pack(item_bytes)
+    return _record(_KIND_COLUMN, place + slot_digest + name.encode())
+
+
+def _record(kind: int, payload: bytes) -> bytes:
+    return _HEAD.pack(len(payload), kind) + payload
+
+
+def chained(record: bytes, chain: bytes) -> tuple[bytes, bytes]:
+    """(the record with its chain, the chain)."""
+    chain = digest(record, chain)
+    return record + chain, chain
+
+
+def replay(
+    data: bytes, last_chain: bytes, tables: Tables, folder: PackFolder, n_layers: int
+) -> None:
+    """Bring `tables` to what the records in `data` say; `PackDamaged` where they are not sound."""
+    chain, start, path = b"", 0, folder.path
+    while start < len(data):
+        if start + _HEAD.size > len(data):
+            raise _damaged(path, start)
+        n, kind = _HEAD.unpack_from(data, start)
+        stop = start + _HEAD.size + n
+        if stop + DIGEST > len(data):
+            raise _damaged(path, start)
+        chain = digest(memoryview(data)[start:stop], chain)
+        if data[stop : stop + DIGEST] != chain:
+            raise _damaged(path, start)
+        _apply(kind, data[start + _HEAD.size : stop], tables, folder, n_layers)
+        start = stop + DIGEST
+    if chain != last_chain:
+        raise _damaged(path, len(data))
+
+
+def _damaged(path: Path, offset: int) -> PackDamaged:
+    return PackDamaged(path, f"{NAME} is damaged: the record at byte {offset} is not sound")
+
+
+def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFolder, n_layers: int) -> None:
+    ids_end = _PLACE.size + 4 * SEGMENT
+    if kind == _KIND_KV and len(payload) == ids_end + DIGEST * n_layers:
+        segment, slot = _PLACE.unpack_from(payload)
+        digests = tuple(payload[i : i + DIGEST] for i in range(ids_end, len(payload), DIGEST))
+        _check(segment, slot, len(tables.places[KV]), folder.path)
+        tables.cut(segment)
+        tables.tokens.append(payload[_PLACE.size : ids_end])
+        _put(tables, KV, Place(folder, slot, digests))
+    elif kind == _KIND_COLUMN and len(payload) > _PLACE.size + _ITEM.size + DIGEST:
+        segment, slot = _PLACE.unpack_from(payload)
+        (item_bytes,) = _ITEM.unpack_from(payload, _PLACE.size)
+        rest = payload[_PLACE.size + _ITEM.size :]
+        name = rest[DIGEST:].decode("ascii", "replace")
+        places = tables.places.setdefault(name, [])
+        if not COLUMN_NAME.fullmatch(name) or segment >= len(tables.places[KV]):
+            raise _impossible(folder.path, segment, slot)
+        if tables.item_bytes.setdefault(name, item_bytes) != item_bytes or not item_bytes:
+            raise _impossible(folder.path, segment, slot)
+        _check(segment, slot, len(places), folder.path)
+        del places[segment:]
+        _put(tables, name, Place(folder, slot, (rest[:DIGEST],)))
+    else:
+        raise PackDamaged(folder.path, f"{NAME} holds a record of unknown kind {kind}")
+
+
+def _check(segment: int, slot: int, n_known: int, path: Path) -> None:
+    if segment > n_known or slot >= _MOST_SLOTS:
+        raise _impossible(path, segment, slot)
+
+
+def _put(tables: Tables, name: str, place: Place) -> None:
+    tables.places[name].append(place)
+    tables.next_slot[name] = max(tables.next_slot.get(name, 0), place.slot + 1)
+
+
+def _impossible(path: Path, segment: int, slot: int) -> PackDamaged:
+    return PackDamaged(path, f"{NAME} places segment {segment} in slot {slot}, which cannot be")

@@ -1,0 +1,183 @@
+"""`pack.json`: what a pack was made with and for. Written once, when the pack is made.
+
+    {"format": 1, "id": "…", "model": {…}, "kv": {…}, "rope": {…}, "parent": {…} or null,
+     "goal": N, "check": "…"}
+
+`check` is the digest of the canonical JSON of all the rest, in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ....ops.attention.layout import KV_TYPES, SEGMENT
+from . import files
+from .errors import PackDamaged, PackError
+from .files import digest
+
+FORMAT = 1
+NAME = "pack.json"
+_MOST_BYTES = 1 << 16  # of a pack.json; real ones take less than a kilobyte
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What must be the same for a pack's K and V to mean anything to a model."""
+
+    name: str
+    fingerprint: str
+    """Digest of sizes and weights, see `Model.fingerprint`; name and path may differ."""
+    n_layers: int
+    n_kv_heads: int
+    head_dim: int
+    n_embd: int
+    path: str = ""
+    """Where the model's file was, for commands that are not told."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (fingerprint {self.fingerprint})"
+
+    def same_model(self, other: ModelFacts) -> bool:
+        """Whether both are one model, whatever its name and place."""
+        return replace(self, name=other.name, path=other.path) == other
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The pack whose first full segments this one begins with, as its log stood then."""
+
+    path: str
+    id: str
+    n_segments: int
+    log_bytes: int
+    log_chain: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The facts of one pack. `goal`: tokens that the pack is being built to hold, 0 for any."""
+
+    id: str
+    model: ModelFacts
+    k_type: str
+    v_type: str
+    long_rope: bool
+    """Positions were rotated by the factors for long contexts (longrope models have two sets)."""
+    parent: Parent | None = None
+    goal: int = 0
+
+    @staticmethod
+    def new(
+        model: ModelFacts,
+        k_type: str,
+        v_type: str,
+        long_rope: bool,
+        parent: Parent | None = None,
+        goal: int = 0,
+    ) -> Manifest:
+        """The manifest of a pack that is about to be made."""
+        return Manifest(Manifest.new_id(), model, k_type, v_type, long_rope, parent, goal)
+
+    @staticmethod
+    def new_id() -> str:
+        """What no other pack has."""
+        return secrets.token_hex(8)
+
+    @property
+    def kv(self) -> str:
+        """The types of K and V, for messages."""
+        return self.k_type if self.k_type == self.v_type else f"{self.k_type}/{self.v_type}"
+
+    def write(self, folder: Path) -> None:
+        """Write `pack.json`; OSError where that fails."""
+        files.replace(folder / NAME, self.encode())
+
+    def encode(self) -> bytes:
+        """The bytes of `pack.json`."""
+        data: dict[str, Any] = {
+            "format": FORMAT,
+            "id": self.id,
+            "model": asdict(self.model),
+            "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
+            "rope": {"long": self.long_rope},
+            "parent": None if self.parent is None else asdict(self.parent),
+            "goal": self.goal,
+        }
+        data["check"] = _check(data)
+        return (json.dumps(data, indent=2) + "\n").encode()
+
+    @staticmethod
+    def read(folder: Path) -> Manifest:
+        """Read and check `pack.json`; `PackError` for anything but a sound one of this format."""
+        return _parse(_load(folder), folder)
+
+
+def _check(data: dict[str, Any]) -> str:
+    rest = {key: value for key, value in data.items() if key != "check"}
+    return digest(json.dumps(rest, sort_keys=True).encode()).hex()
+
+
+def _load(folder: Path) -> dict[str, Any]:
+    path = folder / NAME
+    if not path.is_file():
+        found = "no such folder" if not folder.exists() else f"no {NAME} in it"
+        raise PackError(folder, f"not a context pack: {found}")
+    with path.open("rb") as file:
+        text = file.read(_MOST_BYTES + 1)
+    try:
+        data = json.loads(text) if len(text) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        raise PackDamaged(folder, f"{NAME} is damaged: it is no JSON object")
+    return data
+
+
+def _parse(data: dict[str, Any], folder: Path) -> Manifest:
+    form = data.get("format")
+    if type(form) is int and form > FORMAT:
+        raise PackError(
+            folder, f"it has format {form}, this kvarn reads format {FORMAT}: install a newer kvarn"
+        )
+    if data.get("check") != _check(data):
+        raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit its checksum")
+    try:
+        return _typed(data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise PackDamaged(folder, f"{NAME} is not one that kvarn writes: {error}") from error
+
+
+def _typed(data: dict[str, Any]) -> Manifest:
+    model, kv, parent = data["model"], data["kv"], data["parent"]
+    sizes = {n: _number(model[n], 1) for n in ("n_layers", "n_kv_heads", "head_dim", "n_embd")}
+    if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
+        raise ValueError(f"kv is {kv}")
+    return Manifest(
+        str(data["id"]),
+        ModelFacts(str(model["name"]), str(model["fingerprint"]), **sizes, path=str(model["path"])),
+        kv["k"],
+        kv["v"],
+        bool(data["rope"]["long"]),
+        None if parent is None else _parent(parent),
+        _number(data["goal"]),
+    )
+
+
+def _parent(data: dict[str, Any]) -> Parent:
+    return Parent(
+        str(data["path"]),
+        str(data["id"]),
+        _number(data["n_segments"], 1),
+        _number(data["log_bytes"]),
+        bytes.fromhex(data["log_chain"]).hex(),
+    )
+
+
+def _number(value: Any, low: int = 0) -> int:
+    if type(value) is not int or not low <= value < 1 << 62:
+        raise ValueError(f"found {value!r}, expected a whole number")
+    return value

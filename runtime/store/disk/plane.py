@@ -1,0 +1,202 @@
+"""Segments under the addresses that kernels read: those on disk first, then those in memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..anonymous import anonymous
+from . import files
+from .errors import PackDamaged
+from .folder import PackFolder, stride_of
+from .log import KV, Place
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Io = Literal["mmap", "pread"]
+"""How full segments are read: mapped, or read into memory when the pack is opened.
+
+Mapped, they are read when a kernel touches them and live in the page cache; a file that another
+program cuts short, or a medium that fails, then ends the process with SIGBUS. Read into memory,
+any failure is a `StoreError`, and each segment is held against its digest on the way.
+"""
+
+_MOST_PARTS = 64  # mappings of a file before they are joined to one
+
+
+class _Mapped:
+    """One file's slots, mapped in parts as the file grows."""
+
+    def __init__(self, folder: PackFolder, name: str, stride: int, writable_copy: bool) -> None:
+        self._folder, self._name, self._stride = folder, name, stride
+        # Columns are mapped copy-on-write: who writes an item again harms neither file nor process.
+        self._access = mmap.ACCESS_COPY if writable_copy else mmap.ACCESS_READ
+        self._parts: list[tuple[int, int, int, mmap.mmap]] = []  # first slot, end, address
+
+    def address(self, slot: int) -> int:
+        for first, end, base, _ in reversed(self._parts):
+            if first <= slot < end:
+                return base + (slot - first) * self._stride
+        return self._map(slot)
+
+    def join(self) -> bool:
+        """Forget the parts where they are many; True when addresses have changed."""
+        if len(self._parts) <= _MOST_PARTS:
+            return False
+        self._parts.clear()
+        return True
+
+    def _map(self, slot: int) -> int:
+        fd, stride = self._folder.fd(self._name), self._stride
+        first = self._parts[-1][1] if self._parts else 0
+        end = os.fstat(fd).st_size // stride
+        if slot >= end:
+            raise PackDamaged(
+                self._folder.path,
+                f"{self._name} is cut short: {end} segments, expected at least {slot + 1}",
+            )
+        mapping = mmap.mmap(fd, (end - first) * stride, access=self._access, offset=first * stride)
+        base = np.frombuffer(mapping, np.uint8).ctypes.data
+        self._parts.append((first, end, base, mapping))
+        return base + (slot - first) * stride
+
+
+class Plane:
+    """The segments of K and V, or of one column, of all layers.
+
+    `addresses[layer]` int64 (segments,): valid until the next `grow` or `reopen`.
+    """
+
+    def __init__(
+        self, name: str, folder: PackFolder, places: list[Place], item_bytes: int, io: Io
+    ) -> None:
+        model = folder.manifest.model
+        self.name, self.places, self.item_bytes = name, places, item_bytes
+        self.part_bytes = folder.part_bytes(name, item_bytes)
+        self._n_files = len(folder.names(name))
+        self._n_layers = model.n_layers
+        self._layer_bytes = self.part_bytes * self._n_files // model.n_layers
+        self._what = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
+        self._io: Io = io
+        self._mapped: dict[tuple[Path, str], _Mapped] = {}
+        # Segments in memory, by number: those after `places`, and in pread mode those before too.
+        self._memory: dict[int, tuple[mmap.mmap, int]] = {}
+        self._n_segments = len(places)
+        self.addresses: list[NDArray[np.int64]] = []
+        if io == "pread":
+            for segment in range(len(places)):
+                self._read(segment)
+        self._table()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of segments held in memory."""
+        return len(self._memory) * self.part_bytes * self._n_files
+
+    def grow(self, n_segments: int) -> None:
+        """Have at least `n_segments` segments; those sealed since go from memory to the files."""
+        changed = self._release()
+        for mapped in self._mapped.values():
+            changed |= mapped.join()
+        for segment in range(self._n_segments, n_segments):
+            self._memory[segment] = self._fresh()
+            self._n_segments, changed = segment + 1, True
+        if changed:
+            self._table()
+
+    def reopen(self, segment: int, n_segments: int) -> None:
+        """Hold in memory, to be written again, what begins with `segment`; `n_segments` in all."""
+        if segment not in self._memory:
+            fresh = self._fresh()
+            old = np.concatenate([self._bytes_of(segment, i) for i in range(self._n_files)])
+            np.frombuffer(fresh[0], np.uint8)[:] = old
+            self._memory[segment] = fresh
+        del self.places[segment:]
+        for other in [n for n in self._memory if n > segment]:
+            del self._memory[other]
+        self._n_segments = segment + 1
+        self._table()
+        self.grow(n_segments)
+
+    def buffer(self, segment: int) -> NDArray[np.uint8]:
+        """All bytes of a segment in memory, file after file."""
+        return np.frombuffer(self._memory[segment][0], np.uint8)
+
+    def seal(self, segment: int, slot: int, folder: PackFolder) -> Place:
+        """Write the segment, which memory holds, to its slot of the files; they are not synced.
+
+        It is read from there once the place is among `places`.
+        """
+        parts = self.buffer(segment).reshape(self._n_files, self.part_bytes)
+        stride = stride_of(self.part_bytes)
+        for name, part in zip(folder.names(self.name), parts, strict=True):
+            fd = folder.fd(name)
+            files.make_room(fd, stride, slot * stride)
+            files.write_at(fd, part.data, slot * stride)
+        return Place(folder, slot, tuple(files.digest(part.data) for part in parts))
+
+    def _release(self) -> bool:
+        """Give back the memory of segments that can be read from the files."""
+        sealed = [n for n in self._memory if n < len(self.places)] if self._io == "mmap" else []
+        for segment in sealed:
+            del self._memory[segment]
+        return bool(sealed)
+
+    def _fresh(self) -> tuple[mmap.mmap, int]:
+        return anonymous(self.part_bytes * self._n_files, self._what)
+
+    def _table(self) -> None:
+        table = np.empty((self._n_layers, self._n_segments), np.int64)
+        offsets = self._layer_bytes * np.arange(self._n_layers)
+        for segment in range(self._n_segments):
+            if segment in self._memory:
+                table[:, segment] = self._memory[segment][1] + offsets
+            else:
+                table[:, segment] = self._file_addresses(self.places[segment])
+        self.addresses = list(table)
+
+    def _file_addresses(self, place: Place) -> NDArray[np.int64]:
+        names = place.folder.names(self.name)
+        bases = [self._file(place.folder, name).address(place.slot) for name in names]
+        within = self._layer_bytes * np.arange(self._n_layers // self._n_files)
+        return np.add.outer(np.array(bases, np.int64), within).ravel()
+
+    def _file(self, folder: PackFolder, name: str) -> _Mapped:
+        key = folder.path, name
+        if key not in self._mapped:
+            copy = self.name != KV
+            self._mapped[key] = _Mapped(folder, name, stride_of(self.part_bytes), copy)
+        return self._mapped[key]
+
+    def _bytes_of(self, segment: int, file: int) -> NDArray[np.uint8]:
+        """One file's part of a full segment, read and held against its digest."""
+        place = self.places[segment]
+        return np.frombuffer(read_slot(place, self.name, file, self.part_bytes), np.uint8)
+
+    def _read(self, segment: int) -> None:
+        fresh = self._fresh()
+        parts = np.frombuffer(fresh[0], np.uint8).reshape(self._n_files, self.part_bytes)
+        for file, part in enumerate(parts):
+            part[:] = self._bytes_of(segment, file)
+        self._memory[segment] = fresh
+
+
+def read_slot(place: Place, plane: str, file: int, n_bytes: int) -> bytes:
+    """The bytes of a full segment in one file; `PackDamaged` where they are not as written."""
+    folder = place.folder
+    name = folder.names(plane)[file]
+    try:
+        data = files.read_at(folder.fd(name), n_bytes, place.slot * stride_of(n_bytes))
+    except OSError as error:
+        raise PackDamaged(
+            folder.path, f"{name} cannot be read: {error.strerror or error}"
+        ) from error
+    if len(data) < n_bytes or files.digest(data) != place.digests[file]:
+        what = "is cut short" if len(data) < n_bytes else "is damaged"
+        raise PackDamaged(folder.path, f"{name} {what} in slot {place.slot}")
+    return data

@@ -1,0 +1,155 @@
+"""The KV cache of a pack: full segments in files, the open one in memory and in the tail log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ops.attention.layout import SEGMENT, n_segments
+from ..base import Column, KVStore, Saved, StoreError
+from .errors import PackError
+from .folder import PackFolder, State
+from .log import COLUMN_NAME, KV, Tables
+from .plane import Io, Plane
+from .writer import Writer
+
+
+class DiskColumn(Column):
+    """A column of a pack: its full segments persist, the items of the open one do not.
+
+    Every item can be computed from K as stored, so `filled` says after opening which are there.
+    """
+
+    def __init__(self, item_bytes: int, plane: Plane, n_layers: int) -> None:
+        self.item_bytes, self.plane = item_bytes, plane
+        self.filled = np.full(n_layers, len(plane.places) * SEGMENT, np.int64)
+
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        return self.plane.addresses[layer]
+
+
+class DiskStore(KVStore):
+    """K and V of a pack, and what is appended after them.
+
+    With a writer, `commit` makes tokens lasting. Without, the pack is only read: new tokens stay in
+    memory, and any number of such stores can stand on one pack, beside its writer too.
+    """
+
+    records = True
+
+    def __init__(self, folder: PackFolder, io: Io = "mmap") -> None:
+        model = folder.manifest.model
+        self.layout, self.n_layers = folder.layout, model.n_layers
+        self.n_kv_heads = model.n_kv_heads
+        self.folder, self._io = folder, io
+        state = folder.state()
+        self._tables: Tables = state.tables
+        self._kv = Plane(KV, folder, state.tables.places[KV], 0, io)
+        self.columns: dict[str, DiskColumn] = {}
+        self._reserved = len(state.tokens)
+        self._kv.grow(n_segments(self._reserved))
+        if len(state.rows):
+            folder.rows.scatter(state.rows, self._kv.buffer(state.n_full))
+        self.saved = Saved(state.tokens, state.hidden)
+        self._writer = Writer(folder, state) if folder.writable else None
+        for name, item_bytes in state.tables.item_bytes.items():
+            self.column(name, item_bytes)
+
+    def adopt(self, state: State) -> None:
+        """Begin a new pack with all that another one's state holds after the full segments that
+        both share, and commit it."""
+        if len(state.rows):
+            self.reserve(len(state.tokens))
+            self.folder.rows.scatter(state.rows, self._kv.buffer(state.n_full))
+        self.saved = Saved(state.tokens, state.hidden)
+        self.commit(state.tokens, state.hidden)
+
+    @property
+    def saves(self) -> bool:
+        return self._writer is not None
+
+    def cut(self, n_tokens: int) -> None:
+        self._void(int(n_tokens))
+        for column in self.columns.values():
+            np.minimum(column.filled, n_tokens, out=column.filled)
+
+    def reserve(self, n_tokens: int) -> None:
+        self._reserved = max(self._reserved, n_tokens)
+        wanted = n_segments(self._reserved)
+        for plane in self._planes():
+            plane.grow(wanted)
+
+    def segments(self, layer: int) -> NDArray[np.int64]:
+        return self._kv.addresses[layer]
+
+    def append(
+        self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
+    ) -> None:
+        from ....ops.attention import append_kv
+
+        self._void(int(start))
+        for column in self.columns.values():
+            column.filled[layer] = min(column.filled[layer], start)
+        append_kv(k, v, self._kv.addresses[layer], self.layout, start)
+
+    def column(self, name: str, item_bytes: int) -> Column:
+        if not COLUMN_NAME.fullmatch(name) or item_bytes < 1:
+            raise StoreError(f"index {name!r} of {item_bytes} bytes per token cannot be stored")
+        found = self._tables.item_bytes.get(name, item_bytes)
+        if found != item_bytes:
+            raise StoreError(f"index {name} holds {found} bytes per token, expected {item_bytes}")
+        if name not in self.columns:
+            self._tables.item_bytes[name] = item_bytes
+            places = self._tables.places.setdefault(name, [])
+            plane = Plane(name, self.folder, places, item_bytes, self._io)
+            plane.grow(n_segments(self._reserved))
+            self.columns[name] = DiskColumn(item_bytes, plane, self.n_layers)
+        return self.columns[name]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes held: the full segments in files, and what is in memory."""
+        in_files = sum(
+            os.fstat(self.folder.fd(name)).st_size
+            for plane in self._planes()
+            if plane.places and plane.places[-1].folder is self.folder
+            for name in self.folder.names(plane.name)
+        )
+        return in_files + sum(plane.memory_bytes for plane in self._planes())
+
+    def commit(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
+        if self._writer is None:
+            return
+        self.cut(len(tokens))
+        columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
+        try:
+            self._writer.commit(tokens, hidden, self._kv, columns)
+        except OSError as error:
+            raise PackError(
+                self.folder.path,
+                f"cannot be written: {error.strerror or error}; it keeps its last commit, of "
+                f"{self._writer.n_tokens:,} tokens",
+            ) from error
+
+    def close(self) -> None:
+        self.folder.close()
+
+    def _planes(self) -> list[Plane]:
+        return [self._kv, *(column.plane for column in self.columns.values())]
+
+    def _void(self, start: int) -> None:
+        """Tokens from `start` on do not hold any more: what files have of their segment and
+        the ones after comes back to memory."""
+        if self._writer is not None:
+            self._writer.void(start)
+        if start >= len(self._kv.places) * SEGMENT:
+            return
+        segment, n_wanted = start // SEGMENT, n_segments(self._reserved)
+        for column in self.columns.values():
+            if segment < len(column.plane.places):
+                column.plane.reopen(segment, n_wanted)
+            np.minimum(column.filled, start, out=column.filled)
+        self._kv.reopen(segment, n_wanted)

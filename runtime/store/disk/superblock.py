@@ -1,0 +1,104 @@
+"""The file `commits`: two superblocks, written in turn, the newer sound one holds.
+
+    slot 0 at byte 0, slot 1 at byte SLOT, each:
+       0   8  magic "kvarncm1"
+       8   4  n, bytes of the body
+      12   4  h, bytes of the hidden state: 4 per element, 0 where there is none
+      16   8  digest of bytes 0 to 15, then of body and hidden state
+      24   n  body: JSON, see `Commit`
+    24+n   h  hidden state of the last token after `output_norm`, float32
+
+SLOT is 64 KiB and the hidden state, rounded up to 4 KiB. Commit number s is in slot s % 2, so
+a torn write leaves the commit before it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .files import DIGEST, digest
+
+NAME = "commits"
+_HEAD = struct.Struct("<8sII")
+_MAGIC = b"kvarncm1"
+_BODY = 1 << 16
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The records of the open segment: the first `n_bytes` of file `tail-{epoch}`."""
+
+    epoch: int = 0
+    n_bytes: int = 0
+    chain: str = ""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One state of a pack: everything that a reader needs to find it."""
+
+    sequence: int
+    n_tokens: int
+    log_bytes: int
+    log_chain: str
+    tail: Tail
+
+
+def slot_bytes(n_embd: int) -> int:
+    """Bytes from slot 0 to slot 1."""
+    return -(-(_BODY + 4 * n_embd) // 4096) * 4096
+
+
+def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
+    """The bytes of a superblock."""
+    body = json.dumps(asdict(commit)).encode()
+    state = b"" if hidden is None else hidden.astype("<f4").tobytes()
+    head = _HEAD.pack(_MAGIC, len(body), len(state))
+    return head + digest(body + state, head) + body + state
+
+
+def decode(data: bytes, n_embd: int) -> tuple[Commit, NDArray[np.float32] | None] | None:
+    """The commit in the bytes of a slot; None where they hold no sound one."""
+    start = _HEAD.size + DIGEST
+    if len(data) < start:
+        return None
+    magic, n_body, n_state = _HEAD.unpack_from(data)
+    stop, room = start + n_body + n_state, min(len(data), slot_bytes(n_embd))
+    if magic != _MAGIC or n_state not in (0, 4 * n_embd) or stop > room:
+        return None
+    if digest(data[start:stop], data[: _HEAD.size]) != data[_HEAD.size : start]:
+        return None
+    try:
+        commit = _commit(json.loads(data[start : start + n_body]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    state = np.frombuffer(data[start + n_body : stop], "<f4").astype(np.float32)
+    return commit, state if n_state else None
+
+
+def _commit(data: dict[str, Any]) -> Commit:
+    tail = data["tail"]
+    return Commit(
+        _number(data["sequence"]),
+        _number(data["n_tokens"]),
+        _number(data["log_bytes"]),
+        _chain(data["log_chain"]),
+        Tail(_number(tail["epoch"]), _number(tail["n_bytes"]), _chain(tail["chain"])),
+    )
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError(f"found {value!r}, expected a whole number")
+    return value
+
+
+def _chain(value: Any) -> str:
+    bytes.fromhex(value)
+    return str(value)

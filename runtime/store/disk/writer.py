@@ -1,0 +1,167 @@
+"""The one writer of a pack: what a commit puts to disk, and in which order.
+
+    1. full segments into fresh slots of the layer and index files, each synced
+    2. their records into the log, synced
+    3. the open segment's new tokens into the tail log, synced
+    4. a superblock into the slot of the commit before the last, synced
+
+Nothing that either superblock names is ever written again, so the state of each stays whole
+whatever happens in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ops.attention.layout import SEGMENT
+from . import files, log, superblock, tail
+from .errors import PackError
+from .folder import PackFolder, State
+from .log import KV, Place
+from .plane import Plane
+from .superblock import Commit, Tail
+
+_MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 hold
+
+Columns = Sequence[tuple[Plane, int]]
+"""The plane of each column, and how many tokens all layers have written."""
+
+
+class Writer:
+    """Commits the states of one pack; made from the state that the pack was opened with."""
+
+    def __init__(self, folder: PackFolder, state: State) -> None:
+        self._folder = folder
+        self._commit = state.commit
+        self._other_epoch = state.commit.tail.epoch
+        self._next_slot = dict(state.tables.next_slot)
+        # The segment whose tokens, up to `_tail_end`, the tail file holds.
+        self._tail_segment = state.n_full if len(state.rows) else -1
+        self._tail_end = state.commit.n_tokens
+        self._valid = state.commit.n_tokens
+        self._hidden: NDArray[np.float32] | None = state.hidden
+        self._failed = False
+        self._recover()
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the last commit."""
+        return self._commit.n_tokens
+
+    def void(self, start: int) -> None:
+        """What is on disk of tokens from `start` on does not hold any more."""
+        self._valid = min(self._valid, start)
+        self._tail_end = min(self._tail_end, start)
+
+    def commit(
+        self,
+        tokens: Sequence[int],
+        hidden: NDArray[np.float32] | None,
+        kv: Plane,
+        columns: Columns,
+    ) -> None:
+        """Make `tokens` and their K and V the pack's state. Raises OSError, and is final then."""
+        if self._failed:
+            raise PackError(
+                self._folder.path, "writing to it has failed before: open it again to go on"
+            )
+        if self._valid == len(tokens) == self.n_tokens and not _full(tokens, kv, columns):
+            return
+        self._failed = True
+        sealed = [self._write(plane, segment) for plane, segment in _full(tokens, kv, columns)]
+        log_bytes, log_chain = self._append_log(tokens, sealed)
+        place = self._append_tail(tokens, kv)
+        sequence = self._commit.sequence + 1
+        self._put(Commit(sequence, len(tokens), log_bytes, log_chain, place), hidden)
+        for plane, _, written in sealed:
+            plane.places.append(written)
+        self._failed = False
+
+    def _recover(self) -> None:
+        """After a crash: make lasting what was read, and drop files that no superblock names."""
+        files.sync(self._folder.fd(superblock.NAME))
+        named = {tail.file_name(commit.tail.epoch) for commit, _ in self._folder.commits()}
+        for path in self._folder.path.glob("tail-*"):
+            if path.name not in named:
+                self._folder.forget(path.name)
+        for commit, _ in self._folder.commits()[1:]:
+            self._other_epoch = commit.tail.epoch
+
+    def _write(self, plane: Plane, segment: int) -> tuple[Plane, int, Place]:
+        slot = self._next_slot.get(plane.name, 0)
+        place = plane.seal(segment, slot, self._folder)
+        self._next_slot[plane.name] = slot + 1
+        return plane, segment, place
+
+    def _append_log(
+        self, tokens: Sequence[int], sealed: list[tuple[Plane, int, Place]]
+    ) -> tuple[int, str]:
+        """Sync what was sealed, then log it; the log's new length and chain."""
+        start, chain = self._commit.log_bytes, bytes.fromhex(self._commit.log_chain)
+        if not sealed:
+            return start, chain.hex()
+        for file in {f for plane, *_ in sealed for f in self._folder.names(plane.name)}:
+            files.sync(self._folder.fd(file))
+        parts = []
+        for plane, segment, place in sealed:
+            part, chain = log.chained(_record(plane, segment, place, tokens), chain)
+            parts.append(part)
+        data = b"".join(parts)
+        fd = self._folder.fd(log.NAME)
+        files.write_at(fd, data, start)
+        files.sync(fd)
+        files.sync_folder(self._folder.path)  # files may be new
+        return start + len(data), chain.hex()
+
+    def _append_tail(self, tokens: Sequence[int], kv: Plane) -> Tail:
+        """Log the tokens after the full segments, from the first that the log does not hold."""
+        n_full = len(tokens) // SEGMENT
+        base, old = n_full * SEGMENT, self._commit.tail
+        size = tail.record_bytes(self._folder.rows.n_bytes)
+        first, fresh = max(self._tail_end, base), False
+        if self._tail_segment != n_full or old.n_bytes > _MOST_RECORDS * size:
+            first, fresh = base, True
+        if len(tokens) <= first:
+            # Nothing to log; the next segment's file begins with its first token.
+            return old
+        if fresh or not old.epoch:
+            old = Tail(max(old.epoch, self._other_epoch) + 1)
+        rows = self._folder.rows.gather(kv.buffer(n_full), first - base, len(tokens) - base)
+        chain = bytes.fromhex(old.chain)
+        data, chain = tail.encode(rows, list(tokens[first:]), first, chain)
+        fd = self._folder.fd(tail.file_name(old.epoch))
+        files.write_at(fd, data, old.n_bytes)
+        files.sync(fd)
+        if not old.n_bytes:
+            files.sync_folder(self._folder.path)
+        self._tail_segment, self._tail_end = n_full, len(tokens)
+        return Tail(old.epoch, old.n_bytes + len(data), chain.hex())
+
+    def _put(self, commit: Commit, hidden: NDArray[np.float32] | None) -> None:
+        """Write the superblock, then drop the tail file that none names any more."""
+        size = superblock.slot_bytes(self._folder.manifest.model.n_embd)
+        fd = self._folder.fd(superblock.NAME)
+        files.write_at(fd, superblock.encode(commit, hidden), commit.sequence % 2 * size)
+        files.sync(fd)
+        named = {commit.tail.epoch, self._commit.tail.epoch}
+        if self._other_epoch not in named:
+            self._folder.forget(tail.file_name(self._other_epoch))
+        self._other_epoch = self._commit.tail.epoch
+        self._commit, self._valid = commit, commit.n_tokens
+
+
+def _full(tokens: Sequence[int], kv: Plane, columns: Columns) -> list[tuple[Plane, int]]:
+    """The segments that are full and not yet written, K and V before columns."""
+    n_full = len(tokens) // SEGMENT
+    ends = [(kv, n_full), *((plane, min(n // SEGMENT, n_full)) for plane, n in columns)]
+    return [(plane, i) for plane, end in ends for i in range(len(plane.places), end)]
+
+
+def _record(plane: Plane, segment: int, place: Place, tokens: Sequence[int]) -> bytes:
+    if plane.name == KV:
+        ids = np.array(tokens[segment * SEGMENT : (segment + 1) * SEGMENT], "<u4").tobytes()
+        return log.kv_record(segment, place.slot, ids, place.digests)
+    return log.column_record(segment, place.slot, plane.item_bytes, place.digests[0], plane.name)

@@ -1,0 +1,110 @@
+"""Small packs whose K and V follow from position and token, so that any state can be checked."""
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvarn.ops.attention.layout import SEGMENT, TileLayout
+from kvarn.ops.reference.attention import read_kv
+from kvarn.runtime.store import DiskStore, RamStore
+from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.manifest import Manifest, ModelFacts
+
+LAYERS, HEADS, HEAD_DIM, EMBD = 2, 1, 16, 8
+FACTS = ModelFacts("a small model", "0123456789abcdef", LAYERS, HEADS, HEAD_DIM, EMBD)
+ITEM = 4  # bytes of the column `signatures`
+
+F32 = NDArray[np.float32]
+
+
+def keys_of(layer: int, positions: NDArray[np.int64], tokens: NDArray[np.int64]) -> F32:
+    """float32 (T, J, E): different for every layer, position and token."""
+    seeds = (positions * 7919 + tokens * 104729 + layer * 31)[:, None, None]
+    lanes = np.arange(HEADS * HEAD_DIM).reshape(1, HEADS, HEAD_DIM)
+    return np.sin(seeds * 0.37 + lanes * 1.7).astype(np.float32)
+
+
+def items_of(layer: int, positions: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray:
+    """uint32 (J, T): what the column holds of each token."""
+    one = (positions * 2654435761 + tokens * 97 + layer).astype(np.uint32)
+    return np.repeat(one[None], HEADS, 0)
+
+
+def hidden_of(tokens: Sequence[int]) -> F32:
+    return np.full(EMBD, 1.0 + len(tokens) + (tokens[-1] if tokens else 0) / 7, np.float32)
+
+
+def fill(store: DiskStore | RamStore, tokens: Sequence[int], start: int) -> None:
+    """Append tokens[start:], and write their items where the store has the column."""
+    ids, positions = np.array(tokens[start:]), np.arange(start, len(tokens))
+    store.reserve(len(tokens))
+    for layer in range(LAYERS):
+        k = keys_of(layer, positions, ids)
+        store.append(layer, k, -k, start)
+
+
+def fill_column(store: DiskStore, tokens: Sequence[int]) -> None:
+    """Bring the column `signatures` up to the tokens, from where it ends."""
+    column = store.column("signatures", ITEM)
+    for layer in range(LAYERS):
+        first = int(column.filled[layer])
+        positions, ids = np.arange(first, len(tokens)), np.array(tokens[first:], np.int64)
+        items = items_of(layer, positions, ids)
+        for segment in range(first // SEGMENT, -(-len(tokens) // SEGMENT)):
+            inside = positions // SEGMENT == segment
+            memory = column_memory(store, layer, segment)
+            memory[:, positions[inside] % SEGMENT] = items[:, inside]
+        column.filled[layer] = len(tokens)
+
+
+def column_memory(store: DiskStore, layer: int, segment: int) -> NDArray[np.uint32]:
+    """uint32 (J, 1,024) at the column's address."""
+    address = int(store.column("signatures", ITEM).segments(layer)[segment])
+    memory = (ctypes.c_char * (HEADS * SEGMENT * ITEM)).from_address(address)
+    return np.frombuffer(memory, np.uint32).reshape(HEADS, SEGMENT)
+
+
+def check(store: DiskStore, tokens: Sequence[int]) -> None:
+    """K, V and the filled part of the column are what these tokens have."""
+    positions, ids = np.arange(len(tokens)), np.array(tokens, np.int64)
+    for layer in range(LAYERS if tokens else 0):
+        k, v = read_kv(store.segments(layer), store.layout, HEADS, 0, len(tokens))
+        wanted = keys_of(layer, positions, ids)
+        if store.layout.k_type == "f16":
+            wanted = wanted.astype(np.float16).astype(np.float32)
+        bound = 0.0 if store.layout.k_type == "f16" else 0.2
+        assert np.abs(k - wanted).max() <= bound
+        assert np.abs(v + wanted).max() <= bound
+        if "signatures" not in store.columns:
+            continue
+        n = int(store.column("signatures", ITEM).filled[layer])
+        items = items_of(layer, positions[:n], ids[:n])
+        for segment in range(-(-n // SEGMENT)):
+            part = items[:, segment * SEGMENT : (segment + 1) * SEGMENT]
+            found = column_memory(store, layer, segment)[:, : part.shape[1]]
+            np.testing.assert_array_equal(found, part)
+
+
+def make(path: Path, k: str = "f16", v: str = "f16") -> None:
+    create(path, Manifest.new(FACTS, k, v, False))
+
+
+def opened(path: Path, writable: bool = True, io: str = "mmap") -> DiskStore:
+    return DiskStore(PackFolder(path, writable), io)  # type: ignore[arg-type]
+
+
+def save(store: DiskStore, tokens: Sequence[int]) -> None:
+    store.commit(tokens, hidden_of(tokens) if tokens else None)
+
+
+def random_tokens(n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 1000, n).tolist()
+
+
+def ram_twin(tokens: Sequence[int], k: str, v: str) -> RamStore:
+    ram = RamStore(TileLayout(HEAD_DIM, k, v), LAYERS, HEADS)
+    fill(ram, tokens, 0)
+    return ram
