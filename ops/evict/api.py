@@ -128,7 +128,7 @@ def choose_farthest(
     choose_kernel(
         q, s.segments, s.facts, simhash.q_planes, simhash.k_planes, signatures[0], signatures[-1],
         positions, n_slots, position, sinks, recent, s.taken, s.buffers,
-        s.codes[:, : simhash.words], s.lanes, threads,
+        s.codes, simhash.words, s.lanes, threads,
     )  # fmt: skip
 
 

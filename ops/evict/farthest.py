@@ -70,7 +70,7 @@ def _distance(words, codes, heads):
 
 @jit
 def farthest(low, high, words, positions, head, codes, n_slots, sinks, span, lanes):
-    """The slot of highest rank; codes uint32[words, G]; lanes int32[2, 16] is scratch.
+    """The slot of highest rank; codes uint32[2, G]; lanes int32[2, 16] is scratch.
 
     Reads 4 bytes a slot for each word, and 4 of its position.
     """
@@ -99,10 +99,10 @@ def farthest(low, high, words, positions, head, codes, n_slots, sinks, span, lan
 @jit
 def _choose_heads(
     q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks, recent,
-    taken, buffer, codes, lanes, first, last,
+    taken, buffer, codes, words, lanes, first, last,
 ):  # fmt: skip
     """KV heads first .. last-1: the slot of each token in turn; slots sign as if they had it."""
-    words, heads = codes.shape
+    heads = codes.shape[1]
     n, width = q.shape[2], q_planes.shape[1]
     for j in range(first, last):
         for t in range(q.shape[0]):
@@ -121,21 +121,21 @@ def _choose_heads(
 @jit(parallel=True)
 def choose_kernel(
     q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks, recent,
-    taken, buffers, codes, lanes, threads,
+    taken, buffers, codes, words, lanes, threads,
 ):  # fmt: skip
     """q float32[T, H, E]; taken int32[J, T or more]; buffers, codes, lanes: scratch per thread."""
     n_heads = taken.shape[0]
     if threads == 1:
         _choose_heads(
             q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks,
-            recent, taken, buffers[0], codes[0], lanes[0], 0, n_heads,
+            recent, taken, buffers[0], codes[0], words, lanes[0], 0, n_heads,
         )  # fmt: skip
     else:
         for part in prange(threads):
             first, last = n_heads * part // threads, n_heads * (part + 1) // threads
             _choose_heads(
                 q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position,
-                sinks, recent, taken, buffers[part], codes[part], lanes[part], first, last,
+                sinks, recent, taken, buffers[part], codes[part], words, lanes[part], first, last,
             )  # fmt: skip
 
 

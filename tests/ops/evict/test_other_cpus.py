@@ -1,0 +1,48 @@
+"""On CPUs that are not here, signing and scanning are vectors, without library calls."""
+
+import re
+
+import pytest
+from numba import types
+
+from kvarn.ops.cache import jit
+from kvarn.ops.evict.farthest import farthest
+from kvarn.ops.evict.signatures import decode_block, word_of
+from kvarn.ops.lower import lower
+from kvarn.ops.simd import store
+
+
+@jit
+def _all(x, planes, columns, codes, lanes, out):
+    """A stored block decoded, signed, and 1,024 slots scanned."""
+    decode_block(0, x, x, out)
+    decode_block(1, x, x, out)
+    decode_block(2, x, x, out)
+    store(out, 0, word_of(out, 64, planes, 32, 0))
+    return farthest(columns, columns, 2, columns, 0, codes, 1024, 4, 900, lanes)
+
+
+N = types.int64
+SIGNATURE = (
+    N,
+    N,
+    types.Array(N, 1, "C"),
+    types.Array(types.uint32, 2, "C"),
+    types.Array(types.int32, 2, "C"),
+    N,
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "instructions"),
+    [
+        ("avx512", {"vfmadd231ps", "vpopcntb", "vpmaxsd"}),
+        ("neon", {"fmla", "cnt", "smax"}),
+    ],
+)
+def test_assembly_has_the_instructions(target: str, instructions: set[str]) -> None:
+    assembly = lower(_all, SIGNATURE, target)
+    found = set(re.findall(r"^\t(\w+)", assembly, re.MULTILINE))
+    assert found >= instructions, sorted(found)
+    calls = re.findall(r"^\t(?:callq?|bl)\t(\S+)", assembly, re.MULTILINE)
+    assert not [c for c in calls if re.search(r"hf|fma|popcount|mem", c)]
