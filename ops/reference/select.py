@@ -1,0 +1,67 @@
+"""Choosing tokens in plain NumPy: signatures, distances, exact top-k, the list of a group."""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+
+def network_reference(
+    x: Floats, weights: NDArray[np.float32], widths: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """y = W_n silu(… silu(W_1 x + b_1) …) + b_n of the rows of x (n, E), float64 (n, bits)."""
+    y, at = x.astype(np.float64), 0
+    for layer, (n_in, n_out) in enumerate(pairwise(widths)):
+        matrix = weights[at : at + n_in * n_out].reshape(n_in, n_out).astype(np.float64)
+        at += n_in * n_out
+        y = y @ matrix + weights[at : at + n_out]
+        at += n_out
+        if layer + 2 < len(widths):
+            y = y / (1.0 + np.exp(-y))
+    return y
+
+
+def pack_bits(y: Floats) -> NDArray[np.uint64]:
+    """Bit i = (y[:, i] > 0), uint64 (n,)."""
+    powers = np.uint64(1) << np.arange(y.shape[1], dtype=np.uint64)
+    return np.where(y > 0, powers, np.uint64(0)).sum(1, dtype=np.uint64)
+
+
+def position_hash_reference(positions: NDArray[np.integer], seed: int) -> NDArray[np.uint32]:
+    """MurmurHash3's finaliser over position ^ seed."""
+    x = positions.astype(np.uint32) ^ np.uint32(seed)
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x85EBCA6B)
+    x ^= x >> np.uint32(13)
+    x *= np.uint32(0xC2B2AE35)
+    return x ^ (x >> np.uint32(16))
+
+
+def best_reference(costs: NDArray[np.generic], first: int, k: int, seed: int) -> NDArray[np.intp]:
+    """Positions (from `first` on) of the k least costs, equal ones by `position_hash`."""
+    positions = first + np.arange(len(costs))
+    return positions[np.lexsort((position_hash_reference(positions, seed), costs))[:k]]
+
+
+def nearest_reference(
+    queries: NDArray[np.uint64],
+    signatures: NDArray[np.uint64],
+    first: int,
+    last: int,
+    stop: int,
+    k: int,
+    seed: int,
+) -> list[NDArray[np.intp]]:
+    """For each KV head: tokens 0 .. first-1, the union of each query's k nearest of
+    first .. last-1, and last .. stop-1. queries (J, G), signatures (J, S)."""
+    lists = []
+    for j, group in enumerate(queries):
+        chosen = [
+            best_reference(np.bitwise_count(signatures[j, first:last] ^ q), first, k, seed)
+            for q in group
+        ]
+        fixed = [np.arange(first), np.arange(last, stop)]
+        lists.append(np.unique(np.concatenate([*chosen, *fixed])))
+    return lists

@@ -1,0 +1,188 @@
+"""Which of 64 signatures lie within a distance of each query: the inner step of the Hamming scan.
+
+Signatures are read once for up to 4 queries. With AVX2 there is no instruction that counts bits, so
+bytes are looked up: 32 signatures are transposed in registers to their bytes 0, bytes 1, …, and
+each half byte indexes 16 distances that the query has prepared (xor and count in one step):
+
+    distance of token t = sum over half bytes i of tables[query][i][half byte i of t]
+
+Other CPUs count the bits of signature xor query (vpopcntd, cnt, or what LLVM makes of it).
+
+    queries  uint64 [query]                              words    u32 or u64 [token]
+    tables   uint8  [query][16][16]  (AVX2 only)   masks    uint64 [query][16 words]
+    limits   uint8  [query][64], all the same: a token is near when its distance is below
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+from .. import simd as v
+from ..attention.layout import SEGMENT
+from ..attention.shape import at, read, write
+from ..cache import jit
+
+WORDS = SEGMENT // 64  # of a mask of one segment
+MASK_BYTES = 8 * WORDS
+TABLE_BYTES = 256  # 16 half bytes of up to 64 bits, 16 entries each
+LOOKUP = v.VARIANT == "avx2"
+_BYTES = v.vty(v.I8, 32)
+
+
+class Kind(types.Type):
+    """Bits of a signature (32 or 64) and queries compared together (1 to 4), as constants."""
+
+    def __init__(self, bits: int, queries: int) -> None:
+        self.bits, self.queries = bits, queries
+        super().__init__(f"signatures_{bits}_{queries}")
+
+
+register_model(Kind)(models.OpaqueModel)
+
+
+@intrinsic(prefer_literal=True)
+def kind_of(typingctx, bits, queries):
+    """The Kind for two integer constants."""
+    out = Kind(bits.literal_value, queries.literal_value)
+    return out(bits, queries), lambda ctx, b, sig, vals: ctx.get_dummy_value()
+
+
+def _halves(b, low, high):
+    return v.shuffle(b, low, range(2 * low.type.count), high)
+
+
+def _lanes(b, words, offset, stride):
+    """16 bytes at `offset` beside 16 at `offset + stride`, as 8 words of 32 bits."""
+    quarter = v.vty(v.I32, 4)
+    return _halves(b, read(b, words, offset, quarter), read(b, words, offset + stride, quarter))
+
+
+def _words(b, words, bits):
+    """Four vectors for each 32 bits: vector j holds tokens 4 j … in its low, 16 + 4 j … in its
+    high half."""
+    if bits == 32:
+        yield [_lanes(b, words, 16 * j, 64) for j in range(4)]
+        return
+    pairs = [[_lanes(b, words, 32 * j + 16 * i, 128) for i in (0, 1)] for j in range(4)]
+    for order in ([0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]):
+        yield [v.shuffle(b, x, order, y) for x, y in pairs]
+
+
+def _planes(b, vectors):
+    """Four vectors of tokens to four of bytes: byte p of 32 tokens, tokens in order."""
+    group = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(32)]
+    grouped = []
+    for tokens in vectors:
+        x = v.shuffle(b, b.bitcast(tokens, _BYTES), group)
+        grouped.append(b.bitcast(x, v.vty(v.I32, 8)))
+    low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+    pairs = [v.shuffle(b, grouped[i], o, grouped[i + 1]) for o in (low, high) for i in (0, 2)]
+    pairs = [b.bitcast(x, v.vty(v.I64, 4)) for x in pairs]
+    for x, y in (pairs[:2], pairs[2:]):
+        for order in ([0, 4, 2, 6], [1, 5, 3, 7]):
+            yield b.bitcast(v.shuffle(b, x, order, y), _BYTES)
+
+
+def _looked_up(b, words, tables, limits, masks, bits, queries):
+    """Masks of 32 tokens; every pointer an i8*."""
+    index = []
+    for vectors in _words(b, words, bits):
+        for plane in _planes(b, vectors):
+            index.append(b.and_(plane, v.const(_BYTES, 15)))
+            index.append(b.lshr(plane, v.const(_BYTES, 4)))
+    for h in range(queries):
+        sums = [None, None]
+        for i, x in enumerate(index):
+            table = read(b, tables, h * TABLE_BYTES + 16 * i, v.vty(v.I8, 16))
+            table = v.shuffle(b, table, [*range(16)] * 2)
+            d = v.call(b, "llvm.x86.avx2.pshuf.b", _BYTES, table, x)
+            sums[i % 2] = d if sums[i % 2] is None else b.add(sums[i % 2], d)
+        near = b.icmp_signed(">", read(b, limits, 64 * h, _BYTES), b.add(*sums))
+        write(b, masks, h * MASK_BYTES, b.bitcast(near, v.I32))
+
+
+def _counted(b, words, queries_at, limits, masks, bits, queries):
+    """Masks of 64 tokens by counting bits."""
+    word = ir.IntType(bits)
+    sig = read(b, words, 0, v.vty(word, 64))
+    for h in range(queries):
+        q = v.splat(b, read(b, queries_at, 8 * h, word), 64)
+        d = v.call(b, f"llvm.ctpop.v64i{bits}", sig.type, b.xor(sig, q))
+        d = b.trunc(d, v.vty(v.I8, 64))
+        near = b.icmp_signed(">", read(b, limits, 64 * h, d.type), d)
+        write(b, masks, h * MASK_BYTES, b.bitcast(near, v.I64))
+
+
+@intrinsic
+def near_64(typingctx, kind, words, queries, tables, limits, masks):
+    """Bit t of masks[query] = token t of 64 is nearer than the query's limit; addresses all."""
+
+    def codegen(ctx, b, sig, vals):
+        words, queries, tables, limits, masks = (at(b, x) for x in vals[1:])
+        if LOOKUP:
+            for half in (0, 1):
+                here = b.gep(words, [ir.Constant(v.I64, half * 4 * kind.bits)])
+                place = b.gep(masks, [ir.Constant(v.I64, 4 * half)])
+                _looked_up(b, here, tables, limits, place, kind.bits, kind.queries)
+        else:
+            _counted(b, words, queries, limits, masks, kind.bits, kind.queries)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n, n, n), codegen
+
+
+@intrinsic
+def word_at(typingctx, kind, address):
+    """The signature at an address, as uint64."""
+
+    def codegen(ctx, b, sig, vals):
+        x = read(b, at(b, vals[1]), 0, ir.IntType(kind.bits))
+        return b.zext(x, v.I64) if kind.bits == 32 else x
+
+    return types.uint64(kind, types.intp), codegen
+
+
+@intrinsic
+def filled_words(typingctx, masks):
+    """Bit w = word w of the 16 at the address is not 0."""
+
+    def codegen(ctx, b, sig, vals):
+        x = read(b, at(b, vals[0]), 0, v.vty(v.I64, WORDS))
+        some = b.icmp_unsigned("!=", x, v.const(x.type, 0))
+        return b.zext(b.bitcast(some, ir.IntType(WORDS)), v.I64)
+
+    return types.uint64(types.intp), codegen
+
+
+low_bit = v.emits(types.int64, types.uint64)(
+    lambda b, m: v.call(b, "llvm.cttz.i64", v.I64, m, ir.Constant(ir.IntType(1), 1))
+)
+bit_count = v.emits(types.int64, types.uint64)(lambda b, m: v.call(b, "llvm.ctpop.i64", v.I64, m))
+
+
+load_u64 = v.loader(v.I64, types.uint64)
+
+
+@jit
+def make_tables(query, bits, table):
+    """table uint8[16, 16], bits / 4 rows of it: distances of half bytes from the query."""
+    for i in range(bits // 4):
+        half = (query >> np.uint64(4 * i)) & np.uint64(15)
+        for x in range(16):
+            table[i, x] = bit_count(half ^ np.uint64(x))
+
+
+@jit
+def inside(word, first, last):
+    """Bits of mask word `word` (64 positions from 64 * word on) within first .. last-1."""
+    ones = ~np.uint64(0)
+    lo, hi = first - 64 * word, last - 64 * word
+    if lo >= 64 or hi <= 0:
+        return np.uint64(0)
+    if lo > 0:
+        ones = ones << np.uint64(lo)
+    if hi < 64:
+        ones = ones & ((np.uint64(1) << np.uint64(hi)) - np.uint64(1))
+    return ones
