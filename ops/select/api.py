@@ -121,7 +121,7 @@ class SelectScratch:
             n, room = self.together, 2 * self.k + 4 * SEGMENT
             self.tables = aligned(threads * n * 256, np.uint8).reshape(threads, n, 16, 16)
             self.limits = aligned(threads * n * 64, np.uint8).reshape(threads, n, 64)
-            self.masks = aligned(threads * n * 16, np.uint64).reshape(threads, n, 16)
+            self.masks = aligned(threads * n * 32, np.uint64).reshape(threads, 2, n, 16)
             self.entries = np.empty((threads, n, room), np.uint64)
             self.spare = np.empty((threads, 2, room), np.uint64)
             self.seen = np.zeros((threads, n), np.int64)

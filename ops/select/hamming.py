@@ -15,20 +15,18 @@ from ..simd import prefetch_l1, set_i8, store
 from .best import prune
 from .lists import clear, mark, write_list
 from .near import (
-    MASK_BYTES,
     WORDS,
     bit_count,
     filled_words,
-    inside,
     kind_of,
-    load_u64,
     low_bit,
     make_tables,
     near_64,
+    trim,
     word_at,
 )
 
-_SAMPLE = 4096  # signatures
+_SAMPLE = 16_384  # signatures
 _RUN = 16  # of them side by side: one or two cache lines
 
 
@@ -37,7 +35,7 @@ def _first_limit(kind, items, offset, item_bytes, first, last, query, k, histogr
     """A distance that likely has k signatures below it, and not many more, from a sample."""
     for i in range(66):
         histogram[i] = 0
-    runs = min(_SAMPLE, last - first) // _RUN
+    runs = min(_SAMPLE, (last - first) // 8) // _RUN
     if runs == 0:
         return 65
     step = (last - first - _RUN) // max(1, runs - 1)
@@ -60,20 +58,21 @@ def _set_limit(limits, h, limit):
 
 
 @jit
-def _collect(kind, masks, words, item_bytes, segment, first, last, query, entries, n):
-    """Append the tokens of one segment's mask, within first .. last-1, to a query's entries."""
-    some = filled_words(masks)
+def _collect(kind, masks, words, item_bytes, segment, queries, entries, counts):
+    """Append the tokens of one segment's masks to the entries of their queries."""
+    some = filled_words(kind, masks.ctypes.data)
     while some:
-        w = low_bit(some)
+        i = low_bit(some)
         some &= some - np.uint64(1)
-        word = load_u64(masks, 8 * w) & inside(segment * WORDS + w, first, last)
+        h, w = i // WORDS, i % WORDS
+        word, n = masks[h, w], counts[h]
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
-            cost = bit_count(word_at(kind, words + t * item_bytes) ^ query)
-            entries[n] = (np.uint64(cost) << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
+            cost = bit_count(word_at(kind, words + t * item_bytes) ^ queries[h])
+            entries[h, n] = (np.uint64(cost) << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
             n += 1
-    return n
+        counts[h] = n
 
 
 @jit
@@ -81,29 +80,36 @@ def _scan(
     kind, items, offset, item_bytes, first, last, queries, k, seed, tables, limits, masks,
     entries, counts, spare, histogram,
 ):  # fmt: skip
-    """One pass over the signatures first .. last-1 of a KV head; entries[h][: counts[h]]."""
-    n, room = len(counts), entries.shape[1]
-    newest = (last - 1) // SEGMENT
-    for segment in range(first // SEGMENT, newest + 1):
-        words, ahead = items[segment] + offset, items[min(segment + 1, newest)] + offset
-        for w in range(WORDS):
-            for line in range(0, 64 * item_bytes, 64):  # hardware stops at the end of a page
-                prefetch_l1(ahead, 64 * w * item_bytes + line)
-            near_64(
-                kind, words + 64 * w * item_bytes, queries.ctypes.data, tables.ctypes.data,
-                limits.ctypes.data, masks.ctypes.data + 8 * w,
-            )  # fmt: skip
-        for h in range(n):
-            counts[h] = _collect(
-                kind, masks.ctypes.data + h * MASK_BYTES, words, item_bytes, segment, first, last,
-                queries[h], entries[h], counts[h],
-            )  # fmt: skip
-            if counts[h] + SEGMENT > room:
-                worst = prune(
-                    entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram
+    """One pass over the signatures first .. last-1 of a KV head; entries[h][: counts[h]].
+
+    A segment's masks are looked at when the next one's are made: they have then left the store
+    buffer, which could not forward them as the wide words that are read.
+    """
+    oldest, newest = first // SEGMENT, (last - 1) // SEGMENT
+    for segment in range(oldest, newest + 2):
+        if segment <= newest:
+            words, ahead = items[segment] + offset, items[min(segment + 1, newest)] + offset
+            for w in range(WORDS):
+                for line in range(0, 64 * item_bytes, 64):  # hardware stops at the end of a page
+                    prefetch_l1(ahead, 64 * w * item_bytes + line)
+                near_64(
+                    kind, words + 64 * w * item_bytes, queries.ctypes.data, tables.ctypes.data,
+                    limits.ctypes.data, masks[segment % 2].ctypes.data + 8 * w,
                 )  # fmt: skip
-                counts[h] = k
-                _set_limit(limits, h, np.int64(worst) + 1)
+        if segment > oldest:
+            done = segment - 1
+            trim(masks[done % 2], done, first, last)
+            _collect(
+                kind, masks[done % 2], items[done] + offset, item_bytes, done, queries, entries,
+                counts,
+            )  # fmt: skip
+            for h in range(len(counts)):
+                if counts[h] + SEGMENT > entries.shape[1]:
+                    worst = prune(
+                        entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram
+                    )  # fmt: skip
+                    counts[h] = k
+                    _set_limit(limits, h, np.int64(worst) + 1)
 
 
 @jit

@@ -84,22 +84,30 @@ def _planes(b, vectors):
             yield b.bitcast(v.shuffle(b, x, order, y), _BYTES)
 
 
-def _looked_up(b, words, tables, limits, masks, bits, queries):
-    """Masks of 32 tokens; every pointer an i8*."""
-    index = []
+def _half_bytes(b, words, bits):
+    """Half byte i of 32 tokens, for each i: 32 bytes from 0 to 15."""
     for vectors in _words(b, words, bits):
         for plane in _planes(b, vectors):
-            index.append(b.and_(plane, v.const(_BYTES, 15)))
-            index.append(b.lshr(plane, v.const(_BYTES, 4)))
+            yield b.and_(plane, v.const(_BYTES, 15))
+            yield b.lshr(plane, v.const(_BYTES, 4))
+
+
+def _looked_up(b, words, tables, limits, masks, bits, queries):
+    """Masks of 64 tokens; every pointer an i8*. A table serves both halves of them."""
+    second = b.gep(words, [ir.Constant(v.I64, 4 * bits)])
+    index = list(zip(_half_bytes(b, words, bits), _half_bytes(b, second, bits)))
     for h in range(queries):
-        sums = [None, None]
-        for i, x in enumerate(index):
+        sums = None
+        for i, half_bytes in enumerate(index):
             table = read(b, tables, h * TABLE_BYTES + 16 * i, v.vty(v.I8, 16))
             table = v.shuffle(b, table, [*range(16)] * 2)
-            d = v.call(b, "llvm.x86.avx2.pshuf.b", _BYTES, table, x)
-            sums[i % 2] = d if sums[i % 2] is None else b.add(sums[i % 2], d)
-        near = b.icmp_signed(">", read(b, limits, 64 * h, _BYTES), b.add(*sums))
-        write(b, masks, h * MASK_BYTES, b.bitcast(near, v.I32))
+            d = [v.call(b, "llvm.x86.avx2.pshuf.b", _BYTES, table, x) for x in half_bytes]
+            sums = d if sums is None else [b.add(x, y) for x, y in zip(sums, d)]
+        limit, near = read(b, limits, 64 * h, _BYTES), []
+        for x in sums:
+            near.append(b.zext(b.bitcast(b.icmp_signed(">", limit, x), v.I32), v.I64))
+        mask = b.or_(near[0], b.shl(near[1], ir.Constant(v.I64, 32)))
+        write(b, masks, h * MASK_BYTES, mask)
 
 
 def _counted(b, words, queries_at, limits, masks, bits, queries):
@@ -121,10 +129,7 @@ def near_64(typingctx, kind, words, queries, tables, limits, masks):
     def codegen(ctx, b, sig, vals):
         words, queries, tables, limits, masks = (at(b, x) for x in vals[1:])
         if LOOKUP:
-            for half in (0, 1):
-                here = b.gep(words, [ir.Constant(v.I64, half * 4 * kind.bits)])
-                place = b.gep(masks, [ir.Constant(v.I64, 4 * half)])
-                _looked_up(b, here, tables, limits, place, kind.bits, kind.queries)
+            _looked_up(b, words, tables, limits, masks, kind.bits, kind.queries)
         else:
             _counted(b, words, queries, limits, masks, kind.bits, kind.queries)
         return ctx.get_dummy_value()
@@ -145,24 +150,23 @@ def word_at(typingctx, kind, address):
 
 
 @intrinsic
-def filled_words(typingctx, masks):
-    """Bit w = word w of the 16 at the address is not 0."""
+def filled_words(typingctx, kind, masks):
+    """Bit 16 h + w = word w of query h's mask is not 0."""
 
     def codegen(ctx, b, sig, vals):
-        x = read(b, at(b, vals[0]), 0, v.vty(v.I64, WORDS))
+        n = WORDS * kind.queries
+        x = read(b, at(b, vals[1]), 0, v.vty(v.I64, n))
         some = b.icmp_unsigned("!=", x, v.const(x.type, 0))
-        return b.zext(b.bitcast(some, ir.IntType(WORDS)), v.I64)
+        some = b.bitcast(some, ir.IntType(n))
+        return some if n == 64 else b.zext(some, v.I64)
 
-    return types.uint64(types.intp), codegen
+    return types.uint64(kind, types.intp), codegen
 
 
 low_bit = v.emits(types.int64, types.uint64)(
     lambda b, m: v.call(b, "llvm.cttz.i64", v.I64, m, ir.Constant(ir.IntType(1), 1))
 )
 bit_count = v.emits(types.int64, types.uint64)(lambda b, m: v.call(b, "llvm.ctpop.i64", v.I64, m))
-
-
-load_u64 = v.loader(v.I64, types.uint64)
 
 
 @jit
@@ -186,3 +190,12 @@ def inside(word, first, last):
     if hi < 64:
         ones = ones & ((np.uint64(1) << np.uint64(hi)) - np.uint64(1))
     return ones
+
+
+@jit
+def trim(masks, segment, first, last):
+    """Clear the bits of a segment's masks uint64[queries, WORDS] outside first .. last-1."""
+    if first > segment * SEGMENT or last < (segment + 1) * SEGMENT:
+        for h in range(masks.shape[0]):
+            for w in range(WORDS):
+                masks[h, w] &= inside(segment * WORDS + w, first, last)

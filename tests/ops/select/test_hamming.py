@@ -71,8 +71,9 @@ def test_a_sample_that_promises_too_much_is_corrected() -> None:
     """Near keys lie only where the sample looks: the first pass finds too few."""
     n, k = 50 * SEGMENT, 6000
     signatures = np.full((1, n), 0xFFFF_FFFF, np.uint64)
-    step = (n - 16) // (4096 // 16 - 1)
-    for run in range(4096 // 16):
+    runs = n // 8 // 16
+    step = (n - 16) // (runs - 1)
+    for run in range(runs):
         signatures[0, run * step : run * step + 16] = run % 3
     got = _choose(np.zeros((1, 1), np.uint64), signatures, 32, Range(0, n, n), k)
     want = nearest_reference(np.zeros((1, 1), np.uint64), signatures, 0, n, n, k, SEED)
