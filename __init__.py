@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .ops.errors import KvarnError
-    from .runtime.attend import Full
+    from .runtime.attend import Full, Hash, TopK
     from .runtime.context import Context
     from .runtime.gguf import open_gguf
     from .runtime.keep import KeepAll
@@ -30,10 +30,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "Context": ".runtime.context",
     "Full": ".runtime.attend",
+    "Hash": ".runtime.attend",
     "KeepAll": ".runtime.keep",
     "KvarnError": ".ops.errors",
     "Model": ".runtime.model",
     "Ram": ".runtime.store",
+    "TopK": ".runtime.attend",
     "Sampler": ".runtime.sampling",
     "load": ".runtime.load",
     "load_tokenizer": ".runtime.tokenizer",
@@ -43,11 +45,13 @@ _HOMES = {
 __all__ = [
     "Context",
     "Full",
+    "Hash",
     "KeepAll",
     "KvarnError",
     "Model",
     "Ram",
     "Sampler",
+    "TopK",
     "load",
     "load_tokenizer",
     "open_gguf",

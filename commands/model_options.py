@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ops.errors import KvarnError
+from .attend_options import add_attend_options, attend_from
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -44,6 +45,7 @@ def add_context_options(parser: argparse.ArgumentParser) -> None:
         help="room for N tokens (default: the model's training length, or what fits in memory)",
     )
     add_kv_type_option(group)
+    add_attend_options(parser)
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
@@ -98,6 +100,7 @@ def context_from(options: argparse.Namespace, model: Model) -> Context:
     from ..runtime.memory import available_bytes, human_bytes
     from ..runtime.store import Ram
 
+    attend = attend_from(options)
     k, v = options.kv_type
     ram, limit = Ram(k, v), model.config.n_ctx_train
     if options.ctx is not None:
@@ -105,7 +108,7 @@ def context_from(options: argparse.Namespace, model: Model) -> Context:
             notice(
                 f"--ctx {options.ctx} is more than the {limit} tokens {model.name} was trained on"
             )
-        return model.context(options.ctx, store=ram)
+        return _told(model.context(options.ctx, attend, store=ram))
     fits = ram.tokens_in(model.config, available_bytes())
     if fits < 1:
         raise KvarnError(
@@ -117,7 +120,14 @@ def context_from(options: argparse.Namespace, model: Model) -> Context:
             f"memory has room for {fits} of {limit} tokens of context; "
             "--kv-type q8_0 halves the need"
         )
-    return model.context(min(fits, limit), store=ram)
+    return _told(model.context(min(fits, limit), attend, store=ram))
+
+
+def _told(context: Context) -> Context:
+    """The context, after its notices have been told."""
+    for line in context.notices:
+        notice(line)
+    return context
 
 
 class _CompileNotice:

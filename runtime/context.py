@@ -54,6 +54,7 @@ class _StoredAttention:
     ) -> None:
         view = self.layers[layer]
         view.store.append(layer, k, v, self.start)
+        self.attend.appended(view, self.start, len(k))
         self.attend(view, q, self.start, out)
 
 
@@ -76,9 +77,10 @@ class Context:
         self.n_ctx = n_ctx
         self.tokens: list[int] = []
         self.stats = Stats()
-        self._attend = attend if attend is not None else Full()
         self._keep = keep if keep is not None else KeepAll()
         self._store: KVStore = (store if store is not None else Ram()).open(config, n_ctx)
+        self._attend = (attend if attend is not None else Full()).bound(config, self._store, n_ctx)
+        self.stats.layers = self._attend.reads
         scratch = AttentionScratch(
             config.n_heads, config.n_kv_heads, self._store.layout, max_rows=CHUNK, n_ctx=n_ctx
         )
@@ -91,6 +93,11 @@ class Context:
     def n_bytes(self) -> int:
         """Bytes of the KV cache held now."""
         return self._store.n_bytes
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Lines about the context's method that its user should see."""
+        return self._attend.notices
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context

@@ -12,6 +12,8 @@ from ..threads import n_threads
 from .layout import TileLayout, n_segments
 from .listed import PLACES, WORK_BYTES, make_gathered
 
+# Elements of K that one thread gathers in less than the others need to wake.
+SERIAL_ELEMENTS = 32_768
 F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
 
@@ -102,7 +104,8 @@ def gathered_attention(
             f"gathered attention: log weights are {log_weights.shape}, expected "
             f"{(s.n_heads, index.shape[1])}"
         )
-    threads = s.ready(n_threads())
+    few = int(counts.sum()) * s.layout.padded <= SERIAL_ELEMENTS
+    threads = s.ready(1 if few else n_threads())
     s.kernel(
         q, index, counts, segments, float(scale), float(softcap), log_weights, out, s.qp,
         s.work, s.places, s.partial, s.maxima, s.totals, threads,

@@ -65,3 +65,15 @@ def nearest_reference(
         fixed = [np.arange(first), np.arange(last, stop)]
         lists.append(np.unique(np.concatenate([*chosen, *fixed])))
     return lists
+
+
+def largest_reference(
+    scores: Floats, n_kv_heads: int, first: int, last: int, stop: int, k: int, seed: int
+) -> list[NDArray[np.intp]]:
+    """As `nearest_reference`, by the largest of the scores (H, S) of each query head."""
+    lists = []
+    for group in scores.reshape(n_kv_heads, -1, scores.shape[1]):
+        chosen = [best_reference(-s[first:last], first, k, seed) for s in group]
+        fixed = [np.arange(first), np.arange(last, stop)]
+        lists.append(np.unique(np.concatenate([*chosen, *fixed])))
+    return lists

@@ -5,5 +5,16 @@ hash of the position. What is chosen is read by `ops.attention.gathered_attentio
 """
 
 from .api import Network, Range, SelectScratch, encode_keys, encode_rows, nearest
+from .exact import ExactScratch, largest, products
 
-__all__ = ["Network", "Range", "SelectScratch", "encode_keys", "encode_rows", "nearest"]
+__all__ = [
+    "ExactScratch",
+    "Network",
+    "Range",
+    "SelectScratch",
+    "encode_keys",
+    "encode_rows",
+    "largest",
+    "nearest",
+    "products",
+]

@@ -20,6 +20,8 @@ from .hamming import make_hamming
 F32 = NDArray[np.float32]
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
+# Signatures that one thread compares with 4 queries each in less than the others need to wake.
+_SERIAL_SIGNATURES = 32_768
 _SERIAL_TOKENS = 4  # to encode that cost less than waking the threads
 
 
@@ -192,7 +194,8 @@ def nearest(
         )
     if bits not in (32, 64):
         raise OpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
-    threads = s.ready(n_threads())
+    few = (among.last - among.first) * s.n_kv_heads <= _SERIAL_SIGNATURES
+    threads = s.ready(1 if few else n_threads())
     _hamming(bits, s.together)(
         queries, items, among.first, among.last, among.stop, k, np.uint32(seed), index, counts,
         s.tables, s.limits, s.masks, s.entries, s.seen, s.spare, s.marks, s.histograms, threads,

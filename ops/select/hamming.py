@@ -143,6 +143,25 @@ def _select_head(
             prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
 
 
+@jit
+def _heads(
+    kind, together, item_bytes, queries, items, first, last, stop, k, seed, index, counts, tables,
+    limits, masks, entries, seen, spare, marks, histogram, begin, end,
+):  # fmt: skip
+    """The lists of the KV heads begin .. end-1, with the scratch of one thread."""
+    for j in range(begin, end):
+        clear(marks, stop)
+        for g in range(0, queries.shape[1], together):
+            _select_head(
+                kind, items, j * SEGMENT * item_bytes, item_bytes, first, last,
+                queries[j, g : g + together], k, seed, tables, limits, masks, entries, seen, spare,
+                histogram,
+            )  # fmt: skip
+            for h in range(together):
+                mark(entries[h], k, marks)
+        counts[j] = write_list(marks, first, last, stop, index[j])
+
+
 def make_hamming(bits, together):
     """The kernel for signatures of `bits` bits and `together` queries of a group at a time."""
 
@@ -157,20 +176,20 @@ def make_hamming(bits, together):
         choices, last .. stop-1. Scratch of each thread as SelectScratch has it. Reads bits / 8
         bytes a token and KV head for every `together` queries.
         """
-        n_kv_heads, group = queries.shape
-        parts = min(threads, n_kv_heads)
-        for part in prange(parts):
-            kind = kind_of(bits, together)
-            for j in range(n_kv_heads * part // parts, n_kv_heads * (part + 1) // parts):
-                clear(marks[part], stop)
-                for g in range(0, group, together):
-                    _select_head(
-                        kind, items, j * SEGMENT * (bits // 8), bits // 8, first, last,
-                        queries[j, g : g + together], k, seed, tables[part], limits[part],
-                        masks[part], entries[part], seen[part], spare[part], histograms[part],
-                    )  # fmt: skip
-                    for h in range(together):
-                        mark(entries[part, h], k, marks[part])
-                counts[j] = write_list(marks[part], first, last, stop, index[j])
+        n_kv_heads = queries.shape[0]
+        if threads == 1:
+            _heads(
+                kind_of(bits, together), together, bits // 8, queries, items, first, last, stop, k,
+                seed, index, counts, tables[0], limits[0], masks[0], entries[0], seen[0], spare[0],
+                marks[0], histograms[0], 0, n_kv_heads,
+            )  # fmt: skip
+        else:
+            for part in prange(threads):
+                _heads(
+                    kind_of(bits, together), together, bits // 8, queries, items, first, last,
+                    stop, k, seed, index, counts, tables[part], limits[part], masks[part],
+                    entries[part], seen[part], spare[part], marks[part], histograms[part],
+                    n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads,
+                )  # fmt: skip
 
     return hamming_kernel

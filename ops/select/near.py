@@ -97,12 +97,12 @@ def _looked_up(b, words, tables, limits, masks, bits, queries):
     second = b.gep(words, [ir.Constant(v.I64, 4 * bits)])
     index = list(zip(_half_bytes(b, words, bits), _half_bytes(b, second, bits)))
     for h in range(queries):
-        sums = None
+        sums: list[ir.Value] = []
         for i, half_bytes in enumerate(index):
             table = read(b, tables, h * TABLE_BYTES + 16 * i, v.vty(v.I8, 16))
             table = v.shuffle(b, table, [*range(16)] * 2)
             d = [v.call(b, "llvm.x86.avx2.pshuf.b", _BYTES, table, x) for x in half_bytes]
-            sums = d if sums is None else [b.add(x, y) for x, y in zip(sums, d)]
+            sums = [b.add(x, y) for x, y in zip(sums, d)] if sums else d
         limit, near = read(b, limits, 64 * h, _BYTES), []
         for x in sums:
             near.append(b.zext(b.bitcast(b.icmp_signed(">", limit, x), v.I32), v.I64))
