@@ -32,7 +32,7 @@ WORK_BYTES = 4 * HEAD_SCORES + 2 * 4 * HEAD_PARTS + 8 * PLACES
 
 
 @jit
-def _find(shape, index, segments, head, places):
+def find_rows(shape, index, segments, head, places):
     """places[i] = address of token i's tile * 16 + its row in it; the last one fills the rest."""
     n = len(index)
     for i in range(n):
@@ -153,7 +153,7 @@ def _items(
         i, j = item // n_kv_heads, item % n_kv_heads
         first, last = i * SEGMENT, min((i + 1) * SEGMENT, counts[j])
         if first < last:
-            _find(shape, index[j, first:last], segments, j, places)
+            find_rows(shape, index[j, first:last], segments, j, places)
             _block(
                 shape, qp[j].ctypes.data, last - first, groups, softcap,
                 log_weights[j * group : (j + 1) * group], first, work, places,

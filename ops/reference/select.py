@@ -77,3 +77,22 @@ def largest_reference(
         fixed = [np.arange(first), np.arange(last, stop)]
         lists.append(np.unique(np.concatenate([*chosen, *fixed])))
     return lists
+
+
+def sketch_reference(
+    keys: Floats, rotation: Floats
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Signs (+-1) of y = R k and factors |k|^2 / sum |y|; keys (S, E), rotation (E', E')."""
+    padded = np.zeros((len(keys), len(rotation)))
+    padded[:, : keys.shape[1]] = keys
+    y = padded @ rotation
+    total = np.abs(y).sum(1)
+    return np.where(y > 0, 1.0, -1.0), (padded**2).sum(1) / np.where(total > 0, total, 1.0)
+
+
+def estimates_reference(q: Floats, signs: Floats, factors: Floats, rotation: Floats) -> Floats:
+    """Estimated q . k of each key for each row of q (n, E): (n, S), unbiased over rotations."""
+    padded = np.zeros((len(q), len(rotation)))
+    padded[:, : q.shape[1]] = q
+    out: Floats = (padded @ rotation @ signs.T) * factors
+    return out

@@ -5,16 +5,22 @@ hash of the position. What is chosen is read by `ops.attention.gathered_attentio
 """
 
 from .api import Network, Range, SelectScratch, encode_keys, encode_rows, nearest
+from .estimates import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
 from .exact import ExactScratch, largest, products
 
 __all__ = [
     "ExactScratch",
     "Network",
     "Range",
+    "Rotation",
     "SelectScratch",
+    "SketchScratch",
+    "best_sketched",
     "encode_keys",
     "encode_rows",
     "largest",
     "nearest",
     "products",
+    "sketch_bits",
+    "sketch_keys",
 ]

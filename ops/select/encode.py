@@ -54,7 +54,7 @@ def read_key(tile, r, facts, out):
 
 
 @jit
-def _dense(x, n_in, weights, bias, n_out, y):
+def dense(x, n_in, weights, bias, n_out, y):
     """y = W x + b at addresses of float32; weights [n_in][n_out], n_out a multiple of 16."""
     o = 0
     while o + 32 <= n_out:
@@ -104,7 +104,7 @@ def signature(x, weights, widths, work):
     here, place = x, work
     for layer in range(len(widths) - 1):
         n_in, n_out = widths[layer], widths[layer + 1]
-        _dense(here, n_in, weights, weights + 4 * n_in * n_out, n_out, place)
+        dense(here, n_in, weights, weights + 4 * n_in * n_out, n_out, place)
         if layer + 2 < len(widths):
             _silu(place, n_out)
         weights += 4 * (n_in + 1) * n_out

@@ -22,12 +22,12 @@ from .. import simd as v
 from ..attention.layout import SEGMENT
 from ..attention.shape import at, read, write
 from ..cache import jit
+from .lookup import BYTES, half_bytes_of, look_up
 
 WORDS = SEGMENT // 64  # of a mask of one segment
 MASK_BYTES = 8 * WORDS
 TABLE_BYTES = 256  # 16 half bytes of up to 64 bits, 16 entries each
 LOOKUP = v.VARIANT == "avx2"
-_BYTES = v.vty(v.I8, 32)
 
 
 class Kind(types.Type):
@@ -48,62 +48,17 @@ def kind_of(typingctx, bits, queries):
     return out(bits, queries), lambda ctx, b, sig, vals: ctx.get_dummy_value()
 
 
-def _halves(b, low, high):
-    return v.shuffle(b, low, range(2 * low.type.count), high)
-
-
-def _lanes(b, words, offset, stride):
-    """16 bytes at `offset` beside 16 at `offset + stride`, as 8 words of 32 bits."""
-    quarter = v.vty(v.I32, 4)
-    return _halves(b, read(b, words, offset, quarter), read(b, words, offset + stride, quarter))
-
-
-def _words(b, words, bits):
-    """Four vectors for each 32 bits: vector j holds tokens 4 j … in its low, 16 + 4 j … in its
-    high half."""
-    if bits == 32:
-        yield [_lanes(b, words, 16 * j, 64) for j in range(4)]
-        return
-    pairs = [[_lanes(b, words, 32 * j + 16 * i, 128) for i in (0, 1)] for j in range(4)]
-    for order in ([0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]):
-        yield [v.shuffle(b, x, order, y) for x, y in pairs]
-
-
-def _planes(b, vectors):
-    """Four vectors of tokens to four of bytes: byte p of 32 tokens, tokens in order."""
-    group = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(32)]
-    grouped = []
-    for tokens in vectors:
-        x = v.shuffle(b, b.bitcast(tokens, _BYTES), group)
-        grouped.append(b.bitcast(x, v.vty(v.I32, 8)))
-    low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
-    pairs = [v.shuffle(b, grouped[i], o, grouped[i + 1]) for o in (low, high) for i in (0, 2)]
-    pairs = [b.bitcast(x, v.vty(v.I64, 4)) for x in pairs]
-    for x, y in (pairs[:2], pairs[2:]):
-        for order in ([0, 4, 2, 6], [1, 5, 3, 7]):
-            yield b.bitcast(v.shuffle(b, x, order, y), _BYTES)
-
-
-def _half_bytes(b, words, bits):
-    """Half byte i of 32 tokens, for each i: 32 bytes from 0 to 15."""
-    for vectors in _words(b, words, bits):
-        for plane in _planes(b, vectors):
-            yield b.and_(plane, v.const(_BYTES, 15))
-            yield b.lshr(plane, v.const(_BYTES, 4))
-
-
 def _looked_up(b, words, tables, limits, masks, bits, queries):
     """Masks of 64 tokens; every pointer an i8*. A table serves both halves of them."""
     second = b.gep(words, [ir.Constant(v.I64, 4 * bits)])
-    index = list(zip(_half_bytes(b, words, bits), _half_bytes(b, second, bits)))
+    index = list(zip(half_bytes_of(b, words, bits), half_bytes_of(b, second, bits)))
     for h in range(queries):
         sums: list[ir.Value] = []
         for i, half_bytes in enumerate(index):
             table = read(b, tables, h * TABLE_BYTES + 16 * i, v.vty(v.I8, 16))
-            table = v.shuffle(b, table, [*range(16)] * 2)
-            d = [v.call(b, "llvm.x86.avx2.pshuf.b", _BYTES, table, x) for x in half_bytes]
+            d = [look_up(b, table, x) for x in half_bytes]
             sums = [b.add(x, y) for x, y in zip(sums, d)] if sums else d
-        limit, near = read(b, limits, 64 * h, _BYTES), []
+        limit, near = read(b, limits, 64 * h, BYTES), []
         for x in sums:
             near.append(b.zext(b.bitcast(b.icmp_signed(">", limit, x), v.I32), v.I64))
         mask = b.or_(near[0], b.shl(near[1], ir.Constant(v.I64, 32)))
