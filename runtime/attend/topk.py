@@ -86,7 +86,8 @@ class SketchIndex(TokenIndex):
 
         self._config, self._layout = config, store.layout
         self._rotation = Rotation.random(config.head_dim, SEED)
-        self.column = store.column(f"sketch-{SEED}", self._rotation.bits // 8)
+        self._bits = store.column(f"sketch-{SEED}", self._rotation.bits // 8)
+        self.column = self._bits
         self._factors = store.column(f"sketch-{SEED}-factors", 2)
 
     def prepare(self, n_ctx: int, k: int) -> None:
@@ -102,7 +103,7 @@ class SketchIndex(TokenIndex):
         first = min(first, int(self._factors.filled[i]))
         sketch_keys(
             self._rotation, store.segments(i), store.layout, store.n_kv_heads,
-            self.column.segments(i), self._factors.segments(i), first, last,
+            self._bits.segments(i), self._factors.segments(i), first, last,
         )  # fmt: skip
         self._factors.filled[i] = last
 
@@ -114,7 +115,7 @@ class SketchIndex(TokenIndex):
 
         i = layer.index
         best_sketched(
-            q, layer.store.segments(i), self.column.segments(i), self._factors.segments(i),
+            q, layer.store.segments(i), self._bits.segments(i), self._factors.segments(i),
             self._rotation, among, k, RERANKED * k, lists, counts, seed=SEED,
             scratch=self._scratch,
         )  # fmt: skip
