@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .ops.errors import KvarnError
-    from .runtime.attend import Full
+    from .runtime.attend import Full, Hash, TopK
     from .runtime.context import Context
     from .runtime.draft import Ngram
     from .runtime.gguf import open_gguf
@@ -32,12 +32,14 @@ _HOMES = {
     "Context": ".runtime.context",
     "Disk": ".runtime.store",
     "Full": ".runtime.attend",
+    "Hash": ".runtime.attend",
     "HashEvict": ".runtime.keep",
     "KeepAll": ".runtime.keep",
     "KvarnError": ".ops.errors",
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
     "Ram": ".runtime.store",
+    "TopK": ".runtime.attend",
     "Sampler": ".runtime.sampling",
     "Streaming": ".runtime.keep",
     "load": ".runtime.load",
@@ -49,6 +51,7 @@ __all__ = [
     "Context",
     "Disk",
     "Full",
+    "Hash",
     "HashEvict",
     "KeepAll",
     "KvarnError",
@@ -57,6 +60,7 @@ __all__ = [
     "Ram",
     "Sampler",
     "Streaming",
+    "TopK",
     "load",
     "load_tokenizer",
     "open_gguf",

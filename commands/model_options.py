@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..ops.errors import KvarnError
 from ..runtime.keep import KEEPS, Evicting, KeepError, parse_budget
+from .attend_options import add_attend_options, attend_from
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -64,6 +65,7 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         type=keep_budget,
         help="how many stay, if not all: a number, or a share of --ctx as 20%% (default)",
     )
+    add_attend_options(parser)
     return group
 
 
@@ -136,7 +138,7 @@ def context_from(
 
     On `disk` where that is given; `n_held` is what it holds already.
     """
-    keep, limit = keep_from(options), model.config.n_ctx_train
+    keep, attend, limit = keep_from(options), attend_from(options), model.config.n_ctx_train
     if options.ctx is not None:
         n_ctx = options.ctx
         if n_ctx > limit:
@@ -148,7 +150,10 @@ def context_from(
         n_ctx = _fitting(model, ram_from(options)) if keep.evicting(limit) is None else limit
     if isinstance(keep, Evicting) and keep.evicting(n_ctx) is None:
         notice(f"nothing is evicted: --keep-budget {keep.budget} has room for all {n_ctx} tokens")
-    return model.context(n_ctx, keep=keep, store=disk or ram_from(options))
+    context = model.context(n_ctx, attend, keep, disk or ram_from(options))
+    for line in context.notices:
+        notice(line)
+    return context
 
 
 def _fitting(model: Model, ram: Ram) -> int:

@@ -20,7 +20,7 @@ class StoredAttention:
     """`models.attention.Attention`: append to the store, then attend."""
 
     def __init__(self, layers: list[LayerView], attend: Attend, store: KVStore) -> None:
-        self._layers, self._attend, self._store = layers, attend, store
+        self.layers, self._attend, self._store = layers, attend, store
         self._start = np.zeros(1, np.int64)
         self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0
         records = attend.records and store.records
@@ -45,4 +45,6 @@ class StoredAttention:
     ) -> None:
         start = Cell.at(self._start)
         self._store.append(layer, k, v, start)
-        self._attend(self._layers[layer], q, start, out)
+        view = self.layers[layer]
+        self._attend.appended(view, start, len(k))
+        self._attend(view, q, start, out)

@@ -67,6 +67,7 @@ class Context:
         self._cache = KVCache.open(
             model, n_ctx, CHUNK, attend or Full(), keep or KeepAll(), store or Ram()
         )
+        self.stats.layers = self._cache.attend.reads
         self._logits: NDArray[np.float32] | None = None
         # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
         self._ahead: deque[tuple[int, NDArray[np.float32], NDArray[np.float32]]] = deque()
@@ -131,6 +132,19 @@ class Context:
     def kept(self, layer: int) -> NDArray[np.uint32]:
         """Positions of the tokens that each KV head of a layer keeps, uint32 (J, n), unordered."""
         return self._cache.kept(layer, len(self.tokens))
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Lines about the context's method that its user should see."""
+        return self._cache.attend.notices
+
+    def index(self, progress: Progress | None = None) -> None:
+        """Build what the attend method's index lacks of the tokens there are, as after opening a
+        pack that another method has read; otherwise the next token does it.
+
+        progress is called with (layers done, layers in all).
+        """
+        on_engine(self._cache.index, len(self.tokens), progress)
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context

@@ -12,7 +12,7 @@ from .attention import StoredAttention
 from .keep import SlotAttention, open_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +27,7 @@ class KVCache:
     """One value of each axis at work: where K and V are, which tokens stay, which are read."""
 
     store: KVStore
+    attend: Attend
     attention: StoredAttention | SlotAttention
     slots: Sequence[Slots]
     """Of each layer, where tokens are evicted; else empty."""
@@ -44,19 +45,25 @@ class KVCache:
         evicting = keep.evicting(n_ctx)
         if evicting is None:
             opened = store.open(model, n_ctx)
-            views = _views(model, opened, n_ctx, chunk)
-            return KVCache(opened, StoredAttention(views, attend, opened), ())
+            views, bound = _views(model, opened, n_ctx, chunk), attend.bound(config, opened, n_ctx)
+            return KVCache(opened, bound, StoredAttention(views, bound, opened), ())
         slot_store, slots = open_slots(evicting, store, config, n_ctx, chunk, attend)
         views = _views(model, slot_store, max(slots.n_slots for slots in slots), chunk)
         # Slots hold what a window lets through, in an order that is not the positions'.
         views = [replace(view, config=replace(view.config, window=None)) for view in views]
-        return KVCache(slot_store, SlotAttention(views, slots, attend), slots)
+        return KVCache(slot_store, attend, SlotAttention(views, slots, attend), slots)
 
     def begin(self, start: int, n_tokens: int) -> None:
         """Make ready for `n_tokens` tokens from position `start` on; later ones are forgotten."""
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
         self.attention.begin(start)
+
+    def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
+        """Build what the attend method's index lacks of the first `n_tokens` tokens."""
+        if not self.slots:
+            self.store.reserve(n_tokens)
+            self.attend.build(self.attention.layers, n_tokens, progress)
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions that each KV head of a layer holds of `n_tokens` tokens, (J, n), unordered."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from .memory import human_bytes, peak_resident_bytes
+
+if TYPE_CHECKING:
+    from .attend.reads import LayerReads
 
 
 @dataclass
@@ -19,6 +23,8 @@ class Stats:
     draft_passes: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    layers: Sequence[LayerReads] = field(default=(), repr=False)
+    """What each layer read, where the attend method does not read everything."""
 
     def add_prefill(self, n_tokens: int, seconds: float) -> None:
         self.prefilled_tokens += n_tokens
@@ -59,6 +65,7 @@ class Stats:
         """All counters and rates with the process's peak memory, for `--stats-json`."""
         return {
             **asdict(self),
+            "layers": [layer.as_dict() for layer in self.layers],
             "prefill_tokens_per_second": self.prefill_tokens_per_second,
             "decode_tokens_per_second": self.decode_tokens_per_second,
             "draft_acceptance": self.draft_acceptance,
@@ -77,5 +84,23 @@ class Stats:
             f"({self.prefill_tokens_per_second:.1f} tok/s), "
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
             f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
-            f"peak memory {human_bytes(peak_resident_bytes())}"
+            f"peak memory {human_bytes(peak_resident_bytes())}{self._reads()}"
         )
+
+    def _reads(self) -> str:
+        """What the sparse steps read of what they could have, "" where there were none."""
+        stored = sum(layer.stored_tokens for layer in self.layers)
+        if not stored:
+            return ""
+        share = sum(layer.attended_tokens for layer in self.layers) / stored
+        choosing = sum(layer.index_seconds for layer in self.layers)
+        reading = sum(layer.attention_seconds for layer in self.layers)
+        text = (
+            f"; attended to {share:.2%} of the tokens, {choosing:.2f} s to choose, "
+            f"{reading:.2f} s to read"
+        )
+        probes = sum(layer.probes for layer in self.layers)
+        if probes:
+            covered = sum(layer.covered_mass for layer in self.layers) / probes
+            text += f", {covered:.2%} of the softmax covered"
+        return text

@@ -30,7 +30,7 @@ def _put_queries(shape, q, group, n, scale, out):
 
 
 @jit
-def _merge(shape, partial, m, total, n_blocks, rows, out):
+def merge_blocks(shape, partial, m, total, n_blocks, rows, out):
     """Row = sum of partial outputs weighed by exp(m_b - max m) / sum, blocks in their order.
 
     Addresses of the first block's; those of the next stand `rows` heads further on.
@@ -108,7 +108,7 @@ def make_token(k: int, v: int, blocks: int, heads: int) -> tuple[Step, Step]:
         n_heads = n_kv_heads * group
         for i in range(n_heads * part // parts, n_heads * (part + 1) // parts):
             head, place = i // group * rows + i % group, merged + i * row
-            _merge(
+            merge_blocks(
                 shape, partial + head * row, m + 4 * head, total + 4 * head, n_blocks,
                 n_kv_heads * rows, place,
             )  # fmt: skip

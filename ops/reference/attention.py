@@ -115,3 +115,33 @@ def attention_reference(
     p = np.exp(s - s.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     return np.einsum("hts,she->the", p, v64)
+
+
+def gathered_reference(
+    q: NDArray[np.floating],
+    k: NDArray[np.floating],
+    v: NDArray[np.floating],
+    index: NDArray[np.uint32],
+    counts: NDArray[np.int64],
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    log_weights: NDArray[np.floating] | None = None,
+) -> NDArray[np.float64]:
+    """softmax(cap(scale q k_i) + log_weights_i) v over the tokens listed per KV head, in float64.
+
+    q (1, H, E); k, v (S, J, E); index (J, room), the first counts[j] of them; log_weights
+    (H, room). Returns (1, H, E).
+    """
+    group, out = q.shape[1] // k.shape[1], np.empty(q.shape)
+    for h in range(q.shape[1]):
+        j = h // group
+        listed = index[j, : counts[j]]
+        s = k[listed, j].astype(np.float64) @ q[0, h].astype(np.float64) * scale
+        if softcap:
+            s = softcap * np.tanh(s / softcap)
+        if log_weights is not None:
+            s += log_weights[h, : counts[j]]
+        p = np.exp(s - s.max())
+        out[0, h] = p @ v[listed, j].astype(np.float64) / p.sum()
+    return out

@@ -1,8 +1,11 @@
 """Which kept tokens a query reads: the third of the three axes."""
 
-from .base import Attend, LayerView
+from .base import Attend, AttendError, LayerView
 from .full import Full
+from .hash import Hash
+from .sparse import Sparse
+from .topk import TopK
 
-ATTENDS: dict[str, type[Attend]] = {"full": Full}
+ATTENDS: dict[str, type[Attend]] = {"full": Full, "topk": TopK, "hash": Hash}
 
-__all__ = ["ATTENDS", "Attend", "Full", "LayerView"]
+__all__ = ["ATTENDS", "Attend", "AttendError", "Full", "Hash", "LayerView", "Sparse", "TopK"]

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from ...ops.errors import KvarnError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...models.config import LayerConfig
+    from ...models.config import LayerConfig, ModelConfig
     from ...ops.attention import AttentionScratch
     from ..store import KVStore
+    from .reads import LayerReads
+
+
+class AttendError(KvarnError):
+    """An attend method was given options that cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,22 @@ class LayerView:
 
 
 class Attend(ABC):
-    """Attention of new queries over the stored tokens of a layer."""
+    """Attention of new queries over the stored tokens of a layer.
+
+    A method that keeps an index per context gives another object for each context in `bound`.
+    """
+
+    notices: Sequence[str] = ()
+    """Lines that the user should see, once per context."""
+    reads: Sequence[LayerReads] = ()
+    """What each layer has read so far, for methods that do not read everything."""
+
+    def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Attend:
+        """The method over one context's store, for up to n_ctx tokens."""
+        return self
+
+    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027
+        """Tokens start … start + n_tokens - 1 have just been appended to the layer's store."""
 
     records: ClassVar[bool] = False
     """Whether a call for one token only runs steps, so that it can be recorded (`ops.steps`); it
@@ -34,6 +57,17 @@ class Attend(ABC):
 
     reads_slots: ClassVar[bool] = False
     """Whether tokens may stand in any order and be replaced, as where a keep method evicts."""
+
+    def build(  # noqa: B027 - most methods have no index
+        self,
+        layers: list[LayerView],
+        n_tokens: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Index the first n_tokens tokens of every layer where that is missing.
+
+        progress is called with (layers done, layers in all).
+        """
 
     @abstractmethod
     def __call__(

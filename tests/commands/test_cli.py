@@ -32,7 +32,15 @@ def test_help_imports_neither_numba_nor_numpy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-WRONG = ["", "dance", "run --ctx 0", "run --ctx x", "run --kv-type q3", "bench -p 1,,2"]
+WRONG = [
+    "",
+    "dance",
+    "run --ctx 0",
+    "run --ctx x",
+    "run --kv-type q3",
+    "bench -p 1,,2",
+    "run --method dance",
+]
 
 
 @pytest.mark.parametrize("arguments", [line.split() for line in WRONG])
@@ -93,6 +101,35 @@ def test_generated_text_alone_goes_to_stdout(
     prompt.write_text("one two")
     assert main(["run", "-m", str(tiny_path), "-f", str(prompt), "-n", "6", "--temp", "0"]) == 0
     assert capsys.readouterr().out == first.out != ""
+
+
+def test_methods_run_and_say_what_they_read(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stats = tmp_path / "stats.json"
+    run = ["run", "-m", str(tiny_path), "-n", "4", "--temp", "0", "--stats-json", str(stats)]
+    options = ["--budget", "8", "--sink", "2", "--window", "4", "--probe", "1"]
+    for method in (["topk", "--index", "flat"], ["topk"], ["hash", "--bits", "64"]):
+        assert main([*run, "-p", "x" * 40, "--method", *method, *options]) == 0
+        said = capsys.readouterr().err
+        assert ("no learned encoders" in said) == (method[0] == "hash")
+        layer = json.loads(stats.read_text())["layers"][0]
+        assert layer["steps"] == 3
+        assert 0 < layer["covered_mass"] < 1
+
+
+def test_options_of_another_method_are_refused(
+    tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", "-m", str(tiny_path), "-p", "x"]
+    for words, options in {
+        "--bits says nothing to --method topk": "--method topk --bits 32",
+        "--index says nothing to --method hash": "--method hash --index flat",
+        "it belongs to --method topk or hash": "--budget 1%",
+        "budget is '5x'": "--method hash --budget 5x",
+        "16, expected 32 or 64": "--method hash --bits 16",
+    }.items():
+        assert words in error_line(capsys, *run, *options.split())
 
 
 def test_bench_and_perplexity_print_json(

@@ -1,0 +1,71 @@
+"""Options that say which tokens a query reads, shared by the commands that open a context."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ..ops.errors import KvarnError
+
+if TYPE_CHECKING:
+    from ..runtime.attend import Attend
+
+METHODS = ("full", "topk", "hash")
+
+# Flag, which methods know it, metavar or choices, type, what it does.
+_OPTIONS: tuple[tuple[str, tuple[str, ...], Any, Any, str], ...] = (
+    ("--budget", METHODS[1:], "N", str, "tokens read per KV head, 1%% of the context or a number"),
+    ("--sink", METHODS[1:], "N", int, "always read the first N tokens (topk 4, hash 128)"),
+    ("--window", METHODS[1:], "N", int, "always read the last N tokens (topk 256, hash 128)"),
+    (
+        "--budget-unit",
+        METHODS[1:],
+        ("kv-head", "query-head"),
+        str,
+        "whose budget it is: shared by the query heads of a KV head (default), or each one's",
+    ),
+    (
+        "--budget-schedule",
+        METHODS[1:],
+        ("uniform", "linear"),
+        str,
+        "the same in each layer (default), or rising from first to last at equal total",
+    ),
+    ("--probe", METHODS[1:], "N", int, "every N steps measure the softmax mass that was read"),
+    ("--index", ("topk",), ("flat", "sketch"), str, "topk: search all keys, or their sketches"),
+    ("--bits", ("hash",), "N", int, "hash: bits of a signature, 32 (default) or 64"),
+)
+
+
+def add_attend_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("attention", "what a generated token reads of the context")
+    group.add_argument(
+        "--method",
+        choices=METHODS,
+        default="full",
+        help="all of it (default), the largest products q·k, or the nearest signatures",
+    )
+    for flag, _, values, kind, what in _OPTIONS:
+        named: dict[str, Any] = (
+            {"metavar": values} if isinstance(values, str) else {"choices": values}
+        )
+        group.add_argument(flag, type=kind, help=what, **named)
+
+
+def attend_from(options: argparse.Namespace) -> Attend:
+    """The attend method the options name; `KvarnError` for options that it does not know."""
+    from ..runtime.attend import ATTENDS
+
+    given = {}
+    for flag, methods, *_ in _OPTIONS:
+        name = flag[2:].replace("-", "_")
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if options.method not in methods:
+            raise KvarnError(
+                f"{flag} says nothing to --method {options.method}: it belongs to "
+                f"--method {' or '.join(methods)}"
+            )
+        given[name] = value
+    return ATTENDS[options.method](**given)

@@ -1,0 +1,98 @@
+"""Choosing tokens in plain NumPy: signatures, distances, exact top-k, the list of a group."""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+
+def network_reference(
+    x: Floats, weights: NDArray[np.float32], widths: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """y = W_n silu(… silu(W_1 x + b_1) …) + b_n of the rows of x (n, E), float64 (n, bits)."""
+    y, at = x.astype(np.float64), 0
+    for layer, (n_in, n_out) in enumerate(pairwise(widths)):
+        matrix = weights[at : at + n_in * n_out].reshape(n_in, n_out).astype(np.float64)
+        at += n_in * n_out
+        y = y @ matrix + weights[at : at + n_out]
+        at += n_out
+        if layer + 2 < len(widths):
+            y = y / (1.0 + np.exp(-y))
+    return y
+
+
+def pack_bits(y: Floats) -> NDArray[np.uint64]:
+    """Bit i = (y[:, i] > 0), uint64 (n,)."""
+    powers = np.uint64(1) << np.arange(y.shape[1], dtype=np.uint64)
+    return np.where(y > 0, powers, np.uint64(0)).sum(1, dtype=np.uint64)
+
+
+def position_hash_reference(positions: NDArray[np.integer], seed: int) -> NDArray[np.uint32]:
+    """MurmurHash3's finaliser over position ^ seed."""
+    x = positions.astype(np.uint32) ^ np.uint32(seed)
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x85EBCA6B)
+    x ^= x >> np.uint32(13)
+    x *= np.uint32(0xC2B2AE35)
+    return x ^ (x >> np.uint32(16))
+
+
+def best_reference(costs: NDArray[np.generic], first: int, k: int, seed: int) -> NDArray[np.intp]:
+    """Positions (from `first` on) of the k least costs, equal ones by `position_hash`."""
+    positions = first + np.arange(len(costs))
+    return positions[np.lexsort((position_hash_reference(positions, seed), costs))[:k]]
+
+
+def nearest_reference(
+    queries: NDArray[np.uint64],
+    signatures: NDArray[np.uint64],
+    first: int,
+    last: int,
+    stop: int,
+    k: int,
+    seed: int,
+) -> list[NDArray[np.intp]]:
+    """For each KV head: tokens 0 .. first-1, the union of each query's k nearest of
+    first .. last-1, and last .. stop-1. queries (J, G), signatures (J, S)."""
+    lists = []
+    for j, group in enumerate(queries):
+        chosen = [
+            best_reference(np.bitwise_count(signatures[j, first:last] ^ q), first, k, seed)
+            for q in group
+        ]
+        fixed = [np.arange(first), np.arange(last, stop)]
+        lists.append(np.unique(np.concatenate([*chosen, *fixed])))
+    return lists
+
+
+def largest_reference(
+    scores: Floats, n_kv_heads: int, first: int, last: int, stop: int, k: int, seed: int
+) -> list[NDArray[np.intp]]:
+    """As `nearest_reference`, by the largest of the scores (H, S) of each query head."""
+    lists = []
+    for group in scores.reshape(n_kv_heads, -1, scores.shape[1]):
+        chosen = [best_reference(-s[first:last], first, k, seed) for s in group]
+        fixed = [np.arange(first), np.arange(last, stop)]
+        lists.append(np.unique(np.concatenate([*chosen, *fixed])))
+    return lists
+
+
+def sketch_reference(
+    keys: Floats, rotation: Floats
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Signs (+-1) of y = R k and factors |k|^2 / sum |y|; keys (S, E), rotation (E', E')."""
+    padded = np.zeros((len(keys), len(rotation)))
+    padded[:, : keys.shape[1]] = keys
+    y = padded @ rotation
+    total = np.abs(y).sum(1)
+    return np.where(y > 0, 1.0, -1.0), (padded**2).sum(1) / np.where(total > 0, total, 1.0)
+
+
+def estimates_reference(q: Floats, signs: Floats, factors: Floats, rotation: Floats) -> Floats:
+    """Estimated q . k of each key for each row of q (n, E): (n, S), unbiased over rotations."""
+    padded = np.zeros((len(q), len(rotation)))
+    padded[:, : q.shape[1]] = q
+    out: Floats = (padded @ rotation @ signs.T) * factors
+    return out

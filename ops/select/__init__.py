@@ -1,0 +1,26 @@
+"""Choosing the tokens that a query reads: signatures, their scan, exact top-k, lists of tokens.
+
+Every choice is exact and the same for any number of threads; equal scores are decided by a seeded
+hash of the position. What is chosen is read by `ops.attention.gathered_attention`.
+"""
+
+from .api import Network, Range, SelectScratch, encode_keys, encode_rows, nearest
+from .estimates import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
+from .exact import ExactScratch, largest, products
+
+__all__ = [
+    "ExactScratch",
+    "Network",
+    "Range",
+    "Rotation",
+    "SelectScratch",
+    "SketchScratch",
+    "best_sketched",
+    "encode_keys",
+    "encode_rows",
+    "largest",
+    "nearest",
+    "products",
+    "sketch_bits",
+    "sketch_keys",
+]

@@ -1,0 +1,86 @@
+"""The k best of a stream of candidates, exactly, in memory for little more than 2 k of them.
+
+A candidate is one uint64: what it costs (uint32, less is better) above its position. Equal costs
+are decided by a seeded hash of the position, never by age: a bias to either end of a text would
+lose the other. A full buffer is pruned to its k best, which also tells what later ones must beat.
+"""
+
+import numpy as np
+
+from ..cache import jit
+
+DIGIT = 11  # bits that one pass of the selection looks at
+HISTOGRAM = 1 << DIGIT
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@jit
+def position_hash(position, seed):
+    """32 well-mixed bits of a position: the finaliser of MurmurHash3 over position ^ seed."""
+    x = np.uint32(position) ^ np.uint32(seed)
+    x ^= x >> np.uint32(16)
+    x = np.uint32(x * np.uint32(0x85EBCA6B))
+    x ^= x >> np.uint32(13)
+    x = np.uint32(x * np.uint32(0xC2B2AE35))
+    return x ^ (x >> np.uint32(16))
+
+
+@jit
+def kth_cost(entries, n, k, bits, spare, histogram):
+    """The k-th smallest (from 1) cost of n entries whose costs have `bits` bits.
+
+    One pass counts a digit, one collects the entries that share it with the answer into `spare`;
+    few are left after the first digit. Gives (cost, how many cost less).
+    """
+    prefix, below, source = np.uint64(0), 0, entries
+    while bits > 0:
+        shift = np.uint64(max(bits - DIGIT, 0) + 32)
+        size = 1 << min(bits, DIGIT)
+        for i in range(size):
+            histogram[i] = 0
+        mask = np.uint64(size - 1)
+        for i in range(n):
+            histogram[np.int64((source[i] >> shift) & mask)] += 1
+        digit = 0
+        while below + histogram[digit] < k:
+            below += histogram[digit]
+            digit += 1
+        prefix = (prefix << np.uint64(min(bits, DIGIT))) | np.uint64(digit)
+        bits -= min(bits, DIGIT)
+        if bits > 0:
+            kept = 0
+            for i in range(n):
+                spare[kept] = source[i]
+                kept += (source[i] >> shift) & mask == np.uint64(digit)
+            source, n = spare, kept
+    return prefix, below
+
+
+@jit
+def prune(entries, n, k, bits, seed, ties, spare, histogram):
+    """Move the k best of n > k entries to the front; gives the greatest cost among them.
+
+    ties, spare: uint64, room for n entries each.
+    """
+    cost, below = kth_cost(entries, n, k, bits, spare, histogram)
+    kept = tied = 0
+    for i in range(n):
+        entry = entries[i]
+        own = entry >> np.uint64(32)
+        if own == cost:
+            h = np.uint64(position_hash(entry & _LOW, seed))
+            ties[tied] = (h << np.uint64(32)) | (entry & _LOW)
+            tied += 1
+        entries[kept] = entry
+        kept += own < cost
+    need = k - below
+    if need < tied:
+        last, _ = kth_cost(ties, tied, need, 32, spare, histogram)
+    else:
+        last = np.uint64(1) << np.uint64(32)
+    # Two positions never share a hash: every step of the finaliser can be undone.
+    for i in range(tied):
+        if ties[i] >> np.uint64(32) <= last:
+            entries[kept] = (cost << np.uint64(32)) | (ties[i] & _LOW)
+            kept += 1
+    return cost

@@ -1,0 +1,169 @@
+"""The tokens with the largest products q . k among all keys; and the products themselves.
+
+The k best of each query head are kept as a stream (`best`): its cost is the score's bits, turned so
+that unsigned order is falling order of the scores.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.extending import intrinsic
+
+from .. import simd as v
+from ..attention import shape as of
+from ..attention.decode import key_scores
+from ..attention.layout import SEGMENT, TILE
+from ..attention.rotation import rotate_row
+from ..attention.shape import VEC, at, read
+from ..attention.steps import HEAD_SCORES
+from ..cache import jit
+from .best import prune
+from .lists import clear, mark, write_list
+from .near import low_bit
+
+_LOW = np.uint64(0xFFFFFFFF)
+_SIGN = np.uint64(0x80000000)
+
+
+@intrinsic
+def at_least(typingctx, scores, limit):
+    """Bit i = float32 i of 16 at an address is not below the limit; NaN never is."""
+
+    def codegen(ctx, b, sig, vals):
+        x = read(b, at(b, vals[0]), 0, VEC)
+        hits = b.fcmp_ordered(">=", x, v.splat(b, vals[1], 16))
+        return b.zext(b.bitcast(hits, ir.IntType(16)), v.I64)
+
+    return types.uint64(types.intp, types.float32), codegen
+
+
+@jit
+def cost_of(bits):
+    """The bits of a float32 (uint64) as a cost: a larger number costs less."""
+    return (bits ^ (_LOW if bits & _SIGN else _SIGN)) ^ _LOW
+
+
+@intrinsic
+def _as_float(typingctx, bits):
+    def codegen(ctx, b, sig, vals):
+        return b.bitcast(b.trunc(vals[0], v.I32), v.F32)
+
+    return types.float32(types.uint64), codegen
+
+
+@jit
+def score_of(cost):
+    """The float32 that costs this much."""
+    bits = cost ^ _LOW
+    return _as_float(bits ^ (_SIGN if bits & _SIGN else _LOW))
+
+
+@jit
+def collect_scores(s, lo, hi, segment, limit, entries, n):
+    """Append the tokens lo .. hi-1 of a segment whose scores at address s reach the limit."""
+    for i in range(lo // TILE * TILE, hi, TILE):
+        some = at_least(s + 4 * i, limit)
+        while some:
+            t = i + low_bit(some)
+            some &= some - np.uint64(1)
+            if lo <= t < hi:
+                cost = cost_of(np.uint64(v.load_u32(s, 4 * t)))
+                entries[n] = (cost << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
+                n += 1
+    return n
+
+
+@jit
+def pack_queries(q, j, group, rotation, rows):
+    """The query heads of KV head j into rows float32[heads, padded], rotated where K is."""
+    for h in range(group):
+        for i in range(rows.shape[1]):
+            rows[h, i] = q[0, j * group + h, i] if i < q.shape[2] else np.float32(0.0)
+        if rotation:
+            rotate_row(rows[h].ctypes.data, rows.shape[1], rotation)
+
+
+@jit
+def _flat_head(
+    shape, segments, j, group, first, last, k, seed, rows, work, limits, entries, seen, spare,
+    marks, histogram,
+):  # fmt: skip
+    """Mark the k largest products of each query head among the keys first .. last-1."""
+    heads = of.heads(shape)
+    s, parts = work, work + 4 * HEAD_SCORES
+    for g in range(0, group, heads):
+        n = min(heads, group - g)
+        for h in range(n):
+            limits[h], seen[h] = -np.inf, 0
+        for segment in range(first // SEGMENT, (last - 1) // SEGMENT + 1):
+            base = segments[segment] + j * of.head_bytes(shape)
+            lo = max(first - segment * SEGMENT, 0)
+            hi = min(last - segment * SEGMENT, SEGMENT)
+            key_scores(shape, rows[g].ctypes.data, base, lo, hi, parts, s)
+            for h in range(n):
+                seen[h] = collect_scores(
+                    s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], seen[h]
+                )
+                if seen[h] + SEGMENT > entries.shape[1]:
+                    worst = prune(
+                        entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
+                    )  # fmt: skip
+                    seen[h], limits[h] = k, score_of(worst)
+        for h in range(n):
+            if seen[h] > k:
+                prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
+            mark(entries[h], min(seen[h], k), marks)
+
+
+def make_flat(k_type, v_type, blocks, heads):
+    """The kernel for KV types, rows of 32 * blocks and `heads` query heads at a time."""
+
+    @jit(parallel=True)
+    def flat_kernel(
+        q, segments, n_kv_heads, first, last, stop, k, seed, index, counts, rows, works, limits,
+        entries, seen, spare, marks, histograms, threads,
+    ):  # fmt: skip
+        """q float32[1, H, E]; lists as hamming_kernel. Reads the K rows and scales once."""
+        group = q.shape[1] // n_kv_heads
+        for part in prange(threads):
+            shape = of.shape_of(k_type, v_type, blocks, heads)
+            for j in range(n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads):
+                clear(marks[part], stop)
+                turn = of.rotation(shape) if of.rotates_k(shape) else 0
+                pack_queries(q, j, group, turn, rows[part])
+                _flat_head(
+                    shape, segments, j, group, first, last, k, seed, rows[part],
+                    works[part].ctypes.data, limits[part], entries[part], seen[part], spare[part],
+                    marks[part], histograms[part],
+                )  # fmt: skip
+                counts[j] = write_list(marks[part], first, last, stop, index[j])
+
+    return flat_kernel
+
+
+def make_products(k_type, v_type, blocks, heads):
+    """As make_flat, for all products instead of the best."""
+
+    @jit(parallel=True)
+    def products_kernel(q, segments, n_kv_heads, stop, rows, works, out, threads):
+        """out float32[H, S] = q . k of the tokens 0 .. stop-1, S >= stop."""
+        group = q.shape[1] // n_kv_heads
+        for part in prange(threads):
+            shape = of.shape_of(k_type, v_type, blocks, heads)
+            s = works[part].ctypes.data
+            for j in range(n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads):
+                turn = of.rotation(shape) if of.rotates_k(shape) else 0
+                pack_queries(q, j, group, turn, rows[part])
+                for segment in range((stop + SEGMENT - 1) // SEGMENT):
+                    base = segments[segment] + j * of.head_bytes(shape)
+                    hi = min(stop - segment * SEGMENT, SEGMENT)
+                    for g in range(0, group, heads):
+                        q_row = rows[part, g].ctypes.data
+                        key_scores(shape, q_row, base, 0, hi, s + 4 * HEAD_SCORES, s)
+                        for h in range(g, min(g + heads, group)):
+                            place = s + (h - g) * HEAD_SCORES
+                            for t in range(hi):
+                                score = v.load_one_f32(place, 4 * t)
+                                out[j * group + h, segment * SEGMENT + t] = score
+
+    return products_kernel

@@ -1,0 +1,161 @@
+"""Signatures of vectors: a small network, of whose outputs the signs are kept.
+
+    y = W_n silu(… silu(W_1 x + b_1) …) + b_n,   bit i of the signature = (y_i > 0)
+
+SimHash is one layer without bias (random hyperplanes), a learned encoder three layers. Weights
+lie as `[input][output]`, lanes run along outputs: each output is summed over the inputs in their
+order, so a signature does not depend on how many vectors were encoded at once.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.extending import intrinsic
+
+from .. import simd as v
+from ..attention.layout import KV_TYPES, SEGMENT, TILE
+from ..attention.rotation import rotate_row
+from ..attention.shape import at, read_row, write
+from ..cache import jit
+from ..simd import bcast_f32, load_f32, set_f32, store, vexp
+
+MAX_WIDTH = 512  # of any layer, in floats
+
+
+@intrinsic(prefer_literal=True)
+def _decode_block(typingctx, kind, row, scale, out):
+    """32 floats at `out` from a stored block at `row` with its scale at `scale`."""
+    name = KV_TYPES[kind.literal_value]
+
+    def codegen(ctx, b, sig, vals):
+        row, scale, out = (at(b, x) for x in vals[1:])
+        for i, x in enumerate(read_row(b, name, row, scale, 0, 2)):
+            write(b, out, 64 * i, x)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n), codegen
+
+
+@jit
+def read_key(tile, r, facts, out):
+    """Key r of the tile at address `tile` as padded float32 at `out`, not rotated any more."""
+    kind, blocks, rotation = facts[0], facts[2], facts[3]
+    row, scale = tile + r * facts[6], tile + facts[9] + r * facts[11]
+    for i in range(blocks):
+        if kind == 0:
+            _decode_block(0, row + 64 * i, scale, out + 128 * i)
+        elif kind == 1:
+            _decode_block(1, row + 32 * i, scale + 2 * i, out + 128 * i)
+        else:
+            _decode_block(2, row + 16 * i, scale + 2 * i, out + 128 * i)
+    if kind == 2:
+        rotate_row(out, 32 * blocks, rotation)
+
+
+@jit
+def dense(x, n_in, weights, bias, n_out, y):
+    """y = W x + b at addresses of float32; weights [n_in][n_out], n_out a multiple of 16."""
+    o = 0
+    while o + 32 <= n_out:
+        a, b = load_f32(bias, 4 * o), load_f32(bias, 4 * o + 64)
+        for e in range(n_in):
+            factor = bcast_f32(x, 4 * e)
+            a = v.fma(load_f32(weights, 4 * (e * n_out + o)), factor, a)
+            b = v.fma(load_f32(weights, 4 * (e * n_out + o) + 64), factor, b)
+        store(y, 4 * o, a)
+        store(y, 4 * o + 64, b)
+        o += 32
+    if o < n_out:
+        a = load_f32(bias, 4 * o)
+        for e in range(n_in):
+            a = v.fma(load_f32(weights, 4 * (e * n_out + o)), bcast_f32(x, 4 * e), a)
+        store(y, 4 * o, a)
+
+
+@jit
+def _silu(y, n):
+    for i in range(0, n, 16):
+        x = load_f32(y, 4 * i)
+        store(y, 4 * i, x / (set_f32(1.0) + vexp(set_f32(0.0) - x)))
+
+
+@intrinsic
+def _positive(typingctx, address):
+    """Bit i = float32 i of 16 at the address is above 0."""
+
+    def codegen(ctx, b, sig, vals):
+        x = b.load(b.bitcast(at(b, vals[0]), v.f32x16.ir.as_pointer()))
+        x.align = 4
+        hits = b.fcmp_ordered(">", x, v.const(x.type, 0.0))
+        return b.zext(b.bitcast(hits, ir.IntType(16)), v.I64)
+
+    return types.uint64(types.intp), codegen
+
+
+@jit
+def signature(x, weights, widths, work):
+    """The signature of the vector at address x; `work`: address of 2 * MAX_WIDTH floats.
+
+    weights: address of all layers, each W [in][out] then b [out]; widths: their sizes.
+    """
+    # Addresses are unsigned in Numba, and unsigned plus signed would be a float.
+    x, weights, work = np.int64(x), np.int64(weights), np.int64(work)
+    here, place = x, work
+    for layer in range(len(widths) - 1):
+        n_in, n_out = widths[layer], widths[layer + 1]
+        dense(here, n_in, weights, weights + 4 * n_in * n_out, n_out, place)
+        if layer + 2 < len(widths):
+            _silu(place, n_out)
+        weights += 4 * (n_in + 1) * n_out
+        here, place = place, work + 4 * MAX_WIDTH * ((layer + 1) % 2)
+    bits = np.uint64(0)
+    for i in range(0, widths[len(widths) - 1], 16):
+        bits |= _positive(here + 4 * i) << np.uint64(i)
+    return bits
+
+
+@jit
+def _encode_tokens(
+    segments, facts, items, item_bytes, n_kv_heads, weights, widths, work, first, last
+):
+    """Signatures of the tokens first .. last-1 of all KV heads into the column `items`."""
+    tile_bytes, head_bytes = facts[4], facts[5]
+    x = work.ctypes.data
+    for t in range(first, last):
+        place = t % SEGMENT
+        for j in range(n_kv_heads):
+            tile = segments[t // SEGMENT] + j * head_bytes + place // TILE * tile_bytes
+            read_key(tile, place % TILE, facts, x)
+            bits = signature(x, weights, widths, x + 4 * MAX_WIDTH)
+            to = items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
+            if item_bytes == 4:
+                store(to, 0, np.uint32(bits))
+            else:
+                store(to, 0, bits)
+
+
+@jit(parallel=True)
+def encode_keys_kernel(
+    segments, facts, items, item_bytes, n_kv_heads, weights, widths, works, first, last
+):
+    """works float32[threads, 3 * MAX_WIDTH]; about 2 * sum of in * out operations a key."""
+    parts, w = works.shape[0], weights.ctypes.data
+    if parts == 1:
+        _encode_tokens(
+            segments, facts, items, item_bytes, n_kv_heads, w, widths, works[0], first, last
+        )
+    else:
+        n = last - first
+        for part in prange(parts):
+            _encode_tokens(
+                segments, facts, items, item_bytes, n_kv_heads, weights.ctypes.data, widths,
+                works[part], first + n * part // parts, first + n * (part + 1) // parts,
+            )  # fmt: skip
+
+
+@jit
+def encode_rows_kernel(x, weights, widths, work, out):
+    """Signatures of the rows of x float32[n, E] into out uint64[n]."""
+    for i in range(x.shape[0]):
+        out[i] = signature(x[i].ctypes.data, weights.ctypes.data, widths, work.ctypes.data)

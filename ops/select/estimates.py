@@ -1,0 +1,151 @@
+"""The checking wrappers of the sketch index: sketches of keys, and the best by their estimates."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attention.append import append_facts
+from ..attention.layout import SEGMENT, TileLayout
+from ..attention.listed import PLACES, WORK_BYTES
+from ..errors import OpsError
+from ..simd import aligned
+from ..threads import n_threads
+from .api import Range, SelectScratch, check_choice
+from .sketch import make_sketch
+from .sketch_keys import sketch_keys_kernel
+
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+_SERIAL_TOKENS = 4
+
+
+def sketch_bits(head_dim: int) -> int:
+    """Bits of a sketch: head_dim up to 64, 128 or 256."""
+    return next(n for n in (64, 128, 256) if head_dim <= n)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A rotation R of padded keys: float32 `[in][out]` of (bits, bits), then `bits` zeros, flat."""
+
+    weights: F32
+    bits: int
+
+    @staticmethod
+    def random(head_dim: int, seed: int) -> "Rotation":
+        """The Q of the QR factorisation of a normal matrix from NumPy's generator with `seed`."""
+        bits = sketch_bits(head_dim)
+        normal = np.random.default_rng(seed).standard_normal((bits, bits))
+        q, r = np.linalg.qr(normal)
+        q = (q * np.sign(np.diag(r))).astype(np.float32)
+        return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
+
+
+@cache
+def _facts(layout: TileLayout) -> I64:
+    return append_facts(layout)
+
+
+def sketch_keys(
+    rotation: Rotation,
+    segments: I64,
+    layout: TileLayout,
+    n_kv_heads: int,
+    bits: I64,
+    factors: I64,
+    first: int,
+    last: int,
+) -> None:
+    """Write the sketches of the stored keys of tokens first .. last-1 into two columns.
+
+    bits, factors: base addresses of the segments of columns of rotation.bits / 8 and 2 bytes.
+    """
+    room = SEGMENT * min(len(segments), len(bits), len(factors))
+    if not 0 <= first <= last <= room:
+        raise OpsError(f"sketches: tokens {first} to {last - 1} lie outside the {room} stored")
+    if rotation.bits != sketch_bits(layout.head_dim):
+        raise OpsError(f"sketches: a rotation of {rotation.bits} for head_dim {layout.head_dim}")
+    threads = 1 if last - first <= _SERIAL_TOKENS else n_threads()
+    n = threads * 2 * rotation.bits
+    works = aligned(n, np.float32)[:n].reshape(threads, -1)
+    sketch_keys_kernel(
+        segments, _facts(layout), bits, factors, n_kv_heads, rotation.weights, rotation.bits,
+        works, first, last,
+    )  # fmt: skip
+
+
+class SketchScratch(SelectScratch):
+    """SelectScratch with what estimates and exact scores of candidates need.
+
+    k: the most candidates a query head (`few`).
+    """
+
+    def __init__(
+        self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int, layout: TileLayout
+    ) -> None:
+        super().__init__(n_heads, n_kv_heads, n_ctx, k)
+        self.layout, self.bits = layout, sketch_bits(layout.head_dim)
+
+    def ready(self, threads: int) -> int:
+        """As SelectScratch's."""
+        before = self.threads
+        threads = super().ready(threads)
+        if threads > before:
+            n, padded = self.together, self.layout.padded
+            rows = aligned(threads * self.group * padded, np.float32)
+            self.rows = rows[: threads * self.group * padded].reshape(threads, self.group, padded)
+            turned = aligned(threads * 2 * self.bits, np.float32)
+            self.turned = turned[: threads * 2 * self.bits].reshape(threads, 2, self.bits)
+            self.sums = np.empty((threads, n, self.bits // 4, 16), np.int8)
+            self.places = np.empty((threads, PLACES), np.int64)
+            self.works = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
+            self.best = np.empty((threads, n), np.float32)
+            self.chosen = np.zeros_like(self.marks)
+        return threads
+
+
+@cache
+def _sketch(k: int, v: int, blocks: int, bits: int, together: int) -> Any:
+    return make_sketch(k, v, blocks, bits, together)
+
+
+def best_sketched(
+    q: F32,
+    segments: I64,
+    bits: I64,
+    factors: I64,
+    rotation: Rotation,
+    among: Range,
+    k: int,
+    few: int,
+    index: NDArray[np.uint32],
+    counts: I64,
+    *,
+    seed: int,
+    scratch: SketchScratch,
+) -> None:
+    """Lists of tokens: the k largest q . key of the `few` best estimates of each head of a group.
+
+    Of `among`, each query head's `few` >= k best estimates become candidates of its whole group,
+    of which each head takes the k largest exact products; their union is the list. q float32
+    (1, H, E); index uint32 (J, room) with room for the candidates too; the rest as `nearest`.
+    """
+    s = scratch
+    few = min(few, among.last - among.first)
+    check_choice("sketches", among, few, index, counts, s)
+    shape = 1, s.n_kv_heads * s.group, s.layout.head_dim
+    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
+        raise OpsError(f"sketches: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+    if not 1 <= k <= few:
+        raise OpsError(f"sketches: cannot choose {k} of {few} candidates")
+    if among.stop > SEGMENT * min(len(segments), len(bits), len(factors)):
+        raise OpsError(f"sketches: token {among.stop - 1} lies outside the columns")
+    threads = s.ready(n_threads())
+    _sketch(*s.layout.codes, s.bits, s.together)(
+        q, segments, bits, factors, rotation.weights, s.n_kv_heads, among.first, among.last,
+        among.stop, k, few, np.uint32(seed), index, counts, s.rows, s.turned, s.sums, s.places,
+        s.works, s.best, s.entries, s.seen, s.spare, s.marks, s.chosen, s.histograms, threads,
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""The checking wrappers over the stored keys themselves: the largest products, and all of them."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attention.layout import SEGMENT, TileLayout
+from ..attention.listed import WORK_BYTES
+from ..errors import OpsError
+from ..simd import aligned
+from ..threads import n_threads
+from .api import Range, SelectScratch, check_choice
+from .dots import make_flat, make_products
+
+F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
+
+
+@cache
+def _flat(k: int, v: int, blocks: int, heads: int) -> Any:
+    return make_flat(k, v, blocks, heads)
+
+
+@cache
+def _products(k: int, v: int, blocks: int, heads: int) -> Any:
+    return make_products(k, v, blocks, heads)
+
+
+class ExactScratch(SelectScratch):
+    """SelectScratch with what products with the stored keys of one layout need."""
+
+    def __init__(
+        self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int, layout: TileLayout
+    ) -> None:
+        super().__init__(n_heads, n_kv_heads, n_ctx, k)
+        self.layout = layout
+        self.rounds = -(-self.group // 4)
+        self.heads = -(-self.group // self.rounds)
+
+    def ready(self, threads: int) -> int:
+        """As SelectScratch's."""
+        before = self.threads
+        threads = super().ready(threads)
+        if threads > before:
+            shape = threads, self.rounds * self.heads, self.layout.padded
+            self.rows = aligned(int(np.prod(shape)), np.float32)[: int(np.prod(shape))]
+            self.rows = self.rows.reshape(shape)
+            self.rows[:] = 0
+            self.works = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
+            self.best = np.empty((threads, 4), np.float32)
+            self.entries = np.empty((threads, 4, self.entries.shape[2]), np.uint64)
+            self.seen = np.zeros((threads, 4), np.int64)
+        return threads
+
+
+def _check(name: str, q: F32, segments: I64, stop: int, s: ExactScratch) -> None:
+    shape = 1, s.n_kv_heads * s.group, s.layout.head_dim
+    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
+        raise OpsError(f"{name}: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+    if stop > len(segments) * SEGMENT:
+        raise OpsError(f"{name}: token {stop - 1} lies outside {len(segments)} segments")
+
+
+def largest(
+    q: F32,
+    segments: I64,
+    among: Range,
+    k: int,
+    index: NDArray[np.uint32],
+    counts: I64,
+    *,
+    seed: int,
+    scratch: ExactScratch,
+) -> None:
+    """Lists of tokens: of `among`, the union of the k largest q . key of each query head.
+
+    q float32 (1, H, E); the rest as `nearest`. Equal products in the order of `position_hash`.
+    """
+    s = scratch
+    check_choice("largest products", among, k, index, counts, s)
+    _check("largest products", q, segments, among.stop, s)
+    threads = s.ready(n_threads())
+    _flat(*s.layout.codes, s.heads)(
+        q, segments, s.n_kv_heads, among.first, among.last, among.stop, k, np.uint32(seed), index,
+        counts, s.rows, s.works, s.best, s.entries, s.seen, s.spare, s.marks, s.histograms, threads,
+    )  # fmt: skip
+
+
+def products(q: F32, segments: I64, stop: int, out: F32, *, scratch: ExactScratch) -> None:
+    """out[h, t] = q[h] . key t of the tokens 0 .. stop-1; q float32 (1, H, E), out (H, >= stop)."""
+    s = scratch
+    _check("products", q, segments, stop, s)
+    if out.shape[0] != q.shape[1] or out.shape[1] < stop or out.dtype != np.float32:
+        raise OpsError(f"products: out is {out.dtype} {out.shape}, expected ({q.shape[1]}, {stop})")
+    threads = s.ready(n_threads())
+    _products(*s.layout.codes, s.heads)(
+        q, segments, s.n_kv_heads, stop, s.rows, s.works, out, threads
+    )

@@ -1,0 +1,89 @@
+"""Tables of 16 entries looked up by half bytes: sums over bits without unpacking them.
+
+Signatures of 32 tokens are transposed in registers to their bytes 0, bytes 1, …; each half byte
+then indexes a table of 16 small numbers that the query has prepared.
+"""
+
+from llvmlite import ir
+
+from .. import simd as v
+from ..attention.shape import read
+
+BYTES = v.vty(v.I8, 32)
+
+
+def look_up(b, table, index):
+    """table[index] for 32 half bytes; table: 16 bytes."""
+    if v.VARIANT in ("avx2", "avx512"):
+        table = v.shuffle(b, table, [*range(16)] * 2)
+        return v.call(b, "llvm.x86.avx2.pshuf.b", BYTES, table, index)
+    if v.VARIANT == "neon":
+        name, half = "llvm.aarch64.neon.tbl1.v16i8", table.type
+        parts = [v.shuffle(b, index, range(i, i + 16)) for i in (0, 16)]
+        return _halves(b, *(v.call(b, name, half, table, x) for x in parts))
+    out = ir.Constant(BYTES, ir.Undefined)
+    for i in range(32):
+        lane = ir.Constant(v.I32, i)
+        x = b.extract_element(table, b.extract_element(index, lane))
+        out = b.insert_element(out, x, lane)
+    return out
+
+
+def _halves(b, low, high):
+    return v.shuffle(b, low, range(2 * low.type.count), high)
+
+
+def _lanes(b, words, offset, stride):
+    """16 bytes at `offset` beside 16 at `offset + stride`, as 8 words of 32 bits."""
+    quarter = v.vty(v.I32, 4)
+    return _halves(b, read(b, words, offset, quarter), read(b, words, offset + stride, quarter))
+
+
+def _transpose4(b, rows):
+    """Four vectors of 8 words: in each half, word p of row r becomes word r of row p."""
+    low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
+    wide, out = v.vty(v.I64, 4), []
+    for order in (low, high):
+        x, y = (b.bitcast(v.shuffle(b, rows[i], order, rows[i + 1]), wide) for i in (0, 2))
+        out += [v.shuffle(b, x, [0, 4, 2, 6], y), v.shuffle(b, x, [1, 5, 3, 7], y)]
+    return [b.bitcast(x, v.vty(v.I32, 8)) for x in out]
+
+
+def _words(b, words, bits):
+    """Four vectors for each 32 bits: vector j holds tokens 4 j … in its low, 16 + 4 j … in its
+    high half."""
+    if bits == 32:
+        yield [_lanes(b, words, 16 * j, 64) for j in range(4)]
+        return
+    if bits % 128 == 0:
+        size = bits // 8
+        for c in range(0, size, 16):
+            fours = [
+                _transpose4(
+                    b, [_lanes(b, words, (4 * j + i) * size + c, 16 * size) for i in range(4)]
+                )
+                for j in range(4)
+            ]
+            yield from zip(*fours)
+        return
+    pairs = [[_lanes(b, words, 32 * j + 16 * i, 128) for i in (0, 1)] for j in range(4)]
+    for order in ([0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]):
+        yield [v.shuffle(b, x, order, y) for x, y in pairs]
+
+
+def _planes(b, vectors):
+    """Four vectors of tokens to four of bytes: byte p of 32 tokens, tokens in order."""
+    group = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(32)]
+    grouped = []
+    for tokens in vectors:
+        x = v.shuffle(b, b.bitcast(tokens, BYTES), group)
+        grouped.append(b.bitcast(x, v.vty(v.I32, 8)))
+    return [b.bitcast(x, BYTES) for x in _transpose4(b, grouped)]
+
+
+def half_bytes_of(b, words, bits):
+    """Half byte i of 32 tokens, for each i: 32 bytes from 0 to 15."""
+    for vectors in _words(b, words, bits):
+        for plane in _planes(b, vectors):
+            yield b.and_(plane, v.const(BYTES, 15))
+            yield b.lshr(plane, v.const(BYTES, 4))

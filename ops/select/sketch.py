@@ -1,0 +1,263 @@
+"""Estimates of q . k from one bit per rotated dimension: the sketch index of `topk`.
+
+    key    y = R k, R a random rotation;  bits: sign(y_i);  factor: f16(|k|^2 / sum |y_i|)
+    q . k  is estimated by factor * sum of sign(y_i) (R q)_i, which is unbiased (RaBitQ, section 3:
+           norm and correction enter only as this quotient)
+
+The sum is looked up by half bytes in tables of int8 that the query has prepared; its rounding is a
+twentieth of the estimate's own error. Of the best estimates of each query head a group's union is
+scored exactly and each head takes its k best of that.
+
+    bits     [token][padded / 8]     padded: head_dim up to a multiple of 64, 128, 256
+    factors  f16 [token]
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import prange, types
+from numba.extending import intrinsic
+
+from .. import simd as v
+from ..attention import shape as of
+from ..attention.layout import SEGMENT, TILE
+from ..attention.listed import find_rows, listed_scores
+from ..attention.shape import VEC, at, read, write
+from ..attention.steps import HEAD_SCORES
+from ..cache import jit
+from .best import kth_cost, prune
+from .dots import at_least, collect_scores, cost_of, pack_queries, score_of
+from .encode import dense
+from .lists import clear, mark, write_list
+from .lookup import half_bytes_of, look_up
+from .near import kind_of, low_bit
+
+_SAMPLED = 8  # segments
+
+
+@intrinsic
+def estimates_64(typingctx, kind, words, factors, tables, s):
+    """s[query][64 tokens] = factor * sum over half bytes of the query's table; addresses all."""
+
+    def codegen(ctx, b, sig, vals):
+        words, factors, tables, s = (at(b, x) for x in vals[1:])
+        stride = 4 * kind.bits
+        for first in (0, 32):
+            here = b.gep(words, [ir.Constant(v.I64, first * kind.bits // 8)])
+            index = list(half_bytes_of(b, here, kind.bits))
+            for h in range(kind.queries):
+                sums: list[ir.Value] = []
+                for i, half_bytes in enumerate(index):
+                    table = read(b, tables, h * stride + 16 * i, v.vty(v.I8, 16))
+                    d = look_up(b, table, half_bytes)
+                    sums = [b.add(sums[0], d)] if sums else [d]
+                for t in (0, 16):
+                    x = v.shuffle(b, sums[0], range(t, t + 16))
+                    f = read(b, factors, 2 * (first + t), v.vty(ir.HalfType(), 16))
+                    x = b.fmul(b.sitofp(x, VEC), b.fpext(f, VEC))
+                    write(b, s, h * HEAD_SCORES + 4 * (first + t), x)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n, n), codegen
+
+
+@jit
+def make_query_tables(y, padded, tables):
+    """tables int8[padded / 4, 16]: entry x of half byte i = sum of +-y_(4 i + bit), bit set: +.
+
+    Scaled so that no sum of entries leaves int8.
+    """
+    total = np.float32(0.0)
+    for i in range(padded):
+        total += abs(y[i])
+    scale = np.float32(127 - padded // 8) / total if total > 0.0 else np.float32(0.0)
+    for i in range(padded // 4):
+        for x in range(16):
+            entry = np.float32(0.0)
+            for bit in range(4):
+                entry += y[4 * i + bit] if x >> bit & 1 else -y[4 * i + bit]
+            tables[i, x] = np.int8(np.rint(entry * scale))
+
+
+@jit
+def _estimate_segment(kind, padded, bits, factors, tables, s, bits_ahead, factors_ahead):
+    """Estimates of a segment's tokens, all of 1,024, for each query; asks for the next one's."""
+    for t in range(0, SEGMENT, 64):
+        for line in range(t * padded // 8, (t + 64) * padded // 8, 64):
+            v.prefetch_l1(bits_ahead, line)
+        for line in range(2 * t, 2 * t + 128, 64):
+            v.prefetch_l1(factors_ahead, line)
+        estimates_64(kind, bits + t * padded // 8, factors + 2 * t, tables, s + 4 * t)
+
+
+@jit
+def _scan_sketches(
+    kind, padded, bits, factors, j, first, last, step, k, seed, tables, s, limits, entries, seen,
+    spare, histogram,
+):  # fmt: skip
+    """Best k estimates among the tokens first .. last-1 of every step-th segment, per query."""
+    newest = (last - 1) // SEGMENT
+    for segment in range(first // SEGMENT, newest + 1, step):
+        ahead = min(segment + step, newest)
+        to_bits, to_factors = j * SEGMENT * (padded // 8), 2 * j * SEGMENT
+        _estimate_segment(
+            kind, padded, bits[segment] + to_bits, factors[segment] + to_factors,
+            tables.ctypes.data, s, bits[ahead] + to_bits, factors[ahead] + to_factors,
+        )  # fmt: skip
+        lo, hi = max(first - segment * SEGMENT, 0), min(last - segment * SEGMENT, SEGMENT)
+        for h in range(len(seen)):
+            seen[h] = collect_scores(
+                s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], seen[h]
+            )
+            if seen[h] + SEGMENT > entries.shape[1]:
+                worst = prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
+                seen[h], limits[h] = k, score_of(worst)
+
+
+@jit
+def _first_limits(first, last, step, k, limits, entries, seen, spare, histogram):
+    """From a sample's entries, a limit that likely lets k tokens pass, and not many more."""
+    for h in range(len(seen)):
+        sampled = (last - first) / step
+        wanted = k * sampled / (last - first)
+        wanted = np.int64(wanted + 2.0 * np.sqrt(wanted) + 2.0)
+        if wanted < seen[h]:
+            cost, _ = kth_cost(entries[h], seen[h], wanted, 32, spare[0], histogram)
+            limits[h] = score_of(cost)
+        else:
+            limits[h] = -np.inf
+
+
+@jit
+def _candidates(
+    kind, padded, bits, factors, j, first, last, k, seed, tables, s, limits, entries, seen, spare,
+    histogram,
+):  # fmt: skip
+    """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
+    n_segments = (last - 1) // SEGMENT + 1 - first // SEGMENT
+    step = n_segments // _SAMPLED
+    for h in range(len(seen)):
+        limits[h], seen[h] = -np.inf, 0
+    if step > 1:
+        _scan_sketches(
+            kind, padded, bits, factors, j, first, last, step, entries.shape[1] - SEGMENT, seed,
+            tables, s, limits, entries, seen, spare, histogram,
+        )  # fmt: skip
+        _first_limits(first, last, step, k, limits, entries, seen, spare, histogram)
+    again = True
+    while again:
+        for h in range(len(seen)):
+            seen[h] = 0
+        _scan_sketches(
+            kind, padded, bits, factors, j, first, last, 1, k, seed, tables, s, limits, entries,
+            seen, spare, histogram,
+        )  # fmt: skip
+        again = False
+        for h in range(len(seen)):
+            if seen[h] < k and limits[h] != -np.inf:
+                limits[h] = -np.inf
+                again = True
+    for h in range(len(seen)):
+        if seen[h] > k:
+            prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
+            seen[h] = k
+
+
+@jit
+def _rerank(
+    shape, segments, j, listed, k, seed, rows, places, s, limits, entries, seen, spare, marks,
+    histogram,
+):  # fmt: skip
+    """Mark each query's k largest exact products among the listed tokens."""
+    n = len(seen)
+    parts = s + 4 * HEAD_SCORES
+    for h in range(n):
+        limits[h], seen[h] = -np.inf, 0
+    for begin in range(0, len(listed), SEGMENT):
+        block = listed[begin : min(begin + SEGMENT, len(listed))]
+        find_rows(shape, block, segments, j, places)
+        listed_scores(shape, rows.ctypes.data, places, len(block), parts, s)
+        for h in range(n):
+            line, m = s + h * HEAD_SCORES, seen[h]
+            for i in range(0, len(block), TILE):
+                some = at_least(line + 4 * i, limits[h])
+                while some:
+                    t = i + low_bit(some)
+                    some &= some - np.uint64(1)
+                    if t < len(block):
+                        cost = cost_of(np.uint64(v.load_u32(line, 4 * t)))
+                        entries[h, m] = (cost << np.uint64(32)) | np.uint64(block[t])
+                        m += 1
+            if m + SEGMENT > entries.shape[1]:
+                worst = prune(entries[h], m, k, 32, seed, spare[0], spare[1], histogram)
+                m, limits[h] = k, score_of(worst)
+            seen[h] = m
+    clear(marks, np.int64(listed[len(listed) - 1]) + 1)
+    for h in range(n):
+        if seen[h] > k:
+            prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
+        mark(entries[h], min(seen[h], k), marks)
+
+
+@jit
+def _head(
+    shape, kind, padded, q, segments, bits, factors, rotation, j, group, first, last, stop, k, few,
+    seed, index, rows, turned, tables, places, work, limits, entries, seen, spare, marks, chosen,
+    histogram,
+):  # fmt: skip
+    """The list of one KV head; gives its length. `chosen` gathers the marks of all rounds."""
+    together = len(seen)
+    pack_queries(q, j, group, of.rotation(shape) if of.rotates_k(shape) else 0, rows)
+    clear(chosen, stop)
+    for g in range(0, group, together):
+        for h in range(together):
+            turned[0, :] = 0.0
+            for i in range(q.shape[2]):
+                turned[0, i] = q[0, j * group + g + h, i]
+            weights = np.int64(rotation.ctypes.data)
+            dense(
+                np.int64(turned[0].ctypes.data), padded, weights, weights + 4 * padded * padded,
+                padded, np.int64(turned[1].ctypes.data),
+            )  # fmt: skip
+            make_query_tables(turned[1], padded, tables[h])
+        s = np.int64(work.ctypes.data)
+        _candidates(
+            kind, padded, bits, factors, j, first, last, few, seed, tables, s, limits, entries,
+            seen, spare, histogram,
+        )  # fmt: skip
+        clear(marks, stop)
+        for h in range(together):
+            mark(entries[h], seen[h], marks)
+        n = write_list(marks, first, last, last, index) - first
+        _rerank(
+            shape, segments, j, index[first : first + n], k, seed, rows[g : g + together], places,
+            s, limits, entries, seen, spare, marks, histogram,
+        )  # fmt: skip
+        for w in range((last + 63) // 64):
+            chosen[w] |= marks[w]
+    return write_list(chosen, first, last, stop, index)
+
+
+def make_sketch(k_type, v_type, blocks, padded, together):
+    """The kernel for KV types, rows of 32 * blocks, `padded` bits, `together` queries at a time."""
+
+    @jit(parallel=True)
+    def sketch_kernel(
+        q, segments, bits, factors, rotation, n_kv_heads, first, last, stop, k, few, seed, index,
+        counts, rows, turned, tables, places, works, limits, entries, seen, spare, marks, chosen,
+        histograms, threads,
+    ):  # fmt: skip
+        """q float32[1, H, E]; lists as hamming_kernel, with room for `few` a query. Reads
+        padded / 8 + 2 bytes a token and KV head, and the K rows of the candidates."""
+        group = q.shape[1] // n_kv_heads
+        for part in prange(threads):
+            for j in range(n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads):
+                counts[j] = _head(
+                    of.shape_of(k_type, v_type, blocks, together), kind_of(padded, together),
+                    padded, q, segments, bits, factors, rotation, j, group, first, last, stop, k,
+                    few, seed, index[j], rows[part], turned[part], tables[part], places[part],
+                    works[part], limits[part], entries[part], seen[part], spare[part], marks[part],
+                    chosen[part], histograms[part],
+                )  # fmt: skip
+
+    return sketch_kernel

@@ -1,0 +1,127 @@
+"""attend `topk`: softmax over the largest products q·k (top-k attention)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .base import AttendError, LayerView
+from .sparse import SEED, Sparse, TokenIndex
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+    from ...ops.select import Range
+    from ..store import KVStore
+
+    F32 = NDArray[np.float32]
+
+
+RERANKED = 2
+"""Candidates per token wanted that sketches propose, to be scored exactly."""
+
+
+@dataclass(frozen=True)
+class TopK(Sparse):
+    """softmax over sinks, window and the k tokens with the largest q·k of each query head.
+
+    index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
+    one bit per dimension and key and scores the best estimates exactly. Source: top-k attention,
+    algorithm 1, with one softmax over all that is read; RaBitQ for the sketches.
+    """
+
+    sink: int = 4
+    window: int = 256
+    index: str = "sketch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.index not in INDEXES:
+            raise AttendError(f"index is {self.index!r}, expected one of {', '.join(INDEXES)}")
+
+    def make_index(self, config: ModelConfig, store: KVStore) -> TokenIndex:
+        return INDEXES[self.index](config, store)
+
+
+class FlatIndex(TokenIndex):
+    """No index: the stored keys themselves are searched."""
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        self._config, self._layout = config, store.layout
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ...ops.select import ExactScratch
+
+        config = self._config
+        self._scratch = ExactScratch(config.n_heads, config.n_kv_heads, n_ctx, k, self._layout)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        pass
+
+    def choose(
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
+        counts: NDArray[np.int64],
+    ) -> int:  # fmt: skip
+        from ...ops.select import largest
+
+        segments = layer.store.segments(layer.index)
+        largest(q, segments, among, k, lists, counts, seed=SEED, scratch=self._scratch)
+        n_tokens = (among.last - among.first) * self._config.n_kv_heads
+        return n_tokens * (self._layout.k_row_bytes + self._layout.scale_row_bytes)
+
+
+class SketchIndex(TokenIndex):
+    """One bit per rotated dimension and a factor for every stored key.
+
+    Columns `sketch-SEED` (bits / 8 bytes) and `sketch-SEED-factors` (f16). One rotation serves all
+    layers: the estimates need it to be random, not different.
+    """
+
+    breadth = RERANKED
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        from ...ops.select import Rotation
+
+        self._config, self._layout = config, store.layout
+        self._rotation = Rotation.random(config.head_dim, SEED)
+        self._bits = store.column(f"sketch-{SEED}", self._rotation.bits // 8)
+        self.column = self._bits
+        self._factors = store.column(f"sketch-{SEED}-factors", 2)
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ...ops.select import SketchScratch
+
+        heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
+        self._scratch = SketchScratch(heads, kv_heads, n_ctx, RERANKED * k, self._layout)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        from ...ops.select import sketch_keys
+
+        store, i = layer.store, layer.index
+        first = min(first, int(self._factors.filled[i]))
+        sketch_keys(
+            self._rotation, store.segments(i), store.layout, store.n_kv_heads,
+            self._bits.segments(i), self._factors.segments(i), first, last,
+        )  # fmt: skip
+        self._factors.filled[i] = last
+
+    def choose(
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
+        counts: NDArray[np.int64],
+    ) -> int:  # fmt: skip
+        from ...ops.select import best_sketched
+
+        i = layer.index
+        best_sketched(
+            q, layer.store.segments(i), self._bits.segments(i), self._factors.segments(i),
+            self._rotation, among, k, RERANKED * k, lists, counts, seed=SEED,
+            scratch=self._scratch,
+        )  # fmt: skip
+        passes = self._scratch.group // self._scratch.together
+        tokens = (among.last - among.first) * self._config.n_kv_heads
+        return passes * tokens * (self._rotation.bits // 8 + 2)
+
+
+INDEXES: dict[str, type[FlatIndex] | type[SketchIndex]] = {"flat": FlatIndex, "sketch": SketchIndex}

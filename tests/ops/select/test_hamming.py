@@ -1,0 +1,112 @@
+"""The nearest signatures, against sorting all of them in NumPy by distance and hash of position."""
+
+import numpy as np
+import pytest
+
+from kvarn.ops import threads
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.errors import OpsError
+from kvarn.ops.reference.select import nearest_reference
+from kvarn.ops.select import Range, SelectScratch, nearest
+
+SEED = 20_240_517
+
+
+def _column(signatures: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Signatures (J, S) as a column [segment][kv_head][token], with the segments' addresses."""
+    n_kv_heads, n = signatures.shape
+    padded = np.zeros((n_kv_heads, -(-n // SEGMENT) * SEGMENT), np.dtype(f"u{bits // 8}"))
+    padded[:, :n] = signatures
+    column = padded.reshape(n_kv_heads, -1, SEGMENT).swapaxes(0, 1).copy()
+    return column, column.ctypes.data + column[0].nbytes * np.arange(len(column))
+
+
+def _choose(queries, signatures, bits, among: Range, k: int) -> list[np.ndarray]:
+    n_kv_heads, group = queries.shape
+    memory, items = _column(signatures, bits)
+    index, counts = np.zeros((n_kv_heads, among.stop), np.uint32), np.zeros(n_kv_heads, np.int64)
+    scratch = SelectScratch(n_kv_heads * group, n_kv_heads, among.stop, k)
+    nearest(queries, items, bits, among, k, index, counts, seed=SEED, scratch=scratch)
+    assert memory is not None  # alive up to here
+    return [index[j, :n] for j, n in enumerate(counts)]
+
+
+def _random(rng, bits: int, n_kv_heads: int, group: int, n: int) -> tuple:
+    words = rng.integers(0, 1 << bits, (n_kv_heads, n + group), dtype=np.uint64)
+    return words[:, :group].copy(), words[:, group:].copy()
+
+
+@pytest.mark.parametrize(
+    ("bits", "n_kv_heads", "group"), [(32, 2, 4), (64, 2, 4), (32, 1, 1), (32, 3, 8), (64, 1, 3)]
+)
+def test_the_nearest_are_those_of_a_sort(bits: int, n_kv_heads: int, group: int) -> None:
+    rng = np.random.default_rng(bits + group)
+    for first, last, stop, k in (
+        (0, 1, 1, 1),
+        (3, 70, 75, 16),
+        (0, 1024, 1024, 1023),
+        (128, 1025, 1100, 5),
+        (5, 9000, 9001, 130),
+        (64, 40_000, 40_064, 4000),
+    ):
+        queries, signatures = _random(rng, bits, n_kv_heads, group, stop)
+        got = _choose(queries, signatures, bits, Range(first, last, stop), k)
+        want = nearest_reference(queries, signatures, first, last, stop, k, SEED)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_equal_distances_are_spread_over_the_text() -> None:
+    """All keys alike: the hash alone decides, and takes neither end of the text for granted."""
+    n, k = 20_000, 1000
+    queries, signatures = np.zeros((1, 1), np.uint64), np.full((1, n), 7, np.uint64)
+    got = _choose(queries, signatures, 32, Range(0, n, n), k)
+    want = nearest_reference(queries, signatures, 0, n, n, k, SEED)
+    np.testing.assert_array_equal(got[0], want[0])
+    quarters = np.histogram(got[0], 4, (0, n))[0]
+    assert np.abs(quarters - k / 4).max() < 5 * np.sqrt(k * 3 / 16)  # five standard deviations
+
+
+def test_a_sample_that_promises_too_much_is_corrected() -> None:
+    """Near keys lie only where the sample looks: the first pass finds too few."""
+    n, k = 50 * SEGMENT, 6000
+    signatures = np.full((1, n), 0xFFFF_FFFF, np.uint64)
+    runs = n // 8 // 16
+    step = (n - 16) // (runs - 1)
+    for run in range(runs):
+        signatures[0, run * step : run * step + 16] = run % 3
+    got = _choose(np.zeros((1, 1), np.uint64), signatures, 32, Range(0, n, n), k)
+    want = nearest_reference(np.zeros((1, 1), np.uint64), signatures, 0, n, n, k, SEED)
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_one_thread_gives_the_same_lists() -> None:
+    if threads.max_threads() < 2:
+        pytest.skip("one thread is all there is")
+    queries, signatures = _random(np.random.default_rng(1), 32, 3, 4, 5000)
+    before, results = threads.n_threads(), []
+    for n in (1, 2):
+        threads.set_threads(n)
+        results.append(_choose(queries, signatures, 32, Range(4, 4900, 5000), 50))
+    threads.set_threads(before)
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_refuses_in_words() -> None:
+    queries, signatures = _random(np.random.default_rng(1), 32, 1, 1, 100)
+    for words, bad in {
+        "cannot choose 0": (queries, 32, Range(0, 90, 100), 0),
+        "expected 1 to 90": (queries, 32, Range(0, 90, 100), 91),
+        "does not fit": (queries, 32, Range(50, 50, 100), 1),
+        "16 bits": (queries, 16, Range(0, 90, 100), 5),
+        "queries are": (queries[:, :0].reshape(1, 0), 32, Range(0, 90, 100), 5),
+    }.items():
+        q, bits, among, k = bad
+        index, counts = np.zeros((1, 100), np.uint32), np.zeros(1, np.int64)
+        with pytest.raises(OpsError, match=words):
+            nearest(
+                q, np.zeros(1, np.int64), bits, among, k, index, counts, seed=0,
+                scratch=SelectScratch(1, 1, 100, 100),
+            )  # fmt: skip
+    assert signatures.shape == (1, 100)

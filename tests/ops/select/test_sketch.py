@@ -1,0 +1,150 @@
+"""Sketches against RaBitQ's formula in NumPy, and what is chosen with them against all products."""
+
+import numpy as np
+import pytest
+
+from kvarn.ops import threads
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.errors import OpsError
+from kvarn.ops.reference.select import (
+    estimates_reference,
+    largest_reference,
+    sketch_reference,
+)
+from kvarn.ops.select import Range, Rotation, SketchScratch, best_sketched, sketch_keys
+
+SEED = 5
+
+
+class Sketches:
+    """The two columns over a cache."""
+
+    def __init__(self, cache) -> None:
+        self.cache, self.rotation = cache, Rotation.random(cache.layout.head_dim, SEED)
+        n, j = len(cache.segments), cache.n_kv_heads
+        self.bits = np.zeros((n, j, SEGMENT, self.rotation.bits // 8), np.uint8)
+        self.factors = np.zeros((n, j, SEGMENT), np.float16)
+        self.items = [c.ctypes.data + c[0].nbytes * np.arange(n) for c in (self.bits, self.factors)]
+
+    def add(self, first: int, last: int) -> None:
+        cache = self.cache
+        sketch_keys(
+            self.rotation, cache.segments, cache.layout, cache.n_kv_heads, *self.items, first, last
+        )
+
+    def choose(self, q, among: Range, k: int, few: int) -> list[np.ndarray]:
+        cache = self.cache
+        j = cache.n_kv_heads
+        index = np.zeros((j, among.stop + few * q.shape[1]), np.uint32)
+        counts = np.zeros(j, np.int64)
+        scratch = SketchScratch(q.shape[1], j, among.stop, few, cache.layout)
+        best_sketched(
+            q, cache.segments, *self.items, self.rotation, among, k, few, index, counts, seed=SEED,
+            scratch=scratch,
+        )  # fmt: skip
+        return [index[i, :n].copy() for i, n in enumerate(counts)]
+
+
+@pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (128, "f16")])
+def test_sketches_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
+    cache = make_cache(head_dim, kind, kind, 2, 1100)
+    sketches = Sketches(cache)
+    for first, last in ((0, 1000), (1000, 1001), (1001, 1100)):
+        sketches.add(first, last)
+    keys, _ = cache.stored()
+    n = sketches.rotation.bits
+    rotation = sketches.rotation.weights[: n * n].reshape(n, n)
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(n), atol=1e-5)
+    for j in range(2):
+        signs, factors = sketch_reference(keys[:, j], rotation)
+        bits = sketches.bits[:, j].reshape(-1, n // 8)[:1100]
+        got = np.unpackbits(bits, axis=1, bitorder="little") * 2.0 - 1
+        assert (got == signs).mean() > 0.999  # a sum within rounding of 0 may fall either way
+        np.testing.assert_allclose(
+            sketches.factors[:, j].ravel()[:1100], factors, rtol=2e-3, atol=1e-4
+        )
+
+
+def test_estimates_are_unbiased_over_rotations() -> None:
+    rng = np.random.default_rng(0)
+    keys, q = rng.standard_normal((50, 64)), rng.standard_normal((1, 64))
+    runs = []
+    for seed in range(200):
+        rotation = Rotation.random(64, seed)
+        matrix = rotation.weights[: 64 * 64].reshape(64, 64)
+        runs.append(estimates_reference(q, *sketch_reference(keys, matrix), matrix)[0])
+    error = np.mean(runs, 0) - keys @ q[0]
+    bound = 4.5 * np.std(runs, 0) / np.sqrt(len(runs))  # 50 keys: 3 in 10,000 tests would fail
+    assert (np.abs(error) < bound).all()
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "kind", "heads", "n_kv_heads"), [(64, "q8_0", 8, 2), (128, "f16", 3, 1)]
+)
+def test_all_candidates_give_the_exact_choice(
+    make_cache, queries, head_dim: int, kind: str, heads: int, n_kv_heads: int
+) -> None:
+    cache, q = make_cache(head_dim, kind, kind, n_kv_heads, 3000), queries(1, heads, head_dim)
+    sketches = Sketches(cache)
+    sketches.add(0, 3000)
+    keys, _ = cache.stored()
+    scores = np.stack([keys[:, h * n_kv_heads // heads] @ q[0, h] for h in range(heads)])
+    got = sketches.choose(q, Range(4, 2900, 3000), 20, 3000)
+    for a, b in zip(got, largest_reference(scores, n_kv_heads, 4, 2900, 3000, 20, SEED)):
+        assert len(np.setxor1d(a, b)) <= 2  # float32 sums of nearly equal scores
+
+
+def test_few_candidates_find_most_of_the_mass(make_cache, queries) -> None:
+    cache, q = make_cache(64, "f16", "f16", 1, 12_000), queries(1, 2, 64) * 0.5
+    sketches = Sketches(cache)
+    sketches.add(0, 12_000)
+    keys, _ = cache.stored()
+    for few, least in ((120, 0.5), (360, 0.75), (1200, 0.95)):
+        got = sketches.choose(q, Range(0, 11_999, 12_000), 120, few)[0]
+        for h in range(2):
+            mass = np.exp(keys[:, 0] @ q[0, h])
+            best = np.sort(mass)[-120:].sum()
+            assert mass[got].sum() > least * best
+
+
+def test_the_estimates_choose_the_candidates(make_cache, queries) -> None:
+    """With as many candidates as tokens wanted, the list is that of the formula's estimates."""
+    cache, q = make_cache(64, "f16", "f16", 1, 20_000), queries(1, 1, 64)
+    sketches = Sketches(cache)
+    sketches.add(0, 20_000)
+    keys, _ = cache.stored()
+    matrix = sketches.rotation.weights[: 64 * 64].reshape(64, 64)
+    estimates = estimates_reference(q[0], *sketch_reference(keys[:, 0], matrix), matrix)
+    got = sketches.choose(q, Range(3, 19_000, 20_000), 500, 500)[0]
+    want = largest_reference(estimates, 1, 3, 19_000, 20_000, 500, SEED)[0]
+    assert len(got) == len(want)
+    assert len(np.intersect1d(got, want)) > 0.95 * len(want)  # tables are rounded to int8
+
+
+def test_one_thread_gives_the_same_lists(make_cache, queries) -> None:
+    if threads.max_threads() < 2:
+        pytest.skip("one thread is all there is")
+    cache, q = make_cache(64, "q8_0", "q8_0", 2, 3000), queries(1, 8, 64)
+    before, results = threads.n_threads(), []
+    for n in (1, 2):
+        threads.set_threads(n)
+        sketches = Sketches(cache)
+        sketches.add(0, 3000)
+        results.append(sketches.choose(q, Range(4, 2900, 3000), 20, 60))
+    threads.set_threads(before)
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_refuses_in_words(make_cache, queries) -> None:
+    cache = make_cache(64, "f16", "f16", 1, 20)
+    sketches = Sketches(cache)
+    with pytest.raises(OpsError, match="outside the 1024 stored"):
+        sketches.add(0, 1025)
+    for words, bad in {
+        "q is": (queries(1, 2, 32), Range(0, 20, 20), 5, 10),
+        "cannot choose 11 of 10": (queries(1, 2, 64), Range(0, 20, 20), 11, 10),
+        "outside the columns": (queries(1, 2, 64), Range(0, 20, 2000), 5, 10),
+    }.items():
+        with pytest.raises(OpsError, match=words):
+            sketches.choose(*bad)
