@@ -55,6 +55,8 @@ def read(model: Model, attend, n: int = 600, steps: int = 4, **options) -> tuple
 class Spy(Full):
     """Keeps the last query and output of each layer of another method."""
 
+    records = False
+
     def __init__(self, method: Sparse) -> None:
         self.method, self.calls = method, {}
 
@@ -141,7 +143,7 @@ def test_an_index_does_not_depend_on_when_it_was_built(model: Model, kind: str, 
     for token in ids_of(model, 60)[40:]:
         other.decode(token)
     for c in (context, other):
-        column = c._attend._index.column
+        column = c._cache.attend._index.column
         assert column.filled.tolist() == [60, 60]
     before = _items(context, 0)
     np.testing.assert_array_equal(_items(other, 0), before)
@@ -149,7 +151,7 @@ def test_an_index_does_not_depend_on_when_it_was_built(model: Model, kind: str, 
     column.filled[:] = 0
     _clear(context, 0)
     seen = []
-    on_engine(context._cache.attend.build, context._cache.attention.layers, 60, lambda *at: seen.append(at))
+    context.index(lambda *at: seen.append(at))
     np.testing.assert_array_equal(_items(context, 0), before)
     assert seen == [(1, 2), (2, 2)]
 
