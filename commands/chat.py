@@ -85,11 +85,13 @@ def run(options: argparse.Namespace) -> int:
 
     sampler, draft = sampler_from(options), draft_from(options)
     pack, saved = pack_of(options), saved_session(options)
+    # A session that has saved no turn yet holds its pack alone.
+    held = pack or saved
     model = model_from(options)
     template, stop = _template(model, options.stop)
     from ..runtime.chat import Conversation
 
-    with chat_context(options, model, pack, saved) as context:
+    with chat_context(options, model, pack, held) as context:
         conversation = Conversation(
             context,
             template,
@@ -98,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
             None if options.max_tokens < 0 else options.max_tokens,
             options.system,
             draft=draft,
-            base=0 if pack is None else pack.n_tokens,
+            base=held.n_tokens if held is not None else 0,
         )
         session = session_of(options, conversation)
         chat = Chat(conversation, TurnReader(), session)

@@ -31,15 +31,17 @@ def saved_session(options: argparse.Namespace) -> PackInfo | None:
 
 
 def chat_context(
-    options: argparse.Namespace, model: Model, pack: PackInfo | None, saved: PackInfo | None
+    options: argparse.Namespace, model: Model, pack: PackInfo | None, held: PackInfo | None
 ) -> Context:
-    """In memory, after a pack or not; on disk for a session, which may begin with a pack."""
+    """In memory, after a pack or not; on disk for a session, which may begin with a pack.
+
+    held: what the context begins with, the session's own state or the pack.
+    """
     if options.session is not None:
         from ..runtime.home import session_path
 
         parent = None if pack is None else pack.path
         disk = disk_from(options, session_path(options.session), parent=parent)
-        held = saved or pack
         return context_from(options, model, disk, 0 if held is None else held.n_tokens)
     if pack is not None:
         disk = disk_from(options, pack.path, read_only=True)

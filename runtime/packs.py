@@ -14,6 +14,7 @@ from .store import Disk, PackError
 from .store.disk import PackFolder
 from .store.disk.folder import take_lock
 from .store.disk.log import KV
+from .store.disk.manifest import Manifest
 
 if TYPE_CHECKING:
     from .context import Progress
@@ -75,17 +76,30 @@ def all_packs() -> list[Path]:
 
 
 def remove_pack(path: Path) -> None:
-    """Delete a pack; `PackError` where the folder is none, or a writer is at work in it.
+    """Delete a pack. Readers that have it open keep what they mapped.
 
-    Readers that have it open keep what they mapped.
+    Raises `PackError` where the folder is none, where a writer is at work in it, and where another
+    of the user's packs or sessions begins with its segments.
     """
     if not (path / "pack.json").is_file():
         raise PackError(path, "not a context pack: nothing was removed")
+    for other in all_packs():
+        if _parent_of(other) == path.resolve():
+            raise PackError(path, f"{other} begins with its segments: remove that first")
     lock = take_lock(path)
     try:
         shutil.rmtree(path)
     finally:
         os.close(lock)
+
+
+def _parent_of(path: Path) -> Path | None:
+    """The folder of a pack's parent; None without one, or where the pack cannot be read."""
+    try:
+        parent = Manifest.read(path).parent
+    except PackError:
+        return None
+    return None if parent is None else Path(parent.path)
 
 
 def build_pack(

@@ -259,9 +259,16 @@ def test_a_session_goes_on_in_the_next_process(run: Kvarn, monkeypatch: pytest.M
     )
     assert first[1] + second[1] == after[1]
     assert str(session_path("t")) in run("pack", "ls")[1]
+    code, _, err = run("pack", "rm", "mill")
+    assert code == 1
+    assert f"{session_path('t')} begins with its segments" in err
     code, _, err = chat("x\n", "--session", "t", "--pack", "mill")
     assert code == 1
     assert "has begun already" in err
+    # As after a crash before the first turn: the pack is not taken for a conversation.
+    chat("", "--session", "u", "--pack", "mill")
+    (session_path("u") / "conversation.json").unlink()
+    assert chat("Hello\n", "--session", "u")[1] == first[1]
     (session_path("t") / "conversation.json").write_text("[1]")
     assert "not a saved conversation" in chat("x\n", "--session", "t")[2]
 

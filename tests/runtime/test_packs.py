@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,6 +178,20 @@ def test_what_does_not_fit_is_refused_with_both_sides(tiny: Model, tmp_path: Pat
         other.context(64, store=Disk(path))
     assert tiny.fingerprint in str(caught.value)
     assert other.fingerprint in str(caught.value)
+
+
+@pytest.mark.parametrize("sizes", [(64, 65), (65, 64)])
+def test_the_two_rotations_of_longrope_do_not_mix(
+    tiny: Model, tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    config = replace(tiny.config, rope_tensors="longrope", n_ctx_orig=64)
+    model: Any = SimpleNamespace(
+        config=config, name="long", fingerprint="0" * 16, path=Path("long.gguf")
+    )
+    Disk(tmp_path / "pack").open(model, sizes[0]).close()
+    Disk(tmp_path / "pack").open(model, sizes[0]).close()
+    with pytest.raises(PackError, match=r"contexts (up to|beyond) 64 tokens, asked for is one"):
+        Disk(tmp_path / "pack").open(model, sizes[1])
 
 
 def test_a_copy_of_a_model_is_the_same_model(tiny: Model, tiny_path: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ COLUMN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KIND_KV, _KIND_COLUMN = 1, 2
 _HEAD, _PLACE, _ITEM = struct.Struct("<II"), struct.Struct("<II"), struct.Struct("<I")
 _MOST_SLOTS = 1 << 24
+MOST_ITEM_BYTES = 1 << 14  # per token and KV head; K and V themselves take 1 KiB at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,9 @@ def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFolder, n_laye
         places = tables.places.setdefault(name, [])
         if not COLUMN_NAME.fullmatch(name) or segment >= len(tables.places[KV]):
             raise _impossible(folder.path, segment, slot)
-        if tables.item_bytes.setdefault(name, item_bytes) != item_bytes or not item_bytes:
+        if not 0 < item_bytes <= MOST_ITEM_BYTES:
+            raise _impossible(folder.path, segment, slot)
+        if tables.item_bytes.setdefault(name, item_bytes) != item_bytes:
             raise _impossible(folder.path, segment, slot)
         _check(segment, slot, len(places), folder.path)
         del places[segment:]

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from ....ops.attention.layout import KV_TYPES, SEGMENT
 from . import files
 from .errors import PackDamaged, PackError
@@ -21,6 +22,12 @@ from .files import digest
 
 FORMAT = 1
 NAME = "pack.json"
+_MOST = {
+    "n_layers": MAX_LAYERS,
+    "n_kv_heads": MAX_HEADS,
+    "head_dim": MAX_HEAD_DIM,
+    "n_embd": MAX_EMBD,
+}
 _MOST_BYTES = 1 << 16  # of a pack.json; real ones take less than a kilobyte
 
 
@@ -153,7 +160,7 @@ def _parse(data: dict[str, Any], folder: Path) -> Manifest:
 
 def _typed(data: dict[str, Any]) -> Manifest:
     model, kv, parent = data["model"], data["kv"], data["parent"]
-    sizes = {n: _number(model[n], 1) for n in ("n_layers", "n_kv_heads", "head_dim", "n_embd")}
+    sizes = {name: _number(model[name], 1, most) for name, most in _MOST.items()}
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv}")
     return Manifest(
@@ -177,7 +184,7 @@ def _parent(data: dict[str, Any]) -> Parent:
     )
 
 
-def _number(value: Any, low: int = 0) -> int:
-    if type(value) is not int or not low <= value < 1 << 62:
-        raise ValueError(f"found {value!r}, expected a whole number")
+def _number(value: Any, low: int = 0, high: int = 1 << 62) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"found {value!r:.40}, expected a whole number from {low} to {high}")
     return value

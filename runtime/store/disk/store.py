@@ -12,7 +12,7 @@ from ....ops.attention.layout import SEGMENT, n_segments
 from ..base import Column, KVStore, Saved, StoreError
 from .errors import PackError
 from .folder import PackFolder, State
-from .log import COLUMN_NAME, KV, Tables
+from .log import COLUMN_NAME, KV, MOST_ITEM_BYTES, Tables
 from .plane import Io, Plane
 from .writer import Writer
 
@@ -96,7 +96,7 @@ class DiskStore(KVStore):
         append_kv(k, v, self._kv.addresses[layer], self.layout, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
-        if not COLUMN_NAME.fullmatch(name) or item_bytes < 1:
+        if not COLUMN_NAME.fullmatch(name) or not 0 < item_bytes <= MOST_ITEM_BYTES:
             raise StoreError(f"index {name!r} of {item_bytes} bytes per token cannot be stored")
         found = self._tables.item_bytes.get(name, item_bytes)
         if found != item_bytes:

@@ -49,6 +49,11 @@ class Medium:
     _made: set[Path] = field(default_factory=set)
     _removed: dict[Path, bytes] = field(default_factory=dict)
 
+    def inherit(self, other: Medium) -> None:
+        """Go on after a process was killed, not the machine: what it wrote is there, unsynced."""
+        self._writes, self._sizes = other._writes, other._sizes
+        self._made, self._removed = other._made, other._removed
+
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._real = {name: getattr(files, name) for name in CALLS}

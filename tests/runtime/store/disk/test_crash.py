@@ -9,6 +9,7 @@ import pytest
 from medium import Medium, PowerCut, broken, disk_full, power_cut
 from packs import check, fill, fill_column, hidden_of, make, opened, save
 
+from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError
 from kvarn.runtime.store.disk.verify import verify
 
@@ -24,6 +25,7 @@ class History:
         self.tokens: list[int] = []
         self.committed: list[int] = []
         self.underway: list[int] | None = None
+        self.unsynced: list[int] | None = None  # what was before a commit that a kill left unsynced
 
     def live(self) -> None:
         if not (self.path / "pack.json").exists():
@@ -39,7 +41,7 @@ class History:
         start = len(self.tokens)
         if self.random.random() < 0.35:
             start = self.random.choice((start, max(0, start - 9), self.random.randint(0, start)))
-        n = self.random.choice((1, 64, 512, 1024, 1500))
+        n = self.random.choice((1, 64, 512, 1500, SEGMENT - start % SEGMENT))
         more = [self.random.randint(0, 999) for _ in range(n)]
         self.tokens = self.tokens[:start] + more
         fill(store, self.tokens, start)
@@ -52,7 +54,7 @@ class History:
             self.commit(store)
 
     def commit(self, store: DiskStore) -> None:
-        self.underway = list(self.tokens)
+        self.underway, self.unsynced = list(self.tokens), None
         save(store, self.tokens)
         self.committed, self.underway = self.underway, None
 
@@ -64,24 +66,34 @@ class History:
             return
         reader = opened(self.path, writable=False)
         found = reader.saved.tokens
-        assert found in (self.committed, self.underway)
+        assert found in (self.committed, self.underway, self.unsynced)
         assert (reader.saved.hidden is None) == (not found)
         assert reader.saved.hidden is None or (reader.saved.hidden == hidden_of(found)).all()
         check(reader, found)
         reader.close()
-        self.tokens = self.committed = list(found)
+        if found == self.underway:
+            self.unsynced = self.committed
+        self.tokens, self.committed, self.underway = list(found), list(found), None
 
 
 def lives_and_dies(folder: Path, seed: int) -> None:
-    """Two lives that end in a power cut, then one that does not."""
+    """Lives that end in a kill or a power cut, which also takes what a killed one left unsynced;
+    then one that ends well."""
     history = History(folder / f"pack-{seed}", seed)
-    for _ in range(2):
-        medium = Medium(history.random.randint(1, 130), power_cut, history.random.random())
+    before = None
+    for _ in range(3):
+        medium = Medium(history.random.randint(1, 90), power_cut, history.random.random())
+        if before is not None:
+            medium.inherit(before)
+        before = None
         try:
             with medium.mounted():
                 history.live()
         except PowerCut:
-            medium.lose_power()
+            if history.random.random() < 0.4:
+                before = medium
+            else:
+                medium.lose_power()
         history.recover()
     history.live()
     history.recover()

@@ -5,7 +5,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from kvarn.runtime.store.disk.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
 
 TOKENS = random_tokens(2200)
+HUGE = asdict(FACTS) | {"n_layers": 1 << 40}
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +175,7 @@ def test_a_newer_format_is_named_with_ours(pack: Path) -> None:
     "change",
     [
         {"model": {"name": "x"}},
+        {"model": HUGE},
         {"kv": {"k": "f64", "v": "f16", "segment": 1024}},
         {"parent": 7},
         {"goal": -1},
