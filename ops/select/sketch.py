@@ -93,11 +93,12 @@ def _set_limits(factors, limits, bytes_at):
         top = v.vmax(top, v.load_f16(factors, 2 * t))
     most = v.hmax(top)
     for h in range(len(limits)):
-        least = -128
+        least = np.float32(-128.0)
         if limits[h] > 0.0:
-            # One less than needed, so that no rounding loses a token.
-            least = 127 if most == 0.0 else min(np.int64(min(limits[h] / most, 200.0)) - 2, 127)
-        store(bytes_at, 64 * h, set_i8(least))
+            # Two less than needed, so that no rounding loses a token.
+            least = min(limits[h] / most, np.float32(129.0)) if most > 0.0 else np.float32(129.0)
+            least -= np.float32(2.0)
+        store(bytes_at, 64 * h, set_i8(np.int64(least)))
 
 
 @jit
