@@ -10,7 +10,7 @@ from ..errors import OpsError
 from ..simd import aligned
 from ..threads import n_threads
 from .layout import TileLayout, n_segments
-from .listed import PLACES, WORK_BYTES, make_gathered
+from .listed import WORK_BYTES, make_gathered
 
 # Elements of K that one thread gathers in less than the others need to wake.
 SERIAL_ELEMENTS = 32_768
@@ -53,7 +53,8 @@ class GatherScratch:
         """Scratch for each of `threads` threads; gives `threads`."""
         if threads > self.threads:
             self.work = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
-            self.places = np.empty((threads, PLACES), np.int64)
+            size = self.layout.head_bytes
+            self.tiles = aligned(threads * size, np.uint8).reshape(threads, size)
             self.threads = threads
         return threads
 
@@ -108,5 +109,5 @@ def gathered_attention(
     threads = s.ready(1 if few else n_threads())
     s.kernel(
         q, index, counts, segments, float(scale), float(softcap), log_weights, out, s.qp,
-        s.work, s.places, s.partial, s.maxima, s.totals, threads,
+        s.work, s.tiles, s.partial, s.maxima, s.totals, threads,
     )  # fmt: skip

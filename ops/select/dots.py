@@ -44,6 +44,16 @@ def cost_of(bits):
 
 
 @intrinsic
+def float_bits(typingctx, x):
+    """The bits of a float32."""
+
+    def codegen(ctx, b, sig, vals):
+        return b.bitcast(vals[0], v.I32)
+
+    return types.uint32(types.float32), codegen
+
+
+@intrinsic
 def _as_float(typingctx, bits):
     def codegen(ctx, b, sig, vals):
         return b.bitcast(b.trunc(vals[0], v.I32), v.F32)

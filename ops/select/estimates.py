@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..attention.append import append_facts
 from ..attention.layout import SEGMENT, TileLayout
-from ..attention.listed import PLACES, WORK_BYTES
+from ..attention.listed import WORK_BYTES
 from ..errors import OpsError
 from ..simd import aligned
 from ..threads import n_threads
@@ -100,9 +100,12 @@ class SketchScratch(SelectScratch):
             turned = aligned(threads * 2 * self.bits, np.float32)
             self.turned = turned[: threads * 2 * self.bits].reshape(threads, 2, self.bits)
             self.sums = np.empty((threads, n, self.bits // 4, 16), np.int8)
-            self.places = np.empty((threads, PLACES), np.int64)
+            size = self.layout.head_bytes
+            self.tiles = aligned(threads * size, np.uint8).reshape(threads, size)
             self.works = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
             self.best = np.empty((threads, n), np.float32)
+            size = threads * 2 * n * SEGMENT
+            self.near = aligned(size, np.int8).reshape(threads, 2, n, SEGMENT)
             self.chosen = np.zeros_like(self.marks)
         return threads
 
@@ -146,6 +149,7 @@ def best_sketched(
     threads = s.ready(n_threads())
     _sketch(*s.layout.codes, s.bits, s.together)(
         q, segments, bits, factors, rotation.weights, s.n_kv_heads, among.first, among.last,
-        among.stop, k, few, np.uint32(seed), index, counts, s.rows, s.turned, s.sums, s.places,
-        s.works, s.best, s.entries, s.seen, s.spare, s.marks, s.chosen, s.histograms, threads,
+        among.stop, k, few, np.uint32(seed), index, counts, s.rows, s.turned, s.sums, s.tiles,
+        s.works, s.limits, s.masks, s.near, s.best, s.entries, s.seen, s.spare, s.marks, s.chosen,
+        s.histograms, threads,
     )  # fmt: skip

@@ -19,46 +19,52 @@ from numba.extending import intrinsic
 
 from .. import simd as v
 from ..attention import shape as of
+from ..attention.decode import key_scores
 from ..attention.layout import SEGMENT, TILE
-from ..attention.listed import find_rows, listed_scores
-from ..attention.shape import VEC, at, read, write
+from ..attention.listed import gather_rows
+from ..attention.shape import at, read, write
 from ..attention.steps import HEAD_SCORES
 from ..cache import jit
+from ..simd import set_f32, set_i8, store
 from .best import kth_cost, prune
-from .dots import at_least, collect_scores, cost_of, pack_queries, score_of
+from .dots import at_least, cost_of, float_bits, pack_queries, score_of
 from .encode import dense
 from .lists import clear, mark, write_list
-from .lookup import half_bytes_of, look_up
-from .near import kind_of, low_bit
+from .lookup import BYTES, half_bytes_of, look_up
+from .near import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
 
 _SAMPLED = 8  # segments
 
 
 @intrinsic
-def estimates_64(typingctx, kind, words, factors, tables, s):
-    """s[query][64 tokens] = factor * sum over half bytes of the query's table; addresses all."""
+def sums_64(typingctx, kind, words, tables, limits, masks, sums):
+    """sums[query][64 tokens] int8 = sums over half bytes of the query's table; addresses all.
+
+    Bit t of masks[query] = its sum is above the query's limit, int8 [query][64].
+    """
 
     def codegen(ctx, b, sig, vals):
-        words, factors, tables, s = (at(b, x) for x in vals[1:])
-        stride = 4 * kind.bits
-        for first in (0, 32):
-            here = b.gep(words, [ir.Constant(v.I64, first * kind.bits // 8)])
-            index = list(half_bytes_of(b, here, kind.bits))
-            for h in range(kind.queries):
-                sums: list[ir.Value] = []
-                for i, half_bytes in enumerate(index):
-                    table = read(b, tables, h * stride + 16 * i, v.vty(v.I8, 16))
-                    d = look_up(b, table, half_bytes)
-                    sums = [b.add(sums[0], d)] if sums else [d]
-                for t in (0, 16):
-                    x = v.shuffle(b, sums[0], range(t, t + 16))
-                    f = read(b, factors, 2 * (first + t), v.vty(ir.HalfType(), 16))
-                    x = b.fmul(b.sitofp(x, VEC), b.fpext(f, VEC))
-                    write(b, s, h * HEAD_SCORES + 4 * (first + t), x)
+        words, tables, limits, masks, sums = (at(b, x) for x in vals[1:])
+        second = b.gep(words, [ir.Constant(v.I64, 4 * kind.bits)])
+        halves = half_bytes_of(b, words, kind.bits), half_bytes_of(b, second, kind.bits)
+        index = list(zip(*halves))
+        for h in range(kind.queries):
+            total: list[ir.Value] = []
+            for i, half_bytes in enumerate(index):
+                table = read(b, tables, h * 4 * kind.bits + 16 * i, v.vty(v.I8, 16))
+                d = [look_up(b, table, x) for x in half_bytes]
+                total = [b.add(x, y) for x, y in zip(total, d)] if total else d
+            limit, above = read(b, limits, 64 * h, BYTES), []
+            for i, x in enumerate(total):
+                write(b, sums, SEGMENT * h + 32 * i, x)
+                hits = b.bitcast(b.icmp_signed(">", x, limit), v.I32)
+                above.append(b.zext(hits, v.I64))
+            mask = b.or_(above[0], b.shl(above[1], ir.Constant(v.I64, 32)))
+            write(b, masks, h * MASK_BYTES, mask)
         return ctx.get_dummy_value()
 
     n = types.intp
-    return types.void(kind, n, n, n, n), codegen
+    return types.void(kind, n, n, n, n, n), codegen
 
 
 @jit
@@ -80,38 +86,86 @@ def make_query_tables(y, padded, tables):
 
 
 @jit
-def _estimate_segment(kind, padded, bits, factors, tables, s, bits_ahead, factors_ahead):
-    """Estimates of a segment's tokens, all of 1,024, for each query; asks for the next one's."""
+def _set_limits(factors, limits, bytes_at):
+    """The least sum that can reach each query's limit with the greatest factor of a segment."""
+    top = set_f32(0.0)
+    for t in range(0, SEGMENT, 16):
+        top = v.vmax(top, v.load_f16(factors, 2 * t))
+    most = v.hmax(top)
+    for h in range(len(limits)):
+        least = np.float32(-128.0)
+        if limits[h] > 0.0:
+            # Two less than needed, so that no rounding loses a token.
+            least = min(limits[h] / most, np.float32(129.0)) if most > 0.0 else np.float32(129.0)
+            least -= np.float32(2.0)
+        store(bytes_at, 64 * h, set_i8(np.int64(least)))
+
+
+@jit
+def _sum_segment(kind, padded, bits, bits_ahead, factors_ahead, tables, limits, masks, sums):
+    """Sums and masks of a segment's tokens, all of 1,024; asks for the next one's."""
     for t in range(0, SEGMENT, 64):
         for line in range(t * padded // 8, (t + 64) * padded // 8, 64):
             v.prefetch_l1(bits_ahead, line)
         for line in range(2 * t, 2 * t + 128, 64):
             v.prefetch_l1(factors_ahead, line)
-        estimates_64(kind, bits + t * padded // 8, factors + 2 * t, tables, s + 4 * t)
+        sums_64(kind, bits + t * padded // 8, tables, limits, masks + t // 8, sums + t)
+
+
+@jit
+def _collect(kind, masks, sums, factors, segment, limits, entries, seen):
+    """Append the tokens of one segment's masks whose estimates reach their query's limit."""
+    some = filled_words(kind, masks.ctypes.data)
+    while some:
+        i = low_bit(some)
+        some &= some - np.uint64(1)
+        h, w = i // WORDS, i % WORDS
+        word, n = masks[h, w], seen[h]
+        while word:
+            t = 64 * w + low_bit(word)
+            word &= word - np.uint64(1)
+            estimate = np.float32(sums[h, t]) * v.load_half(factors, 2 * t)
+            cost = cost_of(np.uint64(float_bits(estimate)))
+            entries[h, n] = (cost << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
+            n += estimate >= limits[h]
+        seen[h] = n
 
 
 @jit
 def _scan_sketches(
-    kind, padded, bits, factors, j, first, last, step, k, seed, tables, s, limits, entries, seen,
-    spare, histogram,
+    kind, padded, bits, factors, j, first, last, step, k, seed, tables, work, limits, entries,
+    seen, spare, histogram,
 ):  # fmt: skip
-    """Best k estimates among the tokens first .. last-1 of every step-th segment, per query."""
-    newest = (last - 1) // SEGMENT
-    for segment in range(first // SEGMENT, newest + 1, step):
-        ahead = min(segment + step, newest)
-        to_bits, to_factors = j * SEGMENT * (padded // 8), 2 * j * SEGMENT
-        _estimate_segment(
-            kind, padded, bits[segment] + to_bits, factors[segment] + to_factors,
-            tables.ctypes.data, s, bits[ahead] + to_bits, factors[ahead] + to_factors,
-        )  # fmt: skip
-        lo, hi = max(first - segment * SEGMENT, 0), min(last - segment * SEGMENT, SEGMENT)
-        for h in range(len(seen)):
-            seen[h] = collect_scores(
-                s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], seen[h]
-            )
-            if seen[h] + SEGMENT > entries.shape[1]:
-                worst = prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
-                seen[h], limits[h] = k, score_of(worst)
+    """Best k estimates among the tokens first .. last-1 of every step-th segment, per query.
+
+    As the Hamming scan it looks at a segment's masks when the next one's are made.
+    """
+    bytes_at, masks, sums = work
+    oldest, newest = first // SEGMENT, (last - 1) // SEGMENT
+    to_bits, to_factors = j * SEGMENT * (padded // 8), 2 * j * SEGMENT
+    for segment in range(oldest, newest + 1 + step, step):
+        turn = (segment - oldest) // step % 2
+        if segment <= newest:
+            ahead = min(segment + step, newest)
+            _set_limits(factors[segment] + to_factors, limits, bytes_at.ctypes.data)
+            _sum_segment(
+                kind, padded, bits[segment] + to_bits, bits[ahead] + to_bits,
+                factors[ahead] + to_factors, tables.ctypes.data, bytes_at.ctypes.data,
+                np.int64(masks[turn].ctypes.data), np.int64(sums[turn].ctypes.data),
+            )  # fmt: skip
+        done = segment - step
+        if done >= oldest:
+            trim(masks[1 - turn], done, first, last)
+            _collect(
+                kind, masks[1 - turn], sums[1 - turn], factors[done] + to_factors, done, limits,
+                entries, seen,
+            )  # fmt: skip
+            for h in range(len(seen)):
+                if seen[h] + SEGMENT > entries.shape[1]:
+                    worst = prune(
+                        entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
+                    )  # fmt: skip
+                    seen[h], limits[h] = k, score_of(worst)
 
 
 @jit
@@ -130,8 +184,8 @@ def _first_limits(first, last, step, k, limits, entries, seen, spare, histogram)
 
 @jit
 def _candidates(
-    kind, padded, bits, factors, j, first, last, k, seed, tables, s, limits, entries, seen, spare,
-    histogram,
+    kind, padded, bits, factors, j, first, last, k, seed, tables, work, limits, entries, seen,
+    spare, histogram,
 ):  # fmt: skip
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
     n_segments = (last - 1) // SEGMENT + 1 - first // SEGMENT
@@ -141,7 +195,7 @@ def _candidates(
     if step > 1:
         _scan_sketches(
             kind, padded, bits, factors, j, first, last, step, entries.shape[1] - SEGMENT, seed,
-            tables, s, limits, entries, seen, spare, histogram,
+            tables, work, limits, entries, seen, spare, histogram,
         )  # fmt: skip
         _first_limits(first, last, step, k, limits, entries, seen, spare, histogram)
     again = True
@@ -149,7 +203,7 @@ def _candidates(
         for h in range(len(seen)):
             seen[h] = 0
         _scan_sketches(
-            kind, padded, bits, factors, j, first, last, 1, k, seed, tables, s, limits, entries,
+            kind, padded, bits, factors, j, first, last, 1, k, seed, tables, work, limits, entries,
             seen, spare, histogram,
         )  # fmt: skip
         again = False
@@ -165,7 +219,7 @@ def _candidates(
 
 @jit
 def _rerank(
-    shape, segments, j, listed, k, seed, rows, places, s, limits, entries, seen, spare, marks,
+    shape, segments, j, listed, k, seed, rows, tiles, s, limits, entries, seen, spare, marks,
     histogram,
 ):  # fmt: skip
     """Mark each query's k largest exact products among the listed tokens."""
@@ -175,8 +229,8 @@ def _rerank(
         limits[h], seen[h] = -np.inf, 0
     for begin in range(0, len(listed), SEGMENT):
         block = listed[begin : min(begin + SEGMENT, len(listed))]
-        find_rows(shape, block, segments, j, places)
-        listed_scores(shape, rows.ctypes.data, places, len(block), parts, s)
+        gather_rows(shape, block, segments, j, False, tiles)
+        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s)
         for h in range(n):
             line, m = s + h * HEAD_SCORES, seen[h]
             for i in range(0, len(block), TILE):
@@ -202,8 +256,8 @@ def _rerank(
 @jit
 def _head(
     shape, kind, padded, q, segments, bits, factors, rotation, j, group, first, last, stop, k, few,
-    seed, index, rows, turned, tables, places, work, limits, entries, seen, spare, marks, chosen,
-    histogram,
+    seed, index, rows, turned, tables, tiles, work, scan, limits, entries, seen, spare, marks,
+    chosen, histogram,
 ):  # fmt: skip
     """The list of one KV head; gives its length. `chosen` gathers the marks of all rounds."""
     together = len(seen)
@@ -222,15 +276,15 @@ def _head(
             make_query_tables(turned[1], padded, tables[h])
         s = np.int64(work.ctypes.data)
         _candidates(
-            kind, padded, bits, factors, j, first, last, few, seed, tables, s, limits, entries,
-            seen, spare, histogram,
+            kind, padded, bits, factors, j, first, last, few, seed, tables, scan, limits,
+            entries, seen, spare, histogram,
         )  # fmt: skip
         clear(marks, stop)
         for h in range(together):
             mark(entries[h], seen[h], marks)
         n = write_list(marks, first, last, last, index) - first
         _rerank(
-            shape, segments, j, index[first : first + n], k, seed, rows[g : g + together], places,
+            shape, segments, j, index[first : first + n], k, seed, rows[g : g + together], tiles,
             s, limits, entries, seen, spare, marks, histogram,
         )  # fmt: skip
         for w in range((last + 63) // 64):
@@ -244,8 +298,8 @@ def make_sketch(k_type, v_type, blocks, padded, together):
     @jit(parallel=True)
     def sketch_kernel(
         q, segments, bits, factors, rotation, n_kv_heads, first, last, stop, k, few, seed, index,
-        counts, rows, turned, tables, places, works, limits, entries, seen, spare, marks, chosen,
-        histograms, threads,
+        counts, rows, turned, tables, tiles, works, bytes_at, masks, sums, limits, entries, seen,
+        spare, marks, chosen, histograms, threads,
     ):  # fmt: skip
         """q float32[1, H, E]; lists as hamming_kernel, with room for `few` a query. Reads
         padded / 8 + 2 bytes a token and KV head, and the K rows of the candidates."""
@@ -255,9 +309,10 @@ def make_sketch(k_type, v_type, blocks, padded, together):
                 counts[j] = _head(
                     of.shape_of(k_type, v_type, blocks, together), kind_of(padded, together),
                     padded, q, segments, bits, factors, rotation, j, group, first, last, stop, k,
-                    few, seed, index[j], rows[part], turned[part], tables[part], places[part],
-                    works[part], limits[part], entries[part], seen[part], spare[part], marks[part],
-                    chosen[part], histograms[part],
+                    few, seed, index[j], rows[part], turned[part], tables[part],
+                    tiles[part].ctypes.data, works[part],
+                    (bytes_at[part], masks[part], sums[part]), limits[part], entries[part],
+                    seen[part], spare[part], marks[part], chosen[part], histograms[part],
                 )  # fmt: skip
 
     return sketch_kernel
