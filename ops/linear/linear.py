@@ -12,6 +12,7 @@ from ..errors import OpsError
 from ..steps import Step
 from ..threads import n_threads
 from ..types import QUANT_TYPES
+from . import batch
 from .activations import Activations
 from .floats import (
     float_matmul_kernel,
@@ -69,6 +70,10 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
     if kind is None:
         scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
         float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
+    elif n_tokens <= batch.MOST:
+        block = FORMATS[kind].block
+        inputs = (*act.quantised(block), n_cols // block, out.ctypes.data, n_tokens)
+        batch.batch_kernel(kind)(*place, *inputs, group=act.counter)
     else:
         block = FORMATS[kind].block
         inputs = act.as_words(block) if takes_words(kind) else act.quantised(block)
