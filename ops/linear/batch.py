@@ -18,12 +18,12 @@ from numba.extending import intrinsic
 from ..cache import jit
 from ..simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
 from ..steps import Step, step
-from .activations import TOKENS
+from .grouped import TOKENS
 from .kformats import FORMATS
 from .rows import AHEAD, PART, STEP, add_to, low_type
 from .share import take
 
-MOST = 8  # tokens; beyond, unpacking the rows into panels costs less than it saves
+MOST = 4  # tokens; beyond, unpacking the rows into panels costs less than it saves
 
 
 def _tiles(f, tokens):
@@ -124,18 +124,18 @@ def batch_kernel(kind: int) -> Step:
 
     @step("iiiiiiiii")
     def _batch_kernel(part, parts, ticket, w, stride, n_rows, x, d, s, n_blocks, out, n_tokens):
-        x_row, d_row, s_row, out_row = n_blocks * block, n_blocks * 4, n_blocks * s_bytes, n_rows * 4
+        x_row, d_row, s_row = n_blocks * block, n_blocks * 4, n_blocks * s_bytes
         first = take(ticket) * PART
         while first < n_rows:
             for r in range(first, min(first + PART, n_rows)):
                 row = w + r * stride
                 for t in range(0, n_tokens, TOKENS):
                     xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
-                    to, n = out + t * out_row + 4 * r, n_tokens - t
+                    to, n = out + (t * n_rows + r) * 4, n_tokens - t
                     if n > 2:
-                        _four(row, xt, dt, st, n_blocks, to, out_row, n)
+                        _four(row, xt, dt, st, n_blocks, to, n_rows * 4, n)
                     else:
-                        _two(row, xt, dt, st, n_blocks, to, out_row, n)
+                        _two(row, xt, dt, st, n_blocks, to, n_rows * 4, n)
             first = take(ticket) * PART
 
     return _batch_kernel

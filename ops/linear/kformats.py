@@ -29,10 +29,10 @@ from .formats import (
     biased,
     field,
     look_up,
-    nibbles,
     one_half,
     read,
     read_bytes,
+    read_nibbles,
     two_halves,
 )
 
@@ -74,8 +74,8 @@ def _codes_q6_k(b: Builder, p: Value) -> Iterator[Value]:
 
 
 def _codes_iq4_xs(b: Builder, p: Value) -> Iterator[Value]:
-    chunks = (read_bytes(b, p, 8 + 16 * s, 16) for s in range(8))
-    return (look_up(b, nibbles(b, x), IQ4_VALUES) for x in chunks)
+    chunks = (read_nibbles(b, p, 8 + 16 * s) for s in range(8))
+    return (look_up(b, x, IQ4_VALUES) for x in chunks)
 
 
 def _scales_q2_k(b: Builder, p: Value) -> tuple[Value, Value | None]:

@@ -12,8 +12,8 @@ from ..errors import OpsError
 from ..steps import Step
 from ..threads import n_threads
 from ..types import QUANT_TYPES
-from . import batch
 from .activations import Activations
+from .batch import MOST, batch_kernel
 from .floats import (
     float_matmul_kernel,
     float_matvec_kernel,
@@ -21,7 +21,7 @@ from .floats import (
 )
 from .kformats import FORMATS, KINDS
 from .rows import matvec_kernel
-from .tiles import matmul_kernel, scratch_bytes, takes_words
+from .tiles import group_layout, matmul_kernel, scratch_bytes
 from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)
@@ -70,15 +70,15 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
     if kind is None:
         scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
         float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
-    elif n_tokens <= batch.MOST:
+    elif n_tokens <= MOST:
         block = FORMATS[kind].block
         inputs = (*act.quantised(block), n_cols // block, out.ctypes.data, n_tokens)
-        batch.batch_kernel(kind)(*place, *inputs, group=act.counter)
+        batch_kernel(kind)(*place, *inputs, group=act.counter)
     else:
-        block = FORMATS[kind].block
-        inputs = act.as_words(block) if takes_words(kind) else act.quantised(block)
-        scratch = act.scratch(threads, scratch_bytes(kind, n_cols))
-        matmul_kernel(kind)(*place, *inputs, n_cols // block, out, *scratch, act.counter, threads)
+        x_groups = act.grouped(group_layout(kind))
+        scratch = act.scratch(threads, scratch_bytes(kind, n_tokens))
+        inputs = x_groups, n_cols // FORMATS[kind].block, out.ctypes.data, n_tokens
+        matmul_kernel(kind)(*place, *inputs, *scratch)
 
 
 def warm(types: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ def warm(types: Sequence[str]) -> None:
         n_cols = max(quant_type.block, 32)
         data = np.zeros((16, n_cols // quant_type.block * quant_type.n_bytes), np.uint8)
         weight = Weight.prepare(quant_type, data, n_cols, "warm")
-        act = Activations(2, n_cols)
-        for n_tokens in (1, 2):
+        act = Activations(MOST + 1, n_cols)
+        for n_tokens in (1, MOST, MOST + 1):
             x, out = np.zeros((n_tokens, n_cols), np.float32), np.empty((n_tokens, 16), np.float32)
             linear(act.set(x), weight, out)

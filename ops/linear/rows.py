@@ -94,12 +94,13 @@ def _step_32(b, f, n, sums, w, tokens):
         low = shuffle(b, low, lanes, zero)
     out = []
     for (acc, below), (x, d, s) in zip(sums, tokens):
-        acc = add(b, f, acc, b.fmul(scale, read(b, d, scale.type)), blocks, x)
+        dots = add(b, f, acc, b.fmul(scale, read(b, d, scale.type)), blocks, x)
+        rest = below
         if low is not None:
             parts = read(b, s, scale.type)
             parts = shuffle(b, parts, lanes, zero) if n < STEP else parts
-            below = fmuladd(b, low, parts, below)
-        out.append((acc, below))
+            rest = fmuladd(b, low, parts, below)
+        out.append((dots, rest))
     return out
 
 
@@ -115,19 +116,18 @@ def _step_256(b, f, sums, w, tokens):
     out = []
     for (acc, below), total, (_, d, s) in zip(sums, whole, tokens):
         dx = read(b, d, F32)
-        acc = fmuladd(b, b.sitofp(total, acc.type), splat(b, b.fmul(scale, dx), 16), acc)
+        dots = fmuladd(b, b.sitofp(total, acc.type), splat(b, b.fmul(scale, dx), 16), acc)
+        rest = below
         if minima is not None:
             m = b.sitofp(madd(b, minima, read(b, s, vty(I16, 16))), below.type)
-            below = fmuladd(b, m, splat(b, b.fmul(low, dx), 8), below)
-        out.append((acc, below))
+            rest = fmuladd(b, m, splat(b, b.fmul(low, dx), 8), below)
+        out.append((dots, rest))
     return out
 
 
 def add_to(b, f, n, sums, w, tokens):
     """n blocks at w by those of each token (pointers to x, scales, sums), onto its (acc, below)."""
-    return (
-        _step_32(b, f, n, sums, w, tokens) if f.block == 32 else _step_256(b, f, sums, w, tokens)
-    )
+    return _step_32(b, f, n, sums, w, tokens) if f.block == 32 else _step_256(b, f, sums, w, tokens)
 
 
 @intrinsic(prefer_literal=True)
