@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
-from ..cache import jit
 from ..errors import OpsError
 from ..simd import (
     aligned,
@@ -30,11 +28,7 @@ from ..simd import (
     widen_i32,
 )
 from ..steps import step
-from ..threads import n_threads
-
-# Kernels take tokens four at a time, and read (but never write) the rows that fill up the last
-# four: the integer buffers have them.
-TOKENS = 4
+from .grouped import TOKENS, GroupLayout, group_kernel
 
 _FLOAT = np.dtype(np.float32)
 F127 = np.float32(127)
@@ -75,15 +69,6 @@ def _quantise_256(part, parts, ticket, x, n_rows, n_cols, q, d, s):
             store(s, 32 * k + 2 * j, np.int16(hsum_i32(widen_i32(qj))))
 
 
-@jit(parallel=True)
-def _widen_kernel(q, words, n_tokens, threads):
-    """The first rows of q int8[T, K] as int16[T, K]."""
-    for th in prange(threads):
-        for i in range(n_tokens * th // threads, n_tokens * (th + 1) // threads):
-            for k in range(q.shape[1]):
-                words[i, k] = q[i, k]
-
-
 _QUANTISE = {32: _quantise_32, 256: _quantise_256}
 
 
@@ -102,18 +87,21 @@ class Blocks:
         self.s = _zeros(rows, n_cols // per_sum, sum_type)
         self.addresses = tuple(a.ctypes.data for a in (self.q, self.d, self.s))
         self._quantise = _QUANTISE[block]
-        self.words: npt.NDArray[np.int16] | None = None
+        self._groups: dict[GroupLayout, npt.NDArray[np.uint8]] = {}
 
     def fill(self, x: npt.NDArray[np.float32]) -> None:
         """Quantise the rows of x."""
         self._quantise(x.ctypes.data, *x.shape, *self.addresses, parallel=len(x) > 1)
 
-    def widen(self, n_tokens: int) -> int:
-        """q once more as int16[T, K], for kernels that take words; its address."""
-        if self.words is None:
-            self.words = _zeros(self.q.shape[0], self.q.shape[1], np.int16)
-        _widen_kernel(self.q, self.words, n_tokens, n_threads())
-        return int(self.words.ctypes.data)
+    def group(self, where: GroupLayout, n_tokens: int) -> int:
+        """The first rows side by side in groups; the address."""
+        rows, n_cols = self.q.shape
+        groups = self._groups.get(where)
+        if groups is None:
+            groups = self._groups[where] = aligned(where.buffer_bytes(rows, n_cols), np.uint8)
+        address = int(groups.ctypes.data)
+        group_kernel(where)(*self.addresses, n_tokens, n_cols // where.block, address)
+        return address
 
 
 def _zeros(rows: int, cols: int, dtype: Any) -> npt.NDArray[Any]:
@@ -138,7 +126,7 @@ class Activations:
         self.x: npt.NDArray[np.float32] = np.zeros((0, n_cols), np.float32)
         self._blocks: dict[int, Blocks] = {}
         self._done: dict[int, Blocks] = {}
-        self._words: dict[int, int] = {}
+        self._groups: dict[GroupLayout, int] = {}
         self._scratch = np.zeros((0, 0), np.uint8)
         self._scratch_address = 0
         self._counter = aligned(8, np.int64)  # a cache line for the threads' next part
@@ -163,7 +151,7 @@ class Activations:
             )
         self.x = x
         self._done.clear()
-        self._words.clear()
+        self._groups.clear()
         return self
 
     def blocks(self, block: int) -> Blocks:
@@ -182,13 +170,11 @@ class Activations:
         """Addresses of q, d and s (see `Blocks`) for blocks of 32 or 256."""
         return self.blocks(block).addresses
 
-    def as_words(self, block: int) -> tuple[int, ...]:
-        """As `quantised`, with q as int16."""
-        blocks = self.blocks(block)
-        _, d, s = blocks.addresses
-        if block not in self._words:
-            self._words[block] = blocks.widen(len(self.x))
-        return self._words[block], d, s
+    def grouped(self, where: GroupLayout) -> int:
+        """Address of the vectors quantised and in groups (see `grouped`)."""
+        if where not in self._groups:
+            self._groups[where] = self.blocks(where.block).group(where, len(self.x))
+        return self._groups[where]
 
     def scratch(self, threads: int, n_bytes: int) -> tuple[int, int]:
         """Address of buffers for the threads to work in, and the bytes from one to the next.

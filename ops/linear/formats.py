@@ -20,8 +20,9 @@ Blocks of 32, byte by byte (h: f16; n: 16 bytes, low nibbles are weights 0-15, h
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -75,17 +76,58 @@ def read(b: Builder, pointer: Value, ty: Any, offset: int = 0) -> Value:
     return value
 
 
-def read_bytes(b: Builder, pointer: Value, offset: int, n: int) -> Value:
-    return read(b, pointer, vty(I8, n), offset)
+class Columns(ABC):
+    """Where emitters can read instead of at a pointer: four columns of each 32, of many rows."""
+
+    @abstractmethod
+    def read_bytes(self, b: Builder, offset: int) -> Value:
+        """These columns' bytes of 32."""
+
+    @abstractmethod
+    def read_nibbles(self, b: Builder, offset: int) -> Value:
+        """These columns' nibbles of 16 bytes, a byte each."""
+
+    @abstractmethod
+    def read_bits(self, b: Builder, offset: int, value: int) -> Value:
+        """`value` where these columns' bit of 4 bytes is set."""
+
+
+def read_bytes(b: Builder, p: Value, offset: int, n: int = 32) -> Value:
+    """n bytes of the block."""
+    return p.read_bytes(b, offset) if isinstance(p, Columns) else read(b, p, vty(I8, n), offset)
+
+
+def read_nibbles(b: Builder, p: Value, offset: int) -> Value:
+    """The low nibbles of 16 bytes, then the high ones."""
+    if isinstance(p, Columns):
+        return p.read_nibbles(b, offset)
+    return nibbles(b, read_bytes(b, p, offset, 16))
+
+
+def _read_bits(b: Builder, p: Value, offset: int, value: int) -> Value:
+    """`value` for each bit set of 32."""
+    if isinstance(p, Columns):
+        return p.read_bits(b, offset, value)
+    bits, ty = b.bitcast(read(b, p, I32, offset), vty(ir.IntType(1), 32)), vty(I8, 32)
+    return b.select(bits, const(ty, value), const(ty, 0))
 
 
 def gather(b: Builder, pointers: Sequence[Value], ty: Any, offset: int) -> Value:
     """One element from the same place of each block -> <n x ty>.
 
-    Put together in integer registers. Inserted one by one into an undefined vector (`vpinsrw`),
-    they would wait for what its register held before, often a sum of the kernel: one long chain.
+    A few are put together in integer registers. Inserted one by one into an undefined vector
+    (`vpinsrw`), they would wait for what its register held before, often a sum of the kernel.
     """
     n, width = len(pointers), 16 if ty == F16 else ty.width
+    if n * width >= 128 and width >= 16:  # many: into lanes of registers that begin as zeros
+        at_once = 128 // width
+        lanes = [ir.Constant(vty(ir.IntType(width), at_once), None)] * (n // at_once)
+        for i, pointer in enumerate(pointers):
+            one, lane = read(b, pointer, ir.IntType(width), offset), ir.Constant(I32, i % at_once)
+            lanes[i // at_once] = b.insert_element(lanes[i // at_once], one, lane)
+        while len(lanes) > 1:
+            lanes = [emit_join(b, *pair) for pair in zip(lanes[::2], lanes[1::2])]
+        return b.bitcast(lanes[0], vty(ty, n))
     if n * width > 64:
         parts = (gather(b, half, ty, offset) for half in (pointers[: n // 2], pointers[n // 2 :]))
         return emit_join(b, *parts)
@@ -94,8 +136,8 @@ def gather(b: Builder, pointers: Sequence[Value], ty: Any, offset: int) -> Value
     for i, pointer in enumerate(pointers):
         one = b.zext(read(b, pointer, ir.IntType(width), offset), word)
         out = b.or_(out, b.shl(one, ir.Constant(word, i * width)))
-    lanes = b.bitcast(pinned(b, out) if VARIANT == "avx2" else out, vty(ty, word.width // width))
-    return lanes if lanes.type.count == n else shuffle(b, lanes, range(n))
+    packed = b.bitcast(pinned(b, out) if VARIANT == "avx2" else out, vty(ty, word.width // width))
+    return packed if packed.type.count == n else shuffle(b, packed, range(n))
 
 
 def pinned(b: Builder, x: Value) -> Value:
@@ -139,8 +181,11 @@ def nibbles(b: Builder, x: Value) -> Value:
 
 
 def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
-    """table[index] per byte, for a table of 16 and <32 x i8> indices below 16."""
+    """table[index] per byte, for a table of 16 and <32 x i8> (or 64) indices below 16."""
     ty = index.type
+    if ty.count > 32:
+        parts = [look_up(b, shuffle(b, index, range(k, k + 32)), table) for k in (0, 32)]
+        return emit_join(b, *parts)
     if VARIANT in ("avx2", "avx512"):
         entries = ir.Constant(ty, [*table, *table])
         return call(b, "llvm.x86.avx2.pshuf.b", ty, entries, index)
@@ -174,7 +219,7 @@ def _codes_q8_0(b: Builder, p: Value) -> list[Value]:
 
 def _codes_4(offset: int, table: Sequence[int] | None = None):
     def codes(b: Builder, p: Value) -> list[Value]:
-        q = nibbles(b, read_bytes(b, p, offset, 16))
+        q = read_nibbles(b, p, offset)
         return [q if table is None else look_up(b, q, table)]
 
     return codes
@@ -182,9 +227,8 @@ def _codes_4(offset: int, table: Sequence[int] | None = None):
 
 def _codes_5(offset: int):
     def codes(b: Builder, p: Value) -> list[Value]:
-        q = nibbles(b, read_bytes(b, p, offset + 4, 16))
-        fifth = b.bitcast(read(b, p, I32, offset), vty(ir.IntType(1), 32))
-        return [b.or_(q, b.select(fifth, const(q.type, 16), const(q.type, 0)))]
+        q = read_nibbles(b, p, offset + 4)
+        return [b.or_(q, _read_bits(b, p, offset, 16))]
 
     return codes
 
@@ -235,30 +279,3 @@ BLOCKS_OF_32 = (
     Format("IQ4_NL", 32, 18, 127, True, _codes_4(2, IQ4_VALUES), one_half()),
     Format("MXFP4", 32, 17, 24, False, _codes_4(1, _MXFP4_FROM_0), _e8m0),
 )
-
-
-def biased(f: Format) -> Format:
-    """The format with 128 added to its signed codes: for dot products that take any u8."""
-    if not f.signed:
-        return f
-    inner: Any = f.scales
-
-    def codes(b: Builder, p: Value) -> Iterable[Value]:
-        return (b.xor(q, const(q.type, -128)) for q in f.codes(b, p))
-
-    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
-        d, _ = f.floats(b, ps)
-        return d, scaled(b, d, -128)
-
-    def scales(b: Builder, p: Value) -> tuple[Value, Value | None]:
-        scale, _ = inner(b, p)
-        return scale, scale
-
-    return replace(
-        f,
-        top=255,
-        signed=False,
-        codes=codes,
-        floats=floats,
-        scales=scales if inner else None,
-    )

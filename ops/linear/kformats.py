@@ -12,7 +12,9 @@ Byte by byte (h: f16; chunks of 32 bytes hold field j of 32 weights at bits j*wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from llvmlite import ir
 
@@ -26,13 +28,13 @@ from .formats import (
     Builder,
     Format,
     Value,
-    biased,
     field,
     look_up,
-    nibbles,
     one_half,
     read,
     read_bytes,
+    read_nibbles,
+    scaled,
     two_halves,
 )
 
@@ -74,8 +76,8 @@ def _codes_q6_k(b: Builder, p: Value) -> Iterator[Value]:
 
 
 def _codes_iq4_xs(b: Builder, p: Value) -> Iterator[Value]:
-    chunks = (read_bytes(b, p, 8 + 16 * s, 16) for s in range(8))
-    return (look_up(b, nibbles(b, x), IQ4_VALUES) for x in chunks)
+    chunks = (read_nibbles(b, p, 8 + 16 * s) for s in range(8))
+    return (look_up(b, x, IQ4_VALUES) for x in chunks)
 
 
 def _scales_q2_k(b: Builder, p: Value) -> tuple[Value, Value | None]:
@@ -151,6 +153,34 @@ BLOCKS_OF_256 = (
     Format("IQ4_XS", 256, 136, 127, True, _codes_iq4_xs, one_half(), _scales_iq4_xs),
 )
 # fmt: on
+
+
+def biased(f: Format) -> Format:
+    """The format with 128 added to its signed codes: for dot products that take any u8."""
+    if not f.signed:
+        return f
+    inner: Any = f.scales
+
+    def codes(b: Builder, p: Value) -> Iterable[Value]:
+        return (b.xor(q, const(q.type, -128)) for q in f.codes(b, p))
+
+    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+        d, _ = f.floats(b, ps)
+        return d, scaled(b, d, -128)
+
+    def scales(b: Builder, p: Value) -> tuple[Value, Value | None]:
+        scale, _ = inner(b, p)
+        return scale, scale
+
+    return replace(
+        f,
+        top=255,
+        signed=False,
+        codes=codes,
+        floats=floats,
+        scales=scales if inner else None,
+    )
+
 
 # Kernels are compiled for a kind: the number of an entry. AVX-512 multiplies any unsigned byte, so
 # signed codes get an offset there.

@@ -13,6 +13,7 @@ from ..steps import Step
 from ..threads import n_threads
 from ..types import QUANT_TYPES
 from .activations import Activations
+from .batch import MOST, batch_kernel
 from .floats import (
     float_matmul_kernel,
     float_matvec_kernel,
@@ -20,8 +21,9 @@ from .floats import (
 )
 from .kformats import FORMATS, KINDS
 from .lookup import get_rows
+from .matmul import matmul_kernel, scratch_bytes
 from .rows import matvec_kernel
-from .tiles import matmul_kernel, scratch_bytes, takes_words
+from .tiles import group_layout
 from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)
@@ -70,11 +72,15 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
     if kind is None:
         scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
         float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
-    else:
+    elif n_tokens <= MOST:
         block = FORMATS[kind].block
-        inputs = act.as_words(block) if takes_words(kind) else act.quantised(block)
-        scratch = act.scratch(threads, scratch_bytes(kind, n_cols))
-        matmul_kernel(kind)(*place, *inputs, n_cols // block, out, *scratch, act.counter, threads)
+        inputs = (*act.quantised(block), n_cols // block, out.ctypes.data, n_tokens)
+        batch_kernel(kind)(*place, *inputs, group=act.counter)
+    else:
+        x_groups = act.grouped(group_layout(kind))
+        scratch = act.scratch(threads, scratch_bytes(kind, n_tokens))
+        inputs = x_groups, n_cols // FORMATS[kind].block, out.ctypes.data, n_tokens
+        matmul_kernel(kind)(*place, *inputs, *scratch)
 
 
 def warm(types: Sequence[str]) -> None:
@@ -84,8 +90,8 @@ def warm(types: Sequence[str]) -> None:
         n_cols = max(quant_type.block, 32)
         data = np.zeros((16, n_cols // quant_type.block * quant_type.n_bytes), np.uint8)
         weight = Weight.prepare(quant_type, data, n_cols, "warm")
-        act = Activations(2, n_cols)
+        act = Activations(MOST + 1, n_cols)
         get_rows(weight, np.zeros(1, np.int32), np.empty((1, n_cols), np.float32))
-        for n_tokens in (1, 2):
+        for n_tokens in (1, MOST, MOST + 1):
             x, out = np.zeros((n_tokens, n_cols), np.float32), np.empty((n_tokens, 16), np.float32)
             linear(act.set(x), weight, out)

@@ -58,7 +58,7 @@ AHEAD = 3072
 PART = 32  # rows that a thread takes at a time
 
 
-def _low_type(f: Format) -> Vec:
+def low_type(f: Format) -> Vec:
     """The sums of low * sum(x): a lane per block of 32; per pair of grains of a block of 256."""
     return Vec("f32", STEP if f.block == 32 else 8)
 
@@ -84,42 +84,56 @@ def _add_dots(b, f, acc, both, blocks, x):
     return acc
 
 
-def _step_32(b, f, n, acc, below, w, x, d, s):
-    """n blocks of 32: acc += dots * (weight scale * activation scale)."""
+def _step_32(b, f, n, sums, w, tokens):
+    """n blocks of 32, for each token: acc += dots * (weight scale * activation scale)."""
     blocks = [at(b, w, i * f.n_bytes) for i in range(n)]
     scale, low = f.floats(b, blocks)
-    both = b.fmul(scale, read(b, d, scale.type))
     add = _add_four_dots if n == STEP and fits_four_dots(f) else _add_dots
-    acc = add(b, f, acc, both, blocks, x)
-    if low is not None:
-        sums = read(b, s, low.type)
-        if n < STEP:  # fill up with zeros
-            lanes, zero = [*range(n), *[n] * (STEP - n)], ir.Constant(low.type, [0.0] * n)
-            low, sums = (shuffle(b, v, lanes, zero) for v in (low, sums))
-        below = fmuladd(b, low, sums, below)
-    return acc, below
+    lanes, zero = [*range(n), *[n] * (STEP - n)], ir.Constant(scale.type, [0.0] * n)
+    if low is not None and n < STEP:
+        low = shuffle(b, low, lanes, zero)
+    out = []
+    for (acc, below), (x, d, s) in zip(sums, tokens):
+        dots = add(b, f, acc, b.fmul(scale, read(b, d, scale.type)), blocks, x)
+        rest = below
+        if low is not None:
+            parts = read(b, s, scale.type)
+            parts = shuffle(b, parts, lanes, zero) if n < STEP else parts
+            rest = fmuladd(b, low, parts, below)
+        out.append((dots, rest))
+    return out
 
 
-def _step_256(b, f, acc, below, w, x, d, s):
+def _step_256(b, f, sums, w, tokens):
     """One block of 256: integer scales inside, one pair of floats outside."""
     scales, minima = factors(b, f, w)
-    whole = None
+    whole = [None] * len(tokens)
     for i, q in enumerate(join_pairs(b, f.codes(b, w))):
-        part = scaled_dot(b, q, read(b, at(b, x, 64 * i), vty(I8, 64)), f.signed, scales[i])
-        whole = part if whole is None else add_in_order(b, whole, part)
-    dx = read(b, d, F32)
+        for t, (x, _, _) in enumerate(tokens):
+            part = scaled_dot(b, q, read(b, at(b, x, 64 * i), vty(I8, 64)), f.signed, scales[i])
+            whole[t] = part if i == 0 else add_in_order(b, whole[t], part)
     scale, low = (v and b.extract_element(v, ir.Constant(I32, 0)) for v in f.floats(b, [w]))
-    acc = fmuladd(b, b.sitofp(whole, acc.type), splat(b, b.fmul(scale, dx), 16), acc)
-    if minima is not None:
-        m = b.sitofp(madd(b, minima, read(b, s, vty(I16, 16))), below.type)
-        below = fmuladd(b, m, splat(b, b.fmul(low, dx), 8), below)
-    return acc, below
+    out = []
+    for (acc, below), total, (_, d, s) in zip(sums, whole, tokens):
+        dx = read(b, d, F32)
+        dots = fmuladd(b, b.sitofp(total, acc.type), splat(b, b.fmul(scale, dx), 16), acc)
+        rest = below
+        if minima is not None:
+            m = b.sitofp(madd(b, minima, read(b, s, vty(I16, 16))), below.type)
+            rest = fmuladd(b, m, splat(b, b.fmul(low, dx), 8), below)
+        out.append((dots, rest))
+    return out
+
+
+def add_to(b, f, n, sums, w, tokens):
+    """n blocks at w by those of each token (pointers to x, scales, sums), onto its (acc, below)."""
+    return _step_32(b, f, n, sums, w, tokens) if f.block == 32 else _step_256(b, f, sums, w, tokens)
 
 
 @intrinsic(prefer_literal=True)
 def no_low(typingctx, kind):
     """Zeros to begin `below` with."""
-    ty = _low_type(FORMATS[kind.literal_value])
+    ty = low_type(FORMATS[kind.literal_value])
     return ty(kind), lambda ctx, b, sig, vals: ir.Constant(ty.ir, None)
 
 
@@ -131,10 +145,7 @@ def add_blocks(typingctx, kind, n, acc, below, w, x, d, s):
 
     def codegen(ctx, b, sig, vals):
         pointers = [b.inttoptr(v, I8.as_pointer()) for v in vals[4:]]
-        if f.block == 32:
-            sums = _step_32(b, f, n_blocks, *vals[2:4], *pointers)
-        else:
-            sums = _step_256(b, f, *vals[2:4], *pointers)
+        [sums] = add_to(b, f, n_blocks, [vals[2:4]], pointers[0], [pointers[1:]])
         return ctx.make_tuple(b, both, sums)
 
     return both(kind, n, f32x16, below, *[INTP] * 4), codegen

@@ -1,11 +1,9 @@
-"""Prefill: a quantised matrix by many vectors, in register tiles of 16 rows x 4 tokens.
+"""Register tiles of prefill: 16 rows x 4 tokens.
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-Threads take panels of 16 rows one by one. Each is
-unpacked into its thread's buffer (`panels`), which stays in L2, and used for all tokens: a step
-loads 4 columns of 16 rows, broadcasts 4 activations of each token and multiplies. What the 16
-registers of AVX2 need: 8 of sums, 2 of weights, 1 broadcast, 1 product.
+A step loads 4 columns of 16 rows, broadcasts 4 activations of each token and multiplies. What the
+16 registers of AVX2 need: 8 of sums, 2 of weights, 1 broadcast, 1 product.
 
 AVX2 adds products in 16 bits as long as they cannot overflow (`pairs_run`) before it widens them to
 32 bits, which is when integer scales are multiplied in for free. Floats follow once per block.
@@ -13,15 +11,13 @@ AVX2 adds products in 16 bits as long as they cannot overflow (`pairs_run`) befo
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..cache import jit
 from ..simd import (
     F32,
     I8,
@@ -32,24 +28,19 @@ from ..simd import (
     const,
     emit_join,
     fmuladd,
-    load_one_f32,
     pair_sums_i16,
     pair_sums_u7s,
-    pointer,
     splat,
-    store,
     vty,
 )
-from .activations import TOKENS
 from .dots import AVX2, dot_onto, madd
 from .formats import Format, at, pinned, read
+from .grouped import TOKENS, GroupLayout
 from .kformats import FORMATS
-from .panels import PanelLayout, decode_row, panel_layout, spread
-from .share import take
+from .panels import PanelLayout, panel_layout
 
 ACC = vty(I32, 16)
 BYTES = vty(I8, 32)
-EDGE = TOKENS * 64  # a tile that does not fit into `out` goes through here
 
 
 def pairs_run(f: Format) -> int:
@@ -191,108 +182,56 @@ def no_sums(typingctx):
     return SUMS(), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(SUMS), None)
 
 
-@intrinsic(prefer_literal=True)
-def multiply(typingctx, kind, sums, w, x, x_stride, d, d_stride, s, s_stride):
-    """sums += one block of a panel by the same block of TOKENS tokens (addresses, bytes apart)."""
-    f = FORMATS[kind.literal_value]
+@intrinsic
+def load_sums(typingctx, address):
+    """The sums that `store_sums` put there."""
 
     def codegen(ctx, b, sig, vals):
-        _, before, w, *rest = vals
-        tokens = [
-            [
-                b.inttoptr(b.add(base, b.mul(stride, ir.Constant(stride.type, t))), I8.as_pointer())
-                for t in range(TOKENS)
-            ]
-            for base, stride in zip(rest[::2], rest[1::2])
-        ]
-        acc = [b.extract_value(before, t) for t in range(TOKENS)]
-        out = before
-        for t, v in enumerate(_block(b, f, b.inttoptr(w, I8.as_pointer()), acc, *tokens)):
-            out = b.insert_value(out, v, t)
+        place = b.inttoptr(vals[0], I8.as_pointer())
+        out = ir.Constant(ctx.get_value_type(SUMS), ir.Undefined)
+        for t in range(TOKENS):
+            out = b.insert_value(out, read(b, place, vty(F32, 16), 64 * t), t)
         return out
 
-    return sums(kind, sums, *[INTP] * 7), codegen
+    return SUMS(INTP), codegen
 
 
 @intrinsic
-def store_tokens(typingctx, target, offset, stride, sums):
-    """Token t's 16 sums go to target (an array or an address) + offset + t * stride bytes."""
+def store_sums(typingctx, address, sums):
+    """float32[TOKENS][16 rows]."""
 
     def codegen(ctx, b, sig, vals):
-        for t in range(sums.n):
-            place = b.add(vals[1], b.mul(vals[2], ir.Constant(vals[2].type, t)))
-            place = pointer(ctx, b, sig.args[0], vals[0], place, vty(F32, 16))
-            b.store(b.extract_value(vals[3], t), place).align = 4
+        for t in range(TOKENS):
+            place = b.add(vals[0], ir.Constant(vals[0].type, 64 * t))
+            place = b.inttoptr(place, vty(F32, 16).as_pointer())
+            b.store(b.extract_value(vals[1], t), place).align = 4
         return ctx.get_dummy_value()
 
-    return types.void(target, INTP, INTP, sums), codegen
+    return types.void(INTP, SUMS), codegen
 
 
-def takes_words(kind: int) -> bool:
-    """Whether the kernel of this format reads activations as int16."""
-    return panel_layout(FORMATS[kind]).words
+@intrinsic(prefer_literal=True)
+def multiply(typingctx, kind, sums, w, x):
+    """sums += one block of a panel by the same block of a group of tokens (addresses)."""
+    f = FORMATS[kind.literal_value]
+    where = group_layout(kind.literal_value)
+
+    def codegen(ctx, b, sig, vals):
+        _, before, w, x = vals
+        w, x = (b.inttoptr(v, I8.as_pointer()) for v in (w, x))
+        tokens = [
+            [at(b, x, start + t * size) for t in range(TOKENS)]
+            for start, size in ((0, where.row), (where.d, 4), (where.s, 4 if f.block == 32 else 32))
+        ]
+        acc = [b.extract_value(before, t) for t in range(TOKENS)]
+        out = before
+        for t, v in enumerate(_block(b, f, w, acc, *tokens)):
+            out = b.insert_value(out, v, t)
+        return out
+
+    return sums(kind, sums, INTP, INTP), codegen
 
 
-def scratch_bytes(kind: int, n_cols: int) -> int:
-    """Bytes each thread of the kernel works in: a panel, its rows before transposition, a tile."""
-    where = panel_layout(FORMATS[kind])
-    return n_cols // FORMATS[kind].block * where.n_bytes + where.rows_bytes + EDGE
-
-
-@cache
-def matmul_kernel(kind: int) -> Any:
-    """The jitted Y = X W^T of one format.
-
-    Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
-    scales and their sums; blocks per row; out float32[T, N]; address of the buffers and bytes for
-    each thread; address of an int64; threads. Reads activations of up to TOKENS - 1 rows after the
-    last.
-    """
-    f, where = FORMATS[kind], panel_layout(FORMATS[kind])
-    size, block, panel_bytes, rows_bytes = f.n_bytes, f.block, where.n_bytes, where.rows_bytes
-    s_bytes = 4 if block == 32 else 32
-    x_bytes = block * 2 if where.words else block
-
-    # Apart from the parallel loop: Numba takes a multiple of the time for what stands in one.
-    @jit
-    def _unpack_panel(w, stride, rows, n_blocks, panel, waiting):
-        for i in range(n_blocks):
-            to = panel + i * panel_bytes
-            for r in range(16):
-                decode_row(kind, w + min(r, rows - 1) * stride + i * size, r, waiting, to)
-            spread(kind, waiting, to)
-
-    @jit
-    def _use_panel(panel, rows, x, d, s, n_blocks, out, first, edge):
-        n_tokens, n_rows = out.shape
-        x_row, d_row, s_row = n_blocks * x_bytes, n_blocks * 4, n_blocks * s_bytes
-        for t in range(0, n_tokens, TOKENS):
-            sums, w = no_sums(), panel
-            xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
-            for _ in range(n_blocks):
-                sums = multiply(kind, sums, w, xt, x_row, dt, d_row, st, s_row)
-                w, xt, dt, st = w + panel_bytes, xt + x_bytes, dt + 4, st + s_bytes
-            if rows == 16 and t + TOKENS <= n_tokens:
-                store_tokens(out, (t * n_rows + first) * 4, n_rows * 4, sums)
-            else:
-                store_tokens(edge, 0, 64, sums)
-                for k in range(min(TOKENS, n_tokens - t)):
-                    for r in range(rows):
-                        out[t + k, first + r] = load_one_f32(edge, (k * 16 + r) * 4)
-
-    @jit(parallel=True)
-    def _matmul_kernel(
-        w, stride, n_rows, x, d, s, n_blocks, out, scratch, per_thread, counter, threads
-    ):
-        store(counter, 0, 0)
-        for th in prange(threads):
-            panel = scratch + th * per_thread
-            waiting = panel + n_blocks * panel_bytes
-            first = take(counter) * 16
-            while first < n_rows:
-                rows = min(16, n_rows - first)
-                _unpack_panel(w + first * stride, stride, rows, n_blocks, panel, waiting)
-                _use_panel(panel, rows, x, d, s, n_blocks, out, first, waiting + rows_bytes)
-                first = take(counter) * 16
-
-    return _matmul_kernel
+def group_layout(kind: int) -> GroupLayout:
+    """How the kernel of this format reads activations."""
+    return GroupLayout(FORMATS[kind].block, panel_layout(FORMATS[kind]).words)

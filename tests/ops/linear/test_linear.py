@@ -11,6 +11,7 @@ import pytest
 from kvarn.ops import threads
 from kvarn.ops.errors import OpsError
 from kvarn.ops.linear import Activations, Weight, get_rows, linear, warm
+from kvarn.ops.linear.batch import MOST
 from kvarn.ops.reference.linear import (
     linear_reference,
     quantise_activations,
@@ -74,18 +75,18 @@ def test_activations_are_quantised_as_the_reference_does(block):
 @pytest.mark.parametrize("type_name", ["F16", "Q8_0", "Q4_K"])
 def test_any_number_of_threads_gives_the_same_bits(type_name, random_rows):
     rows = random_rows(type_name, 83, 512)
-    x = np.random.default_rng(0).normal(size=(5, 512)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(9, 512)).astype(np.float32)
     before = threads.n_threads()
     results = []
     try:
         for n in range(1, threads.max_threads() + 1):
             threads.set_threads(n)
-            results.append((product(type_name, rows, x), product(type_name, rows, x[:1])))
+            results.append([product(type_name, rows, x[:t]) for t in (9, 3, 1)])
     finally:
         threads.set_threads(before)
-    for many, one in results[1:]:
-        np.testing.assert_array_equal(many, results[0][0])
-        np.testing.assert_array_equal(one, results[0][1])
+    for others in results[1:]:
+        for other, first in zip(others, results[0]):
+            np.testing.assert_array_equal(other, first)
 
 
 def test_one_token_and_many_agree_to_rounding(random_rows):
@@ -94,6 +95,24 @@ def test_one_token_and_many_agree_to_rounding(random_rows):
     many = product("Q6_K", rows, x)
     ones = np.concatenate([product("Q6_K", rows, x[t : t + 1]) for t in range(6)])
     np.testing.assert_allclose(many, ones, rtol=1e-5, atol=1e-5 * np.abs(many).max())
+
+
+@pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"])
+def test_a_small_batch_has_the_bits_of_single_tokens(type_name, random_rows):
+    rows = random_rows(type_name, 35, 768)
+    x = np.random.default_rng(0).normal(size=(MOST, 768)).astype(np.float32)
+    ones = np.concatenate([product(type_name, rows, x[t : t + 1]) for t in range(MOST)])
+    for n_tokens in range(2, MOST + 1):
+        np.testing.assert_array_equal(product(type_name, rows, x[:n_tokens]), ones[:n_tokens])
+
+
+@pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q6_K"])
+def test_a_large_batch_has_the_bits_of_its_parts(type_name, random_rows):
+    """Over runs of columns and panels of rows that end before they are full."""
+    rows = random_rows(type_name, 35, 1280)
+    x = np.random.default_rng(0).normal(size=(3 * MOST, 1280)).astype(np.float32)
+    whole = product(type_name, rows, x)
+    np.testing.assert_array_equal(product(type_name, rows, x[: MOST + 1]), whole[: MOST + 1])
 
 
 def test_zero_activations_and_extreme_codes_give_no_surprise():

@@ -40,9 +40,8 @@ def _row_q4_k(w, x, d, s):
 
 
 @jit
-def _tile_q8_0(w, x, d, s, out):
-    sums = tiles.multiply(Q8_0, tiles.no_sums(), w, x, 256, d, 32, s, 32)
-    tiles.store_tokens(out, 0, 64, sums)
+def _tile_q8_0(w, x, out):
+    tiles.store_sums(out, tiles.multiply(Q8_0, tiles.no_sums(), w, x))
 
 
 @pytest.mark.parametrize(
