@@ -98,15 +98,20 @@ def _softmax_row(s, n_keys, lo, hi, softcap, old):
 
 @jit
 def _softmax(
-    shape, rows, row0, group, start, window, first_key, n_keys, softcap, scores, sums, m, total
-):
-    """Online softmax of a block of keys for all rows: probabilities, and sums rescaled."""
+    shape, rows, row0, group, start, window, first_key, n_keys, newest, softcap, scores, sums, m,
+    total,
+):  # fmt: skip
+    """Online softmax of a block of keys for all rows: probabilities, and sums rescaled.
+
+    Keys that no row of the panel sees are left out.
+    """
     for r in range(rows):
         position = start + (row0 + r) // group
         hi = min(position + 1 - first_key, n_keys)
         lo = max(position - window + 1 - first_key, 0)
         s = scores + 4 * r * of.keys(shape)
-        top, part = _softmax_row(s, n_keys, lo, hi, softcap, m[r])
+        seen = min(newest[r // of.panel(shape)] + 1 - first_key, n_keys)
+        top, part = _softmax_row(s, seen, lo, hi, softcap, m[r])
         if top > m[r]:
             keep = vexp(set_f32(m[r] - top))
             for c in range(of.vectors(shape)):
@@ -190,8 +195,8 @@ def _rows_block(
         _unpack(shape, segments, head, first, first + n_keys, kt, vs)
         panel_scores(shape, qp.ctypes.data, kt, panels, n_keys, newest, first, scores)
         _softmax(
-            shape, rows, row0, group, start, window, first, n_keys, softcap, scores,
-            sums.ctypes.data, m, total,
+            shape, rows, row0, group, start, window, first, n_keys, newest, softcap,
+            scores, sums.ctypes.data, m, total,
         )  # fmt: skip
         panel_values(shape, scores, vs, panels, n_keys, newest, first, sums.ctypes.data)
     _finish_rows(shape, sums, total, head, group, row0, rows, out)
