@@ -12,10 +12,11 @@ from ..models.transformer import Transformer
 from ..models.weights import Weights
 from ..ops.types import treatment_of
 from .attend import Attend
-from .context import CHUNK, Context
+from .context import Context
 from .engine import on_engine
 from .gguf import GGUFFile, open_gguf
 from .keep import Keep
+from .reader import CHUNK
 from .store import Disk, Ram
 from .tokenizer import Tokenizer
 

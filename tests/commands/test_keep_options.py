@@ -26,7 +26,8 @@ def test_a_prompt_longer_than_the_budget_is_read(
     stats = tmp_path / "stats.json"
     options = ["--keep", keep, "--keep-budget", "5%", "--stats-json", str(stats)]
     code, out, err = run(capsys, tiny_path, *options)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert all("compiling kernels" in line for line in err.splitlines())
     assert out
     figures = json.loads(stats.read_text())
     assert figures["prefilled_tokens"] > 100

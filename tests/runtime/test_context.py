@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.context import CHUNK, ContextError
 from kvarn.runtime.model import Model
+from kvarn.runtime.reader import CHUNK, ContextError
 from kvarn.runtime.store import Ram, StoreError
 
 GREEDY = kvarn.Sampler(temp=0)

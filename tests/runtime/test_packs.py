@@ -13,9 +13,9 @@ import pytest
 import kvarn
 from kvarn import Disk
 from kvarn.evals.peers.model import Shape, write_model
-from kvarn.runtime.context import CHUNK, ContextError
 from kvarn.runtime.draft import Ngram
 from kvarn.runtime.model import Model
+from kvarn.runtime.reader import CHUNK, ContextError
 from kvarn.runtime.saving import TOKENS
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import files
