@@ -91,8 +91,8 @@ class Context(Reader):
         `draft` holds guesses, up to `draft_room` of them, of the tokens after it. They are read in
         the same pass but are no part of the context: a `decode` of the first of them finds its
         logits ready (see `reads_ahead`), one of another token, or anything else that is read,
-        forgets them all. A pass with a draft of any length has the bits of a prefill; the kernels
-        for a single token add in another order, so that logits differ by rounding.
+        forgets them all. A pass of more than 4 tokens has the bits of a prefill; the kernels for
+        fewer and for a single token add in another order, so that logits differ by rounding.
 
         Raises `ContextError` for ids outside the vocabulary, a full context and long drafts.
         """

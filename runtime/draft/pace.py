@@ -1,16 +1,17 @@
 """How long a draft should be: as long as the expected tokens outrun what the pass costs.
 
-Costs are in units of one decoded token. A pass over T > 1 tokens costs about
+Costs are in units of one decoded token. A pass over T tokens costs about
 
-    cost(T) = 2.5 + 0.8 ⌈T / 4⌉
+    cost(T) = 1 + 0.45 (T - 1) up to 4 tokens, 2.5 + 0.8 ⌈T / 4⌉ beyond
 
-(the 1B shapes of `make peers` on two Zen 3 cores with AVX2, Q4_0: 3.2 for 4 tokens, 4.0 for 8, 5.8
-for 16, 8.8 for 32; Q8_0 2.3, 2.9 and 4.3). Constants and not the clock decide, so that a run can be
-repeated.
+(the 1B shapes of `make peers` on two Zen 3 cores with AVX2, Q4_0: 1.4 for 2 tokens, 2.4 for 4, 4.1
+for 8, 5.8 for 16, 8.8 for 32; Q8_0 1.4, 2.3, 2.9 for 8 and 4.3 for 16). Constants and not the clock
+decide, so that a run can be repeated.
 """
 
 from __future__ import annotations
 
+TOKEN = 0.45  # for each token after the first, of up to 4
 PASS = 2.5
 STEP = 0.8  # for each 4 tokens
 # What failed drafts may cost in all: 2% of the tokens and 4 tokens to begin with. So text that
@@ -30,7 +31,7 @@ MEMORY = 1 - 1 / 64
 
 def cost(n_tokens: int) -> float:
     """Decoded tokens in whose time `n_tokens` can be read in one pass."""
-    return 1.0 if n_tokens == 1 else PASS + -(-n_tokens // 4) * STEP
+    return 1 + TOKEN * (n_tokens - 1) if n_tokens <= 4 else PASS + -(-n_tokens // 4) * STEP
 
 
 class Pace:
@@ -56,8 +57,8 @@ class Pace:
             expected += right
             if right < STEP / 4:
                 break  # from here on a token is expected to win less than it costs
-            if (n + 1) % 4 and n < longest:
-                continue  # the fourth token of a pass costs nothing more than the first
+            if n >= 4 and (n + 1) % 4 and n < longest:
+                continue  # in a long pass, the last of four tokens costs nothing more
             price = cost(n + 1)
             if price - 1 > self._credit:
                 break
