@@ -34,6 +34,9 @@ CHUNK = 512
 """Tokens of one prefill step; chunks start at absolute multiples, so that results do not depend
 on how a prompt was cut into calls."""
 
+FILLED_SEGMENTS = 16
+"""Segments after which `fill` saves: those not saved yet are in memory."""
+
 
 class ContextError(KvarnError):
     """The context cannot take what it was given."""
@@ -175,6 +178,35 @@ class Context:
                 progress(done, len(ids))
         self.stats.add_prefill(len(ids), time.perf_counter() - began)
         return self.logits
+
+    def fill(self, n_tokens: int, progress: Progress | None = None) -> None:
+        """Go on to `n_tokens` tokens without reading them, to measure long contexts: what was read
+        is repeated with noise, see `filling`. What saves is saved on the way.
+
+        progress is called with (tokens done, tokens in all) after each 1,024. Raises `ContextError`
+        where none were read or there is no room, `FillError` where memory has none or tokens have
+        been evicted.
+        """
+        from .filling import SEGMENT, Filling
+
+        n_read = len(self.tokens)
+        if not 0 < n_read <= n_tokens <= self.n_ctx:
+            raise ContextError(
+                f"cannot fill a context of {n_read} tokens up to {n_tokens}: it must hold at least "
+                f"one token and has room for {self.n_ctx}"
+            )
+        filling = on_engine(Filling, self._cache, n_read)
+        filling.check_room(n_tokens)
+        while (done := len(self.tokens)) < n_tokens:
+            stop = min(n_tokens, (done // SEGMENT + 1) * SEGMENT)
+            self._logits = self._hidden = None
+            self._ahead.clear()
+            on_engine(filling.append, done, stop)
+            self.tokens.extend(self.tokens[i % n_read] for i in range(done, stop))
+            if self._cache.store.saves and stop // SEGMENT % FILLED_SEGMENTS == 0:
+                on_engine(self._saving.save, self.tokens, None)
+            if progress is not None:
+                progress(stop, n_tokens)
 
     @property
     def logits(self) -> NDArray[np.float32]:
