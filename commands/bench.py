@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .model_options import add_kv_type_option, add_model_options, model_from, positive
+from .attend_options import add_attend_options, attend_from
+from .model_options import add_kv_type_option, add_model_options, model_from, notice, positive
 from .store_options import add_kv_option, kv_folder
+
+if TYPE_CHECKING:
+    from ..runtime.bench import Observer
+    from ..runtime.context import Progress
 
 
 def add(subparsers: Any) -> None:
@@ -15,7 +20,10 @@ def add(subparsers: Any) -> None:
         "bench",
         help="measure prefill and decode speed",
         description="Time reading -p tokens and generating -n tokens, each after -d tokens of "
-        "context, -r times; lists are separated by commas.",
+        "context, -r times; lists are separated by commas. Depths beyond --fill are not read: K "
+        "and V of the tokens read before are repeated with noise up to there, so that a million "
+        "tokens take a minute, and what is timed does the work of a context that was read. With "
+        "--kv DIR generating is timed cold too: none of K and V is in memory at the start.",
     )
     parser.add_argument(
         "-p",
@@ -42,6 +50,12 @@ def add(subparsers: Any) -> None:
         help="tokens of context before each measurement (default 0)",
     )
     parser.add_argument(
+        "--fill",
+        metavar="N",
+        type=positive,
+        help="read the first N tokens (default 4096) of deeper contexts and fill the rest",
+    )
+    parser.add_argument(
         "-r", "--repetitions", metavar="N", type=positive, default=5, help="repetitions (default 5)"
     )
     parser.add_argument(
@@ -54,6 +68,7 @@ def add(subparsers: Any) -> None:
     add_model_options(parser)
     add_kv_type_option(parser)
     add_kv_option(parser, "in a pack that is removed after")
+    add_attend_options(parser)
 
 
 def counts(text: str) -> list[int]:
@@ -65,18 +80,49 @@ def counts(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..runtime.bench import Case, render, run_case
+    from ..runtime.bench import Setting, render, run_depth
+    from ..runtime.bench.cases import READ
 
+    type_k, type_v = options.kv_type or ("f16", "f16")
+    setting = Setting(
+        type_k,
+        type_v,
+        attend_from(options),
+        kv_folder(options),
+        options.fill or READ,
+        options.repetitions,
+    )
     model = model_from(options)
-    cases = [
-        Case(n_prompt, n_gen, depth, *(options.kv_type or ()))
+    sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
+    watch = _watch()
+    results = [
+        result
         for depth in options.n_depth
-        for n_prompt, n_gen in [(p, 0) for p in options.n_prompt] + [(0, n) for n in options.n_gen]
-        if n_prompt or n_gen
+        for result in run_depth(model, depth, sizes, setting, watch)
     ]
-    results = []
-    for number, case in enumerate(cases, 1):
-        print(f"kvarn: [{number}/{len(cases)}] {case}", file=sys.stderr)
-        results.append(run_case(model, case, options.repetitions, kv_folder(options)))
     print(render(results, options.output))
     return 0
+
+
+def _watch() -> Observer:
+    """Tells on stderr what is going on, with bars on a terminal."""
+    from tqdm import tqdm
+
+    from ..runtime.bench import Observer
+
+    class Watch(Observer):
+        def say(self, line: str) -> None:
+            notice(line)
+
+        def progress(self, what: str) -> Progress:
+            bar = tqdm(desc=what, delay=1.0, leave=False, file=sys.stderr, disable=None)
+
+            def step(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+                if done == total:
+                    bar.close()
+
+            return step
+
+    return Watch()

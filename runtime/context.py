@@ -187,7 +187,8 @@ class Context:
         where none were read or there is no room, `FillError` where memory has none or tokens have
         been evicted.
         """
-        from .filling import SEGMENT, Filling
+        from ..ops.attention.layout import SEGMENT
+        from .filling import Filling
 
         n_read = len(self.tokens)
         if not 0 < n_read <= n_tokens <= self.n_ctx:
