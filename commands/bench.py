@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     setting = Setting(
         type_k,
         type_v,
-        attend_from(options),
+        (attend_from(options),),
         kv_folder(options),
         options.fill or READ,
         options.repetitions,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .generate import Generation
     from .model import Model
     from .sampling import Sampler
+    from .store import KVStore
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all) after each chunk of a prefill."""
@@ -126,6 +127,11 @@ class Context:
         if self.tokens and self._hidden is None:
             self._read_last_again()
         self._saving.save(self.tokens, self._hidden)
+
+    @property
+    def store(self) -> KVStore:
+        """Where K and V are."""
+        return self._cache.store
 
     @property
     def n_bytes(self) -> int:

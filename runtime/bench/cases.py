@@ -17,13 +17,14 @@ READ = 4096
 class Setting:
     """What all cases of a run share.
 
-    folder: the KV cache is on disk, in packs that are made there and removed after. n_read: deeper
-    contexts are read so far and then filled (`Context.fill`).
+    attends: the methods, measured one after the other over the same K and V. folder: where these
+    are kept on disk, in packs that are removed after; None: in memory. n_read: deeper contexts are
+    read so far and then filled (`Context.fill`).
     """
 
     type_k: str = "f16"
     type_v: str = "f16"
-    attend: Attend = field(default_factory=Full)
+    attends: tuple[Attend, ...] = (Full(),)
     folder: Path | None = None
     n_read: int = READ
     repetitions: int = 5

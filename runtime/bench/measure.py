@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,12 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT
 from ..engine import on_engine
-from ..store import Disk, Ram
+from ..store import Disk, Ram, RamStore, Saved
 from . import page_cache
 from .cases import Case, Result, Setting, method_name
 
 if TYPE_CHECKING:
+    from ..attend import Attend
     from ..context import Context, Progress
     from ..model import Model
 
@@ -49,20 +51,39 @@ def run_depth(
     saving, and generating after at least a segment is timed cold too, from a pack opened anew of
     which no K and V are in memory; indexes are.
     """
-    bench = _Bench(model, depth, sizes, setting, observer or Observer())
+    benches = [
+        _Bench(model, depth, sizes, setting, attend, observer or Observer())
+        for attend in setting.attends
+    ]
     if setting.folder is None:
-        yield from bench.warm(Ram(setting.type_k, setting.type_v))
+        ram = Ram(setting.type_k, setting.type_v)
+        for bench in benches:
+            ram = yield from bench.warm(ram)
         return
     setting.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=setting.folder) as aside:
         pack = Path(aside) / "pack"
-        yield from bench.warm(Disk(pack, setting.type_k, setting.type_v))
-        if depth >= SEGMENT:
-            yield from bench.cold(pack)
+        for bench in benches:
+            yield from bench.warm(Disk(pack, setting.type_k, setting.type_v))
+            if depth >= SEGMENT:
+                yield from bench.cold(pack)
+
+
+@dataclass(frozen=True)
+class _Held(Ram):
+    """A KV cache in memory as another context has left it."""
+
+    store: RamStore | None = None
+    tokens: tuple[int, ...] = ()
+
+    def open(self, model: Model, n_ctx: int) -> RamStore:
+        assert self.store is not None
+        self.store.saved = Saved(list(self.tokens), None)
+        return self.store
 
 
 class _Bench:
-    """One depth of one run."""
+    """One method at one depth of a run."""
 
     def __init__(
         self,
@@ -70,10 +91,11 @@ class _Bench:
         depth: int,
         sizes: list[tuple[int, int]],
         setting: Setting,
+        attend: Attend,
         observer: Observer,
     ) -> None:
         self._model, self._depth, self._sizes = model, depth, sizes
-        self._setting, self._observer = setting, observer
+        self._setting, self._attend, self._observer = setting, attend, observer
         longest = max((max(size) for size in sizes), default=0)
         self._n_ctx = depth + longest
         rng = np.random.default_rng(0)
@@ -81,9 +103,10 @@ class _Bench:
         self._ids: list[int] = rng.integers(0, model.config.n_vocab, n_ids).tolist()
         self._new = self._ids[n_ids - longest :]
 
-    def warm(self, store: Ram | Disk) -> Iterator[Result]:
-        """Each case, in a context that has just been read."""
-        with self._model.context(self._n_ctx, self._setting.attend, store=store) as context:
+    def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram]:
+        """Each case, in a context that is read first where the store is empty; gives the same one
+        for another method, if it is in memory."""
+        with self._model.context(self._n_ctx, self._attend, store=store) as context:
             self._deepen(context)
             for size in self._sizes:
                 result = self._result(Case(*size, self._depth))
@@ -93,6 +116,9 @@ class _Bench:
                     self._sample(context, result)
                 yield result
             context.truncate(self._depth)  # what is saved has just the depth
+        if isinstance(context.store, RamStore):
+            return _Held(tokens=tuple(context.tokens), store=context.store)
+        return Ram()
 
     def cold(self, pack: Path) -> Iterator[Result]:
         """Each case that generates, from a pack that is opened anew each time."""
@@ -105,7 +131,7 @@ class _Bench:
             self._observer.say(result.case.test)
             for _ in range(self._setting.repetitions):
                 self._forgets(files)
-                with self._model.context(self._n_ctx, self._setting.attend, store=store) as context:
+                with self._model.context(self._n_ctx, self._attend, store=store) as context:
                     context.index()
                     before = page_cache.resident_bytes(files)
                     self._sample(context, result)
@@ -127,9 +153,9 @@ class _Bench:
     def _deepen(self, context: Context) -> None:
         """Have `depth` tokens in the context, all of them indexed."""
         depth, n_read = self._depth, min(self._depth, self._setting.n_read)
-        if n_read:
+        if n_read > len(context.tokens):
             context.prefill(self._ids[:n_read], self._observer.progress(f"reading {n_read:,}"))
-        if depth > n_read:
+        if depth > len(context.tokens):
             context.fill(depth, self._observer.progress(f"filling up to {depth:,}"))
         context.index(self._observer.progress("indexing"))
 
@@ -166,7 +192,7 @@ class _Bench:
             setting.type_k,
             setting.type_v,
             "ram" if setting.folder is None else "disk",
-            method_name(setting.attend),
+            method_name(self._attend),
             self._depth > setting.n_read,
         )
 

@@ -35,7 +35,7 @@ def stored(store: KVStore, layer: int = 0, stop: int = DEPTH) -> tuple[np.ndarra
 def test_filled_tokens_are_read_ones_with_noise(tiny: Model, kv_type: str) -> None:
     context = filled(tiny, Ram(kv_type, kv_type))
     assert len(context.tokens) == DEPTH
-    store = context._cache.store
+    store = context.store
     for layer in range(store.n_layers):
         for rows in stored(store, layer):
             real, repeated = rows[:READ], rows[READ : 3 * READ].reshape(2, READ, *rows.shape[1:])
@@ -50,11 +50,11 @@ def test_filled_tokens_are_read_ones_with_noise(tiny: Model, kv_type: str) -> No
 def test_the_same_in_memory_and_on_disk_and_saved(tiny: Model, tmp_path: Path) -> None:
     memory = filled(tiny, Ram("q8_0", "q8_0"))
     with filled(tiny, Disk(tmp_path / "pack", "q8_0", "q8_0")) as disk:
-        for one, other in zip(stored(memory._cache.store), stored(disk._cache.store)):
+        for one, other in zip(stored(memory.store), stored(disk.store)):
             np.testing.assert_array_equal(one, other)
     with tiny.context(DEPTH + 8, store=Disk(tmp_path / "pack", read_only=True)) as again:
         assert again.tokens == memory.tokens
-        for one, other in zip(stored(memory._cache.store), stored(again._cache.store)):
+        for one, other in zip(stored(memory.store), stored(again.store)):
             # The last token was read for real when it was saved: what follows it is known.
             np.testing.assert_array_equal(one[:-1], other[:-1])
 

@@ -81,7 +81,7 @@ def test_csv_and_markdown_have_a_row_per_case(results: list[Result]) -> None:
 
 def test_deeper_contexts_are_filled_and_indexed(tiny: Model) -> None:
     ear = Ear()
-    setting = Setting("q8_0", "q8_0", HASH, n_read=600, repetitions=2)
+    setting = Setting("q8_0", "q8_0", (HASH,), n_read=600, repetitions=2)
     (result,) = run_depth(tiny, 3000, [(0, 3)], setting, ear)
     assert list(ear.bars) == ["reading 600", "filling up to 3,000", "indexing"]
     assert ear.bars["filling up to 3,000"][-1] == (3000, 3000)
@@ -94,7 +94,7 @@ def test_deeper_contexts_are_filled_and_indexed(tiny: Model) -> None:
 
 
 def test_on_disk_each_generation_is_timed_warm_and_cold(tiny: Model, on_disk: Path) -> None:
-    setting = Setting(attend=HASH, folder=on_disk, n_read=600, repetitions=2)
+    setting = Setting(attends=(HASH,), folder=on_disk, n_read=600, repetitions=2)
     results = list(run_depth(tiny, 3000, [(4, 0), (0, 3)], setting))
     assert [r.case for r in results] == [
         Case(4, 0, 3000), Case(0, 3, 3000), Case(0, 3, 3000, cold=True)
@@ -106,6 +106,17 @@ def test_on_disk_each_generation_is_timed_warm_and_cold(tiny: Model, on_disk: Pa
     assert 0 < rows[2]["disk_bytes"] * 3 <= layout_bytes
     assert rows[2]["test"] == "tg3 @ d3000 cold"
     assert list(on_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("kv", ["ram", "disk"])
+def test_methods_are_measured_over_the_same_context(tiny: Model, tmp_path: Path, kv: str) -> None:
+    ear, folder = Ear(), tmp_path if kv == "disk" else None
+    methods = kvarn.Full(), HASH, kvarn.TopK(budget=32, window=16)
+    setting = Setting(attends=methods, folder=folder, n_read=64, repetitions=1)
+    rows = [r.as_dict() for r in run_depth(tiny, 1000, [(0, 2)], setting, ear)]
+    assert [row["method"].split()[0] for row in rows] == ["full", "hash", "topk"]
+    assert [row["index_ns"] is None for row in rows] == [True, False, False]
+    assert len([1 for done, total in ear.bars["filling up to 1,000"] if done == total]) == 1
 
 
 def test_files_that_stay_in_memory_give_no_cold_figures(
