@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..ops.errors import KvarnError
 from .attend_options import add_attend_options, attend_from
 from .model_options import add_kv_type_option, add_model_options, model_from, notice, positive
 from .store_options import add_kv_option, kv_folder
 
 if TYPE_CHECKING:
+    from ..runtime.attend import Attend
     from ..runtime.bench import Observer
     from ..runtime.context import Progress
 
@@ -68,7 +71,19 @@ def add(subparsers: Any) -> None:
     add_model_options(parser)
     add_kv_type_option(parser)
     add_kv_option(parser, "in a pack that is removed after")
-    add_attend_options(parser)
+    group = add_attend_options(parser)
+    group.add_argument(
+        "--record-selections",
+        metavar="FILE",
+        type=Path,
+        help="write which tokens were attended to (one depth, one -n, -p 0)",
+    )
+    group.add_argument(
+        "--replay",
+        metavar="FILE",
+        type=Path,
+        help="attend to the tokens that were recorded in FILE, instead of a --method",
+    )
 
 
 def counts(text: str) -> list[int]:
@@ -87,13 +102,16 @@ def run(options: argparse.Namespace) -> int:
     setting = Setting(
         type_k,
         type_v,
-        (attend_from(options),),
+        (_attend(options),),
         kv_folder(options),
-        options.fill or READ,
-        options.repetitions,
+        n_read=options.fill or READ,
+        repetitions=options.repetitions,
+        record=options.record_selections,
     )
     model = model_from(options)
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
+    if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
+        raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
     watch = _watch()
     results = [
         result
@@ -102,6 +120,17 @@ def run(options: argparse.Namespace) -> int:
     ]
     print(render(results, options.output))
     return 0
+
+
+def _attend(options: argparse.Namespace) -> Attend:
+    from ..runtime.attend import Replay
+
+    attend = attend_from(options)
+    if options.replay is None:
+        return attend
+    if options.method != "full":
+        raise KvarnError("--replay takes the place of --method: give one of them")
+    return Replay(options.replay)
 
 
 def _watch() -> Observer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -154,6 +156,25 @@ class Context:
         progress is called with (layers done, layers in all).
         """
         on_engine(self._cache.index, len(self.tokens), progress)
+
+    @contextmanager
+    def recording(self, path: str | Path) -> Iterator[None]:
+        """While it is open, the tokens that each layer attends to are written to the file `path`,
+        see `attend.selections`.
+
+        Raises `AttendError` where the method reads all tokens, OSError where it cannot be written.
+        """
+        from .attend.selections import SelectionWriter
+
+        self._cache.attend.record(None)  # before there is a file: may there be selections?
+        config = self.model.config
+        writer = SelectionWriter(path, config.n_layers, config.n_kv_heads)
+        self._cache.attend.record(writer)
+        try:
+            yield
+        finally:
+            self._cache.attend.record(None)
+            writer.close()
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context

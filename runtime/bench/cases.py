@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..attend import ATTENDS, Attend, Full
+from ..attend import Attend, Full
 
 READ = 4096
 """Tokens that are read for real before a depth is filled."""
@@ -19,7 +19,8 @@ class Setting:
 
     attends: the methods, measured one after the other over the same K and V. folder: where these
     are kept on disk, in packs that are removed after; None: in memory. n_read: deeper contexts are
-    read so far and then filled (`Context.fill`).
+    read so far and then filled (`Context.fill`). record: a file to write what is attended to, in
+    the run before those that count.
     """
 
     type_k: str = "f16"
@@ -27,6 +28,7 @@ class Setting:
     attends: tuple[Attend, ...] = (Full(),)
     folder: Path | None = None
     n_read: int = READ
+    record: Path | None = None
     repetitions: int = 5
 
 
@@ -114,11 +116,9 @@ def _deviation(samples: list[float] | list[int]) -> float:
 
 def method_name(attend: Attend) -> str:
     """The method with those of its options that are not the defaults: "topk index=flat"."""
-    name = next(name for name, kind in ATTENDS.items() if type(attend) is kind)
-    default = ATTENDS[name]()
     options = [
         f"{option.name}={getattr(attend, option.name)}"
         for option in fields(attend)  # type: ignore[arg-type]
-        if getattr(attend, option.name) != getattr(default, option.name)
+        if getattr(attend, option.name) != option.default
     ]
-    return " ".join([name, *options])
+    return " ".join([type(attend).__name__.lower(), *options])

@@ -6,6 +6,7 @@ import gc
 import tempfile
 import time
 from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,7 +112,7 @@ class _Bench:
             for size in self._sizes:
                 result = self._result(Case(*size, self._depth))
                 self._observer.say(result.case.test)
-                self._once(context, result.case)
+                self._first(context, result.case)
                 for _ in range(self._setting.repetitions):
                     self._sample(context, result)
                 yield result
@@ -158,6 +159,12 @@ class _Bench:
         if depth > len(context.tokens):
             context.fill(depth, self._observer.progress(f"filling up to {depth:,}"))
         context.index(self._observer.progress("indexing"))
+
+    def _first(self, context: Context, case: Case) -> None:
+        """The run that does not count."""
+        record = self._setting.record
+        with nullcontext() if record is None else context.recording(record):
+            self._once(context, case)
 
     def _sample(self, context: Context, result: Result) -> None:
         """Add one repetition to the result."""

@@ -153,6 +153,23 @@ def test_bench_and_perplexity_print_json(
     assert json.loads(capsys.readouterr().out)["n_ctx"] == 16
 
 
+def test_selections_are_recorded_and_replayed(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = ["--record-selections", str(tmp_path / "selections")]
+    method = ["--method", "hash", "--budget", "16", "--sink", "4", "--window", "8"]
+    deep = ["bench", "-m", str(tiny_path), "-d", "100", "-n", "2", "-r", "1", "-o", "json"]
+    assert main([*deep, "-p", "0", *method, *record]) == 0
+    replay = ["--replay", str(tmp_path / "selections")]
+    assert main([*deep, "-p", "0", *replay]) == 0
+    assert '"method": "replay path=' in capsys.readouterr().out
+    assert "takes one measurement" in error_line(capsys, *deep, *method, *record)
+    assert "takes the place of --method" in error_line(capsys, *deep, *method, *replay)
+    run = ["run", "-m", str(tiny_path), "-p", "the mill by the river " * 9, "-n", "2"]
+    assert main([*run, *method, *record]) == 0
+    assert (tmp_path / "selections").stat().st_size > 100
+
+
 def test_a_closed_pipe_ends_quietly(tiny_path: Path) -> None:
     command = f'"{sys.executable}" -m kvarn run -m "{tiny_path}" -p x -n 400 --temp 0 | head -c 1'
     done = subprocess.run(
