@@ -2,6 +2,7 @@
 #   make run      generate text with the default model       make test    run the tests
 #   make build    compile the kernels ahead                  make lint    ruff and mypy
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
+#   make longctx  decoding after up to a million tokens
 #   make mini TEXT=FOLDER   train the default model anew (needs torch)
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ WORKERS ?= 2
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test coverage lint build bench peers mini clean
+.PHONY: run test coverage lint build bench peers longctx mini clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -38,6 +39,9 @@ $(VENV)/.ready-peers: $(VENV)/.ready
 
 peers: $(VENV)/.ready-peers
 	$(BIN)/python -m kvarn.evals.peers
+
+longctx: $(VENV)/.ready-peers
+	$(BIN)/python -m kvarn.evals.longctx
 
 mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }

@@ -37,7 +37,8 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...], Any, Any, str], ...] = (
 )
 
 
-def add_attend_options(parser: argparse.ArgumentParser) -> None:
+def add_attend_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds `--method` and what the methods know; the group, for more of the kind."""
     group = parser.add_argument_group("attention", "what a generated token reads of the context")
     group.add_argument(
         "--method",
@@ -50,6 +51,7 @@ def add_attend_options(parser: argparse.ArgumentParser) -> None:
             {"metavar": values} if isinstance(values, str) else {"choices": values}
         )
         group.add_argument(flag, type=kind, help=what, **named)
+    return group
 
 
 def attend_from(options: argparse.Namespace) -> Attend:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .model_options import add_kv_type_option, add_model_options, model_from, positive
+from ..ops.errors import KvarnError
+from .attend_options import add_attend_options, attend_from
+from .model_options import add_kv_type_option, add_model_options, model_from, notice, positive
 from .store_options import add_kv_option, kv_folder
+
+if TYPE_CHECKING:
+    from ..runtime.attend import Attend
+    from ..runtime.bench import Observer
+    from ..runtime.context import Progress
 
 
 def add(subparsers: Any) -> None:
@@ -15,7 +23,10 @@ def add(subparsers: Any) -> None:
         "bench",
         help="measure prefill and decode speed",
         description="Time reading -p tokens and generating -n tokens, each after -d tokens of "
-        "context, -r times; lists are separated by commas.",
+        "context, -r times; lists are separated by commas. Depths beyond --fill are not read: K "
+        "and V of the tokens read before are repeated with noise up to there, so that a million "
+        "tokens take a minute, and what is timed does the work of a context that was read. With "
+        "--kv DIR generating is timed cold too: none of K and V is in memory at the start.",
     )
     parser.add_argument(
         "-p",
@@ -42,6 +53,12 @@ def add(subparsers: Any) -> None:
         help="tokens of context before each measurement (default 0)",
     )
     parser.add_argument(
+        "--fill",
+        metavar="N",
+        type=positive,
+        help="read the first N tokens (default 4096) of deeper contexts and fill the rest",
+    )
+    parser.add_argument(
         "-r", "--repetitions", metavar="N", type=positive, default=5, help="repetitions (default 5)"
     )
     parser.add_argument(
@@ -54,6 +71,19 @@ def add(subparsers: Any) -> None:
     add_model_options(parser)
     add_kv_type_option(parser)
     add_kv_option(parser, "in a pack that is removed after")
+    group = add_attend_options(parser)
+    group.add_argument(
+        "--record-selections",
+        metavar="FILE",
+        type=Path,
+        help="write which tokens were attended to (one depth, one -n, -p 0)",
+    )
+    group.add_argument(
+        "--replay",
+        metavar="FILE",
+        type=Path,
+        help="attend to the tokens that were recorded in FILE, instead of a --method",
+    )
 
 
 def counts(text: str) -> list[int]:
@@ -65,18 +95,63 @@ def counts(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..runtime.bench import Case, render, run_case
+    from ..runtime.bench import Setting, render, run_depth
+    from ..runtime.bench.cases import READ
 
+    type_k, type_v = options.kv_type or ("f16", "f16")
+    setting = Setting(
+        type_k,
+        type_v,
+        (_attend(options),),
+        kv_folder(options),
+        n_read=options.fill or READ,
+        repetitions=options.repetitions,
+        record=options.record_selections,
+    )
     model = model_from(options)
-    cases = [
-        Case(n_prompt, n_gen, depth, *(options.kv_type or ()))
+    sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
+    if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
+        raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
+    watch = _watch()
+    results = [
+        result
         for depth in options.n_depth
-        for n_prompt, n_gen in [(p, 0) for p in options.n_prompt] + [(0, n) for n in options.n_gen]
-        if n_prompt or n_gen
+        for result in run_depth(model, depth, sizes, setting, watch)
     ]
-    results = []
-    for number, case in enumerate(cases, 1):
-        print(f"kvarn: [{number}/{len(cases)}] {case}", file=sys.stderr)
-        results.append(run_case(model, case, options.repetitions, kv_folder(options)))
     print(render(results, options.output))
     return 0
+
+
+def _attend(options: argparse.Namespace) -> Attend:
+    from ..runtime.attend import Replay
+
+    attend = attend_from(options)
+    if options.replay is None:
+        return attend
+    if options.method != "full":
+        raise KvarnError("--replay takes the place of --method: give one of them")
+    return Replay(options.replay)
+
+
+def _watch() -> Observer:
+    """Tells on stderr what is going on, with bars on a terminal."""
+    from tqdm import tqdm
+
+    from ..runtime.bench import Observer
+
+    class Watch(Observer):
+        def say(self, line: str) -> None:
+            notice(line)
+
+        def progress(self, what: str) -> Progress:
+            bar = tqdm(desc=what, delay=1.0, leave=False, file=sys.stderr, disable=None)
+
+            def step(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+                if done == total:
+                    bar.close()
+
+            return step
+
+    return Watch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,12 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr")
     parser.add_argument("--stats-json", metavar="FILE", type=Path, help="write them to FILE")
+    parser.add_argument(
+        "--record-selections",
+        metavar="FILE",
+        type=Path,
+        help="write which tokens were attended to, for `kvarn bench --replay FILE`",
+    )
     add_model_options(parser)
     context = add_context_options(parser)
     add_kv_option(context, "whose prompt is not read again as far as the next one begins with it")
@@ -77,7 +84,9 @@ def run(options: argparse.Namespace) -> int:
         generation = context.generation(
             (), None if options.max_tokens < 0 else options.max_tokens, sampler, options.stop, draft
         )
-        _write(generation)
+        record = options.record_selections
+        with nullcontext() if record is None else context.recording(record):
+            _write(generation)
         _report(options, model, context, generation)
     return 0
 

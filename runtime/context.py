@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +19,14 @@ if TYPE_CHECKING:
     from .draft import Draft
     from .generate import Generation
     from .sampling import Sampler
+    from .store import KVStore
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all) after each chunk of a prefill."""
+
+
+FILLED_SEGMENTS = 16
+"""Segments after which `fill` saves: those not saved yet are in memory."""
 
 
 class Context(Reader):
@@ -32,6 +39,11 @@ class Context(Reader):
     prefill, every 64 generated tokens or second, and on `close`; as a context manager it closes
     itself. Cutting it back takes effect on disk with the next save.
     """
+
+    @property
+    def store(self) -> KVStore:
+        """Where K and V are."""
+        return self._cache.store
 
     @property
     def n_bytes(self) -> int:
@@ -54,6 +66,25 @@ class Context(Reader):
         progress is called with (layers done, layers in all).
         """
         on_engine(self._cache.index, len(self.tokens), progress)
+
+    @contextmanager
+    def recording(self, path: str | Path) -> Iterator[None]:
+        """While it is open, the tokens that each layer attends to are written to the file `path`,
+        see `attend.selections`.
+
+        Raises `AttendError` where the method reads all tokens, OSError where it cannot be written.
+        """
+        from .attend.selections import SelectionWriter
+
+        self._cache.attend.record(None)  # before there is a file: may there be selections?
+        config = self.model.config
+        writer = SelectionWriter(path, config.n_layers, config.n_kv_heads)
+        self._cache.attend.record(writer)
+        try:
+            yield
+        finally:
+            self._cache.attend.record(None)
+            writer.close()
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context
@@ -84,6 +115,36 @@ class Context(Reader):
                 progress(done, len(ids))
         self.stats.add_prefill(len(ids), time.perf_counter() - began)
         return self.logits
+
+    def fill(self, n_tokens: int, progress: Progress | None = None) -> None:
+        """Go on to `n_tokens` tokens without reading them, to measure long contexts: what was read
+        is repeated with noise, see `filling`. What saves is saved on the way.
+
+        progress is called with (tokens done, tokens in all) after each 1,024. Raises `ContextError`
+        where none were read or there is no room, `FillError` where memory has none or tokens have
+        been evicted.
+        """
+        from ..ops.attention.layout import SEGMENT
+        from .filling import Filling
+
+        n_read = len(self.tokens)
+        if not 0 < n_read <= n_tokens <= self.n_ctx:
+            raise ContextError(
+                f"cannot fill a context of {n_read} tokens up to {n_tokens}: it must hold at least "
+                f"one token and has room for {self.n_ctx}"
+            )
+        filling = on_engine(Filling, self._cache, n_read)
+        filling.check_room(n_tokens)
+        while (done := len(self.tokens)) < n_tokens:
+            stop = min(n_tokens, (done // SEGMENT + 1) * SEGMENT)
+            self._logits = self._hidden = None
+            self._ahead.clear()
+            on_engine(filling.append, done, stop)
+            self.tokens.extend(self.tokens[i % n_read] for i in range(done, stop))
+            if self._cache.store.saves and stop // SEGMENT % FILLED_SEGMENTS == 0:
+                on_engine(self._saving.save, self.tokens, None)
+            if progress is not None:
+                progress(stop, n_tokens)
 
     def decode(self, token: int, draft: Sequence[int] = ()) -> NDArray[np.float32]:
         """Read one generated token and return its logits, float32 (V,).

@@ -36,7 +36,7 @@ class Peer:
             if flash
             else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         )
-        params.type_k = params.type_v = {"f16": 1, "q8_0": 8}[kv_type]
+        params.type_k = params.type_v = {"f16": 1, "q4_0": 2, "q8_0": 8}[kv_type]
         self.context = llama_cpp.llama_init_from_model(self.model, params)
         if not self.context:
             raise RuntimeError("llama.cpp cannot make the context")

@@ -3,9 +3,20 @@
 from .base import Attend, AttendError, LayerView
 from .full import Full
 from .hash import Hash
+from .replay import Replay
 from .sparse import Sparse
 from .topk import TopK
 
 ATTENDS: dict[str, type[Attend]] = {"full": Full, "topk": TopK, "hash": Hash}
 
-__all__ = ["ATTENDS", "Attend", "AttendError", "Full", "Hash", "LayerView", "Sparse", "TopK"]
+__all__ = [
+    "ATTENDS",
+    "Attend",
+    "AttendError",
+    "Full",
+    "Hash",
+    "LayerView",
+    "Replay",
+    "Sparse",
+    "TopK",
+]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...ops.attention import AttentionScratch
     from ..store import KVStore
     from .reads import LayerReads
+    from .selections import SelectionWriter
 
 
 class AttendError(KvarnError):
@@ -68,6 +69,10 @@ class Attend(ABC):
 
         progress is called with (layers done, layers in all).
         """
+
+    def record(self, writer: SelectionWriter | None) -> None:
+        """Write what is selected from now on; None: not any more."""
+        raise AttendError("there are no selections to record: the method reads all tokens")
 
     @abstractmethod
     def __call__(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ...models.config import ModelConfig
     from ...ops.select import Range
     from ..store import Column, KVStore
+    from .selections import SelectionWriter
 
     F32 = NDArray[np.float32]
 
@@ -127,6 +128,7 @@ class SparseAttention(Attend):
         self._counts = np.zeros(config.n_kv_heads, np.int64)
         self._scratch = GatherScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         self._index.prepare(n_ctx, most)
+        self._writer: SelectionWriter | None = None
         self._probe = MassProbe(config, store, n_ctx) if method.probe else None
 
     def _choices(self, stored: int, weight: float) -> int:
@@ -172,6 +174,8 @@ class SparseAttention(Attend):
         began = time.perf_counter()
         k = self._choices(among.stop, self._weights[layer.index])
         index_bytes = self._index.choose(layer, q, among, k, self._lists, self._counts)
+        if self._writer is not None:
+            self._writer.add(layer.index, among.stop, self._lists, self._counts)
         chosen = time.perf_counter()
         gathered_attention(
             q,
@@ -188,6 +192,9 @@ class SparseAttention(Attend):
         if self._probe is not None and reads.steps % self.method.probe == 0:
             reads.probes += 1
             reads.covered_mass += self._probe(layer, q, among.stop, self._lists, self._counts)
+
+    def record(self, writer: SelectionWriter | None) -> None:
+        self._writer = writer
 
     def _among(self, layer: LayerView, q: F32, start: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""

@@ -39,6 +39,7 @@ WRONG = [
     "run --ctx x",
     "run --kv-type q3",
     "bench -p 1,,2",
+    "bench --fill 0",
     "run --method dance",
 ]
 
@@ -138,11 +139,35 @@ def test_bench_and_perplexity_print_json(
     bench = ["bench", "-m", str(tiny_path), "-p", "4", "-n", "2", "-r", "1", "-o", "json"]
     assert main(bench) == 0
     assert [row["n_prompt"] for row in json.loads(capsys.readouterr().out)] == [4, 0]
+    deep = ["-d", "1,1100", "--fill", "40", "--method", "hash", "--budget", "2%"]
+    assert main([*bench, *deep]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["n_depth"], row["filled"]) for row in rows] == [(1, False)] * 2 + [
+        (1100, True)
+    ] * 2
+    assert {row["method"] for row in rows} == {"hash budget=2%"}
     text = tmp_path / "text.txt"
     text.write_text("the mill by the river " * 10)
     wanted = ["perplexity", "-m", str(tiny_path), "-f", str(text), "-c", "16", "--json"]
     assert main(wanted) == 0
     assert json.loads(capsys.readouterr().out)["n_ctx"] == 16
+
+
+def test_selections_are_recorded_and_replayed(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = ["--record-selections", str(tmp_path / "selections")]
+    method = ["--method", "hash", "--budget", "16", "--sink", "4", "--window", "8"]
+    deep = ["bench", "-m", str(tiny_path), "-d", "100", "-n", "2", "-r", "1", "-o", "json"]
+    assert main([*deep, "-p", "0", *method, *record]) == 0
+    replay = ["--replay", str(tmp_path / "selections")]
+    assert main([*deep, "-p", "0", *replay]) == 0
+    assert '"method": "replay path=' in capsys.readouterr().out
+    assert "takes one measurement" in error_line(capsys, *deep, *method, *record)
+    assert "takes the place of --method" in error_line(capsys, *deep, *method, *replay)
+    run = ["run", "-m", str(tiny_path), "-p", "the mill by the river " * 9, "-n", "2"]
+    assert main([*run, *method, *record]) == 0
+    assert (tmp_path / "selections").stat().st_size > 100
 
 
 def test_a_closed_pipe_ends_quietly(tiny_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""`make longctx`: decoding after 32,768 to 1,048,576 tokens on a random 1B-shaped Q4_0 model.
+
+    python -m kvarn.evals.longctx [--depths N,…] [--methods M,…] [--budget 1%] [--kv-type q8_0]
+
+Every method runs over the same context in memory: --read tokens read for real, then filled (see
+`kvarn bench`). Depths that memory does not hold are left out with the bytes they need. llama.cpp
+stands beside them up to --llama-depth, for it has to read all of a context. Refuses to measure
+while other programs keep the CPU busy. Prints a markdown table; --json FILE writes the rows, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+
+from ...ops.errors import KvarnError
+from ...runtime.attend.budget import Budget
+from ...runtime.bench import Observer
+from ...runtime.load import load
+from ..peers.model import write_model
+from .table import METHODS, Plan, Row, rows_at
+
+HEAD = "| depth | | t/s | ms/t | choosing | attending | of memory | read GB/s |"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        plan = _plan(options)
+        path = options.model or _random_model(options.folder)
+        model = load(path, threads=options.threads)
+        rows = []
+        for depth in options.depths:
+            for row in rows_at(model, depth, plan, _Said()):
+                print(row, file=sys.stderr, flush=True)
+                rows.append(row)
+    except KvarnError as error:
+        print(f"longctx: {error}", file=sys.stderr)
+        return 1
+    if options.json is not None:
+        text = json.dumps([row.as_dict() for row in rows], indent=2)
+        options.json.write_text(text + "\n", encoding="utf-8")
+    print(render(rows))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m kvarn.evals.longctx",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--depths", type=_numbers, default=[32_768, 131_072, 1_048_576])
+    parser.add_argument("--methods", type=_methods, default=Plan.methods, help=", ".join(METHODS))
+    parser.add_argument("--budget", default=Plan.budget)
+    parser.add_argument("--kv-type", choices=("f16", "q8_0", "q4_0"), default=Plan.kv_type)
+    parser.add_argument("--read", dest="n_read", type=int, default=Plan.n_read)
+    parser.add_argument("--tokens", dest="n_gen", type=int, default=Plan.n_gen)
+    parser.add_argument("--repetitions", type=int, default=Plan.repetitions)
+    parser.add_argument("--threads", type=int, default=Plan.threads)
+    parser.add_argument("--llama-depth", type=int, default=Plan.llama_depth)
+    parser.add_argument("-m", "--model", type=Path, help="another model")
+    parser.add_argument("--folder", type=Path, help="where the model file is kept between runs")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE, too")
+    return parser
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in METHODS:
+            known = ", ".join(METHODS)
+            raise argparse.ArgumentTypeError(f"unknown method {name!r}, expected some of {known}")
+    return names
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    Budget.parse(options.budget)
+    plan = Plan(**{field.name: getattr(options, field.name) for field in fields(Plan)})
+    if min(plan.n_read, plan.n_gen, plan.repetitions, plan.threads, *options.depths) < 1:
+        raise KvarnError("every number is expected to be 1 or more")
+    return plan
+
+
+def _random_model(folder: Path | None) -> Path:
+    """The file of the random model, written on first use; `make peers` uses the same."""
+    folder = folder or Path(tempfile.gettempdir()) / "kvarn-peers"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "1b-q4_0.gguf"
+    if not path.exists():
+        print(f"writing {path}", file=sys.stderr)
+        aside = path.with_suffix(".tmp")
+        write_model(aside, "q4_0")
+        aside.rename(path)
+    return path
+
+
+class _Said(Observer):
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+def render(rows: list[Row]) -> str:
+    """The rows as a markdown table; times in milliseconds a token."""
+    lines = [HEAD, "|---:|---|---:|---:|---:|---:|---:|---:|"]
+    for row in rows:
+        speed = row.tokens_per_second
+        cells = [
+            f"{row.depth:,}",
+            row.who,
+            row.why if speed is None else f"{speed:.2f}",
+            "" if speed is None else f"{1e3 / speed:.1f}",
+            "" if row.index_ms is None else f"{row.index_ms:.1f}",
+            "" if row.attention_ms is None else f"{row.attention_ms:.1f}",
+            "" if row.of_memory is None else f"{row.of_memory:.0%}",
+            "" if row.bandwidth is None else f"{row.bandwidth:.1f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

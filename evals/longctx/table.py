@@ -1,0 +1,155 @@
+"""The rows of `make longctx`: what is measured at each depth, and what does not fit."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ...ops.measure import read_rate
+from ...runtime.attend import Attend, Full, Hash, TopK
+from ...runtime.bench import Observer, Result, Setting, run_depth
+from ...runtime.engine import on_engine
+from ...runtime.memory import available_bytes, human_bytes
+from ..peers.compare import Worker, check_idle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ...runtime.model import Model
+
+METHODS: dict[str, Callable[[str], Attend]] = {
+    "full": lambda budget: Full(),
+    "hash": lambda budget: Hash(budget=budget),
+    "topk sketch": lambda budget: TopK(budget=budget, index="sketch"),
+    "topk flat": lambda budget: TopK(budget=budget, index="flat"),
+}
+"""Name in the table → the method with this budget."""
+
+ROOM_BYTES = 3 << 29
+"""Left beside K, V and indexes: scratch of the methods, and for other programs."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one depth; times in milliseconds a token.
+
+    tokens_per_second  of decoding; None where it was not measured, and then `why`
+    index_ms           to choose what is attended, where the method chooses
+    attention_ms       to attend to that
+    of_memory          `full`: share of the tokens per second that reading all weights, K and V at
+                       `bandwidth` would allow
+    bandwidth          GB/s that all threads read just before
+    """
+
+    depth: int
+    who: str
+    tokens_per_second: float | None = None
+    index_ms: float | None = None
+    attention_ms: float | None = None
+    of_memory: float | None = None
+    bandwidth: float | None = None
+    why: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        speed = self.why or f"{self.tokens_per_second:.2f} t/s"
+        return f"{self.who} at {self.depth:,}: {speed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure. n_read tokens are read for real, the rest of a depth is filled."""
+
+    methods: tuple[str, ...] = tuple(METHODS)
+    budget: str = "1%"
+    kv_type: str = "q8_0"
+    n_read: int = 1024
+    n_gen: int = 16
+    repetitions: int = 3
+    threads: int = 2
+    llama_depth: int = 4096
+    """How deep llama.cpp is asked to go: it has to read every token."""
+
+
+def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
+    """Memory for K and V, and the indexes, of a context that generates after `depth` tokens."""
+    config = model.config
+    layout = TileLayout(config.head_dim, plan.kv_type, plan.kv_type)
+    item = 4 + 2 + config.head_dim // 8  # a signature; of a sketch the factor, the bits
+    segment = layout.segment_bytes(config.n_kv_heads) + config.n_kv_heads * SEGMENT * item
+    return n_segments(depth + plan.n_gen) * config.n_layers * segment + ROOM_BYTES
+
+
+def rows_at(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterator[Row]:
+    """kvarn's rows at one depth, of each method, then llama.cpp's.
+
+    Raises `KvarnError` where other programs keep the CPU busy.
+    """
+    needed, available = bytes_needed(model, plan, depth), available_bytes()
+    if needed > available:
+        sizes = f"{human_bytes(needed)} ({needed:,} bytes) of memory"
+        yield Row(depth, "kvarn", why=f"needs {sizes}, {human_bytes(available)} are available")
+    else:
+        yield from _ours(model, depth, plan, observer)
+    yield _llama(model.path, depth, plan)
+
+
+def _ours(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterator[Row]:
+    setting = Setting(
+        plan.kv_type,
+        plan.kv_type,
+        tuple(METHODS[name](plan.budget) for name in plan.methods),
+        n_read=plan.n_read,
+        repetitions=plan.repetitions,
+    )
+    results = run_depth(model, depth, [(0, plan.n_gen)], setting, observer)
+    for name in plan.methods:
+        bandwidth = _idle_bandwidth()
+        yield _row(model, name, next(results), bandwidth)
+
+
+def _idle_bandwidth() -> float:
+    check_idle()
+    return on_engine(read_rate) / 1e9
+
+
+def _row(model: Model, name: str, result: Result, bandwidth: float) -> Row:
+    figures = result.as_dict()
+    config, speed = model.config, figures["avg_ts"]
+    layout = TileLayout(config.head_dim, result.type_k, result.type_v)
+    token = config.n_layers * layout.segment_bytes(config.n_kv_heads) / SEGMENT
+    n_bytes = model.transformer.weights.bytes_per_token + result.case.n_depth * token
+    index, attention = (
+        None if figures[part] is None else figures[part] / 1e6
+        for part in ("index_ns", "attention_ns")
+    )
+    of_memory = speed * n_bytes / bandwidth / 1e9 if name == "full" else None
+    return Row(result.case.n_depth, name, speed, index, attention, of_memory, bandwidth)
+
+
+def _llama(path: Path, depth: int, plan: Plan) -> Row:
+    """llama.cpp with the better of flash attention on and off, where it is to go so deep."""
+    if depth > plan.llama_depth:
+        why = f"would have to read {depth:,} tokens first (--llama-depth)"
+        return Row(depth, "llama.cpp", why=why)
+    settings = {
+        "path": str(path),
+        "n_ctx": depth + plan.n_gen * (plan.repetitions + 1),
+        "threads": plan.threads,
+        "kv_type": plan.kv_type,
+    }
+    speeds = []
+    bandwidth = _idle_bandwidth()
+    for flash in (False, True):
+        if not flash and plan.kv_type != "f16":
+            continue  # llama.cpp quantises V only with flash attention
+        with Worker("worker_llama", {**settings, "flash": flash}) as worker:
+            worker.speed(0, 2, depth)
+            each = [worker.speed(0, plan.n_gen, depth) for _ in range(plan.repetitions)]
+            speeds.append(statistics.median(each))
+    return Row(depth, "llama.cpp", max(speeds), bandwidth=bandwidth)

@@ -1,0 +1,95 @@
+"""attend `replay`: the tokens that another run has attended to, from a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .base import Attend, AttendError, LayerView
+from .selections import Selections
+from .sparse import Sparse, SparseAttention, TokenIndex
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+    from ...ops.select import Range
+    from ..store import KVStore
+
+    F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Replay(Attend):
+    """softmax over exactly the tokens that a file of selections names (see `selections`).
+
+    Step n of a layer reads what its step n read when they were recorded, and after the last step
+    the first again; so what was selected from a real text can be read from any store. Raises
+    `AttendError` where the file is of another shape of model, or of a longer context.
+    """
+
+    path: str | Path
+
+    def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Attend:
+        selections = Selections.read(self.path)
+        found = len(selections.layers), selections.n_kv_heads
+        if found != (config.n_layers, config.n_kv_heads):
+            raise AttendError(
+                f"{self.path} holds selections of {found[0]} layers with {found[1]} KV heads, this "
+                f"model has {config.n_layers} with {config.n_kv_heads}"
+            )
+        if not selections.most:
+            raise AttendError(f"{self.path} is empty: nothing was selected when it was recorded")
+        group = config.n_heads // config.n_kv_heads
+        budget = -(-selections.most // group) * group
+        return SparseAttention(_Recorded(budget, 0, 1, selections=selections), config, store, n_ctx)
+
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        raise AttendError("selections are replayed only over a context's store: use bound()")
+
+
+@dataclass(frozen=True)
+class _Recorded(Sparse):
+    """A method with room for the longest list."""
+
+    selections: Selections | None = None
+
+    def make_index(self, config: ModelConfig, store: KVStore) -> TokenIndex:
+        assert self.selections is not None
+        return _RecordedIndex(self.selections)
+
+
+class _RecordedIndex(TokenIndex):
+    """Chooses what the file says."""
+
+    def __init__(self, selections: Selections) -> None:
+        self._selections = selections
+        self._step = [0] * len(selections.layers)
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        pass
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        pass
+
+    def choose(
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
+        counts: NDArray[np.int64],
+    ) -> int:  # fmt: skip
+        steps = self._selections.layers[layer.index]
+        if not steps:
+            raise AttendError(f"nothing of layer {layer.index} was recorded")
+        step = steps[self._step[layer.index] % len(steps)]
+        self._step[layer.index] += 1
+        for j, positions in enumerate(step.lists):
+            if len(positions) and positions[-1] >= among.stop:
+                raise AttendError(
+                    f"selections of a context of {step.stored:,} tokens cannot be replayed in one "
+                    f"of {among.stop:,}"
+                )
+            counts[j] = len(positions)
+            lists[j, : len(positions)] = positions
+        return 0

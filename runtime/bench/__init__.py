@@ -1,0 +1,10 @@
+"""Timing prefill and decode at any depth, reported as llama-bench reports them.
+
+`cases` holds what is measured, `measure` measures, `report` writes tables, `page_cache` makes cold.
+"""
+
+from .cases import Case, Result, Setting, method_name
+from .measure import Observer, run_depth
+from .report import render
+
+__all__ = ["Case", "Observer", "Result", "Setting", "method_name", "render", "run_depth"]

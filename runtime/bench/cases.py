@@ -1,0 +1,124 @@
+"""What is measured, and what came of it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..attend import Attend, Full
+
+READ = 4096
+"""Tokens that are read for real before a depth is filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all cases of a run share.
+
+    attends: the methods, measured one after the other over the same K and V. folder: where these
+    are kept on disk, in packs that are removed after; None: in memory. n_read: deeper contexts are
+    read so far and then filled (`Context.fill`). record: a file to write what is attended to, in
+    the run before those that count.
+    """
+
+    type_k: str = "f16"
+    type_v: str = "f16"
+    attends: tuple[Attend, ...] = (Full(),)
+    folder: Path | None = None
+    n_read: int = READ
+    record: Path | None = None
+    repetitions: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement: read `n_prompt` or generate `n_gen` tokens after `n_depth` tokens.
+
+    cold: nothing of the K and V on disk is in memory at the beginning.
+    """
+
+    n_prompt: int
+    n_gen: int
+    n_depth: int
+    cold: bool = False
+
+    @property
+    def test(self) -> str:
+        """llama-bench's short name: pp512, tg128 @ d8192."""
+        name = f"pp{self.n_prompt}" if self.n_prompt else f"tg{self.n_gen}"
+        name += f" @ d{self.n_depth}" if self.n_depth else ""
+        return f"{name} cold" if self.cold else name
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Figures of one case; speeds in tokens per second, times in nanoseconds."""
+
+    case: Case
+    model_filename: str
+    model_type: str
+    model_size: int
+    model_n_params: int
+    n_threads: int
+    type_k: str
+    type_v: str
+    kv: str
+    """ "ram" or "disk"."""
+    method: str
+    filled: bool
+    """Whether the depth was filled and not read."""
+    samples_ns: list[int] = field(default_factory=list)
+    index_samples_ns: list[float] = field(default_factory=list)
+    """Of them, to choose what is attended, where the method chooses."""
+    attention_samples_ns: list[float] = field(default_factory=list)
+    """Of them, to attend to what was chosen."""
+    disk_samples: list[int] = field(default_factory=list)
+    """Bytes of K and V that came into memory, in cold cases."""
+
+    @property
+    def samples_ts(self) -> list[float]:
+        n_tokens = self.case.n_prompt + self.case.n_gen
+        return [n_tokens * 1e9 / ns for ns in self.samples_ns]
+
+    def per_token(self, samples: list[float] | list[int]) -> float | None:
+        """The mean of what each repetition took, for one token; None where there is nothing."""
+        n_tokens = self.case.n_prompt + self.case.n_gen
+        return statistics.fmean(samples) / n_tokens if any(samples) else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """llama-bench's JSON keys, and kvarn's own."""
+        facts = asdict(self)
+        samples_ns = facts.pop("samples_ns")
+        parts = {
+            "index_ns": self.per_token(facts.pop("index_samples_ns")),
+            "attention_ns": self.per_token(facts.pop("attention_samples_ns")),
+            "disk_bytes": self.per_token(facts.pop("disk_samples")),
+        }
+        return {
+            **facts.pop("case"),
+            **facts,
+            "test": self.case.test,
+            **parts,
+            "avg_ns": round(statistics.fmean(samples_ns)),
+            "stddev_ns": round(_deviation(samples_ns)),
+            "avg_ts": statistics.fmean(self.samples_ts),
+            "stddev_ts": _deviation(self.samples_ts),
+            "samples_ns": samples_ns,
+            "samples_ts": self.samples_ts,
+        }
+
+
+def _deviation(samples: list[float] | list[int]) -> float:
+    return statistics.stdev(samples) if len(samples) > 1 else 0.0
+
+
+def method_name(attend: Attend) -> str:
+    """The method with those of its options that are not the defaults: "topk index=flat"."""
+    options = [
+        f"{option.name}={getattr(attend, option.name)}"
+        for option in fields(attend)  # type: ignore[arg-type]
+        if getattr(attend, option.name) != option.default
+    ]
+    return " ".join([type(attend).__name__.lower(), *options])

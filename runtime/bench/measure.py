@@ -1,0 +1,213 @@
+"""Contexts of a depth, and what reading and generating after it takes."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ops.attention.layout import SEGMENT
+from ..engine import on_engine
+from ..store import Disk, Ram, RamStore, Saved
+from . import page_cache
+from .cases import Case, Result, Setting, method_name
+
+if TYPE_CHECKING:
+    from ..attend import Attend
+    from ..context import Context, Progress
+    from ..model import Model
+
+STILL_CACHED = 0.1
+"""Share of K and V on disk that may be left in memory where a case counts as cold."""
+
+
+class Observer:
+    """Hears how a run goes; this one keeps it to itself."""
+
+    def say(self, line: str) -> None:
+        """One thing that the user should know."""
+
+    def progress(self, what: str) -> Progress | None:
+        """Called with (done, in all) while `what` goes on, or None."""
+        return None
+
+
+def run_depth(
+    model: Model,
+    depth: int,
+    sizes: list[tuple[int, int]],
+    setting: Setting,
+    observer: Observer | None = None,
+) -> Iterator[Result]:
+    """Time each of `sizes` (n_prompt, n_gen) after `depth` tokens, which are read or filled once.
+
+    Tokens are random; each case is run once before it counts. On disk, what is timed includes the
+    saving, and generating after at least a segment is timed cold too, from a pack opened anew of
+    which no K and V are in memory; indexes are.
+    """
+    benches = [
+        _Bench(model, depth, sizes, setting, attend, observer or Observer())
+        for attend in setting.attends
+    ]
+    if setting.folder is None:
+        ram = Ram(setting.type_k, setting.type_v)
+        for bench in benches:
+            ram = yield from bench.warm(ram)
+        return
+    setting.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=setting.folder) as aside:
+        pack = Path(aside) / "pack"
+        for bench in benches:
+            yield from bench.warm(Disk(pack, setting.type_k, setting.type_v))
+            if depth >= SEGMENT:
+                yield from bench.cold(pack)
+
+
+@dataclass(frozen=True)
+class _Held(Ram):
+    """A KV cache in memory as another context has left it."""
+
+    store: RamStore | None = None
+    tokens: tuple[int, ...] = ()
+
+    def open(self, model: Model, n_ctx: int) -> RamStore:
+        assert self.store is not None
+        self.store.saved = Saved(list(self.tokens), None)
+        return self.store
+
+
+class _Bench:
+    """One method at one depth of a run."""
+
+    def __init__(
+        self,
+        model: Model,
+        depth: int,
+        sizes: list[tuple[int, int]],
+        setting: Setting,
+        attend: Attend,
+        observer: Observer,
+    ) -> None:
+        self._model, self._depth, self._sizes = model, depth, sizes
+        self._setting, self._attend, self._observer = setting, attend, observer
+        longest = max((max(size) for size in sizes), default=0)
+        self._n_ctx = depth + longest
+        rng = np.random.default_rng(0)
+        n_ids = min(depth, setting.n_read) + longest
+        self._ids: list[int] = rng.integers(0, model.config.n_vocab, n_ids).tolist()
+        self._new = self._ids[n_ids - longest :]
+
+    def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram]:
+        """Each case, in a context that is read first where the store is empty; gives the same one
+        for another method, if it is in memory."""
+        with self._model.context(self._n_ctx, self._attend, store=store) as context:
+            self._deepen(context)
+            for size in self._sizes:
+                result = self._result(Case(*size, self._depth))
+                self._observer.say(result.case.test)
+                self._first(context, result.case)
+                for _ in range(self._setting.repetitions):
+                    self._sample(context, result)
+                yield result
+            context.truncate(self._depth)  # what is saved has just the depth
+        if isinstance(context.store, RamStore):
+            return _Held(tokens=tuple(context.tokens), store=context.store)
+        return Ram()
+
+    def cold(self, pack: Path) -> Iterator[Result]:
+        """Each case that generates, from a pack that is opened anew each time."""
+        files = sorted(pack.glob("layer-*.kv"))
+        store = Disk(pack, read_only=True)
+        for size in self._sizes:
+            result = self._result(Case(*size, self._depth, cold=True))
+            if size[0] or not self._forgets(files):
+                continue
+            self._observer.say(result.case.test)
+            for _ in range(self._setting.repetitions):
+                self._forgets(files)
+                with self._model.context(self._n_ctx, self._attend, store=store) as context:
+                    context.index()
+                    before = page_cache.resident_bytes(files)
+                    self._sample(context, result)
+                    result.disk_samples.append(page_cache.resident_bytes(files) - before)
+                del context
+            yield result
+
+    def _forgets(self, files: list[Path]) -> bool:
+        """Make the files cold; False, and why, where that cannot be."""
+        gc.collect()  # what is mapped stays in memory
+        if page_cache.CAN_FORGET:
+            page_cache.forget(files)
+            total = sum(file.stat().st_size for file in files)
+            if page_cache.resident_bytes(files) <= STILL_CACHED * total:
+                return True
+        self._observer.say("no cold figures: the system keeps the files in memory")
+        return False
+
+    def _deepen(self, context: Context) -> None:
+        """Have `depth` tokens in the context, all of them indexed."""
+        depth, n_read = self._depth, min(self._depth, self._setting.n_read)
+        if n_read > len(context.tokens):
+            context.prefill(self._ids[:n_read], self._observer.progress(f"reading {n_read:,}"))
+        if depth > len(context.tokens):
+            context.fill(depth, self._observer.progress(f"filling up to {depth:,}"))
+        context.index(self._observer.progress("indexing"))
+
+    def _first(self, context: Context, case: Case) -> None:
+        """The run that does not count."""
+        record = self._setting.record
+        with nullcontext() if record is None else context.recording(record):
+            self._once(context, case)
+
+    def _sample(self, context: Context, result: Result) -> None:
+        """Add one repetition to the result."""
+        before = _method_ns(context)
+        result.samples_ns.append(self._once(context, result.case))
+        index, attention = (b - a for a, b in zip(before, _method_ns(context), strict=True))
+        result.index_samples_ns.append(index)
+        result.attention_samples_ns.append(attention)
+
+    def _once(self, context: Context, case: Case) -> int:
+        """Nanoseconds of one repetition."""
+        context.truncate(self._depth)
+        began = time.perf_counter_ns()
+        if case.n_prompt:
+            context.prefill(self._new[: case.n_prompt])
+        for token in self._new[: case.n_gen]:
+            context.decode(token)
+        return time.perf_counter_ns() - began
+
+    def _result(self, case: Case) -> Result:
+        """The case's facts, no figure yet."""
+        from ...ops.threads import n_threads
+
+        model, setting = self._model, self._setting
+        return Result(
+            case,
+            str(model.path),
+            f"{model.file.architecture} {model.name}",
+            sum(tensor.n_bytes for tensor in model.file.tensors.values()),
+            model.file.n_parameters,
+            on_engine(n_threads),
+            setting.type_k,
+            setting.type_v,
+            "ram" if setting.folder is None else "disk",
+            method_name(self._attend),
+            self._depth > setting.n_read,
+        )
+
+
+def _method_ns(context: Context) -> tuple[float, float]:
+    """Nanoseconds that the attend method has taken so far, to choose and to attend."""
+    layers = context.stats.layers
+    return (
+        sum(layer.index_seconds for layer in layers) * 1e9,
+        sum(layer.attention_seconds for layer in layers) * 1e9,
+    )

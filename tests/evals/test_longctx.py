@@ -1,0 +1,95 @@
+"""The table of long contexts: one context for all methods, and words for what does not fit."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvarn.evals.longctx import __main__ as front
+from kvarn.evals.longctx import table
+from kvarn.evals.longctx.table import METHODS, Plan, bytes_needed, rows_at
+from kvarn.ops.errors import KvarnError
+from kvarn.runtime.bench import Observer
+from kvarn.runtime.model import Model
+
+FAST = Plan(n_read=64, n_gen=2, repetitions=1, llama_depth=0)
+
+
+class FakeWorker:
+    """llama.cpp, always as fast."""
+
+    def __init__(self, module: str, settings: dict) -> None:
+        assert module == "worker_llama"
+        self.speed_now = 20.0 if settings["flash"] else 10.0
+
+    def __enter__(self) -> "FakeWorker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def speed(self, n_prompt: int, n_gen: int, depth: int) -> float:
+        return self.speed_now
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "check_idle", lambda: None)
+    monkeypatch.setattr(table, "read_rate", lambda: 2e10)
+    monkeypatch.setattr(table, "Worker", FakeWorker)
+
+
+def test_every_method_has_a_row_and_llama_where_it_can_go(tiny: Model) -> None:
+    plan = Plan(n_read=64, n_gen=2, repetitions=1, kv_type="f16")
+    rows = list(rows_at(tiny, 2048, plan, Observer()))
+    assert [row.who for row in rows] == [*METHODS, "llama.cpp"]
+    full, *sparse, llama = rows
+    weights = tiny.transformer.weights.bytes_per_token
+    kv = 2048 * 2 * 2 * 2 * 32 * 2  # layers, KV heads, K and V, padded elements, bytes
+    assert full.of_memory == pytest.approx(full.tokens_per_second * (weights + kv) / 2e10)
+    assert full.index_ms is None
+    assert all(row.index_ms > 0 and row.attention_ms > 0 for row in sparse)
+    assert (llama.tokens_per_second, llama.bandwidth) == (20.0, 20.0)
+    deep = list(rows_at(tiny, 2048, FAST, Observer()))[-1]
+    assert deep.why == "would have to read 2,048 tokens first (--llama-depth)"
+
+
+def test_what_does_not_fit_is_left_out_in_bytes(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "available_bytes", lambda: 1 << 20)
+    needed = bytes_needed(tiny, FAST, 1 << 20)
+    kv = 1025 * 2 * 2 * 64 * (16 * (32 + 32) + 16 * 4)
+    assert needed == kv + 1025 * 1024 * 2 * 2 * (4 + 2 + 2) + (3 << 29)
+    ours, llama = rows_at(tiny, 1 << 20, FAST, Observer())
+    assert f"({needed:,} bytes) of memory, 1 MiB are available" in ours.why
+    assert ours.tokens_per_second is llama.tokens_per_second is None
+
+
+def test_a_busy_machine_is_not_measured(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy() -> None:
+        raise KvarnError("not measuring: other programs use 50% of the CPU")
+
+    monkeypatch.setattr(table, "check_idle", busy)
+    with pytest.raises(KvarnError, match="not measuring"):
+        next(rows_at(tiny, 64, FAST, Observer()))
+
+
+def test_the_command_prints_a_table_and_writes_json(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "rows.json"
+    options = (
+        "--depths 256,2048 --methods full,hash --read 64 --tokens 2 --repetitions 1 --threads 1"
+    )
+    arguments = ["-m", str(tiny_path), *options.split(), "--llama-depth", "0", "--json", str(out)]
+    assert front.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 2 * 3
+    assert len({line.count("|") for line in lines}) == 1
+    assert [row["who"] for row in json.loads(out.read_text())] == ["full", "hash", "llama.cpp"] * 2
+    assert front.main([*arguments, "--read", "0"]) == 1
+    assert capsys.readouterr().err == "longctx: every number is expected to be 1 or more\n"
+    with pytest.raises(SystemExit):
+        front.main(["--methods", "dance"])
+    assert "unknown method 'dance'" in capsys.readouterr().err

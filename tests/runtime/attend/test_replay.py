@@ -1,0 +1,89 @@
+"""Recorded selections, replayed: the same tokens are read and the same bits come out."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.runtime.attend import AttendError, Replay
+from kvarn.runtime.attend.selections import Selections, SelectionWriter
+from kvarn.runtime.model import Model
+
+METHOD = kvarn.Hash(budget=40, sink=4, window=16)
+READ, STEPS = 300, 3
+
+
+def decoded(model: Model, attend, record: Path | None = None, n: int = READ) -> np.ndarray:
+    ids = np.random.default_rng(0).integers(0, model.config.n_vocab, READ + STEPS).tolist()
+    context = model.context(READ + STEPS, attend)
+    context.prefill(ids[:n])
+    if record is None:
+        return np.stack([context.decode(token).copy() for token in ids[READ:]])
+    with context.recording(record):
+        logits = np.stack([context.decode(token).copy() for token in ids[READ:]])
+    context.truncate(n)
+    context.decode(1)  # not recorded any more
+    return logits
+
+
+def test_a_replay_gives_the_recorded_runs_bits(tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / "selections"
+    logits = decoded(tiny, METHOD, path)
+    np.testing.assert_array_equal(decoded(tiny, Replay(path)), logits)
+    assert not np.array_equal(decoded(tiny, kvarn.Full()), logits)
+    found = Selections.read(path)
+    assert [len(layer) for layer in found.layers] == [STEPS] * tiny.config.n_layers
+    for step, selection in enumerate(found.layers[0]):
+        assert selection.stored == READ + 1 + step
+        for positions in selection.lists:
+            assert set(range(4)) | set(range(READ + 1 + step - 16, READ + 1 + step)) <= set(
+                positions.tolist()
+            )
+
+
+@pytest.mark.parametrize("counts", [[1, 5], [0, 3], [7, 7]])
+def test_files_give_back_what_was_written(tmp_path: Path, counts: list[int]) -> None:
+    rng, path = np.random.default_rng(0), tmp_path / "s"
+    lists = np.zeros((2, 9), np.uint32)
+    for one, n in zip(lists, counts):
+        one[:n] = np.sort(rng.choice(1 << 20, n, replace=False))
+    writer = SelectionWriter(path, 3, 2)
+    writer.add(1, 1 << 20, lists, np.array(counts))
+    writer.close()
+    found = Selections.read(path)
+    assert [len(layer) for layer in found.layers] == [0, 1, 0]
+    assert found.most == max(counts)
+    for one, n, positions in zip(lists, counts, found.layers[1][0].lists):
+        np.testing.assert_array_equal(positions, one[:n])
+
+
+def test_bad_files_are_refused_in_words(tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / "selections"
+    with pytest.raises(AttendError, match="No such file"):
+        tiny.context(8, Replay(path))
+    decoded(tiny, METHOD, path)
+    whole = path.read_bytes()
+    start = whole.index(b"\n") + 1
+    beyond = whole[: start + 4] + struct.pack("<I", 1) + whole[start + 8 :]
+    for damaged in (b"", b"{}\n", b"text\n", whole[:-1], whole[:-40], whole + b"\1", beyond):
+        path.write_bytes(damaged)
+        with pytest.raises(AttendError, match="holds no selections, or is damaged"):
+            Selections.read(path)
+    SelectionWriter(path, 2, 2).close()
+    with pytest.raises(AttendError, match="is empty"):
+        tiny.context(8, Replay(path))
+    SelectionWriter(path, 5, 2).close()
+    with pytest.raises(AttendError, match="5 layers with 2 KV heads, this model has 2 with 2"):
+        tiny.context(8, Replay(path))
+
+
+def test_what_cannot_be_recorded_or_replayed_says_so(tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / "selections"
+    with pytest.raises(AttendError, match="reads all tokens"):
+        decoded(tiny, kvarn.Full(), path)
+    assert not path.exists()
+    decoded(tiny, METHOD, path)
+    with pytest.raises(AttendError, match="of a context of 301 tokens cannot be replayed in one"):
+        decoded(tiny, Replay(path), n=200)
