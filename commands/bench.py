@@ -24,9 +24,10 @@ def add(subparsers: Any) -> None:
         help="measure prefill and decode speed",
         description="Time reading -p tokens and generating -n tokens, each after -d tokens of "
         "context, -r times; lists are separated by commas. Depths beyond --fill are not read: K "
-        "and V of the tokens read before are repeated with noise up to there, so that a million "
-        "tokens take a minute, and what is timed does the work of a context that was read. With "
-        "--kv DIR generating is timed cold too: none of K and V is in memory at the start.",
+        "and V of the tokens read before are repeated with noise up to there, which takes seconds "
+        "for 100,000 tokens of a small model and minutes for a million; what is timed does the "
+        "work of a context that was read. With --kv DIR generating is timed cold too: none of K "
+        "and V is in memory at the start.",
     )
     parser.add_argument(
         "-p",

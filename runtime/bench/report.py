@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .cases import Result
@@ -47,6 +47,11 @@ def render(results: list[Result], output: str) -> str:
         writer.writerows(plain)
         return text.getvalue().rstrip("\n")
     columns = [column for column in _COLUMNS if any(column[2](row) for row in rows)]
-    lines = [[title for title, *_ in columns], [alignment for _, alignment, _ in columns]]
-    lines += [[cell(row) for *_, cell in columns] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines).replace("| --- |", "|---|")
+    lines = [_line(title for title, *_ in columns)]
+    lines.append("|" + "|".join(alignment for _, alignment, _ in columns) + "|")
+    lines += [_line(cell(row) for *_, cell in columns) for row in rows]
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
