@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.ops import threads
+from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.reader import CHUNK, ContextError
 from kvarn.runtime.store import Ram, StoreError
@@ -175,3 +177,21 @@ def test_progress_reports_every_chunk(tiny: Model) -> None:
     seen: list[tuple[int, int]] = []
     tiny.context(2048).prefill([1] * 600, lambda done, total: seen.append((done, total)))
     assert seen == [(512, 600), (600, 600)]
+
+
+def test_recorded_tokens_have_the_bits_of_tokens_run_layer_by_layer(tiny: Model) -> None:
+    """Across the end of a segment (new addresses) and a change of the number of threads."""
+    ids = ids_of(tiny, 1040)
+    recorded, plain = tiny.context(1100), tiny.context(1100)
+    plain._cache.attention.graphs = None
+    most, seen = threads.max_threads(), []
+    for context in (recorded, plain):
+        context.prefill(ids[:1020])
+        rows = []
+        for i, token in enumerate(ids[1020:]):
+            on_engine(threads.set_threads, most if i < 12 else 1)
+            rows.append(context.decode(token).copy())
+        on_engine(threads.set_threads, most)
+        seen.append(np.stack(rows))
+    assert recorded._cache.attention.graphs
+    np.testing.assert_array_equal(*seen)
