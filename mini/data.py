@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 BOS, EOS = "<s>", "</s>"
+N_CONTROL = 2
+"""Control tokens, which have the first ids."""
 PRE_TOKENIZER = "smollm"
 """llama.cpp's name of what `new_tokenizer` does: digits one by one, then GPT-2's pattern."""
 VALIDATION_SHARE = 0.05

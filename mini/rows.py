@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..evals.tasks import TASKS, Filler, Sample
-from .data import BOS, Ids, token_id
+from .data import BOS, N_CONTROL, Ids, token_id
 
 SHARES = {
     "needle": 0.30,
@@ -25,6 +25,9 @@ SHARES = {
     "frequent": 0.04,
 }
 """How often each task is drawn."""
+REPEATS = 0.2
+"""Share of recall rows that are random tokens over and over: what teaches a model to look back at
+all (Olsson et al. 2022, In-context learning and induction heads), for nearly all are answers."""
 TEXT, QUESTION, REPLY = 1.0, 0.1, 4.0
 """Weight in the loss of running text (filler too), of a question and of its reply; what a task hid
 in its context has none: it cannot be foreseen."""
@@ -76,7 +79,13 @@ class Rows:
         self, rng: random.Random, length: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         ids, weights = [self.bos], [0.0]
-        if rng.random() < self.recall_share:
+        kind = rng.random()
+        if kind < REPEATS * self.recall_share:
+            first = self._random_tokens(rng, rng.randint(32, length // 2))
+            again = length + 1 - len(first)
+            ids += first + first * (again // len(first) + 1)
+            weights += [0.0] * len(first) + [TEXT] * (len(ids) - len(first))
+        elif kind < self.recall_share:
             name = rng.choices(list(SHARES), list(SHARES.values()))[0]
             share = rng.choice((0.5, 0.7)) if length < 1024 else rng.choice((0.8, 0.9))
             sample = self.sample(rng, name, int(share * length))
@@ -90,9 +99,13 @@ class Rows:
         cut = np.array(weights[1 : length + 1], np.float32)
         return np.array(ids[: length + 1], np.int64), self._thinned(rng, cut)
 
+    def _random_tokens(self, rng: random.Random, n: int) -> list[int]:
+        """n ids, each as likely as any other that is not a control token."""
+        return [rng.randrange(N_CONTROL, self.tokenizer.get_vocab_size()) for _ in range(n)]
+
     def sample(self, rng: random.Random, name: str, n_tokens: int) -> Sample:
         """A task's sample whose context has at most n_tokens, and few or many facts."""
-        n_questions = max(4, n_tokens // rng.choice((32, 64, 128, 512)))
+        n_questions = max(8, n_tokens // rng.choice((32, 64, 128, 512)))
         n_chars, state = n_tokens * CHARS_PER_TOKEN, rng.getstate()
         while True:
             rng.setstate(state)

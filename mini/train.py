@@ -30,11 +30,11 @@ TOKENS_PER_PART = 768
 their logits to stay in cache and heap."""
 STAGES = {
     "cohere2": (
-        Stage(0.42, 384, 12),
-        Stage(0.25, 1536, 4),
-        Stage(0.21, 6144, 2),
-        Stage(0.08, 16384, 2),
-        Stage(0.04, 32768, 2),
+        Stage(0.50, 384, 12),
+        Stage(0.22, 1536, 4),
+        Stage(0.18, 6144, 2),
+        Stage(0.07, 16384, 2),
+        Stage(0.03, 32768, 2),
     ),
     "llama": (
         Stage(0.45, 384, 12),
