@@ -3,6 +3,7 @@
 from .chains import chains, homes, two_hop
 from .facts import kv, multiquery, multivalue, needle
 from .filler import Filler, Plain, Prose
+from .ruler import RULER
 from .sample import Part, Question, Sample, Task
 from .words import copy, frequent
 
@@ -17,5 +18,18 @@ TASKS: dict[str, Task] = {
     "frequent": frequent,
     "copy": copy,
 }
+"""Those that kvarn-mini learns from."""
+ALL_TASKS: dict[str, Task] = {**TASKS, **RULER}
 
-__all__ = ["TASKS", "Filler", "Part", "Plain", "Prose", "Question", "Sample", "Task"]
+__all__ = [
+    "ALL_TASKS",
+    "RULER",
+    "TASKS",
+    "Filler",
+    "Part",
+    "Plain",
+    "Prose",
+    "Question",
+    "Sample",
+    "Task",
+]

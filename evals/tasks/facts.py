@@ -1,6 +1,7 @@
 """Single facts to be found again: needles in filler, and tables of nothing but facts."""
 
 import random
+from collections.abc import Sequence
 
 from . import wording
 from .filler import Filler
@@ -23,7 +24,7 @@ def needle(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -
     facts = [
         rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
     ]
-    questions = _number_questions(rng, keys, values, n_questions)
+    questions = number_questions(rng, keys, values, n_questions)
     return Sample(scatter(rng, facts, n_chars, filler), questions)
 
 
@@ -40,7 +41,7 @@ def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sa
             break
         parts.append(Part(row, False))
     held = len(parts)
-    return Sample(tuple(parts), _number_questions(rng, keys[:held], values[:held], n_questions))
+    return Sample(tuple(parts), number_questions(rng, keys[:held], values[:held], n_questions))
 
 
 def multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
@@ -60,7 +61,7 @@ def multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Fille
     questions = [
         Question(
             rng.choice(wording.SEVERAL_QUESTIONS).format(k=k),
-            f" {_listed(found[k])}.",
+            f" {listed(found[k])}.",
             tuple(found[k]),
         )
         for k in rng.sample(keys, min(n_questions, len(keys)))
@@ -78,13 +79,13 @@ def multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: Fille
     questions = []
     for _ in range(n_questions):
         asked = rng.sample(range(n), rng.choice((2, 3, 4)))
-        names = _listed([f"the {keys[i]}" for i in asked])
+        names = listed([f"the {keys[i]}" for i in asked])
         answers = tuple(values[i] for i in asked)
-        questions.append(Question(f"The numbers of {names} are", f" {_listed(answers)}.", answers))
+        questions.append(Question(f"The numbers of {names} are", f" {listed(answers)}.", answers))
     return Sample(scatter(rng, facts, n_chars, filler), tuple(questions))
 
 
-def _number_questions(
+def number_questions(
     rng: random.Random, keys: list[str], values: list[str], n: int
 ) -> tuple[Question, ...]:
     """n questions about different things, fewer where there are fewer."""
@@ -97,6 +98,6 @@ def _number_questions(
     )
 
 
-def _listed(items: list[str] | tuple[str, ...]) -> str:
+def listed(items: Sequence[str]) -> str:
     """`a, b and c`."""
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
