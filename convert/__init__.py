@@ -1,0 +1,1 @@
+"""Makes models and what belongs to them: learned hash encoders, files that hold both."""
