@@ -1,1 +1,5 @@
-"""Makes models and what belongs to them: learned hash encoders, files that hold both."""
+"""What makes models and what belongs to them: pulled from a hub, converted from Hugging Face's layout
+to GGUF, quantised, given learned hash encoders.
+
+Stands on `runtime/` and is imported by no other room; libraries it needs are imported when used.
+"""
