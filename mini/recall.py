@@ -23,7 +23,7 @@ class Recall:
     them ("teacher-forced": one pass answers all questions of a row)."""
 
     def __init__(self, tokenizer: Tokenizer, text: Ids, filler: Filler, pool: Executor) -> None:
-        self.rows = Rows(tokenizer, text, filler, 1.0, SEED)
+        self.rows = Rows(tokenizer, text, filler, SEED)
         self.pool = pool
 
     def measure(

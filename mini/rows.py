@@ -25,9 +25,6 @@ SHARES = {
     "frequent": 0.04,
 }
 """How often each task is drawn."""
-REPEATS = 0.2
-"""Share of recall rows that are random tokens over and over: what teaches a model to look back at
-all (Olsson et al. 2022, In-context learning and induction heads), for nearly all are answers."""
 TEXT, QUESTION, REPLY = 1.0, 0.1, 4.0
 """Weight in the loss of running text (filler too), of a question and of its reply; what a task hid
 in its context has none: it cannot be foreseen."""
@@ -42,11 +39,19 @@ Weights = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of the training: its share of the tokens, the rows' length and their number."""
+    """A stretch of the training: its share of the tokens, the rows' length and their number.
+
+    repeats, recall: shares of rows that are random tokens over and over, and of those with a task;
+    the others are running text. Random tokens are what teaches a model to look back at all, for
+    nearly every target of theirs is an answer (Olsson et al. 2022, In-context learning and
+    induction heads).
+    """
 
     share: float
     length: int
     batch: int
+    repeats: float
+    recall: float
 
 
 @dataclass(frozen=True)
@@ -61,31 +66,28 @@ class Rows:
     """The batches of a run: a function of (seed, step) alone, so that a resumed run reads on
     exactly where it stopped."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, text: Ids, filler: Filler, recall_share: float, seed: int
-    ) -> None:
-        self.tokenizer, self.text, self.filler = tokenizer, text, filler
-        self.recall_share, self.seed = recall_share, seed
+    def __init__(self, tokenizer: Tokenizer, text: Ids, filler: Filler, seed: int) -> None:
+        self.tokenizer, self.text, self.filler, self.seed = tokenizer, text, filler, seed
         self.bos = token_id(tokenizer, BOS)
         newline = self._encode("\n")[0]
         self.starts = np.flatnonzero(text[:-1] == newline) + 1
 
-    def batch(self, step: int, length: int, n: int) -> Batch:
-        """The n rows of `length` of a step counted from 0."""
-        rows = [self._row(random.Random(f"{self.seed} {step} {i}"), length) for i in range(n)]
+    def batch(self, step: int, stage: Stage) -> Batch:
+        """The rows of a step counted from 0."""
+        rows = [
+            self._row(random.Random(f"{self.seed} {step} {i}"), stage) for i in range(stage.batch)
+        ]
         return Batch(np.stack([ids for ids, _ in rows]), np.stack([w for _, w in rows]))
 
-    def _row(
-        self, rng: random.Random, length: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _row(self, rng: random.Random, stage: Stage) -> tuple[Ids64, Weights]:
+        length, kind = stage.length, rng.random()
         ids, weights = [self.bos], [0.0]
-        kind = rng.random()
-        if kind < REPEATS * self.recall_share:
-            first = self._random_tokens(rng, rng.randint(32, length // 2))
-            again = length + 1 - len(first)
-            ids += first + first * (again // len(first) + 1)
-            weights += [0.0] * len(first) + [TEXT] * (len(ids) - len(first))
-        elif kind < self.recall_share:
+        if kind < stage.repeats:
+            first = self._random_tokens(rng, round(8 * (length / 16) ** rng.random()))
+            again = length // len(first)
+            ids += first * (again + 1)
+            weights += [0.0] * len(first) + [TEXT] * (len(first) * again)
+        elif kind < stage.repeats + stage.recall:
             name = rng.choices(list(SHARES), list(SHARES.values()))[0]
             share = rng.choice((0.5, 0.7)) if length < 1024 else rng.choice((0.8, 0.9))
             sample = self.sample(rng, name, int(share * length))

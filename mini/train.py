@@ -30,17 +30,19 @@ TOKENS_PER_PART = 768
 their logits to stay in cache and heap."""
 STAGES = {
     "cohere2": (
-        Stage(0.50, 384, 12),
-        Stage(0.22, 1536, 4),
-        Stage(0.18, 6144, 2),
-        Stage(0.07, 16384, 2),
-        Stage(0.03, 32768, 2),
+        Stage(0.15, 256, 16, 0.5, 0.4),
+        Stage(0.35, 384, 12, 0.1, 0.6),
+        Stage(0.22, 1536, 4, 0.05, 0.6),
+        Stage(0.18, 6144, 2, 0.0, 0.65),
+        Stage(0.07, 16384, 2, 0.0, 0.8),
+        Stage(0.03, 32768, 2, 0.0, 0.8),
     ),
     "llama": (
-        Stage(0.45, 384, 12),
-        Stage(0.25, 1536, 4),
-        Stage(0.20, 4096, 2),
-        Stage(0.10, 12288, 2),
+        Stage(0.15, 256, 16, 0.5, 0.4),
+        Stage(0.30, 384, 12, 0.1, 0.6),
+        Stage(0.25, 1536, 4, 0.05, 0.6),
+        Stage(0.20, 4096, 2, 0.0, 0.65),
+        Stage(0.10, 12288, 2, 0.0, 0.8),
     ),
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a
@@ -63,7 +65,6 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoint, log and samples")
     p.add_argument("--shape", choices=list(SHAPES), default="cohere2")
     p.add_argument("--tokens", type=float, default=9e6)
-    p.add_argument("--recall", type=float, default=0.65, help="share of rows with a recall task")
     p.add_argument("--vocab", type=int, default=4096)
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
     p.add_argument("--lr-embd", type=float, default=6e-3, help="of embeddings and norms (AdamW)")
@@ -182,7 +183,7 @@ class Run:
         train = Corpus.encode(self.tokenizer, [b.train for b in books])
         self.validation = Corpus.encode(self.tokenizer, [b.validation for b in books])
         filler, other = Prose([b.train for b in books]), Prose([b.validation for b in books])
-        self.rows = Rows(self.tokenizer, train.ids, filler, args.recall, args.seed)
+        self.rows = Rows(self.tokenizer, train.ids, filler, args.seed)
         self.recall = Recall(self.tokenizer, self.validation.ids, other, self.pool)
         n_vocab = self.tokenizer.get_vocab_size()
         self.model = Mini(MiniConfig(n_vocab=n_vocab, **SHAPES[args.shape]))
@@ -286,7 +287,7 @@ class Run:
                 for group in optimiser.param_groups:
                     group["lr"] = group["full_lr"] * share
             stage = self.stage()
-            batch = self.rows.batch(self.done, stage.length, stage.batch)
+            batch = self.rows.batch(self.done, stage)
             losses.append(accumulate(self.model, batch, self.pool))
             for optimiser in self.optimisers:
                 optimiser.step()

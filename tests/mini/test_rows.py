@@ -9,8 +9,9 @@ pytest.importorskip("tokenizers", reason="only needed to train: pip install kvar
 
 from kvarn.evals.tasks import TASKS, Plain
 from kvarn.mini.data import Corpus, new_tokenizer
-from kvarn.mini.rows import MOST_TEXT, REPLY, SHARES, TEXT, Rows
+from kvarn.mini.rows import MOST_TEXT, REPLY, SHARES, TEXT, Rows, Stage
 
+MIXED = Stage(1.0, 200, 4, repeats=0.2, recall=0.5)
 PARAGRAPH = "The number of the old bed is 48213. She went to the mill, and came back late.\n"
 
 
@@ -18,21 +19,21 @@ PARAGRAPH = "The number of the old bed is 48213. She went to the mill, and came 
 def rows() -> Rows:
     tokenizer = new_tokenizer([PARAGRAPH], 300)
     text = Corpus.encode(tokenizer, [PARAGRAPH * 600])
-    return Rows(tokenizer, text.ids, Plain(), 0.5, seed=3)
+    return Rows(tokenizer, text.ids, Plain(), seed=3)
 
 
 def test_a_step_is_a_function_of_seed_and_number(rows: Rows) -> None:
-    again = Rows(rows.tokenizer, rows.text, Plain(), 0.5, seed=3)
-    other = Rows(rows.tokenizer, rows.text, Plain(), 0.5, seed=4)
-    batch = rows.batch(7, 200, 4)
-    np.testing.assert_array_equal(again.batch(7, 200, 4).ids, batch.ids)
-    np.testing.assert_array_equal(again.batch(7, 200, 4).weights, batch.weights)
-    assert (other.batch(7, 200, 4).ids != batch.ids).any()
-    assert (rows.batch(8, 200, 4).ids != batch.ids).any()
+    again = Rows(rows.tokenizer, rows.text, Plain(), seed=3)
+    other = Rows(rows.tokenizer, rows.text, Plain(), seed=4)
+    batch = rows.batch(7, MIXED)
+    np.testing.assert_array_equal(again.batch(7, MIXED).ids, batch.ids)
+    np.testing.assert_array_equal(again.batch(7, MIXED).weights, batch.weights)
+    assert (other.batch(7, MIXED).ids != batch.ids).any()
+    assert (rows.batch(8, MIXED).ids != batch.ids).any()
 
 
 def test_rows_are_full_and_open_with_the_first_token(rows: Rows) -> None:
-    batch = rows.batch(0, 300, 20)
+    batch = rows.batch(0, Stage(1.0, 300, 20, repeats=0.2, recall=0.5))
     assert batch.ids.shape == (20, 301) and batch.weights.shape == (20, 300)
     assert (batch.ids[:, 0] == rows.bos).all()
     assert set(np.unique(batch.weights)) <= {np.float32(w) for w in (0, 0.1, TEXT, REPLY)}
@@ -51,8 +52,17 @@ def test_replies_alone_weigh_most_and_facts_nothing(rows: Rows, task: str) -> No
         assert part.text in spelt[TEXT if part.is_filler else 0.0]
 
 
+def test_repeats_are_read_once_before_they_count(rows: Rows) -> None:
+    batch = rows.batch(0, Stage(1.0, 128, 20, repeats=1.0, recall=0.0))
+    for ids, weights in zip(batch.ids, batch.weights, strict=True):
+        n = int((weights == 0).sum())
+        assert 8 <= n <= 128
+        np.testing.assert_array_equal(ids[1 + n :], ids[1:-n])
+        assert (weights[:n] == 0).all() and (weights[n:] == TEXT).all()
+
+
 def test_long_rows_draw_their_targets(rows: Rows) -> None:
-    weights = rows.batch(0, 4 * MOST_TEXT, 1).weights
+    weights = rows.batch(0, Stage(1.0, 4 * MOST_TEXT, 1, repeats=0.0, recall=0.0)).weights
     assert 0.8 * MOST_TEXT < (weights == TEXT).sum() < 1.2 * MOST_TEXT
 
 
