@@ -13,7 +13,7 @@ from importlib import import_module
 
 from .ops.errors import KvarnError
 
-COMMANDS = ("run", "chat", "inspect", "tokenize", "pack", "bench", "perplexity", "doctor")
+COMMANDS = ("run", "chat", "inspect", "tokenize", "pack", "bench", "perplexity", "eval", "doctor")
 
 
 def build_parser() -> argparse.ArgumentParser:
