@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...ops.attention.layout import TileLayout
 from ...runtime.attend import Full
 from ...runtime.keep import KeepAll
-from ...runtime.store import RamStore
+from ...runtime.store import Ram, RamStore
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
@@ -41,10 +41,9 @@ class Arm:
     def key(self, model: Model) -> str:
         """What its answers are known by: a digest of all options, and of the names of the indexes
         that it keeps for this model, which tell encoders apart."""
-        config = model.config
-        store = _Indexes(TileLayout(config.head_dim), config.n_layers, config.n_kv_heads)
-        self.attend.bound(config, store, 1)
-        facts = [repr(self.attend), repr(self.keeping), *sorted(store.names)]
+        noting = _Noting()
+        model.context(1, self.attend, store=noting).close()
+        facts = [repr(self.attend), repr(self.keeping), *sorted(noting.names)]
         return hashlib.blake2b("\n".join(facts).encode(), digest_size=6).hexdigest()
 
     def __str__(self) -> str:
@@ -54,13 +53,25 @@ class Arm:
         return " ".join(word for word in words if word)
 
 
-class _Indexes(RamStore):
-    """A store that notes which columns a method wants."""
+@dataclass(frozen=True)
+class _Noting(Ram):
+    """An empty KV cache that notes which indexes a method wants beside it."""
 
-    def __init__(self, layout: TileLayout, n_layers: int, n_kv_heads: int) -> None:
+    names: list[str] = field(default_factory=list)
+
+    def open(self, model: Model, n_ctx: int) -> RamStore:
+        config = model.config
+        layout = TileLayout(config.head_dim)
+        return _NotingStore(layout, config.n_layers, config.n_kv_heads, self.names)
+
+
+class _NotingStore(RamStore):
+    def __init__(
+        self, layout: TileLayout, n_layers: int, n_kv_heads: int, names: list[str]
+    ) -> None:
         super().__init__(layout, n_layers, n_kv_heads)
-        self.names: list[str] = []
+        self._names = names
 
     def column(self, name: str, item_bytes: int) -> Column:
-        self.names.append(name)
+        self._names.append(name)
         return super().column(name, item_bytes)
