@@ -10,10 +10,24 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from .ops.errors import KvarnError
 
-COMMANDS = ("run", "chat", "inspect", "tokenize", "pack", "bench", "perplexity", "eval", "doctor")
+COMMANDS = (
+    "hf-pull",
+    "convert",
+    "learn",
+    "run",
+    "chat",
+    "inspect",
+    "tokenize",
+    "pack",
+    "bench",
+    "perplexity",
+    "eval",
+    "doctor",
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -26,14 +40,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kvarn {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
-        import_module(f".commands.{name}", __package__).add(subparsers)
+        _module(name).add(subparsers)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the process's exit code."""
     options = build_parser().parse_args(arguments)
-    command = import_module(f".commands.{options.command}", __package__)
+    command = _module(options.command)
     try:
         code: int = command.run(options)
         sys.stdout.flush()
@@ -52,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{where}{error.strerror or error}")
     except MemoryError:
         return _fail("out of memory: use a smaller model, --ctx or --kv-type")
+
+
+def _module(command: str) -> Any:
+    return import_module(f".commands.{command.replace('-', '_')}", __package__)
 
 
 def _fail(message: str) -> int:

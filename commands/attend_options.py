@@ -33,7 +33,20 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...], Any, Any, str], ...] = (
     ),
     ("--probe", METHODS[1:], "N", int, "every N steps measure the softmax mass that was read"),
     ("--index", ("topk",), ("flat", "sketch"), str, "topk: search all keys, or their sketches"),
-    ("--bits", ("hash",), "N", int, "hash: bits of a signature, 32 (default) or 64"),
+    (
+        "--bits",
+        ("hash",),
+        "N",
+        int,
+        "hash: bits of a signature, 32 or 64 (default: those of the learned encoders, else 32)",
+    ),
+    (
+        "--encoders",
+        ("hash",),
+        "FILE",
+        str,
+        "hash: a file of `kvarn learn`, or simhash (default: MODEL.hash.gguf beside the model)",
+    ),
 )
 
 

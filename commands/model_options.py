@@ -30,7 +30,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="FILE",
         type=Path,
-        help="a GGUF file (default: the small model that ships with kvarn)",
+        help="a GGUF file (default: the one converted or pulled last, or the small one of kvarn)",
     )
     group.add_argument(
         "-t",
@@ -113,15 +113,13 @@ def notice(line: str) -> None:
 
 
 def model_from(options: argparse.Namespace) -> Model:
-    """The model that the options name; says so when it is the default one."""
+    """The model that the options name; where they name none, says which it is."""
     from ..ops.cache import on_compile
-    from ..runtime.load import load
+    from ..runtime.load import load, usual_model_path
 
     on_compile(_CompileNotice())
-    model = load(options.model, threads=options.threads, notice=notice)
-    if options.model is None:
-        notice(f"no -m FILE given: using the default model {model.name}")
-    return model
+    path = options.model if options.model is not None else usual_model_path(notice)
+    return load(path, threads=options.threads, notice=notice)
 
 
 def ram_from(options: argparse.Namespace) -> Ram:

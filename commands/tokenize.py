@@ -41,10 +41,9 @@ def run(options: argparse.Namespace) -> int:
 
     path = options.model
     if path is None:
-        from ..runtime.load import default_model_path
+        from ..runtime.load import usual_model_path
 
-        path = default_model_path()
-        notice(f"no -m FILE given: using the default model {path.name}")
+        path = usual_model_path(notice)
     tokenizer = load_tokenizer(path)
     text = " ".join(options.text) if options.text else sys.stdin.buffer.read()
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ops.errors import KvarnError
+from .home import last_model
 
 if TYPE_CHECKING:
     from .model import Model
@@ -21,6 +22,21 @@ def default_model_path() -> Path:
             "give a model with -m FILE, or install kvarn again"
         )
     return path
+
+
+def usual_model_path(notice: Callable[[str], None]) -> Path:
+    """The model that commands take without -m, which is said: the last one, or the default one.
+
+    That is the GGUF file that `kvarn convert` wrote, or `kvarn hf-pull` found ready, last.
+    """
+    last = last_model()
+    if last is not None and last.is_file():
+        notice(f"no -m FILE given: using the last converted or pulled model {last}")
+        return last
+    default = default_model_path()
+    gone = "" if last is None else f" ({last}, the last converted or pulled one, is gone)"
+    notice(f"no -m FILE given: using the default model {default.name}{gone}")
+    return default
 
 
 def load(

@@ -28,6 +28,12 @@ settings.load_profile("suite")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test sees what the user of this machine has pulled, packed or said."""
+    os.environ["KVARN_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of real models, vocabularies and texts; skips where there is none."""

@@ -1,0 +1,54 @@
+"""`kvarn hf-pull`: a model from a hub to this machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .model_options import notice
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "hf-pull",
+        help="pull a model from the Hugging Face hub",
+        description="Pull a model: weights to convert (safetensors), or a ready GGUF file, the "
+        "largest quantisation that suits this machine's memory. Prints where it is. What is there "
+        "already is not pulled again, and an interrupted pull goes on. Tokens, caches and offline "
+        "mode are those of huggingface_hub (HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT).",
+    )
+    parser.add_argument("repo", metavar="REPO", help="ORGANISATION/MODEL, or its page's address")
+    parser.add_argument(
+        "--revision", metavar="R", default="main", help="a branch, tag or commit (default main)"
+    )
+    parser.add_argument("--file", metavar="F", help="the GGUF file, or its type, as Q4_K_M")
+    parser.add_argument(
+        "--include", metavar="GLOB", nargs="+", default=[], help="only files with such names"
+    )
+    parser.add_argument(
+        "--exclude", metavar="GLOB", nargs="+", default=[], help="all files but those"
+    )
+    parser.add_argument(
+        "--to", metavar="DIR", type=Path, help="a folder for the files (default: the hub's cache)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..convert.hub import pull
+    from ..runtime.home import remember_model, remember_pull
+
+    pulled = pull(
+        options.repo,
+        revision=options.revision,
+        include=options.include,
+        exclude=options.exclude,
+        file=options.file,
+        to=options.to,
+        notice=notice,
+    )
+    remember_pull(pulled.repo, pulled.model or pulled.folder)
+    if pulled.model is not None:
+        remember_model(pulled.model)
+    print(pulled.model or pulled.folder)
+    return 0

@@ -1,0 +1,123 @@
+"""Typed reading of config.json, whose keys differ by age and family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ConvertError
+
+
+class Config:
+    """config.json with its text_config in front and an architecture's defaults behind it.
+
+    Getters raise `ConvertError` naming the key, what was found and what was expected.
+    """
+
+    def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        text = values.get("text_config")
+        if text is not None and not isinstance(text, Mapping):
+            raise ConvertError(f"config.json: text_config is {text!r:.40}, expected an object")
+        self._values = {**defaults, **values, **(text or {})}
+        self.rope = _rope_parameters(self._values)
+
+    def get(self, key: str) -> Any:
+        """The value as it stands, or None."""
+        return self._values.get(key)
+
+    def integer(self, key: str) -> int:
+        """A whole number from 0 on that must be there."""
+        value = self._values.get(key)
+        if type(value) is not int or not 0 <= value < 1 << 31:
+            raise self._error(key, value, "a whole number")
+        return value
+
+    def number(self, key: str) -> float:
+        """A finite number that must be there."""
+        return number(self._values, key, "config.json")
+
+    def flag(self, key: str) -> bool:
+        """True or false; false where there is none."""
+        value = self._values.get(key, False)
+        if not isinstance(value, bool):
+            raise self._error(key, value, "true or false")
+        return value
+
+    def text(self, key: str) -> str:
+        """A string that must be there."""
+        value = self._values.get(key)
+        if not isinstance(value, str):
+            raise self._error(key, value, "a string")
+        return value
+
+    @property
+    def n_layers(self) -> int:
+        """Number of blocks."""
+        return self.integer("num_hidden_layers")
+
+    @property
+    def n_heads(self) -> int:
+        """Number of query heads, at least 1."""
+        n_heads = self.integer("num_attention_heads")
+        if n_heads < 1:
+            raise self._error("num_attention_heads", n_heads, "at least 1")
+        return n_heads
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Number of key and value heads; as many as query heads where nothing is said."""
+        if self.get("num_key_value_heads") is None:
+            return self.n_heads
+        return self.integer("num_key_value_heads")
+
+    @property
+    def head_dim(self) -> int:
+        """Length of a head; the embedding's share of one where nothing is said."""
+        if self.get("head_dim") is None:
+            return self.integer("hidden_size") // self.n_heads
+        return self.integer("head_dim")
+
+    @property
+    def rotated_dims(self) -> int:
+        """How much of a head is rotated: head_dim, or a part of it."""
+        factor = self.rope.get("partial_rotary_factor", self.get("partial_rotary_factor"))
+        return self.head_dim if factor is None else int(self.head_dim * float(factor))
+
+    def _error(self, key: str, found: object, expected: str) -> ConvertError:
+        shown = "missing" if found is None else f"{found!r:.60}"
+        return ConvertError(f"config.json: {key} is {shown}, expected {expected}")
+
+
+def number(values: Mapping[str, Any], key: str, where: str) -> float:
+    """A finite number of an object; `ConvertError` where it is missing or something else."""
+    value = values.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        shown = "missing" if value is None else f"{value!r:.60}"
+        raise ConvertError(f"{where}: {key} is {shown}, expected a number")
+    return float(value)
+
+
+def _rope_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The rotation of global layers, in today's names; `local_theta` where windowed ones differ.
+
+    Three ages of the same facts: rope_theta and rope_scaling {"type"} at the top; rope_parameters
+    {"rope_theta", "rope_type"}; rope_parameters by kind of layer.
+    """
+    found = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    if not isinstance(found, Mapping):
+        raise ConvertError(f"config.json: rope_parameters is {found!r:.40}, expected an object")
+    rope: dict[str, Any] = dict(found)
+    if isinstance(found.get("full_attention"), Mapping):
+        rope = dict(found["full_attention"])
+        local = found.get("sliding_attention") or {}
+        if "rope_theta" in local:
+            rope["local_theta"] = local["rope_theta"]
+    if "type" in rope:
+        rope.setdefault("rope_type", rope["type"])
+    if values.get("rope_local_base_freq") is not None:
+        rope.setdefault("local_theta", values["rope_local_base_freq"])
+    for key in ("rope_theta", "original_max_position_embeddings"):
+        if values.get(key) is not None:
+            rope.setdefault(key, values[key])
+    return rope

@@ -1,0 +1,115 @@
+"""A Hugging Face model's folder to one GGUF file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+from ...ops.types import QUANT_TYPES, row_bytes
+from ..encode import encode
+from ..types import FILE_TYPES, tensor_type
+from ..writing import check_room, pad, whole_file
+from .architectures import architecture_of, check
+from .config import Config
+from .description import add_description
+from .folder import read_config, read_tensors
+from .tensors import Planned, plan
+from .vocabulary import read_vocabulary
+
+CHUNK_BYTES = 32 << 20
+"""float32 values that are in memory at a time."""
+
+
+def convert(
+    source: Path,
+    out: Path,
+    file_type: str,
+    *,
+    pre: str | None = None,
+    name: str | None = None,
+    notice: Callable[[str], None] = lambda line: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Convert the model in folder `source` to the file `out`, which appears when it is whole.
+
+    file_type: a key of `FILE_TYPES`. pre: see `read_vocabulary`. name: the model's, as in a hub's
+    "organisation/model" (default: the folder's). notice: called with one line for each thing worth
+    telling. progress: called with the bytes written and those to write.
+
+    Memory: `CHUNK_BYTES` of weights, a few times over, beside the vocabulary. Raises `ConvertError`
+    for a model that cannot be converted, naming what stands in the way.
+    """
+    logging.getLogger("gguf").addHandler(logging.NullHandler())  # its warnings are told in words
+    values = read_config(source)
+    architecture = architecture_of(values)
+    config = Config(values, architecture.defaults)
+    check(architecture, config)
+    stored = read_tensors(source)
+    n_vocab = None if config.get("vocab_size") is None else config.integer("vocab_size")
+    vocabulary = read_vocabulary(source, architecture, n_vocab, pre)
+    planned = plan(architecture, config, stored, len(vocabulary.tokens.texts))
+    for line in left_out(config):
+        notice(line)
+
+    writer = gguf.GGUFWriter(None, architecture.name)
+    for tensor in planned:
+        _declare(writer, tensor, tensor_type(file_type, tensor.name, tensor.shape))
+    add_description(writer, source, name)
+    architecture.add_keys(writer, config)
+    writer.add_file_type(FILE_TYPES[file_type])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    vocabulary.add(writer)
+    check_room(out.absolute().parent, sum(t.nbytes for t in writer.tensors[0].values()), out.name)
+    with whole_file(out) as part:
+        _write(part, writer, planned, progress)
+
+
+def left_out(config: Config) -> list[str]:
+    """What the model's configuration says and no reader of GGUF files does."""
+    windowed = config.get("sliding_window") and config.flag("use_sliding_window")
+    if windowed or (config.get("model_type") == "mistral" and config.get("sliding_window")):
+        return [
+            f"the sliding window of {config.get('sliding_window')} tokens is left out, as "
+            "llama.cpp does: all layers see the whole context"
+        ]
+    return []
+
+
+def _declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
+    kind = QUANT_TYPES[type_name]
+    n_rows = tensor.shape[0] if len(tensor.shape) == 2 else 1
+    n_bytes = n_rows * row_bytes(kind, tensor.shape[-1])
+    raw = gguf.GGMLQuantizationType(kind.ggml_id)
+    writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), n_bytes, raw)
+
+
+def _write(
+    path: Path,
+    writer: gguf.GGUFWriter,
+    planned: list[Planned],
+    progress: Callable[[int, int], None],
+) -> None:
+    """The header by gguf-py, then every tensor a chunk of rows at a time."""
+    types = {name: info.dtype.name for name, info in writer.tensors[0].items()}
+    total = sum(info.nbytes for info in writer.tensors[0].values())
+    writer.write_header_to_file(path)
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    done = 0
+    with path.open("ab") as file:
+        for tensor in planned:
+            pad(file)
+            n_rows, row = tensor.source.n_rows, 4 * tensor.source.n_columns
+            step = max(1, CHUNK_BYTES // row // tensor.granule) * tensor.granule
+            for first in range(0, n_rows, step):
+                rows = tensor.source.rows(first, min(first + step, n_rows))
+                data = encode(rows, types[tensor.name])
+                file.write(data.data)
+                done += data.nbytes
+                progress(done, total)
+        pad(file)

@@ -1,0 +1,173 @@
+"""The metadata of each architecture, as llama.cpp's converter writes it.
+
+Every `add_…` takes the writer of the file and the model's configuration and raises `ConvertError`
+for what the format cannot say.
+"""
+
+from __future__ import annotations
+
+from gguf import GGUFWriter, RopeScalingType
+
+from ...models.architectures import ARCHITECTURES
+from ..errors import ConvertError
+from .config import Config, number
+from .rope import add_rope, long_factors
+
+
+def add_sizes(writer: GGUFWriter, config: Config) -> None:
+    """Layers, context, widths and heads."""
+    writer.add_block_count(config.n_layers)
+    writer.add_context_length(config.integer("max_position_embeddings"))
+    writer.add_embedding_length(config.integer("hidden_size"))
+    writer.add_feed_forward_length(config.integer("intermediate_size"))
+    writer.add_head_count(config.n_heads)
+    writer.add_head_count_kv(config.n_kv_heads)
+
+
+def _add_head_dim(writer: GGUFWriter, config: Config) -> None:
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+
+
+def _add_dense(writer: GGUFWriter, config: Config) -> None:
+    """What most families share."""
+    add_sizes(writer, config)
+    add_rope(writer, config)
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    _add_head_dim(writer, config)
+
+
+def add_llama(writer: GGUFWriter, config: Config) -> None:
+    """`llama.*`: Llama and Mistral."""
+    _add_dense(writer, config)
+    writer.add_vocab_size(config.integer("vocab_size"))
+    writer.add_rope_dimension_count(config.head_dim)
+
+
+def add_mistral3(writer: GGUFWriter, config: Config) -> None:
+    """`mistral3.*`: Ministral 3 and what Mistral makes since."""
+    add_llama(writer, config)
+    if config.get("model_type") != "ministral3":
+        return
+    if config.rope.get("rope_type") != "yarn":
+        raise ConvertError("config.json: rope_type of ministral3 is not yarn")
+    writer.add_rope_scaling_yarn_log_mul(number(config.rope, "mscale_all_dim", "rope_parameters"))
+    beta = number(config.rope, "llama_4_scaling_beta", "rope_parameters")
+    writer.add_attn_temperature_scale(beta)
+
+
+def add_smollm3(writer: GGUFWriter, config: Config) -> None:
+    """`smollm3.*`; every fourth layer knows no positions, which the file does not say."""
+    add_llama(writer, config)
+    rotated = config.get("no_rope_layers")
+    if rotated is not None and rotated != [int((i + 1) % 4 != 0) for i in range(config.n_layers)]:
+        raise ConvertError(
+            f"config.json: no_rope_layers is {rotated!r:.60}: a smollm3 file has positions in all "
+            "but every fourth layer"
+        )
+
+
+def add_qwen(writer: GGUFWriter, config: Config) -> None:
+    """`qwen2.*`, `qwen3.*`."""
+    add_sizes(writer, config)
+    add_rope(writer, config)
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    if config.get("head_dim") is not None:
+        _add_head_dim(writer, config)
+
+
+def add_phi3(writer: GGUFWriter, config: Config) -> None:
+    """`phi3.*`: Phi 3, 3.5 and 4 (but for mixtures of experts)."""
+    add_sizes(writer, config)
+    writer.add_rope_scaling_orig_ctx_len(config.integer("original_max_position_embeddings"))
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    writer.add_rope_dimension_count(config.rotated_dims)
+    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    # 0 is how readers tell Phi 4 from the others.
+    writer.add_sliding_window(config.get("sliding_window") or 0)
+    if (factors := long_factors(config)) is not None:
+        writer.add_rope_scaling_attn_factors(factors.amplitude)
+
+
+def add_gemma2(writer: GGUFWriter, config: Config) -> None:
+    """`gemma2.*`."""
+    _check_query_scale(config, "gemma2")
+    add_sizes(writer, config)
+    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    _add_head_dim(writer, config)
+    writer.add_attn_logit_softcapping(config.get("attn_logit_softcapping") or 0.0)
+    writer.add_final_logit_softcapping(config.get("final_logit_softcapping") or 0.0)
+    writer.add_sliding_window(config.integer("sliding_window"))
+    _add_window_pattern(writer, config, "gemma2")
+    if config.rope["rope_theta"] != 10_000.0:  # what readers take where the file says nothing
+        writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+
+
+def add_gemma3(writer: GGUFWriter, config: Config) -> None:
+    """`gemma3.*`, the text part of models that see."""
+    _check_query_scale(config, "gemma3")
+    if config.get("attn_logit_softcapping"):
+        raise ConvertError("config.json: attn_logit_softcapping is set, which gemma3 does not have")
+    if config.flag("use_bidirectional_attention"):
+        raise ConvertError("config.json: use_bidirectional_attention: expected a causal model")
+    _add_dense(writer, config)
+    if softcap := config.get("final_logit_softcapping"):
+        writer.add_final_logit_softcapping(softcap)
+    if any(_windowed(config, 6)):
+        writer.add_sliding_window(config.integer("sliding_window"))
+        _add_window_pattern(writer, config, "gemma3")
+
+
+def add_cohere2(writer: GGUFWriter, config: Config) -> None:
+    """`cohere2.*`: Command R7B and A."""
+    if config.rope.get("rope_type", "default") != "default":
+        raise ConvertError("config.json: rope_type is set, which cohere2 does not have")
+    add_sizes(writer, config)
+    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    writer.add_layer_norm_eps(config.number("layer_norm_eps"))
+    _add_head_dim(writer, config)
+    writer.add_logit_scale(config.number("logit_scale"))
+    writer.add_sliding_window(config.integer("sliding_window"))
+    _add_window_pattern(writer, config, "cohere2")
+    writer.add_vocab_size(config.integer("vocab_size"))
+    share = 1.0 if config.get("rotary_pct") is None else config.number("rotary_pct")
+    writer.add_rope_dimension_count(int(share * config.head_dim))
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+
+
+def _check_query_scale(config: Config, name: str) -> None:
+    """Readers scale by the head's length, at one number of layers by the embedding's share."""
+    expected = config.head_dim
+    if config.n_layers == ARCHITECTURES[name].scale_by_embedding_at:
+        expected = config.integer("hidden_size") // config.n_heads
+    found = config.number("query_pre_attn_scalar")
+    if found != expected:
+        raise ConvertError(
+            f"config.json: query_pre_attn_scalar is {found:g}: a {name} file of {config.n_layers} "
+            f"layers means {expected}"
+        )
+
+
+def _windowed(config: Config, period: int) -> list[bool]:
+    """Which layers see a sliding window only: as listed, or all but every period-th."""
+    types = config.get("layer_types")
+    if types is None:
+        period = config.get("sliding_window_pattern") or period
+        return [(i + 1) % period != 0 for i in range(config.n_layers)]
+    if not isinstance(types, list) or len(types) != config.n_layers:
+        raise ConvertError(f"config.json: layer_types does not name {config.n_layers} layers")
+    known = ("sliding_attention", "full_attention")
+    if unknown := next((kind for kind in types if kind not in known), None):
+        raise ConvertError(
+            f"config.json: layer_types has {unknown!r:.40}, expected one of {', '.join(known)}"
+        )
+    return [kind == "sliding_attention" for kind in types]
+
+
+def _add_window_pattern(writer: GGUFWriter, config: Config, name: str) -> None:
+    """Only where it is not what readers take for granted; llama.cpp's converter never says it."""
+    windowing = ARCHITECTURES[name].windowing
+    assert windowing is not None
+    windowed = _windowed(config, windowing.period)
+    if windowed != [(i + 1) % windowing.period != 0 for i in range(config.n_layers)]:
+        writer.add_sliding_window_pattern(windowed)

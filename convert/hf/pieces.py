@@ -1,0 +1,81 @@
+"""SentencePiece vocabularies: from tokenizer.model, or from what tokenizer.json keeps of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConvertError
+from .architectures import HFArchitecture
+from .folder import optional_json
+from .sentencepiece import PieceType, read_sentencepiece
+from .tokens import Tokens, added_tokens
+
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
+
+
+def read_pieces(
+    folder: Path,
+    saved: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    n_vocab: int | None,
+    architecture: HFArchitecture,
+) -> tuple[Tokens, bool]:
+    """The tokens, and whether a text is preceded by a space.
+
+    saved: tokenizer.json; settings: tokenizer_config.json; both may be empty. n_vocab: as many ids,
+    or as there are pieces.
+    """
+    if (folder / "tokenizer.model").is_file():
+        tokens, space_prefix = _from_model(folder / "tokenizer.model", n_vocab)
+    else:
+        tokens, space_prefix = _from_merges(saved, n_vocab), _prepends_space(saved)
+    listed = optional_json(folder / "added_tokens.json")
+    for token, text, special in added_tokens(saved, settings, listed):
+        if token < len(tokens.texts):  # beyond config.json's vocabulary the model has no row
+            tokens.set_added(token, text, special, architecture.added_tokens_as_listed)
+    return tokens, space_prefix
+
+
+def _from_model(path: Path, n_vocab: int | None) -> tuple[Tokens, bool]:
+    model = read_sentencepiece(path)
+    tokens = Tokens.unused(n_vocab or len(model.pieces))
+    for token, piece in enumerate(model.pieces[: len(tokens.texts)]):
+        tokens.set(token, piece.text, piece.score, piece.type)
+    return tokens, model.space_prefix
+
+
+def _from_merges(saved: Mapping[str, Any], n_vocab: int | None) -> Tokens:
+    """Scores that join in the order of the merges: of each token, the negated rank of its merge.
+
+    llama.cpp's converter gives all tokens one score here, so that texts are joined from the left.
+    """
+    model = saved["model"]
+    vocab, merges = model.get("vocab"), model.get("merges")
+    if not isinstance(vocab, dict) or not vocab or not isinstance(merges, list):
+        raise ConvertError("tokenizer.json: the vocabulary or its merges are missing")
+    ranks: dict[str, int] = {}
+    for rank, merge in enumerate(merges):
+        left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
+        ranks.setdefault(left + right, rank)
+    tokens = Tokens.unused(n_vocab or max(vocab.values()) + 1)
+    for text, token in vocab.items():
+        kind = PieceType.BYTE if _BYTE.fullmatch(text) else PieceType.NORMAL
+        if text == model.get("unk_token"):
+            kind = PieceType.UNKNOWN
+        tokens.set(token, text, -float(ranks.get(text, len(merges))), kind)
+    return tokens
+
+
+def _prepends_space(saved: Mapping[str, Any]) -> bool:
+    """Whether the normaliser or the pre-tokenizer puts a space before a text."""
+    for key in ("normalizer", "pre_tokenizer"):
+        outer = saved.get(key) or {}
+        for step in (outer, *outer.get("normalizers", ()), *outer.get("pretokenizers", ())):
+            if step.get("type") == "Prepend":
+                return True
+            if step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never":
+                return True
+    return False

@@ -1,0 +1,127 @@
+"""Reading tokenizer.model, the file of a SentencePiece vocabulary.
+
+A protocol buffer, `ModelProto` of sentencepiece_model.proto; of its fields these are read:
+
+    1 piece (repeated)      1 text · 2 score, f32 · 3 type, see `PieceType`
+    2 trainer_spec          3 model_type: 1 unigram (the default), 2 BPE, 3 words, 4 characters
+    3 normalizer_spec       3 add_dummy_prefix (default true)
+
+A message is fields, one after the other: a varint of (number << 3 | kind), then by kind 0 a varint,
+1 eight bytes, 2 a varint of a length and as many bytes, 5 four bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from ..errors import ConvertError
+
+_MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
+
+
+class PieceType(IntEnum):
+    """What a piece is; the numbers are those of `tokenizer.ggml.token_type` too."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One token."""
+
+    text: str
+    score: float
+    type: PieceType
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """The pieces by id, and what stands before the first word."""
+
+    pieces: list[Piece]
+    space_prefix: bool
+
+
+def read_sentencepiece(path: Path) -> SentencePieceModel:
+    """The vocabulary of a file; `ConvertError` where it is damaged or not of the BPE kind."""
+    try:
+        return _read(path.read_bytes())
+    except (IndexError, ValueError, struct.error):
+        raise ConvertError(f"{path.name}: no SentencePiece model, or a damaged one") from None
+
+
+def _read(data: bytes) -> SentencePieceModel:
+    pieces, model_type, space_prefix = [], 1, True
+    for number, value in _fields(data):
+        if number == 1 and isinstance(value, bytes):
+            pieces.append(_piece(value))
+        elif number == 2 and isinstance(value, bytes):
+            model_type = _integer(value, 3, model_type)
+        elif number == 3 and isinstance(value, bytes):
+            space_prefix = bool(_integer(value, 3, space_prefix))
+    if not pieces:
+        raise ValueError("no pieces")
+    if model_type != 2:
+        raise ConvertError(
+            f"tokenizer.model is a {_MODEL_TYPES.get(model_type, model_type)} vocabulary: expected "
+            "BPE"
+        )
+    return SentencePieceModel(pieces, space_prefix)
+
+
+def _piece(data: bytes) -> Piece:
+    text, score, kind = b"", 0.0, PieceType.NORMAL
+    for number, value in _fields(data):
+        if number == 1 and isinstance(value, bytes):
+            text = value
+        elif number == 2 and isinstance(value, bytes):
+            (score,) = struct.unpack("<f", value)
+        elif number == 3 and isinstance(value, int):
+            kind = PieceType(value)
+    return Piece(text.decode("utf-8"), score, kind)
+
+
+def _integer(data: bytes, wanted: int, default: int) -> int:
+    found = [value for number, value in _fields(data) if number == wanted]
+    return found[-1] if found and isinstance(found[-1], int) else default
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of every field; ValueError or IndexError where the message is cut short."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            length, at = _varint(data, at)
+        else:
+            length = {1: 8, 5: 4}.get(kind, -1)
+        if length < 0 or at + length > len(data):
+            raise ValueError("a field does not fit")
+        yield key >> 3, data[at : at + length]
+        at += length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise ValueError("a number has no end")

@@ -1,0 +1,82 @@
+"""The list of tokens while a vocabulary is read: by id, with what the files say of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConvertError
+from .sentencepiece import PieceType
+
+MAX_VOCAB = 1 << 24
+PAD_SCORE = -10_000.0
+ADDED_SCORE = -1000.0
+# Scores of ids without a piece, and of added tokens, as llama.cpp's converter has them.
+
+# Control tokens that some models do not mark as special.
+_SPECIAL_TEXTS = ("<pad>", "<mask>", "<2mass>", "[@BOS@]")
+_SPECIAL_ENDS = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))
+
+
+@dataclass
+class Tokens:
+    """Texts, scores and kinds by id."""
+
+    texts: list[str]
+    scores: list[float]
+    types: list[PieceType]
+
+    @staticmethod
+    def unused(n: int) -> Tokens:
+        """`n` ids that no file names yet; `ConvertError` for an absurd number."""
+        if not 0 < n <= MAX_VOCAB:
+            raise ConvertError(f"a vocabulary of {n} tokens: expected 1 to {MAX_VOCAB}")
+        texts = [f"[PAD{i}]" for i in range(n)]
+        return Tokens(texts, [PAD_SCORE] * n, [PieceType.UNUSED] * n)
+
+    def set(self, token: int, text: str, score: float, kind: PieceType) -> None:
+        """Say what an id is; `ConvertError` for one beyond the vocabulary."""
+        if not 0 <= token < len(self.texts):
+            raise ConvertError(
+                f"token {text!r:.40} has id {token}, beyond the {len(self.texts)} of config.json's "
+                "vocab_size"
+            )
+        self.texts[token], self.scores[token], self.types[token] = text, score, kind
+
+    def set_added(self, token: int, text: str, special: bool, as_listed: bool) -> None:
+        """An added token: control where it is special, or looks so unless `as_listed`.
+
+        Others are matched in the text before it is normalised: "▁" in them is a space.
+        """
+        if special or (not as_listed and looks_special(text)):
+            self.set(token, text, ADDED_SCORE, PieceType.CONTROL)
+        else:
+            plain = text if as_listed else text.replace("▁", " ")
+            self.set(token, plain, ADDED_SCORE, PieceType.USER_DEFINED)
+
+
+def looks_special(text: str) -> bool:
+    """Whether a token's text is that of a control token."""
+    return text in _SPECIAL_TEXTS or any(
+        text.startswith(start) and text.endswith(end) for start, end in _SPECIAL_ENDS
+    )
+
+
+def added_tokens(
+    saved: Mapping[str, Any], settings: Mapping[str, Any], listed: Mapping[str, Any]
+) -> Iterator[tuple[int, str, bool]]:
+    """Id, text and whether it is special of every added token, later ones overruling earlier.
+
+    From added_tokens.json (`listed`), tokenizer.json (`saved`) and tokenizer_config.json
+    (`settings`); `ConvertError` for entries that are none.
+    """
+    try:
+        for text, token in listed.items():
+            yield int(token), str(text), False
+        for entry in saved.get("added_tokens") or ():
+            yield int(entry["id"]), str(entry["content"]), entry.get("special") is True
+        for token, entry in (settings.get("added_tokens_decoder") or {}).items():
+            yield int(token), str(entry["content"]), entry.get("special") is True
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise ConvertError(f"an added token of the tokenizer cannot be read: {error!r}") from error

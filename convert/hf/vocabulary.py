@@ -1,0 +1,113 @@
+"""A model's vocabulary from its tokenizer's files: tokens, kinds, scores, the pre-tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gguf import GGUFWriter, SpecialVocab
+
+from ...runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
+from ..errors import ConvertError
+from .architectures import HFArchitecture
+from .bpe import byte_level_tokens, pre_tokenizer
+from .folder import optional_json
+from .pieces import read_pieces
+from .tokens import Tokens
+
+_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the file's `tokenizer.*` keys say."""
+
+    model: str
+    """`tokenizer.ggml.model`: llama (SentencePiece) or gpt2 (byte-level BPE)."""
+    pre: str
+    tokens: Tokens
+    space_prefix: bool | None
+    special: SpecialVocab
+
+    def add(self, writer: GGUFWriter) -> None:
+        """Write the keys, as llama.cpp's converter does."""
+        if self.space_prefix is not None:
+            writer.add_add_space_prefix(self.space_prefix)
+        writer.add_tokenizer_model(self.model)
+        writer.add_tokenizer_pre(self.pre)
+        writer.add_token_list(self.tokens.texts)
+        if self.model == "llama":
+            writer.add_token_scores(self.tokens.scores)
+        writer.add_token_types([int(kind) for kind in self.tokens.types])
+        self.special.add_to_gguf(writer, quiet=True)
+
+
+def read_vocabulary(
+    folder: Path, architecture: HFArchitecture, n_vocab: int | None, pre: str | None = None
+) -> Vocabulary:
+    """The vocabulary of a model's folder.
+
+    n_vocab: config.json's; ids up to it that no file names become unused tokens. pre: the
+    pre-tokenizer of a byte-level vocabulary, where it is known better than its ids tell.
+
+    Raises `ConvertError` for a kind of tokenizer that GGUF files or kvarn do not have, and for a
+    pre-tokenizer that llama.cpp's table of hashes does not know.
+    """
+    if not any((folder / name).is_file() for name in _FILES):
+        tekken = "but Mistral's tekken.json" if (folder / "tekken.json").is_file() else "at all"
+        raise ConvertError(
+            f"{folder} has no tokenizer {tekken}: expected one of {', '.join(_FILES)}"
+        )
+    saved = _saved_tokenizer(folder)
+    settings = optional_json(folder / "tokenizer_config.json")
+    if (folder / "tokenizer.model").is_file() or _is_sentencepiece(saved):
+        if pre is not None:
+            raise ConvertError("--pre has no meaning for a SentencePiece vocabulary: leave it away")
+        tokens, found_prefix = read_pieces(folder, saved, settings, n_vocab, architecture)
+        prefix = _space_prefix(architecture, settings, found_prefix)
+        return Vocabulary("llama", "default", tokens, prefix, _special(folder, len(tokens.texts)))
+    tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab, architecture)
+    if pre is not None and pre not in PRE_TOKENIZERS:
+        raise ConvertError(f"--pre {pre:.40}: kvarn knows no pre-tokenizer of this name")
+    name = pre or pre_tokenizer(tokenizer)
+    add_prefix = settings.get("add_prefix_space")
+    prefix = add_prefix if architecture.permuted and isinstance(add_prefix, bool) else None
+    return Vocabulary("gpt2", name, tokens, prefix, _special(folder, None))
+
+
+def _saved_tokenizer(folder: Path) -> dict[str, Any]:
+    """tokenizer.json, checked as far as everything below needs; empty where there is none."""
+    saved = optional_json(folder / "tokenizer.json")
+    if not saved:
+        return saved
+    kind = saved["model"].get("type", "BPE") if isinstance(saved.get("model"), Mapping) else None
+    if kind != "BPE":
+        raise ConvertError(f"tokenizer.json: the vocabulary is of the kind {kind!r}, expected BPE")
+    return saved
+
+
+def _is_sentencepiece(saved: Mapping[str, Any]) -> bool:
+    """Whether the vocabulary was SentencePiece's: unknown characters are spelt in bytes."""
+    return bool(saved) and saved["model"].get("byte_fallback") is True
+
+
+def _space_prefix(
+    architecture: HFArchitecture, settings: Mapping[str, Any], found: bool
+) -> bool | None:
+    """What the file says of the space before a text; None: nothing, which means there is one."""
+    if architecture.space_prefix is not None:
+        return architecture.space_prefix
+    configured = settings.get("add_prefix_space")
+    if isinstance(configured, bool):
+        return configured
+    return None if found else False
+
+
+def _special(folder: Path, n_vocab: int | None) -> SpecialVocab:
+    """BOS, EOS and the like, merges, chat template, by gguf-py's rules, which are llama.cpp's."""
+    try:
+        return SpecialVocab(folder, load_merges=n_vocab is None, n_vocab=n_vocab)
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        raise ConvertError(f"the tokenizer's files do not fit together: {error!r:.120}") from error

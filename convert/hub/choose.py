@@ -1,0 +1,170 @@
+"""Which files of a repository are pulled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+from ..errors import HubError
+
+SMALL = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.json",
+    "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
+    "model.safetensors.index.json",
+    "README.md",
+    "LICENSE*",
+)
+"""What a conversion reads beside the weights, and the terms the model comes with."""
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)")
+# Projectors of models that see, importance matrices, drafts of tokens ahead: no models.
+_NO_MODEL = re.compile(r"(^|[/_.-])(mmproj|imatrix|mtp)([_.-]|$)", re.IGNORECASE)
+_TYPE = re.compile(
+    r"(?<![a-z0-9])(i?q\d(_[a-z0-9]+)*|tq\d_\d|mxfp4(_moe)?|bf16|f16|f32)(?![a-z0-9])",
+    re.IGNORECASE,
+)
+_UNQUANTISED = ("F32", "BF16", "F16")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file of a repository."""
+
+    name: str
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """One ready model of a repository: a GGUF file, or all shards of one."""
+
+    type: str
+    """As its name says: Q4_K_M; "" where it says nothing."""
+    files: tuple[Listed, ...]
+
+    @property
+    def name(self) -> str:
+        """Of its first file, which is the one to open."""
+        return self.files[0].name
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all its files."""
+        return sum(file.n_bytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to pull: files, and what they are."""
+
+    files: tuple[Listed, ...]
+    model: str | None = None
+    """The GGUF file among them that can be run at once; None for weights to convert."""
+    ready: tuple[Quantisation, ...] = ()
+    """All ready models that there were to choose from."""
+
+
+def choose(
+    files: Sequence[Listed],
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    file: str | None = None,
+    budget: int,
+) -> Choice:
+    """Choose among a repository's files.
+
+    Safetensors in the root with a config.json come first, with what their conversion reads; else
+    one ready model. include, exclude: patterns of names that decide instead; file: the name of a
+    ready model, or its type. budget: bytes that a model may take in memory.
+
+    Raises `HubError` where nothing fits: no weights, pickles alone, an unknown `file`.
+    """
+    if file is not None:
+        return _ready(quantisations(files), file, budget)
+    if include or exclude:
+        return _by_pattern(files, include, exclude)
+    weights = _safetensors(files)
+    if weights and any(f.name == "config.json" for f in files):
+        small = [f for f in files if any(fnmatch(f.name, pattern) for pattern in SMALL)]
+        return Choice((*small, *weights))
+    ready = quantisations(files)
+    if ready:
+        return _ready(ready, None, budget)
+    if any(f.name.endswith(_PICKLES) for f in files):
+        raise HubError(
+            "it has its weights as pickles alone, which can run any code when read; "
+            "https://huggingface.co/spaces/safetensors/convert makes safetensors of them, then "
+            "pull with --revision refs/pr/N"
+        )
+    raise HubError("it holds neither safetensors with a config.json nor GGUF files")
+
+
+def quantisations(files: Sequence[Listed]) -> tuple[Quantisation, ...]:
+    """The ready models, smallest first; shards of one count together."""
+    groups: dict[str, list[Listed]] = {}
+    for file in sorted(files, key=lambda f: f.name):
+        if file.name.endswith(".gguf") and not _NO_MODEL.search(file.name):
+            groups.setdefault(_SHARD.sub("", file.name), []).append(file)
+    found = [Quantisation(_type_of(name), tuple(group)) for name, group in groups.items()]
+    return tuple(sorted(found, key=lambda q: (q.n_bytes, q.name)))
+
+
+def _type_of(name: str) -> str:
+    found = [match[1] for match in _TYPE.finditer(name.rsplit("/", 1)[-1])]
+    return found[-1].upper() if found else ""
+
+
+def _ready(ready: tuple[Quantisation, ...], file: str | None, budget: int) -> Choice:
+    chosen = _fitting(ready, budget) if file is None else _named(ready, file)
+    found = [int(match[2]) for f in chosen.files if (match := _SHARD.search(f.name))]
+    if found and found[0] != len(chosen.files):
+        raise HubError(f"{chosen.name} is one of {found[0]} shards, {len(chosen.files)} are there")
+    return Choice(chosen.files, chosen.name, ready)
+
+
+def _fitting(ready: tuple[Quantisation, ...], budget: int) -> Quantisation:
+    """The largest that fits, unquantised ones only where there is nothing else; or the smallest."""
+    quantised = [q for q in ready if q.type not in _UNQUANTISED] or list(ready)
+    fitting = [q for q in quantised if q.n_bytes <= budget]
+    return fitting[-1] if fitting else quantised[0]
+
+
+def _named(ready: tuple[Quantisation, ...], file: str) -> Quantisation:
+    wanted = file.lower()
+    for q in ready:
+        if wanted in (q.type.lower(), q.name.lower()) or any(f.name == file for f in q.files):
+            return q
+    known = ", ".join(q.type or q.name for q in ready) or "no GGUF file"
+    raise HubError(f"there is no {file!r:.80}; it has {known}")
+
+
+def _by_pattern(files: Sequence[Listed], include: Sequence[str], exclude: Sequence[str]) -> Choice:
+    chosen = tuple(
+        f for f in files
+        if (not include or any(fnmatch(f.name, pattern) for pattern in include))
+        and not any(fnmatch(f.name, pattern) for pattern in exclude)
+    )  # fmt: skip
+    if not chosen:
+        raise HubError("no file is left by --include and --exclude")
+    ready = quantisations(chosen)
+    alone = ready[0].name if len(ready) == 1 and not _safetensors(chosen) else None
+    return Choice(chosen, alone)
+
+
+def _safetensors(files: Sequence[Listed]) -> list[Listed]:
+    """Shards that transformers loads: Mistral's consolidated.* hold the same weights once more."""
+    return [f for f in files if re.fullmatch(r"model[^/]*\.safetensors", f.name)]
