@@ -46,7 +46,7 @@ def add(subparsers: Any) -> None:
         metavar="NAME,…",
         type=_words,
         default=["needle", "kv"],
-        help="what is asked (default needle,kv; `--task ?` lists them)",
+        help="what is asked (default needle,kv; `--task ?` lists them; ruler: its 13 kinds)",
     )
     parser.add_argument(
         "--length",
@@ -149,7 +149,7 @@ def _keep_budgets(text: str) -> list[str]:
 
 def run(options: argparse.Namespace) -> int:
     from ..evals.quality import Plan, evaluate, render
-    from ..evals.tasks import ALL_TASKS
+    from ..evals.tasks import ALL_TASKS, RULER
     from ..runtime.home import home
 
     if options.task == ["?"]:
@@ -158,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     filler, filler_name = _filler(options.text)
     plan = Plan(
-        tasks=tuple(options.task),
+        tasks=tuple(t for name in options.task for t in (RULER if name == "ruler" else [name])),
         lengths=tuple(options.length),
         arms=tuple(_arms(options)),
         filler=filler,

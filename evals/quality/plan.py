@@ -43,7 +43,7 @@ class Plan:
         for task in self.tasks:
             if task not in ALL_TASKS:
                 raise EvalError(f"unknown task {task!r}, expected some of {', '.join(ALL_TASKS)}")
-        names = [str(arm) for arm in self.arms]
+        names = [*self.tasks, *map(str, self.lengths), *map(str, self.arms)]
         for name in names:
             if names.count(name) > 1:
                 raise EvalError(f"{name} is asked for twice")

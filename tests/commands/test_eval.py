@@ -87,6 +87,13 @@ def test_texts_are_the_hay(run: Eval, tmp_path: Path) -> None:
     assert all(text.count("The mill stood by the river.") > 3 for text in texts)
 
 
+def test_ruler_stands_for_its_kinds(run: Eval) -> None:
+    code, _, err = run("--task ruler --length 20")
+    assert code == 1 and "task niah_single_1 does not fit in 20 tokens" in err
+    code, _, err = run("--task ruler,vt")
+    assert code == 1 and err == "kvarn: vt is asked for twice\n"
+
+
 def test_a_question_mark_lists_the_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", "--task", "?"]) == 0
     lines = capsys.readouterr().out.splitlines()
