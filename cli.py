@@ -25,6 +25,7 @@ COMMANDS = (
     "pack",
     "bench",
     "perplexity",
+    "eval",
     "doctor",
 )
 

@@ -84,3 +84,28 @@ def attend_from(options: argparse.Namespace) -> Attend:
             )
         given[name] = value
     return ATTENDS[options.method](**given)
+
+
+def attend_of(text: str, common: dict[str, Any]) -> Attend:
+    """The method that `text` names: `hash`, or with options of its own `topk:index=flat:sink=8`.
+
+    common: options for those methods that know them and are not told otherwise. Raises `KvarnError`
+    for methods and options that there are not.
+    """
+    from ..runtime.attend import ATTENDS
+
+    method, *settings = text.split(":")
+    if method not in METHODS:
+        raise KvarnError(f"unknown method {method!r}, expected one of {', '.join(METHODS)}")
+    known = {flag[2:]: kind for flag, methods, _, kind, _ in _OPTIONS if method in methods}
+    given = {name: value for name, value in common.items() if name.replace("_", "-") in known}
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise KvarnError(f"{text}: method {method} has the options {names}, not {name!r}")
+        try:
+            given[name.replace("-", "_")] = known[name](value)
+        except ValueError as error:
+            raise KvarnError(f"{text}: {name} is {value!r}, expected a number") from error
+    return ATTENDS[method](**given)
