@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..runtime.model import Model
 
 LENGTH = 16_384
-TOKENS = 1_000_000
+TOKENS = 500_000
 REPORTED = 32  # chunks between two lines of progress
 SAVED = 120.0  # seconds between two checkpoints
 LOSSES = ("softmax", "bce")

@@ -36,7 +36,7 @@ class Settings:
     queries: int = 32
     steps: int = 1
     negatives: int = 1536
-    rate: float = 1e-3
+    rate: float = 2e-3
     seed: int = 0
 
     def __post_init__(self) -> None:
