@@ -13,7 +13,12 @@ from importlib import import_module
 
 from .ops.errors import KvarnError
 
-COMMANDS = ("run", "chat", "inspect", "tokenize", "pack", "bench", "perplexity", "doctor")
+# fmt: off
+COMMANDS = (
+    "run", "chat", "inspect", "tokenize", "pack", "bench", "perplexity", "quantize", "imatrix",
+    "doctor",
+)
+# fmt: on
 
 
 def build_parser() -> argparse.ArgumentParser:
