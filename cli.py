@@ -17,6 +17,8 @@ from .ops.errors import KvarnError
 COMMANDS = (
     "hf-pull",
     "convert",
+    "quantize",
+    "imatrix",
     "learn",
     "run",
     "chat",
