@@ -140,13 +140,13 @@ def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
 
 def _weight(type_name: str, n_bytes: int) -> Weight:
     """About so many bytes of rows of COLUMNS weights."""
-    from .linear import Weight
+    from .linear import Arena, Weight
 
     quant_type = QUANT_TYPES[type_name]
     n_rows = max(64, n_bytes // row_bytes(quant_type, COLUMNS) // 64 * 64)
     # Bytes of ones are small finite scales in every type.
     data = np.full((n_rows, row_bytes(quant_type, COLUMNS)), 1, np.uint8)
-    return Weight.prepare(quant_type, data, COLUMNS, "roofline")
+    return Weight.prepare(quant_type, data, COLUMNS, "roofline", Arena())
 
 
 def _product_seconds(weight: Weight, n_tokens: int) -> float:
