@@ -4,46 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.linear import Arena, Weight
+from ..ops.arena import Arena
+from ..ops.linear import Weight
 from ..ops.reference.quants import dequantise
-from ..ops.types import QuantType
 from .config import ModelConfig
 from .errors import ModelError
+from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
-
-
-class TensorLike(Protocol):
-    """A tensor as the GGUF reader gives it."""
-
-    @property
-    def name(self) -> str:
-        """Name in the file."""
-        ...
-
-    @property
-    def type(self) -> QuantType:
-        """How its rows are stored."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows, columns), or (length,)."""
-        ...
-
-    @property
-    def data(self) -> npt.NDArray[np.uint8]:
-        """Its bytes, (rows, bytes of a row), or (bytes,)."""
-        ...
-
-    def release(self) -> None:
-        """Its bytes will hardly be read again: memory that only holds a copy may be given back."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -97,21 +69,27 @@ class Weights:
         return sum(weight.n_bytes for weight in [*matrices, self.output.weight])
 
     @staticmethod
-    def load(tensors: Mapping[str, TensorLike], config: ModelConfig) -> Weights:
+    def load(
+        tensors: Mapping[str, TensorLike], config: ModelConfig, arena: Arena | None = None
+    ) -> Weights:
         """Check every tensor's name and shape, then prepare the matrices.
+
+        Those that are laid out anew go to `arena`, best one of `repacked_bytes(tensors)`.
 
         Raises `ModelError` naming a tensor that is missing, misshaped, or one that this
         architecture does not have (it would change the result, so it is not ignored).
         """
-        return _Loader(tensors, config).load()
+        return _Loader(tensors, config, arena or Arena()).load()
 
 
 class _Loader:
-    def __init__(self, tensors: Mapping[str, TensorLike], config: ModelConfig) -> None:
+    def __init__(
+        self, tensors: Mapping[str, TensorLike], config: ModelConfig, arena: Arena
+    ) -> None:
         self._tensors = tensors
         self._config = config
         self._used: set[str] = set()
-        self._arena = Arena()
+        self._arena = arena
 
     def load(self) -> Weights:
         config = self._config

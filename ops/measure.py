@@ -16,6 +16,7 @@ import numpy as np
 from numba import prange
 
 from . import threads
+from .arena import Arena
 from .cache import jit
 from .simd import load_i64, prefetch_l1, set_i64, store
 from .steps import Step, step
@@ -140,7 +141,7 @@ def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
 
 def _weight(type_name: str, n_bytes: int) -> Weight:
     """About so many bytes of rows of COLUMNS weights."""
-    from .linear import Arena, Weight
+    from .linear import Weight
 
     quant_type = QUANT_TYPES[type_name]
     n_rows = max(64, n_bytes // row_bytes(quant_type, COLUMNS) // 64 * 64)

@@ -9,6 +9,6 @@ and `grouped` prepare the inputs; `lookup` reads single rows.
 from .activations import Activations
 from .linear import linear, warm
 from .lookup import get_rows
-from .weight import Arena, Weight
+from .weight import Weight
 
-__all__ = ["Activations", "Arena", "Weight", "get_rows", "linear", "warm"]
+__all__ = ["Activations", "Weight", "get_rows", "linear", "warm"]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from ..simd import BYTES, I8, I32, const, emit_join, shuffle, vty
+from ..types import ROWS_SIDE_BY_SIDE
 from .formats import Columns, SideBySide, at, field, gather, read
 
-ROWS = 16
+ROWS = ROWS_SIDE_BY_SIDE
 
 
 def write(b, value, place, offset=0):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..arena import Arena
 from ..errors import OpsError
 from ..steps import Step
 from ..threads import n_threads
@@ -24,7 +25,7 @@ from .lookup import get_rows
 from .matmul import matmul_kernel, scratch_bytes
 from .rows import matvec_kernel
 from .tiles import group_layout
-from .weight import Arena, Weight
+from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)
 

@@ -7,35 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ..arena import Arena
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
-from ..simd import aligned
-from ..types import QUANT_TYPES, QuantType, Treatment, row_bytes, treatment_of
-from .columns import ROWS
+from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
 from .interleaved import interleave_kernel
 from .kformats import KINDS
 
 Q8_0 = QUANT_TYPES["Q8_0"]
-
-
-class Arena:
-    """Memory for many matrices, which stays as long as one of them does.
-
-    Taken in large pieces: NumPy asks for huge pages from 4 MB on, and in small pages a matrix of
-    half that size takes five times as long to be written first.
-    """
-
-    PIECE = 32 << 20
-
-    def __init__(self) -> None:
-        self._free = np.empty(0, np.uint8)
-
-    def take(self, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """uint8[n_bytes], on a cache line."""
-        if n_bytes > len(self._free):
-            self._free = aligned(max(n_bytes, self.PIECE), np.uint8)
-        taken, self._free = self._free[:n_bytes], self._free[-(-n_bytes // 64) * 64 :]
-        return taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +62,8 @@ class Weight:
                 f" for rows of {n_cols} {type.name}"
             )
         treatment, stored_type, interleaved = treatment_of(type), type, None
+        if treatment == "repacked" and (arena is None or not is_repacked(type, data.shape[0])):
+            treatment = "native"
         if treatment == "unsupported":
             raise OpsError(
                 f"{what}: found type {type.name}, which holds no weights that can be used"
@@ -97,14 +78,10 @@ class Weight:
         elif data.strides != (expected, 1):
             data = np.ascontiguousarray(data)
         n_rows, address = data.shape[0], data.ctypes.data
-        if treatment == "repacked":
-            if arena is None or n_rows % ROWS:
-                treatment = "native"
-            else:
-                interleaved = arena.take(data.nbytes)
-                interleave_kernel(KINDS[type.name])(
-                    address, expected, n_rows, interleaved.ctypes.data
-                )
+        if treatment == "repacked" and arena is not None:
+            interleaved = arena.take(data.nbytes)
+            places = address, expected, n_rows, interleaved.ctypes.data
+            interleave_kernel(KINDS[type.name])(*places)
         return cls(name, type, n_rows, n_cols, treatment, stored_type, data, address, interleaved)
 
     @property

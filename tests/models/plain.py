@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig
-from kvarn.ops.linear import Arena
+from kvarn.ops.arena import Arena
 from kvarn.ops.reference import attention as attention_reference
 from kvarn.ops.reference import pointwise as reference
 from kvarn.ops.reference.quants import dequantise

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kvarn.ops.linear import Activations, Arena, Weight, linear
+from kvarn.ops.arena import Arena
+from kvarn.ops.linear import Activations, Weight, linear
 from kvarn.ops.types import QUANT_TYPES
 from kvarn.ops.variant import VARIANT
 

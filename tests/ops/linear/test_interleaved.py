@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from kvarn.ops import threads
-from kvarn.ops.linear import Activations, Arena, Weight, get_rows, linear
+from kvarn.ops.arena import Arena
+from kvarn.ops.linear import Activations, Weight, get_rows, linear
 from kvarn.ops.linear.batch import MOST
 from kvarn.ops.reference.linear import linear_reference, rounded_activations
 from kvarn.ops.reference.quants import dequantise
@@ -92,13 +93,3 @@ def test_other_rows_and_types_stay_where_they_are(type_name, n_rows, random_rows
     weight = prepared(type_name, rows, 256)
     assert (weight.treatment, weight.interleaved) == ("native", None)
     assert np.shares_memory(weight.data, rows)
-
-
-def test_an_arena_gives_memory_that_nobody_else_has():
-    arena = Arena()
-    pieces = [arena.take(n) for n in (1, 64, Arena.PIECE, 100, Arena.PIECE + 1)]
-    for i, piece in enumerate(pieces):
-        assert piece.ctypes.data % 64 == 0
-        piece[:] = i
-    for i, piece in enumerate(pieces):
-        assert (piece == i).all()
