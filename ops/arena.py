@@ -1,15 +1,13 @@
 """Memory for matrices that are laid out anew. No Numba."""
 
-import ctypes
 import mmap
-import sys
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 
 PIECE = 32 << 20
-_AT_ONCE = 16 << 20
-_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_AT_ONCE = 4 << 20
 
 
 class Arena:
@@ -22,29 +20,28 @@ class Arena:
 
     def __init__(self, n_bytes: int = 0) -> None:
         self._first = self._free = _mapped(n_bytes) if n_bytes else np.empty(0, np.uint8)
+        self._untouched, self._lock = True, Lock()
 
     def take(self, n_bytes: int) -> npt.NDArray[np.uint8]:
         """uint8[n_bytes], on a cache line."""
-        if n_bytes > len(self._free):
-            self._free = _mapped(max(n_bytes, PIECE))
-        taken, self._free = self._free[:n_bytes], self._free[-(-n_bytes // 64) * 64 :]
+        with self._lock:
+            self._untouched = False
+            if n_bytes > len(self._free):
+                self._free = _mapped(max(n_bytes, PIECE))
+            taken, self._free = self._free[:n_bytes], self._free[-(-n_bytes // 64) * 64 :]
         return taken
 
     def populate(self) -> None:
-        """Have the system provide the first piece now, in the calling thread.
+        """Have the system provide the first piece, until something is taken.
 
-        For a thread beside one that imports or reads: without the interpreter's lock, at half the
-        cost of providing page by page what is written first. Where the system cannot do that, it
-        will do so page by page.
+        For a thread of its own, beside one that imports: NumPy writes without the interpreter's
+        lock, and page faults hinder nobody who maps memory (`MADV_POPULATE_WRITE` does).
         """
-        if sys.platform != "linux":
-            return
-        advise = ctypes.CDLL(None).madvise
-        advise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         for start in range(0, len(self._first), _AT_ONCE):
-            piece = self._first[start : start + _AT_ONCE]
-            if advise(piece.ctypes.data, piece.nbytes, _MADV_POPULATE_WRITE):
-                return
+            with self._lock:
+                if not self._untouched:
+                    return
+                self._first[start : start + _AT_ONCE : mmap.PAGESIZE] = 0
 
 
 def _mapped(n_bytes: int) -> npt.NDArray[np.uint8]:
