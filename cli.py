@@ -13,12 +13,18 @@ from importlib import import_module
 
 from .ops.errors import KvarnError
 
-# fmt: off
 COMMANDS = (
-    "run", "chat", "inspect", "tokenize", "pack", "bench", "perplexity", "quantize", "imatrix",
+    "run",
+    "chat",
+    "inspect",
+    "tokenize",
+    "pack",
+    "bench",
+    "perplexity",
+    "quantize",
+    "imatrix",
     "doctor",
 )
-# fmt: on
 
 
 def build_parser() -> argparse.ArgumentParser:
