@@ -69,6 +69,8 @@ def quantise_file(
     with open_gguf(source) as file:
         if any(target.exists() and target.samefile(path) for path in file.paths):
             raise ConvertError(f"{target} is the file to read from: write to another one")
+        if not file.tensors:
+            raise ConvertError(f"{source}: the file holds no tensors, only metadata")
         entries = imatrix[1].means if imatrix else {}
         plans = _plans(file, mix, bool(imatrix))
         report = Report(0, file.n_parameters, Counter(plan.type_name for plan in plans))

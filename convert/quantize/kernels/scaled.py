@@ -38,7 +38,7 @@ from .vectors import best_lane, extreme, lane_of, reciprocal
 
 GROUP, GROUPS = 16, 16
 # What a thread works in, bytes from its start.
-LANES, SCALES, STEPS, BEST, CODES, N_BYTES = 0, 64, 128, 192, 256, 512
+LANES, SCALES, STEPS, BEST, CODES = 0, 64, 128, 192, 256
 
 
 @dataclass(frozen=True)

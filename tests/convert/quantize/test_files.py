@@ -183,6 +183,14 @@ def test_bad_weights_are_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
+def test_a_vocabulary_alone_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "source.gguf"
+    keys = [gguf_bytes.pair("general.architecture", gguf_bytes.STRING, "llama")]
+    path.write_bytes(gguf_bytes.build(keys))
+    with pytest.raises(ConvertError, match="holds no tensors"):
+        quantise_file(path, tmp_path / "out.gguf", mix_of("q8_0"))
+
+
 def test_a_file_is_not_written_over_itself(source: Path) -> None:
     before = source.read_bytes()
     link = source.with_name("link.gguf")
