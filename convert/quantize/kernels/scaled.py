@@ -130,7 +130,7 @@ def _q3_k() -> ScaledFormat:
 
 def _q6_k() -> ScaledFormat:
     levels = uniform(32)
-    return ScaledFormat(levels, 128, scale_search(levels, GROUP, 0.15, 0.05, 2, 1), pack_q6_k, 2)
+    return ScaledFormat(levels, 128, scale_search(levels, GROUP, 0.15, 0.05, 1, 1), pack_q6_k, 2)
 
 
 FORMATS: dict[str, Callable[[], ScaledFormat]] = {"Q3_K": _q3_k, "Q6_K": _q6_k}
