@@ -1,14 +1,14 @@
-"""Weights to start from that can look back: an induction circuit, there before the first step.
+"""Weights to start from that can look back: an induction circuit before the first step.
 
 A model that learns to recall from nothing spends most of a small training on a plateau where
 nothing but the statistics of digits is learned, until heads that read the previous token and heads
 that look for it come together (Olsson et al. 2022, In-context learning and induction heads). Here
 both stand from the beginning, weakly, and training makes of them what the tasks need:
 
-- layer 0 (windowed, rope): query head d reads the token d + 1 places back and writes what it was into
-  a subspace of its own, M_d;
-- each global layer: a query of the present token looks for keys that hold it in M_0, that is, for
-  places where it came before, and adds what stands there to the residual stream.
+- layer 0 (which has rope): query head d reads the token d + 1 places back and writes what it was
+  into a subspace of its own, M_d;
+- each layer without positions: a query of the present token looks for keys that hold it in M_0,
+  that is, for places where it came before, and adds what stands there to the residual stream.
 """
 
 import torch
@@ -36,8 +36,8 @@ def look_back(model: Mini) -> None:
         content = _without(_directions(c.n_embd, c.head_dim), common)
         places = [_directions(c.n_embd, c.head_dim) for _ in range(c.n_heads)]
         _read_before(model, common, content, places, float(size))
-        for layer, block in enumerate(model.blk):
-            if layer and block.is_global:
+        for block in model.blk:
+            if not block.has_rope:
                 block.attn_q.weight.copy_((MATCH * content.T).repeat(c.n_heads, 1))
                 block.attn_k.weight.copy_((MATCH * places[0].T).repeat(c.n_kv_heads, 1))
                 block.attn_v.weight.copy_(content.T.repeat(c.n_kv_heads, 1))
