@@ -47,6 +47,8 @@ class Settings:
             )
         if self.loss not in LOSSES:
             raise LearnError(f"loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
+        if self.seed < 0:
+            raise LearnError(f"seed is {self.seed}, expected 0 or more")
         least = self.sink + self.window + 4 * self.labels
         if self.length < least:
             raise LearnError(

@@ -174,6 +174,7 @@ def test_texts_hold_some_contexts_back_and_give_every_other_once(
         ({"bits": 128}, "128 bits cannot be searched: use --bits 32"),
         ({"length": 500}, "500 tokens is too short .* at least 256 to choose from: 512 in all"),
         ({"tokens": 1000}, "--tokens 1000 is less than one context of 2048"),
+        ({"seed": -1}, "seed is -1, expected 0 or more"),
         ({"loss": "hinge"}, "expected one of softmax, bce"),
     ],
 )

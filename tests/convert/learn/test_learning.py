@@ -1,6 +1,7 @@
 """Networks, losses and the whole of learning; needs torch."""
 
 import json
+import signal
 from itertools import count
 from pathlib import Path
 
@@ -183,11 +184,14 @@ def test_the_command_stops_goes_on_and_hash_takes_what_it_wrote(
     arguments = ["learn", str(model), "--text", str(prose), "--length", "1024"]
     arguments += ["--tokens", "2048", "--bits", "64", "--json"]
     checkpoint = tmp_path / "tiny.hash.gguf.checkpoint"
+    progress = Interruptible.progress
+
+    def interrupted(self, done: int, total: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        progress(self, done, total)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Interruptible, "asked", True, raising=False)
-        patch.setattr(Interruptible, "__init__", lambda self: setattr(self, "_bar", None))
-        patch.setattr(Interruptible, "__enter__", lambda self: self)
-        patch.setattr(Interruptible, "__exit__", lambda *_: None)
+        patch.setattr(Interruptible, "progress", interrupted)
         assert cli.main(arguments) == 130
     assert "the same command goes on" in capsys.readouterr().err and checkpoint.exists()
     assert cli.main(arguments) == 0
