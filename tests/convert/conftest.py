@@ -1,4 +1,4 @@
-"""Helpers of these tests under their own names: a hub, vocabularies, tiny models, and the oracles."""
+"""Helpers of these tests under their own names: a hub, vocabularies, tiny models, the oracles."""
 
 from __future__ import annotations
 
