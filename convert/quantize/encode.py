@@ -1,0 +1,132 @@
+"""Weights to the bytes of a quantised tensor."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ops.simd import aligned
+from ...ops.threads import n_threads
+from ...ops.types import QUANT_TYPES, QuantType, row_bytes
+from ...runtime.engine import on_engine
+from ..errors import ConvertError
+from .kernels.rows import WORK_BYTES, encode_rows, largest_bits, uses_importance
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+
+# fmt: off
+ENCODABLE = (
+    "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
+    "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+)
+# fmt: on
+"""Names of the types that `encode` writes."""
+
+_PART = 1 << 14  # weights that a thread takes at a time, at least
+_LEAST_IMPORTANCE = 1e-6  # of the mean: columns that a text did not excite are weights all the same
+_F16_MAX = 65504.0  # scales and offsets are stored as f16
+
+
+class EncodeError(ConvertError):
+    """Weights that cannot be encoded as asked."""
+
+
+def encode(
+    weights: F32, type_name: str, importance: F32 | None = None, out: U8 | None = None
+) -> U8:
+    """Rows of float32 as rows of a quantised type: uint8 (rows, bytes of a row).
+
+    weights     float32 (rows, columns), contiguous
+    type_name   one of `ENCODABLE`, in capitals or not
+    importance  float32 (columns,): the weight of each column in the squared error that is made
+                small, Σ importance_j (x_j - decoded_j)²; None: all alike. Q8_0 and floats do not
+                use it. Q4_0, Q4_1, Q5_0 and Q5_1 have the bytes of gguf-py's encoder without it.
+    out         where to write
+
+    The bytes do not depend on the number of threads. Raises `EncodeError` for other shapes, types
+    that have no encoder, weights that are not finite or too large for the type, and importances
+    that are negative or not finite.
+    """
+    quant_type = _checked_type(type_name)
+    name = quant_type.name
+    _check(weights, quant_type)
+    n_rows, n_cols = weights.shape
+    n_bytes = row_bytes(quant_type, n_cols)
+    if out is None:
+        out = np.empty((n_rows, n_bytes), np.uint8)
+    elif out.shape != (n_rows, n_bytes) or out.dtype != np.uint8 or not out.flags.c_contiguous:
+        raise EncodeError(
+            f"encoding {name}: found out {out.dtype} {out.shape}, expected contiguous uint8"
+            f" {(n_rows, n_bytes)}"
+        )
+    column_weights = _column_weights(importance, n_cols, name)
+    if weights.size:
+        on_engine(_encode, weights, quant_type, column_weights, importance is not None, out)
+    return out
+
+
+def _encode(weights: F32, quant_type: QuantType, importance: F32, weighted: bool, out: U8) -> None:
+    """On the engine thread."""
+    _check_values(weights, quant_type)
+    if quant_type.name == "F32":
+        out[:] = weights.view(np.uint8)
+        return
+    n_rows, n_cols = weights.shape
+    work = aligned(n_threads() * WORK_BYTES, np.uint8)
+    encode_rows(quant_type.name, weighted and uses_importance(quant_type.name))(
+        weights.ctypes.data, importance.ctypes.data, out.ctypes.data, n_rows, n_cols, out.shape[1],
+        -(-_PART // n_cols), work.ctypes.data,
+    )  # fmt: skip
+
+
+def _checked_type(type_name: str) -> QuantType:
+    name = type_name.upper()
+    if name not in ENCODABLE:
+        raise EncodeError(
+            f"encoding {type_name}: found a type without an encoder, expected one of"
+            f" {', '.join(ENCODABLE)}"
+        )
+    return QUANT_TYPES[name]
+
+
+def _check(weights: F32, quant_type: QuantType) -> None:
+    if weights.ndim != 2 or weights.dtype != np.float32 or not weights.flags.c_contiguous:
+        raise EncodeError(
+            f"encoding {quant_type.name}: found {weights.dtype} {weights.shape}, expected"
+            " contiguous float32 (rows, columns)"
+        )
+
+
+def _check_values(weights: F32, quant_type: QuantType) -> None:
+    tops = np.zeros(n_threads(), np.int32)
+    largest_bits(weights.ctypes.data, weights.size, tops.ctypes.data)
+    limit = np.float32(np.finfo(np.float32).max if quant_type.name in ("F32", "BF16") else _F16_MAX)
+    if tops.max().view(np.float32) <= limit:
+        return
+    row, column = np.argwhere(~(np.abs(weights) <= limit))[0]
+    raise EncodeError(
+        f"encoding {quant_type.name}: found {weights[row, column]} in row {row}, column {column},"
+        f" expected numbers from -{limit:g} to {limit:g}"
+    )
+
+
+def _column_weights(importance: F32 | None, n_cols: int, name: str) -> F32:
+    """Weights of the columns, 1 on average."""
+    if importance is None:
+        return np.ones(n_cols, np.float32)
+    if importance.shape != (n_cols,):
+        raise EncodeError(
+            f"encoding {name}: found {importance.shape} importances, expected ({n_cols},)"
+        )
+    wide = importance.astype(np.float64)
+    mean = wide.mean()
+    if not (np.isfinite(mean) and wide.min() >= 0):
+        raise EncodeError(
+            f"encoding {name}: found importances that are negative or not finite, expected mean"
+            " squares"
+        )
+    if mean == 0:
+        return np.ones(n_cols, np.float32)
+    weights: F32 = np.maximum(wide / mean, _LEAST_IMPORTANCE).astype(np.float32)
+    return weights

@@ -1,0 +1,163 @@
+"""Blocks of 256 with minima: w = d · scale · q - dmin · minimum (Q2_K, Q4_K, Q5_K).
+
+After each group's own scale and minimum have been searched for, d and dmin follow from the largest
+of them. Then the integers are chosen in pairs for d and dmin as they are stored (f16), by the error
+that they give, and d and dmin are fitted to them once more, by the normal equations of
+
+    Σ w_j (x_j - d a_j + dmin b_j)² → min,   a_j = scale · q_j,   b_j = minimum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ....ops.cache import jit
+from ....ops.simd import (
+    bcast_f32,
+    fma,
+    hmax,
+    hsum,
+    load_f32,
+    load_half,
+    load_one_f32,
+    narrow_i8,
+    rint,
+    set_f32,
+    store,
+    store_f16,
+    to_i32,
+    vmax,
+    vmin,
+)
+from .affine import affine_search
+from .packing import pack_q2_k, pack_q4_k, pack_q5_k
+from .vectors import best_lane, lane_of, reciprocal
+
+# What a thread works in, bytes from its start.
+LANES, SCALES, MINIMA, STEPS, LOWS = 0, 64, 128, 192, 256
+BEST_STEPS, BEST_LOWS, CODES, N_BYTES = 320, 384, 448, 704
+
+
+@dataclass(frozen=True)
+class OffsetFormat:
+    """q up to `top`, groups of `group` weights, integer scales and minima up to `most`."""
+
+    top: int
+    group: int
+    most: int
+    cuts: tuple[float, ...]
+    passes: int
+    pack: Any
+    rounds: int
+
+
+FORMATS = {
+    "Q2_K": OffsetFormat(3, 16, 15, (-0.1, 0.0, 0.1, 0.2), 3, pack_q2_k, 3),
+    "Q4_K": OffsetFormat(15, 32, 63, (-0.03, 0.0, 0.03, 0.06), 1, pack_q4_k, 2),
+    "Q5_K": OffsetFormat(31, 32, 63, (-0.015, 0.0, 0.015, 0.03), 1, pack_q5_k, 2),
+}
+
+
+@cache
+def offset_encoder(name: str) -> Callable[..., Any]:
+    """The jitted encoder of one block: encode(x, w, work, out), all of them addresses."""
+    f = FORMATS[name]
+    group, groups, rounds, pack = f.group, 256 // f.group, f.rounds, f.pack
+    top, most, stride = np.float32(f.top), np.float32(f.most), 4 * f.group
+    search = affine_search(f.top, f.group, f.cuts, f.passes, True)
+    fast = np.tile(np.arange(-1, 3, dtype=np.float32), 4)
+    slow = np.repeat(np.arange(-1, 3, dtype=np.float32), 4)
+
+    @jit
+    def _codes(x, scale, low):
+        return vmin(vmax(rint((x + low) * reciprocal(scale)), set_f32(0.0)), set_f32(top))
+
+    @jit
+    def _errors(x, w, scale, low):
+        """Squared errors of a group for 16 pairs of a scale and a minimum."""
+        inverse, error = reciprocal(scale), set_f32(0.0)
+        zero, end = set_f32(0.0), set_f32(top)
+        for at in range(0, 4 * group, 4):
+            xj = bcast_f32(x, at) + low
+            off = xj - vmin(vmax(rint(xj * inverse), zero), end) * scale
+            error = fma(bcast_f32(w, at) * off, off, error)
+        return error
+
+    @jit
+    def _near(number, unit, offsets):
+        """16 integers near number / unit, from 0 to the largest."""
+        middle = np.floor(number / unit) if unit > 0 else np.float32(0)
+        near = set_f32(np.float32(middle)) + load_f32(offsets, 0)
+        return vmin(vmax(near, set_f32(0.0)), set_f32(most))
+
+    @jit
+    def _choose(x, w, d, dmin, work):
+        """Integers for d and dmin; the error, and the best d and dmin for these integers."""
+        error = np.float32(0)
+        xa = xb = aa = ab = bb = 0.0
+        for g in range(groups):
+            xg, wg = x + stride * g, w + stride * g
+            steps = _near(load_one_f32(work, SCALES + 4 * g), d, fast)
+            lows = _near(load_one_f32(work, MINIMA + 4 * g), dmin, slow)
+            errors = _errors(xg, wg, steps * set_f32(d), lows * set_f32(dmin))
+            lane = best_lane(set_f32(0.0) - errors, work + LANES)
+            error += lane_of(errors, lane, work + LANES)
+            a, b = lane_of(steps, lane, work + LANES), lane_of(lows, lane, work + LANES)
+            store(work, STEPS + 4 * g, a)
+            store(work, LOWS + 4 * g, b)
+            w1 = wx = wq = wqq = wxq = set_f32(0.0)
+            for at in range(0, stride, 64):
+                xv, wv = load_f32(xg, at), load_f32(wg, at)
+                q = _codes(xv, set_f32(a * d), set_f32(b * dmin))
+                w1, wx, wq = w1 + wv, fma(wv, xv, wx), fma(wv, q, wq)
+                wqq, wxq = fma(wv * q, q, wqq), fma(wv * q, xv, wxq)
+            xa, xb = xa + a * hsum(wxq), xb - b * hsum(wx)
+            aa, ab, bb = aa + a * a * hsum(wqq), ab - a * b * hsum(wq), bb + b * b * hsum(w1)
+        determinant = aa * bb - ab * ab
+        if determinant > 1e-6 * aa * bb:
+            d = np.float32((xa * bb - xb * ab) / determinant)
+            dmin = np.float32((xb * aa - xa * ab) / determinant)
+        elif aa > 0:
+            d = np.float32(xa / aa)
+        return error, d, dmin
+
+    @jit
+    def _half(x, work):
+        store_f16(work, LANES, x)
+        return load_half(work, LANES)
+
+    @jit
+    def _encode(x, w, work, out):
+        zero = set_f32(0.0)
+        for at in (SCALES, MINIMA, BEST_STEPS, BEST_LOWS):
+            store(work, at, zero)
+        for g in range(groups):
+            scale, low = search(x + stride * g, w + stride * g, work + LANES)
+            store(work, SCALES + 4 * g, max(scale, np.float32(0)))
+            store(work, MINIMA + 4 * g, -low)
+        d = _half(hmax(load_f32(work, SCALES)) / most, work)
+        dmin = _half(hmax(load_f32(work, MINIMA)) / most, work)
+        best, trial, trial_min = np.float32(np.inf), d, dmin
+        for _ in range(rounds):
+            error, next_d, next_min = _choose(x, w, trial, trial_min, work)
+            if not error < best:
+                break
+            best, d, dmin = error, trial, trial_min
+            store(work, BEST_STEPS, load_f32(work, STEPS))
+            store(work, BEST_LOWS, load_f32(work, LOWS))
+            trial, trial_min = _half(next_d, work), _half(next_min, work)
+            if (trial == d and trial_min == dmin) or trial < 0 or trial_min < 0:
+                break
+        for g in range(groups):
+            a, b = load_one_f32(work, BEST_STEPS + 4 * g), load_one_f32(work, BEST_LOWS + 4 * g)
+            for at in range(0, stride, 64):
+                q = _codes(load_f32(x, stride * g + at), set_f32(a * d), set_f32(b * dmin))
+                store(work, CODES + (stride * g + at) // 4, narrow_i8(to_i32(q)))
+        pack(work + CODES, work + BEST_STEPS, work + BEST_LOWS, d, dmin, out)
+
+    return _encode
