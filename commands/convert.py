@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .model_options import notice
+from .model_options import CompileNotice, notice
 
 DEFAULT_TYPE = "q8_0"
 
@@ -25,9 +25,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--type",
         metavar="T",
-        type=str.lower,
         default=DEFAULT_TYPE,
-        help=f"type of the weights: f32, f16, bf16, q8_0 (default {DEFAULT_TYPE})",
+        help="type of the weights: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q2_k, "
+        "q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k (default %(default)s)",
     )
     parser.add_argument(
         "--pre",
@@ -40,8 +40,12 @@ def run(options: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from ..convert.hf import convert
+    from ..convert.quantize.mixes import mix_of
+    from ..ops.cache import on_compile
     from ..runtime.home import remember_model
 
+    on_compile(CompileNotice())
+    mix = mix_of(options.type)
     source, name, out = _source_and_out(options.paths)
     bar = tqdm(
         desc="converting",
@@ -58,9 +62,7 @@ def run(options: argparse.Namespace) -> int:
         bar.update(done - bar.n)
 
     with bar:
-        convert(
-            source, out, options.type, pre=options.pre, name=name, notice=notice, progress=progress
-        )
+        convert(source, out, mix, pre=options.pre, name=name, notice=notice, progress=progress)
     remember_model(out)
     print(out)
     return 0
@@ -84,5 +86,8 @@ def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
         name, source = pulled
         notice(f"converting the last pull, {name}")
     if source.suffix == ".gguf":
-        raise KvarnError(f"{source} is a GGUF file already: run it as it is")
+        raise KvarnError(
+            f"{source} is a GGUF file already: run it as it is, or see `kvarn quantize` for "
+            "another type"
+        )
     return source, name, out

@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="the oracle, transformers, is absent"
 
 from kvarn.convert.hf import convert  # noqa: E402
 from kvarn.convert.hf.architectures import HF_ARCHITECTURES  # noqa: E402
+from kvarn.convert.quantize.mixes import MIXES  # noqa: E402
 from kvarn.models import ModelConfig  # noqa: E402
 from kvarn.models.architectures import ARCHITECTURES  # noqa: E402
 from kvarn.models.transformer import Transformer  # noqa: E402
@@ -63,7 +64,7 @@ def test_logits_and_greedy_ids_at_f32(
 ) -> None:
     folder, model = saved
     path = tmp_path / "model.gguf"
-    convert(folder, path, "f32")
+    convert(folder, path, MIXES["f32"])
     expected = logits_of(model, IDS)
     continued = greedy_ids(model, IDS)
     with open_gguf(path) as file:
@@ -87,8 +88,8 @@ def test_stored_weights_are_those_of_the_model_within_their_type(
 ) -> None:
     folder, _ = saved
     exact, path = tmp_path / "exact.gguf", tmp_path / "model.gguf"
-    convert(folder, exact, "f32")
-    convert(folder, path, file_type)
+    convert(folder, exact, MIXES["f32"])
+    convert(folder, path, MIXES[file_type])
     wanted = {t.name: t.data for t in gguf.GGUFReader(exact).tensors}
     # Half a step of the type: 2^-11 and 2^-8 of a value, 1/254 of a block's largest.
     step = {"f16": 2.0**-11, "bf16": 2.0**-8, "q8_0": 0.0}[file_type]
