@@ -67,8 +67,9 @@ def convert(
     writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     vocabulary.add(writer)
-    check_room(out.absolute().parent, sum(t.nbytes for t in writer.tensors[0].values()), out.name)
     with whole_file(out) as part:
+        n_bytes = sum(tensor.nbytes for tensor in writer.tensors[0].values())
+        check_room(out.absolute().parent, n_bytes, out.name)
         _write(part, writer, planned, progress)
 
 

@@ -31,6 +31,7 @@ def _helper(name: str, folder: Path = HERE) -> ModuleType:
 
 vocabularies = _helper("vocabularies")
 hf_models = _helper("hf_models")
+hf_folders = _helper("hf_folders")
 hub_server = _helper("hub_server")
 
 

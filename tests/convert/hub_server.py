@@ -39,6 +39,10 @@ class Hub:
     repositories: dict[str, Repository] = field(default_factory=dict)
     cut_after: list[int] = field(default_factory=list)
     """The next bodies of large files end after so many bytes, in breach of their length."""
+    stall_after: list[int] = field(default_factory=list)
+    """The next bodies of large files stop after so many bytes, until the client is gone."""
+    stalled: threading.Event = field(default_factory=threading.Event)
+    """Set when one has stopped."""
     waits: int = 0
     """The next requests, so many, are answered 429."""
     requests: list[tuple[str, str, str]] = field(default_factory=list)
@@ -188,6 +192,12 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) >= LARGE and self.hub.cut_after:
             body = body[: self.hub.cut_after.pop(0)]
             self.close_connection = True
+        if len(body) >= LARGE and self.hub.stall_after:
+            self.wfile.write(body[: self.hub.stall_after.pop(0)])
+            self.hub.stalled.set()
+            self.close_connection = True
+            self.connection.recv(1)
+            return
         self.wfile.write(body)
 
 

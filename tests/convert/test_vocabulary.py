@@ -9,7 +9,6 @@ from typing import Any
 import gguf
 import pytest
 import vocabularies
-from tokenizers import Tokenizer as HFTokenizer
 from vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 
 from kvarn.convert.errors import ConvertError
@@ -75,10 +74,8 @@ def test_byte_level_vocabularies_give_transformers_ids(
         assert keys[f"ggml.{key}"] == metadata[f"tokenizer.ggml.{key}"]
     assert list(keys["ggml.token_type"]) == metadata["tokenizer.ggml.token_type"]
     tokenizer = tokenizer_of(keys)
-    reference = HFTokenizer.from_str(json.dumps(saved))
     for text, ids in zip(texts, expected, strict=True):
         assert tokenizer.encode(text) == ids, text
-        assert reference.encode(text, add_special_tokens=False).ids == ids, text
 
 
 @pytest.mark.data
