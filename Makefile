@@ -3,6 +3,7 @@
 #   make build    compile the kernels ahead                  make lint    ruff and mypy
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding after up to a million tokens
+#   make evals    what the default model recalls of long contexts, by attention method
 #   make mini TEXT=FOLDER   train the default model anew (needs torch)
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ WORKERS ?= 2
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test coverage lint build bench peers longctx mini clean
+.PHONY: run test coverage lint build bench peers longctx evals mini clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -42,6 +43,9 @@ peers: $(VENV)/.ready-peers
 
 longctx: $(VENV)/.ready-peers
 	$(BIN)/python -m kvarn.evals.longctx
+
+evals: $(VENV)/.ready
+	$(BIN)/kvarn eval --task needle,kv,chains,two-hop --length 4096,16384 --method full,topk,topk:index=flat,hash --budget 2%,6.25%
 
 mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }

@@ -17,6 +17,9 @@ from .ops.errors import KvarnError
 COMMANDS = (
     "hf-pull",
     "convert",
+    "quantize",
+    "imatrix",
+    "learn",
     "run",
     "chat",
     "inspect",
@@ -24,6 +27,7 @@ COMMANDS = (
     "pack",
     "bench",
     "perplexity",
+    "eval",
     "doctor",
 )
 

@@ -33,7 +33,20 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...], Any, Any, str], ...] = (
     ),
     ("--probe", METHODS[1:], "N", int, "every N steps measure the softmax mass that was read"),
     ("--index", ("topk",), ("flat", "sketch"), str, "topk: search all keys, or their sketches"),
-    ("--bits", ("hash",), "N", int, "hash: bits of a signature, 32 (default) or 64"),
+    (
+        "--bits",
+        ("hash",),
+        "N",
+        int,
+        "hash: bits of a signature, 32 or 64 (default: those of the learned encoders, else 32)",
+    ),
+    (
+        "--encoders",
+        ("hash",),
+        "FILE",
+        str,
+        "hash: a file of `kvarn learn`, or simhash (default: MODEL.hash.gguf beside the model)",
+    ),
 )
 
 
@@ -71,3 +84,28 @@ def attend_from(options: argparse.Namespace) -> Attend:
             )
         given[name] = value
     return ATTENDS[options.method](**given)
+
+
+def attend_of(text: str, common: dict[str, Any]) -> Attend:
+    """The method that `text` names: `hash`, or with options of its own `topk:index=flat:sink=8`.
+
+    common: options for those methods that know them and are not told otherwise. Raises `KvarnError`
+    for methods and options that there are not.
+    """
+    from ..runtime.attend import ATTENDS
+
+    method, *settings = text.split(":")
+    if method not in METHODS:
+        raise KvarnError(f"unknown method {method!r}, expected one of {', '.join(METHODS)}")
+    known = {flag[2:]: kind for flag, methods, _, kind, _ in _OPTIONS if method in methods}
+    given = {name: value for name, value in common.items() if name.replace("_", "-") in known}
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise KvarnError(f"{text}: method {method} has the options {names}, not {name!r}")
+        try:
+            given[name.replace("-", "_")] = known[name](value)
+        except ValueError as error:
+            raise KvarnError(f"{text}: {name} is {value!r}, expected a number") from error
+    return ATTENDS[method](**given)

@@ -73,6 +73,7 @@ def describe(file: GGUFFile) -> dict[str, Any]:
         "architecture": file.get("general.architecture", str, "") or None,
         "supported": supported,
         "reason": reason,
+        "hash_encoders": _hash_encoders(file),
         "n_parameters": file.n_parameters,
         "bits_per_weight": _bits(n_tensor_bytes, file.n_parameters),
         "types": _types(tensors),
@@ -88,6 +89,8 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
     from ..ops.types import treatment_of
 
     kind = file.get("general.type", str, "model")
+    if kind == "adapter" and _hash_encoders(file) is not None:
+        return False, "hash encoders, which --method hash reads beside their model"
     if kind != "model":
         return False, f"the file is of type {kind!r}, not a model"
     try:
@@ -100,6 +103,20 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
         if treatment_of(tensor.type) == "unsupported":
             return False, f"tensor {tensor.name!r} has the unsupported type {tensor.type.name}"
     return True, None
+
+
+def _hash_encoders(file: GGUFFile) -> dict[str, Any] | None:
+    """What the file says of learned hash encoders in it, which may be wrong; None without any."""
+    from dataclasses import asdict
+
+    from ..ops.errors import KvarnError
+    from ..runtime.attend.sidecar import Description
+
+    try:
+        said = Description.of(file)
+    except KvarnError as error:
+        return {"error": str(error)}
+    return asdict(said) if said is not None else None
 
 
 def _types(tensors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,6 +177,7 @@ def render(description: dict[str, Any]) -> str:
         ("format", f"GGUF version {description['version']}, alignment {description['alignment']}"),
         ("architecture", description["architecture"] or "not named"),
         ("runs in kvarn", runs),
+        *_encoder_rows(description["hash_encoders"]),
         ("parameters", f"{description['n_parameters']:,}"),
         ("bits per weight", "none" if bits is None else f"{bits:.2f}"),
     ]
@@ -194,6 +212,15 @@ def render(description: dict[str, Any]) -> str:
     if tensors:
         sections.append(f"tensors: {len(tensors)}\n{columns([tensor_heads, *tensors], '<<>><')}")
     return "\n\n".join(sections)
+
+
+def _encoder_rows(said: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if said is None or "error" in said:
+        return [("hash encoders", said["error"])] if said else []
+    return [
+        ("hash encoders", f"{said['bits']} bits, trained with {said['length']:,} tokens"),
+        ("made for", f"{said['base']} (fingerprint {said['fingerprint']})"),
+    ]
 
 
 def columns(rows: Sequence[Sequence[str]], aligned: str) -> str:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 BOS, EOS = "<s>", "</s>"
+N_CONTROL = 2
+"""Control tokens, which have the first ids."""
 PRE_TOKENIZER = "smollm"
 """llama.cpp's name of what `new_tokenizer` does: digits one by one, then GPT-2's pattern."""
 VALIDATION_SHARE = 0.05
@@ -115,41 +117,3 @@ class Corpus:
         encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids = [np.array(e.ids + eos, np.uint16) for e in encoded]
         return cls(np.concatenate(ids), sum(len(t.encode()) for t in texts))
-
-
-class Rows:
-    """Rows of `length + 1` ids, every epoch in a new order and with a new cut; a function of
-    (seed, step) alone, so that a resumed run reads on exactly where it stopped.
-
-    A row whose cut has a paragraph's start within its first quarter is moved there and opens with
-    `<s>`, as a prompt does; the others open in the middle of a sentence, without it.
-    """
-
-    def __init__(
-        self, ids: Ids, length: int, batch: int, bos: int, newline: int, seed: int
-    ) -> None:
-        self.ids, self.length, self.batch, self.bos, self.seed = ids, length, batch, bos, seed
-        self.starts = np.flatnonzero(ids[:-1] == newline) + 1
-        self.rows_per_epoch = (len(ids) - 2 * length - 2) // length
-        self.steps_per_epoch = self.rows_per_epoch // batch
-        if self.steps_per_epoch < 1:
-            raise SystemExit(f"reading texts: {len(ids)} tokens are too few for one batch")
-
-    def step(self, step: int) -> NDArray[np.int64]:
-        """ids int64 [batch, length + 1] of a step counted from 0."""
-        epoch, within = divmod(step, self.steps_per_epoch)
-        rng = np.random.default_rng((self.seed, epoch))
-        offset = int(rng.integers(self.length))
-        order = rng.permutation(self.rows_per_epoch)
-        cells = order[within * self.batch : (within + 1) * self.batch]
-        return np.stack([self._row(offset + int(c) * self.length) for c in cells])
-
-    def _row(self, cut: int) -> NDArray[np.int64]:
-        at = int(np.searchsorted(self.starts, cut))
-        if at < len(self.starts) and self.starts[at] - cut < self.length // 4:
-            start = int(self.starts[at])
-            row = np.empty(self.length + 1, np.int64)
-            row[0] = self.bos
-            row[1:] = self.ids[start : start + self.length]
-            return row
-        return self.ids[cut : cut + self.length + 1].astype(np.int64)

@@ -1,6 +1,7 @@
 """A trained run to GGUF: `python -m kvarn.mini.export RUN_FOLDER OUT.gguf`.
 
-Matrices become Q8_0, norms stay F32; the metadata is what llama.cpp's converter writes for cohere2.
+Matrices become Q8_0, norms stay F32; the metadata is what llama.cpp's converter writes for the
+architecture.
 """
 
 import argparse
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
+import numpy as np
 import torch
 from gguf.quants import quantize
 from torch import Tensor
@@ -39,7 +41,7 @@ def add_description(writer: gguf.GGUFWriter, n_parameters: int) -> None:
 
 
 def add_shape(writer: gguf.GGUFWriter, config: MiniConfig) -> None:
-    """The `cohere2.*` keys."""
+    """The keys of the architecture, such as `cohere2.block_count`."""
     writer.add_block_count(config.n_layers)
     writer.add_context_length(CONTEXT_LENGTH)
     writer.add_embedding_length(config.n_embd)
@@ -51,10 +53,13 @@ def add_shape(writer: gguf.GGUFWriter, config: MiniConfig) -> None:
     writer.add_rope_freq_base(config.rope_theta)
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    writer.add_vocab_size(config.n_vocab)
+    if config.architecture == "llama":
+        writer.add_layer_norm_rms_eps(config.norm_eps)
+        return
     writer.add_layer_norm_eps(config.norm_eps)
     writer.add_logit_scale(config.logit_scale)
     writer.add_sliding_window(config.window)
-    writer.add_vocab_size(config.n_vocab)
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, path: Path) -> None:
@@ -74,11 +79,16 @@ def add_tokenizer(writer: gguf.GGUFWriter, path: Path) -> None:
     writer.add_add_eos_token(False)
 
 
-def add_tensors(writer: gguf.GGUFWriter, weights: Mapping[str, Tensor]) -> None:
-    """Every parameter under its own name, which is GGUF's: matrices Q8_0, vectors F32."""
+def add_tensors(writer: gguf.GGUFWriter, config: MiniConfig, weights: Mapping[str, Tensor]) -> None:
+    """Every parameter under its own name, which is GGUF's: matrices Q8_0, vectors F32.
+
+    llama has no scale of logits: it goes into the last norm.
+    """
     q8_0 = gguf.GGMLQuantizationType.Q8_0
     for name, tensor in weights.items():
         data = tensor.detach().float().numpy()
+        if name == "output_norm.weight" and config.architecture == "llama":
+            data = data * np.float32(config.logit_scale)
         if data.ndim == 2:
             writer.add_tensor(name, quantize(data, q8_0), raw_dtype=q8_0)
         else:
@@ -90,11 +100,11 @@ def write_gguf(
 ) -> None:
     """Writes the whole model file in one piece: a reader never sees half of it."""
     temporary = path.with_name(path.name + ".tmp")
-    writer = gguf.GGUFWriter(temporary, "cohere2")
+    writer = gguf.GGUFWriter(temporary, config.architecture)
     add_description(writer, sum(t.numel() for t in weights.values()))
     add_shape(writer, config)
     add_tokenizer(writer, tokenizer)
-    add_tensors(writer, weights)
+    add_tensors(writer, config, weights)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,7 +1,8 @@
-"""The network in torch: GGUF's `cohere2` shape; modules bear the names of its GGUF tensors."""
+"""The networks in torch: GGUF's `cohere2` and `llama` shapes; modules bear the names of their GGUF
+tensors."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +14,18 @@ GLOBAL_EVERY = 4
 
 @dataclass(frozen=True)
 class MiniConfig:
-    """Sizes of a model; `n_heads * head_dim` must be `n_embd`, as llama.cpp's cohere2 assumes."""
+    """Sizes of a model; `n_heads * head_dim` must be `n_embd`, as llama.cpp's cohere2 assumes.
 
+    cohere2: three layers with a window and rope to one global without positions; attention and
+    feed-forward side by side behind one LayerNorm. llama: rope and the whole context in all layers,
+    attention before feed-forward, RMSNorm before each.
+    """
+
+    architecture: Literal["cohere2", "llama"] = "cohere2"
     n_vocab: int = 4096
     n_layers: int = 8
-    n_embd: int = 128
-    n_heads: int = 2
+    n_embd: int = 192
+    n_heads: int = 3
     n_kv_heads: int = 1
     head_dim: int = 64
     n_ff: int = 384
@@ -44,8 +51,18 @@ class MiniConfig:
         return asdict(self)
 
     def is_global(self, layer: int) -> bool:
-        """Whether the layer reads the whole context, without rope."""
-        return layer % GLOBAL_EVERY == GLOBAL_EVERY - 1
+        """Whether the layer reads the whole context."""
+        return self.architecture == "llama" or layer % GLOBAL_EVERY == GLOBAL_EVERY - 1
+
+    def has_rope(self, layer: int) -> bool:
+        """Whether the layer knows positions."""
+        return self.architecture == "llama" or not self.is_global(layer)
+
+    def new_norm(self) -> nn.Module:
+        """A norm over n_embd."""
+        if self.architecture == "llama":
+            return nn.RMSNorm(self.n_embd, eps=self.norm_eps)
+        return nn.LayerNorm(self.n_embd, eps=self.norm_eps, bias=False)
 
 
 def rope_table(n_tokens: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -96,14 +113,16 @@ def windowed_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)) + feed_forward(norm(x)): both read the same normed input."""
+    """One layer: adds attention and feed-forward of the normed x, side by side or in turn."""
 
     def __init__(self, config: MiniConfig, layer: int) -> None:
         super().__init__()
         D, E = config.n_embd, config.head_dim
         self.config = config
-        self.is_global = config.is_global(layer)
-        self.attn_norm = nn.LayerNorm(D, eps=config.norm_eps, bias=False)
+        self.is_global, self.has_rope = config.is_global(layer), config.has_rope(layer)
+        self.attn_norm = config.new_norm()
+        if config.architecture == "llama":
+            self.ffn_norm = config.new_norm()
         self.attn_q = nn.Linear(D, config.n_heads * E, bias=False)
         self.attn_k = nn.Linear(D, config.n_kv_heads * E, bias=False)
         self.attn_v = nn.Linear(D, config.n_kv_heads * E, bias=False)
@@ -113,13 +132,20 @@ class Block(nn.Module):
         self.ffn_down = nn.Linear(config.n_ff, D, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        c = self.config
-        B, T, _ = x.shape
         h = self.attn_norm(x)
+        if self.config.architecture == "llama":
+            x = x + self.attend(h, cos, sin)
+            return x + self.feed_forward(self.ffn_norm(x))
+        return x + self.attend(h, cos, sin) + self.feed_forward(h)
+
+    def attend(self, h: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Attention of normed states [B, T, D], causal, over the window or everything."""
+        c = self.config
+        B, T, _ = h.shape
         q = self.attn_q(h).view(B, T, c.n_heads, c.head_dim).transpose(1, 2)
         k = self.attn_k(h).view(B, T, c.n_kv_heads, c.head_dim).transpose(1, 2)
         v = self.attn_v(h).view(B, T, c.n_kv_heads, c.head_dim).transpose(1, 2)
-        if not self.is_global:
+        if self.has_rope:
             q, k = rope(q, cos, sin), rope(k, cos, sin)
         group = c.n_heads // c.n_kv_heads
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -127,9 +153,11 @@ class Block(nn.Module):
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             mixed = windowed_attention(q, k, v, c.window)
-        mixed = mixed.transpose(1, 2).reshape(B, T, -1)
-        gated = F.silu(self.ffn_gate(h)) * self.ffn_up(h)
-        return x + self.attn_output(mixed) + self.ffn_down(gated)
+        return self.attn_output(mixed.transpose(1, 2).reshape(B, T, -1))  # type: ignore[no-any-return]
+
+    def feed_forward(self, h: Tensor) -> Tensor:
+        """SwiGLU of normed states [B, T, D]."""
+        return self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))  # type: ignore[no-any-return]
 
 
 class Mini(nn.Module):
@@ -140,7 +168,7 @@ class Mini(nn.Module):
         self.config = config
         self.token_embd = nn.Embedding(config.n_vocab, config.n_embd)
         self.blk = nn.ModuleList(Block(config, i) for i in range(config.n_layers))
-        self.output_norm = nn.LayerNorm(config.n_embd, eps=config.norm_eps, bias=False)
+        self.output_norm = config.new_norm()
         self._initialise()
 
     def _initialise(self) -> None:

@@ -5,10 +5,10 @@ from it), log.jsonl (figures) and samples.txt (text at every checkpoint).
 """
 
 import argparse
+import itertools
 import json
 import math
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,43 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from .data import BOS, Book, Corpus, Rows, new_tokenizer, read_books, token_id
+from ..evals.tasks import Prose
+from .data import BOS, Book, Corpus, new_tokenizer, read_books, token_id
 from .model import Mini, MiniConfig
 from .optim import Muon
+from .recall import Recall
+from .rows import Batch, Rows, Stage
 
-ROWS_PER_PART = 3
-"""Rows a thread works on at a time: small enough for its logits to stay in cache and heap."""
+TOKENS_PER_PART = 768
+"""Tokens of whole rows that a thread works on at a time, unless one row is longer: few enough for
+their logits to stay in cache and heap."""
+STAGES = {
+    "cohere2": (
+        Stage(0.15, 256, 16, 0.5, 0.4),
+        Stage(0.35, 384, 12, 0.1, 0.6),
+        Stage(0.22, 1536, 4, 0.05, 0.6),
+        Stage(0.18, 6144, 2, 0.0, 0.65),
+        Stage(0.07, 16384, 2, 0.0, 0.8),
+        Stage(0.03, 32768, 2, 0.0, 0.8),
+    ),
+    "llama": (
+        Stage(0.15, 256, 16, 0.5, 0.4),
+        Stage(0.30, 384, 12, 0.1, 0.6),
+        Stage(0.25, 1536, 4, 0.05, 0.6),
+        Stage(0.20, 4096, 2, 0.0, 0.65),
+        Stage(0.10, 12288, 2, 0.0, 0.8),
+    ),
+}
+"""Lengths grow: a global layer without positions reads far only when it was trained far, and a
+rotated one reads no further than it was trained."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "cohere2": {},
+    "llama": {"architecture": "llama", "n_layers": 6, "rope_theta": 500_000.0},
+}
+"""What sets the models apart from MiniConfig's defaults."""
+VALIDATION_LENGTH = 384
+MOST_MEASURED = 8192
+"""Longest context whose recall is measured along the way."""
 PROMPTS = ("", "It was a cold evening, and the old man", '"I do not know," said')
 
 
@@ -32,13 +63,12 @@ def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("text", type=Path, help="folder of *.txt")
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoint, log and samples")
-    p.add_argument("--steps", type=int, default=1600)
-    p.add_argument("--batch", type=int, default=12, help="rows per step")
-    p.add_argument("--length", type=int, default=256, help="tokens per row")
+    p.add_argument("--shape", choices=list(SHAPES), default="cohere2")
+    p.add_argument("--tokens", type=float, default=9e6)
     p.add_argument("--vocab", type=int, default=4096)
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
     p.add_argument("--lr-embd", type=float, default=6e-3, help="of embeddings and norms (AdamW)")
-    p.add_argument("--decay", type=float, default=0.375, help="last share of steps, lr falls to 0")
+    p.add_argument("--decay", type=float, default=0.375, help="last share of tokens: lr falls to 0")
     p.add_argument("--max-words-per-sentence", type=float, default=24.0)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
@@ -46,12 +76,13 @@ def arguments() -> argparse.Namespace:
     return p.parse_args()
 
 
-def rate(step: int, steps: int, decay: float, warmup: int = 60) -> float:
-    """Share of the full learning rate: up, level, and straight down to 0 over the last `decay`.
+def rate(done: float, decay: float, warmup: float = 0.03) -> float:
+    """Share of the full learning rate when a share `done` of the tokens is read: up, level, and
+    straight down to 0 over the last `decay`.
 
-    The level part does not depend on `steps`, so a run can be lengthened while it lasts.
+    The level part does not depend on how many tokens there are, so a run can be lengthened.
     """
-    return min(1.0, (step + 1) / warmup, (steps - step) / max(1.0, decay * steps))
+    return min(1.0, 0.02 + done / warmup, (1 - done) / decay)
 
 
 def load_tokenizer(out: Path, books: list[Book], n_vocab: int) -> Tokenizer:
@@ -76,27 +107,32 @@ def optimisers(model: Mini, lr: float, lr_embd: float) -> list[torch.optim.Optim
     return found
 
 
-def row_loss(model: Mini, rows: Tensor) -> Tensor:
-    """Mean cross-entropy in nats of each next token of rows [B, T + 1]."""
-    logits = model(rows[:, :-1])
-    return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+def loss_sum(model: Mini, ids: Tensor, weights: Tensor) -> Tensor:
+    """Sum over targets of weight x cross-entropy in nats; ids [B, T + 1], weights [B, T]."""
+    read = weights > 0
+    hidden = model.hidden(ids[:, :-1])[read] * model.config.logit_scale
+    losses = F.cross_entropy(hidden @ model.token_embd.weight.T, ids[:, 1:][read], reduction="none")
+    return (losses * weights[read]).sum()
 
 
-def accumulate(model: Mini, rows: Tensor, pool: ThreadPoolExecutor) -> float:
-    """Sets every p.grad to the mean gradient over rows and returns the mean loss.
+def accumulate(model: Mini, batch: Batch, pool: ThreadPoolExecutor) -> float:
+    """Sets every p.grad to the gradient of the batch's weighted mean loss, and returns that.
 
     Each thread takes whole parts through the network with one-threaded operators: they never wait
     for each other inside one, which on a busy machine is several times faster than threads within
     operators. Parts are summed in their order: the same bits for any number of threads.
     """
     params = list(model.parameters())
+    ids, weights = torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
+    weights /= weights.sum()
+    n_rows = max(1, TOKENS_PER_PART // weights.shape[1])
 
-    def one(part: Tensor) -> tuple[float, tuple[Tensor, ...]]:
-        loss = row_loss(model, part) * (len(part) / len(rows))
+    def one(part: tuple[Tensor, Tensor]) -> tuple[float, tuple[Tensor, ...]]:
+        loss = loss_sum(model, *part)
         return loss.item(), torch.autograd.grad(loss, params)
 
     total = 0.0
-    for loss, grads in pool.map(one, rows.split(ROWS_PER_PART)):
+    for loss, grads in pool.map(one, zip(ids.split(n_rows), weights.split(n_rows), strict=True)):
         total += loss
         for p, g in zip(params, grads, strict=True):
             p.grad = g if p.grad is None else p.grad.add_(g)
@@ -114,10 +150,10 @@ def validate(
 
     def one(part: Tensor) -> float:
         with torch.no_grad():
-            return float(row_loss(model, part)) * len(part)
+            return float(loss_sum(model, part, torch.ones(len(part), length)))
 
-    losses: Iterable[float] = pool.map(one, rows.split(ROWS_PER_PART))
-    return sum(losses) / len(rows)
+    parts = rows.split(max(1, TOKENS_PER_PART // length))
+    return sum(pool.map(one, parts)) / rows[:, 1:].numel()
 
 
 def sample(
@@ -146,12 +182,13 @@ class Run:
         self.tokenizer = load_tokenizer(self.out, books, args.vocab)
         train = Corpus.encode(self.tokenizer, [b.train for b in books])
         self.validation = Corpus.encode(self.tokenizer, [b.validation for b in books])
-        newline = self.tokenizer.encode("\n").ids[0]
-        bos = token_id(self.tokenizer, BOS)
-        self.rows = Rows(train.ids, args.length, args.batch, bos, newline, args.seed)
-        self.model = Mini(MiniConfig(n_vocab=self.tokenizer.get_vocab_size()))
+        filler, other = Prose([b.train for b in books]), Prose([b.validation for b in books])
+        self.rows = Rows(self.tokenizer, train.ids, filler, args.seed)
+        self.recall = Recall(self.tokenizer, self.validation.ids, other, self.pool)
+        n_vocab = self.tokenizer.get_vocab_size()
+        self.model = Mini(MiniConfig(n_vocab=n_vocab, **SHAPES[args.shape]))
         self.optimisers = optimisers(self.model, args.lr, args.lr_embd)
-        self.done = 0
+        self.done = self.tokens = 0
         self.cpu_before = 0.0
         self._resume()
         self.log(
@@ -162,7 +199,6 @@ class Run:
             train_tokens=len(train.ids),
             validation_tokens=len(self.validation.ids),
             bytes_per_token=round(train.n_bytes / len(train.ids), 3),
-            steps_per_epoch=self.rows.steps_per_epoch,
         )
 
     def log(self, **figures: Any) -> None:
@@ -184,7 +220,8 @@ class Run:
         self.model.load_state_dict(saved["model"])
         for optimiser, state in zip(self.optimisers, saved["optimisers"], strict=True):
             optimiser.load_state_dict(state)
-        self.done, self.cpu_before = saved["step"], saved["cpu_seconds"]
+        self.done, self.tokens = saved["step"], saved["tokens"]
+        self.cpu_before = saved["cpu_seconds"]
 
     def checkpoint(self) -> None:
         """Writes checkpoint.pt in one piece, then measures and samples."""
@@ -194,12 +231,12 @@ class Run:
             "model": self.model.state_dict(),
             "optimisers": [o.state_dict() for o in self.optimisers],
             "step": self.done,
+            "tokens": self.tokens,
             "cpu_seconds": self.cpu_minutes() * 60,
-            "length": self.args.length,
         }
         torch.save(state, temporary)
         temporary.replace(self.out / "checkpoint.pt")
-        finished = self.done >= self.args.steps
+        finished = self.share == 1
         rows = None if finished else 128
         self.measure("final" if finished else "checkpoint", rows)
         with (self.out / "samples.txt").open("a") as file:
@@ -209,45 +246,66 @@ class Run:
                 text = sample(self.model, self.tokenizer, prompt, n, seed=seed)
                 file.write(text + "\n---\n")
 
+    @property
+    def share(self) -> float:
+        """How much of the run is done."""
+        return min(1.0, self.tokens / self.args.tokens)
+
+    def stage(self) -> Stage:
+        """The one that the next step belongs to."""
+        stages = STAGES[self.args.shape]
+        ends = itertools.accumulate(stage.share for stage in stages)
+        found = (s for s, end in zip(stages, ends, strict=True) if self.share < end)
+        return next(found, stages[-1])
+
     def measure(self, event: str, rows: int | None) -> None:
-        """Validation loss in nats per token, bits per byte and perplexity per token."""
-        loss = validate(self.model, self.validation, self.args.length, self.pool, rows)
+        """Validation loss in nats per token, bits per byte, perplexity per token, exact replies."""
+        loss = validate(self.model, self.validation, VALIDATION_LENGTH, self.pool, rows)
         tokens_per_byte = len(self.validation.ids) / self.validation.n_bytes
+        length = self.stage().length
         self.log(
             event=event,
             step=self.done,
             validation_loss=round(loss, 4),
             perplexity=round(math.exp(loss), 2),
             bits_per_byte=round(loss * tokens_per_byte / math.log(2), 4),
+            recall={
+                str(n): self.recall.measure(self.model, n, max(2, 6144 // n))
+                for n in (length, 4 * length)
+                if n <= MOST_MEASURED
+            },
             cpu_minutes=round(self.cpu_minutes(), 1),
         )
 
     def train(self) -> None:
         """Runs to the last step."""
-        args, began, first = self.args, time.time(), self.done
-        saved_at, losses = time.time(), []
-        while self.done < args.steps:
-            share = rate(self.done, args.steps, args.decay)
+        args, saved_at, losses = self.args, time.time(), []
+        began, before = time.time(), self.tokens
+        while self.share < 1:
+            share = rate(self.share, args.decay)
             for optimiser in self.optimisers:
                 for group in optimiser.param_groups:
                     group["lr"] = group["full_lr"] * share
-            rows = torch.from_numpy(self.rows.step(self.done))
-            losses.append(accumulate(self.model, rows, self.pool))
+            stage = self.stage()
+            batch = self.rows.batch(self.done, stage)
+            losses.append(accumulate(self.model, batch, self.pool))
             for optimiser in self.optimisers:
                 optimiser.step()
                 optimiser.zero_grad()
             self.done += 1
+            self.tokens += batch.weights.size
             if self.done % 20 == 0:
-                speed = (self.done - first) * args.batch * args.length / (time.time() - began)
                 self.log(
                     step=self.done,
+                    length=stage.length,
                     loss=round(sum(losses) / len(losses), 4),
                     lr_share=round(share, 3),
-                    tokens_per_second=round(speed),
+                    tokens=self.tokens,
+                    tokens_per_second=round((self.tokens - before) / (time.time() - began)),
                     cpu_minutes=round(self.cpu_minutes(), 1),
                 )
                 losses.clear()
-            if time.time() - saved_at > 60 * args.checkpoint_minutes or self.done == args.steps:
+            if time.time() - saved_at > 60 * args.checkpoint_minutes or self.share == 1:
                 self.checkpoint()
                 saved_at = time.time()
 

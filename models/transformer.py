@@ -6,11 +6,13 @@ norm → gate, up → activation → down (→ norm) → add. cohere2 feeds both
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from ..ops import pointwise
-from ..ops.linear import Activations, get_rows, linear
+from ..ops.linear import Activations, Weight, get_rows, linear
 from ..ops.steps import Graph, record
 from .attention import Attention
 from .config import ModelConfig, RopeConfig
@@ -20,6 +22,7 @@ from .weights import LayerWeights, Linear, Weights
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
+Multiply = Callable[[Activations, Weight, F32], None]
 
 
 class _Buffers:
@@ -61,6 +64,8 @@ class Transformer:
         self.config = config
         self.weights = weights
         self.max_chunk = max_chunk
+        # Who wants to see what every matrix is multiplied by puts a function of the same kind here.
+        self.multiply: Multiply = linear
         n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
         widths = {
             **dict.fromkeys(("x", "normed", "branch"), config.n_embd),
@@ -197,7 +202,7 @@ class Transformer:
         eps, style = self.config.norm_eps, self.config.architecture.rope
         source = self._embd_in.set(b.normed)
         for projection, out in ((layer.attn_q, b.q), (layer.attn_k, b.k), (layer.attn_v, b.v)):
-            linear(source, projection.weight, out)
+            self.multiply(source, projection.weight, out)
         for projection, out in ((layer.attn_q, b.q), (layer.attn_k, b.k), (layer.attn_v, b.v)):
             self._add_bias(projection, out)
         if layer.attn_q_norm is not None and layer.attn_k_norm is not None:
@@ -227,7 +232,7 @@ class Transformer:
     def _feed_forward(self, layer: LayerWeights, b: _Buffers, out: F32) -> None:
         """ffn_down(activation(ffn_gate) * ffn_up) of what `_embd_in` holds, into `out`."""
         for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
-            linear(self._embd_in, projection.weight, result)
+            self.multiply(self._embd_in, projection.weight, result)
         for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
             self._add_bias(projection, result)
         gated = (
@@ -253,7 +258,7 @@ class Transformer:
             pointwise.layer_norm(b.x, weight, None, self.config.norm_eps, b.normed)
 
     def _linear(self, source: Activations, projection: Linear, out: F32) -> None:
-        linear(source, projection.weight, out)
+        self.multiply(source, projection.weight, out)
         self._add_bias(projection, out)
 
     def _add_bias(self, projection: Linear, out: F32) -> None:

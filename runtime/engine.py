@@ -7,9 +7,11 @@ Python API from any thread, later the server and the C API) therefore queues ont
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import ParamSpec, TypeVar
 
@@ -19,9 +21,38 @@ R = TypeVar("R")
 _THREAD_NAME = "kvarn-engine"
 
 
+_starting = threading.Lock()
+
+
+def _engine() -> ThreadPoolExecutor:
+    """The engine, the same for all who come first at once."""
+    with _starting:
+        return _started()
+
+
 @cache
-def _executor() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
+def _started() -> ThreadPoolExecutor:
+    """The engine, its thread running.
+
+    An interrupt while the thread starts would leave one that nobody ends when the process does:
+    it waits until the thread is there.
+    """
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
+    with _uninterrupted():
+        executor.submit(int).result()
+    return executor
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -32,4 +63,4 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     """
     if threading.current_thread().name.startswith(_THREAD_NAME):
         return function(*args, **kwargs)
-    return _executor().submit(function, *args, **kwargs).result()
+    return _engine().submit(function, *args, **kwargs).result()

@@ -42,7 +42,7 @@ class KVCache:
         that do not go together.
         """
         config = model.config
-        evicting = keep.evicting(n_ctx)
+        attend, evicting = attend.for_model(model), keep.evicting(n_ctx)
         if evicting is None:
             opened = store.open(model, n_ctx)
             views, bound = _views(model, opened, n_ctx, chunk), attend.bound(config, opened, n_ctx)

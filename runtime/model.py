@@ -23,6 +23,7 @@ from .tokenizer import Tokenizer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .attend.encoders import Learned
     from .chat import ChatTemplate
 
 
@@ -68,6 +69,13 @@ class Model:
         from .fingerprint import fingerprint
 
         return fingerprint(self.file)
+
+    @cached_property
+    def encoders(self) -> Learned | None:
+        """Learned hash encoders beside the file or in it, see `attend.sidecar.find_encoders`."""
+        from .attend.sidecar import find_encoders
+
+        return find_encoders(self.file)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

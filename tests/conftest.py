@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from kvarn.evals.peers.model import Shape, write_model
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 TINY = Shape(n_layers=2, n_embd=64, n_heads=4, n_kv_heads=2, head_dim=16, n_ff=96, n_vocab=512)
 
+
+# A suite that failed must fail again: its examples are the same in every run. What hunts for new
+# ones is `pytest --hypothesis-profile=search`.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("search", max_examples=2000, deadline=None)
+settings.load_profile("suite")
 
 # Shells start background programs with Ctrl-C ignored, which their children inherit: the tests that
 # interrupt a command mean one that was started at a terminal.

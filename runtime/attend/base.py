@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ...models.config import LayerConfig, ModelConfig
     from ...ops.attention import AttentionScratch
+    from ..model import Model
     from ..store import KVStore
     from .reads import LayerReads
     from .selections import SelectionWriter
@@ -44,6 +45,10 @@ class Attend(ABC):
     """Lines that the user should see, once per context."""
     reads: Sequence[LayerReads] = ()
     """What each layer has read so far, for methods that do not read everything."""
+
+    def for_model(self, model: Model) -> Attend:
+        """The method with what it needs of a model's files; asked before `bound`."""
+        return self
 
     def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Attend:
         """The method over one context's store, for up to n_ctx tokens."""

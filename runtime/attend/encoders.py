@@ -1,28 +1,69 @@
-"""What maps queries and keys to signatures."""
+"""What maps queries and keys to signatures: random directions, or networks that were learned."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
     from ...models.config import ModelConfig
     from ...ops.select import Network
+    from ..store import Column
+    from .base import LayerView
+
+    F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LayerNetworks:
+    """Networks of one layer (after rope): one for all heads, or one for each of them."""
+
+    queries: tuple[Network, ...]
+    keys: tuple[Network, ...]
+
+    def sign_queries(self, q: F32, out: NDArray[np.uint64]) -> None:
+        """Signatures of q float32 (H, E), one query head each, into out uint64 (H,)."""
+        from ...ops.select import encode_rows
+
+        n = len(q) // len(self.queries)
+        for i, network in enumerate(self.queries):
+            encode_rows(network, q[i * n : (i + 1) * n], out[i * n : (i + 1) * n])
+
+    def sign_keys(self, layer: LayerView, column: Column, first: int, last: int) -> None:
+        """Signatures of the layer's keys first … last - 1, as stored, into the column."""
+        from ...ops.attention.layout import SEGMENT
+        from ...ops.select import encode_keys
+
+        store = layer.store
+        keys, items = store.segments(layer.index), column.segments(layer.index)
+        n = store.n_kv_heads // len(self.keys)
+        for i, network in enumerate(self.keys):
+            head = i * n
+            encode_keys(
+                network, keys + head * store.layout.head_bytes, store.layout, n,
+                items + head * SEGMENT * column.item_bytes, first, last,
+            )  # fmt: skip
 
 
 class Encoder(ABC):
-    """Networks per layer, for queries and for keys (after rope)."""
+    """Networks for each layer that attends to everything."""
 
     name: str
     """Tells signatures of different encoders apart; the name of their column."""
     bits: int
 
     @abstractmethod
-    def networks(self, config: ModelConfig, layer: int) -> tuple[Network, Network]:
-        """The networks for queries and for keys of one layer."""
+    def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
+        """The networks of one layer."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +82,80 @@ class SimHash(Encoder):
     def name(self) -> str:  # type: ignore[override]
         return f"simhash-{self.bits}-{self.seed}"
 
-    def networks(self, config: ModelConfig, layer: int) -> tuple[Network, Network]:
+    def planes(self, head_dim: int, layer: int) -> F32:
+        """The directions of one layer, float32 (E, bits)."""
+        rng = np.random.default_rng((self.seed, layer))
+        return rng.standard_normal((head_dim, self.bits)).astype(np.float32)
+
+    def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
         from ...ops.select import Network
 
-        rng = np.random.default_rng((self.seed, layer))
-        planes = rng.standard_normal((config.head_dim, self.bits)).astype(np.float32)
+        planes = self.planes(config.head_dim, layer)
         weights = np.concatenate([planes.ravel(), np.zeros(self.bits, np.float32)])
         network = Network(weights, (config.head_dim, self.bits))
-        return network, network
+        return LayerNetworks((network,), (network,))
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """y = W x + b of every head: weight float16 (heads, out, in), bias float32 (heads, out)."""
+
+    weight: NDArray[np.float16]
+    bias: F32
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedLayer:
+    """The encoders of one layer: of its H query heads and of its J KV heads, first layer first."""
+
+    q: tuple[Dense, ...]
+    k: tuple[Dense, ...]
+
+    def arrays(self) -> list[NDArray[np.floating]]:
+        """Weight and bias of each dense layer, those of q first."""
+        return [array for dense in (*self.q, *self.k) for array in (dense.weight, dense.bias)]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned(Encoder):
+    """Networks E → hidden → hidden → bits with SiLU, one a query head and one a KV head.
+
+    layers: by number, all that attend to everything. fingerprint, base: of the model it is for;
+    length: tokens of context that it was trained with. Source: HashAttention, section 4.1.
+    """
+
+    bits: int
+    hidden: int
+    length: int
+    fingerprint: str
+    base: str
+    layers: Mapping[int, LearnedLayer]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"learned-{self.bits}-{self.digest[:8]}"
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits of all weights."""
+        state = blake2b(digest_size=8)
+        for number in sorted(self.layers):
+            for array in self.layers[number].arrays():
+                state.update(array.tobytes())
+        return state.hexdigest()
+
+    def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
+        learned = self.layers[layer]
+        return LayerNetworks(_networks(learned.q), _networks(learned.k))
+
+
+def _networks(dense: tuple[Dense, ...]) -> tuple[Network, ...]:
+    """One network a head, its weights as the kernels read them: `[in][out]`, then the bias."""
+    from ...ops.select import Network
+
+    widths = (dense[0].weight.shape[2], *(one.weight.shape[1] for one in dense))
+    parts = []
+    for one in dense:
+        weight = one.weight.swapaxes(1, 2).astype(np.float32)
+        parts += [weight.reshape(len(weight), -1), one.bias]
+    return tuple(Network(row, widths) for row in np.concatenate(parts, 1))

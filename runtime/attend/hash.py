@@ -1,18 +1,20 @@
 """attend `hash`: the tokens whose signatures are nearest to the query's (HashAttention).
 
 SCORE(k, q) = -Hamming(phi_k(k), phi_q(q)), equation 1 of the paper; keys are encoded once per KV
-head, as stored. Without learned encoders phi is SimHash.
+head, as stored. phi is learned (`kvarn learn`) where the model has encoders, else SimHash.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .base import AttendError, LayerView
+from .base import Attend, AttendError, LayerView
 from .encoders import Encoder, SimHash
+from .sidecar import BITS, read_sidecar
 from .sparse import SEED, Sparse, TokenIndex
 
 if TYPE_CHECKING:
@@ -20,36 +22,60 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ...ops.select import Range
+    from ..model import Model
     from ..store import KVStore
 
     F32 = NDArray[np.float32]
 
-BITS = (32, 64)
+AUTO, SIMHASH = "auto", "simhash"
+NOTICE = (
+    "hash: no learned encoders for this model, its signatures are SimHash "
+    "(random projections), which choose less well: `kvarn learn` makes them"
+)
 
 
 @dataclass(frozen=True)
 class Hash(Sparse):
     """softmax over sinks, window and the tokens of the k nearest signatures of each query head.
 
-    bits: of a signature, 32 or 64 (better beyond some 256K tokens). Source: HashAttention,
-    section 4; its defaults for sink and window.
+    bits: of a signature, 32 or 64 (better beyond some 256K tokens); None: those of the learned
+    encoders, 32 without. encoders: "auto" takes the sidecar beside the model's file, those in it,
+    or else SimHash; "simhash" random projections; or the path of a sidecar. Source:
+    HashAttention, section 4; its defaults for sink and window.
     """
 
     sink: int = 128
     window: int = 128
-    bits: int = 32
+    bits: int | None = None
+    encoders: str | Path | Encoder = AUTO
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bits not in BITS:
+        if self.bits is not None and self.bits not in BITS:
             raise AttendError(f"bits of a signature are {self.bits}, expected 32 or 64")
 
+    def for_model(self, model: Model) -> Attend:
+        if isinstance(self.encoders, Encoder) or self.encoders == SIMHASH:
+            return self
+        if self.encoders == AUTO:
+            found = model.encoders
+        else:
+            found = read_sidecar(Path(self.encoders), model.file)
+        if found is None:
+            return self
+        if self.bits not in (None, found.bits):
+            raise AttendError(
+                f"the hash encoders of {model.name} have {found.bits} bits and --bits {self.bits} "
+                f"was asked for: leave --bits away, train others with `kvarn learn --bits "
+                f"{self.bits}`, or use --encoders simhash"
+            )
+        return replace(self, encoders=found)
+
     def make_index(self, config: ModelConfig, store: KVStore) -> TokenIndex:
-        notice = (
-            "hash: no learned encoders for this model, its signatures are SimHash "
-            "(random projections), which choose less well"
-        )
-        return SignatureIndex(config, store, SimHash(self.bits, SEED), notice)
+        if isinstance(self.encoders, Encoder):
+            return SignatureIndex(config, store, self.encoders)
+        notice = NOTICE if self.encoders == AUTO else ""
+        return SignatureIndex(config, store, SimHash(self.bits or BITS[0], SEED), notice)
 
 
 class SignatureIndex(TokenIndex):
@@ -61,7 +87,11 @@ class SignatureIndex(TokenIndex):
         self.notices = (notice,) if notice else ()
         self.column = store.column(encoder.name, encoder.bits // 8)
         self._bits, self._config = encoder.bits, config
-        self._networks = [encoder.networks(config, i) for i in range(config.n_layers)]
+        self._networks = {
+            i: encoder.networks(config, i)
+            for i, layer in enumerate(config.layers)
+            if layer.window is None
+        }
         self._queries = np.zeros(
             (config.n_kv_heads, config.n_heads // config.n_kv_heads), np.uint64
         )
@@ -73,23 +103,17 @@ class SignatureIndex(TokenIndex):
         self._scratch = SelectScratch(config.n_heads, config.n_kv_heads, n_ctx, k)
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
-        from ...ops.select import encode_keys
-
         assert self.column is not None
-        store, i = layer.store, layer.index
-        encode_keys(
-            self._networks[i][1], store.segments(i), store.layout, store.n_kv_heads,
-            self.column.segments(i), first, last,
-        )  # fmt: skip
+        self._networks[layer.index].sign_keys(layer, self.column, first, last)
 
     def choose(
         self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> int:  # fmt: skip
-        from ...ops.select import encode_rows, nearest
+        from ...ops.select import nearest
 
         assert self.column is not None
-        encode_rows(self._networks[layer.index][0], q[0], self._queries.ravel())
+        self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
         nearest(
             self._queries, self.column.segments(layer.index), self._bits, among, k, lists, counts,
             seed=SEED, scratch=self._scratch,

@@ -73,6 +73,15 @@ class Metadata(Mapping[str, Any]):
         """Type and place of a value, without decoding it."""
         return self._entries[key]
 
+    @property
+    def count_bytes(self) -> int:
+        """Bytes of a count in this file, which is also what precedes every string."""
+        return self._count_bytes
+
+    def raw(self, entry: Entry) -> bytes:
+        """The bytes of a value as they lie in the file; of an array, its items."""
+        return bytes(self._source.view[entry.start : entry.end])
+
     def first(self, key: str, n: int) -> Any:
         """The first `n` values of an array, without decoding the rest."""
         entry = self._entries[key]

@@ -1,5 +1,6 @@
 """An exported model carries everything a reader needs and computes what torch computes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -20,26 +21,35 @@ TEXT = (
 CONFIG = MiniConfig(
     n_vocab=300, n_layers=4, n_embd=64, n_heads=2, n_kv_heads=1, head_dim=32, n_ff=96, window=8
 )
+MODELS = {"cohere2": gguf.MODEL_ARCH.COHERE2, "llama": gguf.MODEL_ARCH.LLAMA}
+OPTIONAL = (
+    gguf.MODEL_TENSOR.OUTPUT,
+    gguf.MODEL_TENSOR.ROPE_FREQS,
+    gguf.MODEL_TENSOR.ATTN_ROT_EMBD,
+)
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "Mini", "object"]:
+@pytest.fixture(scope="module", params=MODELS)
+def exported(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> tuple[Path, "Mini", "object"]:
     folder = tmp_path_factory.mktemp("mini")
     tokenizer = new_tokenizer([TEXT], CONFIG.n_vocab)
     tokenizer.save(str(folder / "tokenizer.json"))
     torch.manual_seed(0)
-    model = Mini(CONFIG)
+    model = Mini(replace(CONFIG, architecture=request.param))
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.1)
-    write_gguf(folder / "m.gguf", CONFIG, model.state_dict(), folder / "tokenizer.json")
+    write_gguf(folder / "m.gguf", model.config, model.state_dict(), folder / "tokenizer.json")
     return folder / "m.gguf", model, tokenizer
 
 
 def test_metadata_is_complete(exported) -> None:
     reader = gguf.GGUFReader(exported[0])
     value = {key: field.contents() for key, field in reader.fields.items()}
-    assert value["general.architecture"] == "cohere2"
+    architecture = exported[1].config.architecture
+    assert value["general.architecture"] == architecture
     assert value["general.name"] == "kvarn-mini"
     assert value["general.file_type"] == gguf.LlamaFileType.MOSTLY_Q8_0
     expected = {
@@ -50,14 +60,16 @@ def test_metadata_is_complete(exported) -> None:
         "attention.head_count_kv": 1,
         "attention.key_length": 32,
         "attention.value_length": 32,
-        "attention.sliding_window": 8,
         "rope.dimension_count": 32,
         "rope.scaling.type": "none",
         "vocab_size": 300,
-        "logit_scale": 0.25,
     }
-    assert {key: value[f"cohere2.{key}"] for key in expected} == expected
-    assert value["cohere2.attention.layer_norm_epsilon"] == pytest.approx(1e-5)
+    epsilon = "layer_norm_rms_epsilon"
+    if architecture == "cohere2":
+        expected |= {"logit_scale": 0.25, "attention.sliding_window": 8}
+        epsilon = "layer_norm_epsilon"
+    assert {key: value[f"{architecture}.{key}"] for key in expected} == expected
+    assert value[f"{architecture}.attention.{epsilon}"] == pytest.approx(1e-5)
     assert value["tokenizer.ggml.model"] == "gpt2"
     assert len(value["tokenizer.ggml.tokens"]) == 300
     assert value["tokenizer.ggml.token_type"][:3] == [3, 3, 1]
@@ -71,8 +83,9 @@ def test_metadata_is_complete(exported) -> None:
 def test_tensors_are_those_of_the_architecture(exported) -> None:
     reader = gguf.GGUFReader(exported[0])
     types = {t.name: t.tensor_type for t in reader.tensors}
-    names = gguf.MODEL_TENSORS[gguf.MODEL_ARCH.COHERE2]
-    parts = [gguf.TENSOR_NAMES[n] for n in names if n != gguf.MODEL_TENSOR.ROPE_FREQS]
+    names = gguf.MODEL_TENSORS[MODELS[exported[1].config.architecture]]
+    parts = [gguf.TENSOR_NAMES[n] for n in names if n not in OPTIONAL]
+    parts = [part for part in parts if "exp" not in part and "inp" not in part]
     wanted = {f"{p.format(bid=i)}.weight" for p in parts for i in range(4)}
     assert set(types) == wanted
     for name, kind in types.items():
@@ -94,9 +107,11 @@ def test_llama_cpp_reads_the_same_tokens_and_logits(exported) -> None:
     ids = ids[:40]
     llama.eval(ids)
     found = np.array(llama.scores[: len(ids)])
-    reference = Mini(CONFIG)
+    reference = Mini(model.config)
     reader = gguf.GGUFReader(path)
     stored = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in reader.tensors}
+    if model.config.architecture == "llama":
+        stored["output_norm.weight"] = stored["output_norm.weight"] / CONFIG.logit_scale
     reference.load_state_dict({name: torch.tensor(data) for name, data in stored.items()})
     with torch.no_grad():
         exact = reference(torch.tensor([ids]))[0].numpy()

@@ -2,17 +2,17 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip(
     "torch", reason="torch is only needed to train: pip install kvarn[train]"
 )
 
-from kvarn.mini.data import Rows, paragraphs, words_per_sentence  # noqa: E402
+from kvarn.mini.data import paragraphs, words_per_sentence  # noqa: E402
 from kvarn.mini.model import Mini, MiniConfig, windowed_attention  # noqa: E402
 from kvarn.mini.optim import orthogonalise  # noqa: E402
-from kvarn.mini.train import accumulate, rate, row_loss  # noqa: E402
+from kvarn.mini.rows import Batch  # noqa: E402
+from kvarn.mini.train import accumulate, loss_sum, rate  # noqa: E402
 
 
 @pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 24, 29])
@@ -41,35 +41,29 @@ def test_accumulated_gradient_is_the_batch_s_and_the_same_for_any_threads() -> N
         n_vocab=50, n_layers=4, n_embd=32, n_heads=2, head_dim=16, n_ff=32, window=4
     )
     model = Mini(config)
-    rows = torch.randint(0, 50, (7, 12))
-    expected = torch.autograd.grad(row_loss(model, rows), list(model.parameters()))
+    ids, weights = torch.randint(0, 50, (7, 601)), torch.rand(7, 600).clamp(0.5) - 0.5
+    mean = loss_sum(model, ids, weights) / weights.sum()
+    expected = torch.autograd.grad(mean, list(model.parameters()))
     found = []
     for threads in (1, 3):
         model.zero_grad()
         with ThreadPoolExecutor(threads) as pool:
-            accumulate(model, rows, pool)
+            accumulate(model, Batch(ids.numpy(), weights.numpy()), pool)
         found.append([p.grad for p in model.parameters()])
     for one, three, g in zip(*found, expected, strict=True):
         assert torch.equal(one, three)
         torch.testing.assert_close(one, g, rtol=1e-4, atol=1e-6)
 
 
-def test_rows_cover_the_text_and_depend_on_the_step_alone() -> None:
-    newline = 9
-    ids = np.random.default_rng(0).integers(2, 40, 1000).astype(np.uint16)
-    rows = Rows(ids, length=16, batch=4, bos=0, newline=newline, seed=3)
-    again = Rows(ids, length=16, batch=4, bos=0, newline=newline, seed=3)
-    for step in (0, 5, rows.steps_per_epoch, 3 * rows.steps_per_epoch + 1):
-        np.testing.assert_array_equal(rows.step(step), again.step(step))
-        assert rows.step(step).shape == (4, 17)
-    epoch = np.concatenate([rows.step(s) for s in range(rows.steps_per_epoch)])
-    text = ids.tobytes()
-    for row in epoch:
-        opens = row[0] == 0
-        body = row[1:] if opens else row
-        at = text.find(body.astype(np.uint16).tobytes())
-        assert at >= 0
-        assert not opens or ids[at // 2 - 1] == newline
+def test_the_loss_counts_what_has_weight() -> None:
+    torch.manual_seed(0)
+    config = MiniConfig(n_vocab=50, n_layers=4, n_embd=32, n_heads=2, head_dim=16, n_ff=32)
+    model, ids = Mini(config), torch.randint(0, 50, (2, 9))
+    weights = torch.zeros(2, 8)
+    weights[0, 3], weights[1, 7] = 2.0, 0.5
+    p = model(ids[:, :-1]).log_softmax(-1)
+    expected = -2.0 * p[0, 3, ids[0, 4]] - 0.5 * p[1, 7, ids[1, 8]]
+    torch.testing.assert_close(loss_sum(model, ids, weights), expected)
 
 
 def test_paragraphs_are_unwrapped_in_both_habits_of_plain_text() -> None:
@@ -91,7 +85,6 @@ def test_words_per_sentence() -> None:
 
 
 def test_learning_rate_rises_holds_and_falls_to_zero() -> None:
-    shares = [rate(step, 1000, 0.5) for step in range(1001)]
+    shares = [rate(step / 1000, 0.5) for step in range(1001)]
     assert shares[0] < 0.05 and shares[100] == shares[499] == 1.0
     assert 0.49 < shares[750] < 0.51 and shares[1000] == 0.0
-    assert rate(100, 1000, 0.5) == rate(100, 5000, 0.5)

@@ -1,5 +1,7 @@
 """One thread computes, whoever asks."""
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,3 +26,23 @@ def test_an_error_reaches_the_caller_and_the_engine_goes_on() -> None:
     with pytest.raises(ZeroDivisionError):
         on_engine(lambda: 1 / 0)
     assert on_engine(max, 1, 2) == 2
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing_behind() -> None:
+    code = """
+import os, signal, threading
+from kvarn.runtime.engine import on_engine
+start = threading.Thread.start
+def interrupted(self):
+    start(self)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread.start = interrupted
+try:
+    on_engine(int)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout == "interrupted\n"

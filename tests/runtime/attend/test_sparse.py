@@ -79,7 +79,7 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
     if isinstance(method, TopK):
         scores = np.stack([keys[:, h // 2] @ q[0, h] for h in range(4)])
         return largest_reference(scores, n_kv_heads, first, last, stop, k, SEED)
-    network = SimHash(32, SEED).networks(model.config, layer)[0]
+    network = SimHash(32, SEED).networks(model.config, layer).queries[0]
 
     def signatures(x) -> np.ndarray:
         return pack_bits(network_reference(x, network.weights, network.widths))

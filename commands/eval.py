@@ -1,0 +1,263 @@
+"""`kvarn eval`: what a model remembers of long contexts, method beside method."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..ops.errors import KvarnError
+from ..runtime.keep import KEEPS, Evicting
+from .attend_options import attend_of
+from .model_options import (
+    KV_TYPES,
+    add_kv_type_option,
+    add_model_options,
+    keep_budget,
+    model_from,
+    notice,
+    positive,
+)
+
+if TYPE_CHECKING:
+    from ..evals.quality import Arm
+    from ..evals.tasks import Filler
+    from ..runtime.bench import Observer
+    from ..runtime.context import Progress
+    from ..runtime.keep import Keep
+
+_CONTEXTS = 20
+_QUESTIONS = 100
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "eval",
+        help="measure what a model remembers of long contexts",
+        description="Ask questions about long contexts, which are read once and then asked about "
+        "with every method. Lists are separated by commas. Interrupted, the same command goes on "
+        "where it was; another method finds the contexts read.",
+    )
+    parser.add_argument(
+        "--task",
+        metavar="NAME,…",
+        type=_words,
+        default=["needle", "kv"],
+        help="what is asked (default needle,kv; `--task ?` lists them; ruler: its 13 kinds)",
+    )
+    parser.add_argument(
+        "--length",
+        metavar="N,…",
+        type=_numbers,
+        default=[4096],
+        help="tokens of the contexts (default 4096)",
+    )
+    _add_methods(parser)
+    parser.add_argument(
+        "--contexts",
+        metavar="N",
+        type=positive,
+        default=_CONTEXTS,
+        help="contexts of each task and length (default %(default)s)",
+    )
+    parser.add_argument(
+        "--questions",
+        metavar="N",
+        type=positive,
+        default=_QUESTIONS,
+        help="most questions about each (default %(default)s; some tasks have only one)",
+    )
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the contexts")
+    parser.add_argument(
+        "--text",
+        metavar="PATH",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="texts, or folders of *.txt, to hide things in (default: made-up sentences)",
+    )
+    parser.add_argument(
+        "--work",
+        metavar="DIR",
+        type=Path,
+        help="where contexts and answers are kept (default: evals in KVARN_HOME)",
+    )
+    parser.add_argument(
+        "--drop-packs",
+        action="store_true",
+        help="delete each context's KV cache once all have answered; answers stay",
+    )
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    add_model_options(parser)
+    add_kv_type_option(parser)
+
+
+def _add_methods(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("methods", "the first one is what the others are compared to")
+    group.add_argument(
+        "--method",
+        metavar="M,…",
+        type=_words,
+        default=["full"],
+        help="full, hash, topk, …, with options of their own as in topk:index=flat:sink=8 "
+        "(default full)",
+    )
+    group.add_argument(
+        "--budget",
+        metavar="N,…",
+        type=_words,
+        default=["2%"],
+        help="tokens read per KV head, for methods that choose: 2%% (default) or a number",
+    )
+    group.add_argument(
+        "--probe",
+        metavar="N",
+        type=positive,
+        help="every N steps measure the softmax mass that was read (column covered)",
+    )
+    group.add_argument(
+        "--keep",
+        metavar="K,…",
+        type=_words,
+        default=["all"],
+        help=f"which tokens stay in the KV cache: {', '.join(KEEPS)} (default all); contexts that "
+        "evict are read again for each question",
+    )
+    group.add_argument(
+        "--keep-budget",
+        metavar="N,…",
+        type=_keep_budgets,
+        default=["20%"],
+        help="how many stay, if not all (default 20%%)",
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _numbers(text: str) -> list[int]:
+    return [positive(word) for word in _words(text)]
+
+
+def _keep_budgets(text: str) -> list[str]:
+    return [keep_budget(word) for word in _words(text)]
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..evals.quality import Plan, evaluate, render
+    from ..evals.tasks import ALL_TASKS, RULER
+    from ..runtime.home import home
+
+    if options.task == ["?"]:
+        for name, task in ALL_TASKS.items():
+            print(f"{name:<12} {(task.__doc__ or '').splitlines()[0]}")
+        return 0
+    filler, filler_name = _filler(options.text)
+    plan = Plan(
+        tasks=tuple(t for name in options.task for t in (RULER if name == "ruler" else [name])),
+        lengths=tuple(options.length),
+        arms=tuple(_arms(options)),
+        filler=filler,
+        filler_name=filler_name,
+        n_contexts=options.contexts,
+        n_questions=options.questions,
+        seed=options.seed,
+        kinds=options.kv_type or (KV_TYPES[0], KV_TYPES[0]),
+        keep_packs=not options.drop_packs,
+    )
+    model = model_from(options)
+    longest = max(plan.lengths)
+    if longest > model.config.n_ctx_train:
+        notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
+    rows = []
+    for row in evaluate(model, plan, options.work or home() / "evals", _watch()):
+        notice(str(row))
+        rows.append(row)
+    print(render(rows, "json" if options.json else "md"))
+    return 0
+
+
+def _arms(options: argparse.Namespace) -> Iterator[Arm]:
+    """Every method with every budget it takes, over every keep."""
+    from ..evals.quality import Arm
+
+    common = {} if options.probe is None else {"probe": options.probe}
+    for keep, share, keeping in _keeps(options):
+        for method in options.method:
+            for budget in _budgets(method, options.budget):
+                given = common | ({"budget": budget} if budget else {})
+                yield Arm(method, budget, keep, share, attend_of(method, given), keeping)
+
+
+def _budgets(method: str, budgets: list[str]) -> list[str]:
+    """The budgets that a method is to be run with; [""] where it takes none or names its own."""
+    from ..runtime.attend import ATTENDS, Sparse
+
+    chooses = issubclass(ATTENDS.get(method.partition(":")[0], object), Sparse)
+    return budgets if chooses and ":budget=" not in method else [""]
+
+
+def _keeps(options: argparse.Namespace) -> Iterator[tuple[str, str, Keep]]:
+    """Every keep method with every budget it takes."""
+    for name in options.keep:
+        if name not in KEEPS:
+            raise KvarnError(f"unknown keep {name!r}, expected one of {', '.join(KEEPS)}")
+        method = KEEPS[name]
+        if issubclass(method, Evicting):
+            yield from ((name, share, method(share)) for share in options.keep_budget)
+        else:
+            yield name, "", method()
+
+
+def _filler(paths: list[Path]) -> tuple[Filler, str]:
+    """The hay, and a name that tells it from others."""
+    from ..evals.tasks import Plain, Prose
+
+    if not paths:
+        return Plain(), "plain"
+    files = [
+        file for path in paths for file in (sorted(path.glob("*.txt")) if path.is_dir() else [path])
+    ]
+    if not files:
+        raise KvarnError(f"no *.txt in {', '.join(map(str, paths))}")
+    texts, digest = [], hashlib.blake2b(digest_size=8)
+    for file in files:
+        data = file.read_bytes()
+        digest.update(data)
+        try:
+            texts.append(data.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise KvarnError(f"{file} is not UTF-8 text: byte at offset {error.start}") from error
+    return Prose(texts), digest.hexdigest()
+
+
+def _watch() -> Observer:
+    """Tells on stderr what is going on, with bars and the time left on a terminal."""
+    from tqdm import tqdm
+
+    from ..runtime.bench import Observer
+
+    class Watch(Observer):
+        def say(self, line: str) -> None:
+            with tqdm.external_write_mode(file=sys.stderr):
+                notice(line)
+
+        def progress(self, what: str) -> Progress:
+            shown = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+            bar = tqdm(
+                desc=what, delay=1.0, leave=False, file=sys.stderr, disable=None, bar_format=shown
+            )
+
+            def step(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+                if done == total:
+                    bar.close()
+
+            return step
+
+    return Watch()

@@ -1,0 +1,66 @@
+"""`kvarn imatrix`: which columns of a model's matrices a text needs most."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from .model_options import add_model_options, model_from, notice, positive
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "imatrix",
+        help="collect an importance matrix for `kvarn quantize`",
+        description="Read texts in pieces of --ctx tokens and write the mean squares of the inputs "
+        "of every matrix, as llama.cpp's tools read and write them. Ctrl-C saves what there is.",
+    )
+    parser.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        dest="files",
+        type=Path,
+        action="extend",
+        nargs="+",
+        required=True,
+        help="texts like those that the model will read",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
+    parser.add_argument(
+        "-c",
+        "--ctx",
+        metavar="N",
+        type=positive,
+        default=512,
+        help="tokens of each piece (default 512)",
+    )
+    parser.add_argument("--chunks", metavar="N", type=positive, help="use only the first N pieces")
+    add_model_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from ..convert.quantize.observe import Observer
+    from .interrupt import Interruptible
+
+    text = b"".join(file.read_bytes() for file in options.files)
+    model = model_from(options)
+    ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
+    observer = Observer(model, options.ctx)
+    with (
+        Interruptible() as interrupt,
+        tqdm(desc="reading", unit="piece", leave=False, file=sys.stderr, disable=None) as bar,
+    ):
+        for done, total in observer.read(ids, options.chunks):
+            bar.total = total
+            bar.update(done - bar.n)
+            if interrupt.asked:
+                break
+    observer.save(options.output, [str(file) for file in options.files])
+    stopped = f"stopped, saved after {done} of {total}" if interrupt.asked else f"{done}"
+    notice(f"{options.output}: {stopped} pieces of {options.ctx} tokens")
+    return 130 if interrupt.asked else 0

@@ -1,0 +1,190 @@
+"""`kvarn learn`: hash encoders for a model, which `--method hash` then picks up by itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..ops.errors import KvarnError
+from .inspect import columns
+from .interrupt import Interruptible, StoppedReading
+from .model_options import add_kv_type_option, model_from, notice, positive, ram_from
+
+if TYPE_CHECKING:
+    from ..convert.learn.learning import Learning, Progress
+    from ..convert.learn.recall import Recall
+    from ..runtime.model import Model
+
+LENGTH = 16_384
+TOKENS = 500_000
+REPORTED = 32  # chunks between two lines of progress
+SAVED = 120.0  # seconds between two checkpoints
+LOSSES = ("softmax", "bce")
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "learn",
+        help="learn hash encoders for a model",
+        description="Read text with the model and learn, from its own queries and keys, small "
+        "networks whose signatures tell which tokens matter (HashAttention). `--method hash` picks "
+        "up MODEL.hash.gguf beside MODEL.gguf by itself. Interrupted, the same command goes on. "
+        "Needs torch: pip install 'kvarn[train]'.",
+    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="a GGUF file")
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        type=Path,
+        action="extend",
+        nargs="+",
+        required=True,
+        help="UTF-8 texts of the kind that the model will be used on; a share is only measured on",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="default: MODEL.hash.gguf beside the model",
+    )
+    _add_training(parser)
+    parser.add_argument("-t", "--threads", metavar="N", type=positive, help="of kernels and torch")
+    add_kv_type_option(parser)
+    parser.add_argument("--json", action="store_true", help="print the final table as JSON")
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("learning")
+    group.add_argument(
+        "--bits", metavar="N", type=positive, default=32, help="of a signature: 32 (default), 64"
+    )
+    group.add_argument(
+        "--tokens",
+        metavar="N",
+        type=positive,
+        help=f"read so many (default {TOKENS:,}, in whole contexts; texts are repeated)",
+    )
+    group.add_argument(
+        "--length",
+        metavar="N",
+        type=positive,
+        help="tokens of a context, as many as in use: encoders do not carry far beyond "
+        f"(default {LENGTH:,}, or the model's training length where that is less)",
+    )
+    group.add_argument(
+        "--steps", metavar="N", type=positive, default=1, help="of each chunk of 512 (default 1)"
+    )
+    group.add_argument(
+        "--loss",
+        choices=LOSSES,
+        default="softmax",
+        help="each label against all other tokens (default), or the paper's cross-entropy",
+    )
+    group.add_argument("--seed", metavar="N", type=int, default=0, help="default 0")
+
+
+def run(options: argparse.Namespace) -> int:
+    if find_spec("torch") is None:
+        raise KvarnError(
+            "kvarn learn needs torch, which is not installed: pip install 'kvarn[train]'"
+        )
+    from ..runtime.attend.sidecar import sidecar_path, write_sidecar
+
+    model = model_from(options)
+    output = options.output or sidecar_path(model.path)
+    checkpoint = output.with_name(f"{output.name}.checkpoint")
+    learning = _learning(options, model, checkpoint)
+    with Interruptible() as interrupt:
+        try:
+            _learn(learning, interrupt)
+            write_sidecar(output, learning.learned, model.file.architecture)
+            notice(f"wrote {output}; measuring it on text that was held out …")
+            recalls = learning.recalls(interrupt.progress)
+        except StoppedReading:
+            learning.save()
+            notice(f"stopped: the same command goes on from {checkpoint}")
+            raise KeyboardInterrupt from None
+    checkpoint.unlink(missing_ok=True)
+    print(_as_json(recalls, output) if options.json else _as_text(recalls))
+    return 0
+
+
+def _learning(options: argparse.Namespace, model: Model, checkpoint: Path) -> Learning:
+    import torch
+
+    from ..convert.learn.learning import Learning
+    from ..convert.learn.settings import Settings
+    from ..convert.learn.texts import Texts
+    from ..ops.threads import n_threads
+    from ..runtime.engine import on_engine
+
+    torch.set_num_threads(on_engine(n_threads))
+    length = options.length or min(LENGTH, model.config.n_ctx_train)
+    settings = Settings(
+        length=length,
+        tokens=options.tokens or max(TOKENS, length),
+        bits=options.bits,
+        loss=options.loss,
+        steps=options.steps,
+        seed=options.seed,
+    )
+    texts = Texts(options.text, model.tokenizer, length, options.seed)
+    learning = Learning(model, texts, settings, ram_from(options), checkpoint)
+    done = f"going on after {learning.done} of " if learning.done else ""
+    notice(
+        f"{len(texts):,} tokens of text; {done}{settings.n_chunks} chunks, contexts of "
+        f"{length:,} tokens, {texts.n_held_out} of them only measured on"
+    )
+    return learning
+
+
+def _learn(learning: Learning, interrupt: Interruptible) -> None:
+    """Learn to the end, with a line now and then, and a checkpoint."""
+    import numpy as np
+
+    saved, figures = time.monotonic(), []
+
+    def progress(at: Progress) -> None:
+        nonlocal saved
+        if at.layers:
+            figures.append(list(at.layers.values()))
+        if len(figures) == REPORTED or (at.n_tokens == at.all_tokens and figures):
+            interrupt.clear_bar()
+            notice(_line(at, np.mean(figures, 0).tolist()))
+            figures.clear()
+        if time.monotonic() - saved > SAVED:
+            learning.save()
+            saved = time.monotonic()
+        interrupt.progress(at.n_tokens, at.all_tokens)
+
+    learning.run(progress)
+
+
+def _line(at: Progress, means: list[tuple[float, float]]) -> str:
+    layers = ", ".join(
+        f"{number}: {loss:.3f} {found:.0%}" for number, (loss, found) in zip(at.layers, means)
+    )
+    return f"{at.n_tokens:,} of {at.all_tokens:,} tokens; loss and labels in the best 1% {layers}"
+
+
+def _as_json(recalls: list[Recall], output: Path) -> str:
+    from ..convert.learn.learning import table
+
+    return json.dumps({"file": str(output), "recall": table(recalls)}, indent=2)
+
+
+def _as_text(recalls: list[Recall]) -> str:
+    """A row a layer, a column a method: the share of the best 1% and 2% that is found."""
+    methods = list(dict.fromkeys(one.method for one in recalls))
+    of = {(one.layer, one.method): one.found for one in recalls}
+    rows = [
+        (f"{layer}", *(" / ".join(f"{x:.1%}" for x in of[layer, name]) for name in methods))
+        for layer in sorted({one.layer for one in recalls})
+    ]
+    shown = columns([("layer", *methods), *rows], ">" * (1 + len(methods)))
+    return f"share of the best 1% and 2% of tokens found, on held-out text\n{shown}"

@@ -1,0 +1,113 @@
+"""`kvarn quantize`: a GGUF model with its matrices in other types."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .model_options import notice, positive
+
+if TYPE_CHECKING:
+    from ..convert.quantize.files import Report
+
+
+def add(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "quantize",
+        help="write a GGUF model in another type",
+        description="Write IN.gguf (of a split file: any of its shards) to OUT.gguf with its "
+        "matrices in the types of a mix, chosen as llama.cpp chooses them.",
+    )
+    parser.add_argument("source", metavar="IN.gguf", type=Path)
+    parser.add_argument("target", metavar="OUT.gguf", type=Path)
+    parser.add_argument(
+        "--type",
+        metavar="T",
+        required=True,
+        help="f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q2_k, q3_k_s, q3_k_m, q3_k_l, "
+        "q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k",
+    )
+    parser.add_argument(
+        "--imatrix",
+        metavar="FILE",
+        type=Path,
+        help="keep columns the more exact the larger their inputs are: a file of `kvarn imatrix` "
+        "or of llama.cpp",
+    )
+    parser.add_argument(
+        "--allow-requantize",
+        action="store_true",
+        help="also take matrices that are quantised already, whose errors add up",
+    )
+    parser.add_argument(
+        "-t",
+        "--threads",
+        metavar="N",
+        type=positive,
+        help="kernel threads (default: one per physical core)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from ..convert.quantize.files import quantise_file
+    from ..convert.quantize.imatrix import read_imatrix
+    from ..convert.quantize.mixes import mix_of
+    from ..ops import threads
+    from ..ops.cache import on_compile
+    from ..runtime.engine import on_engine
+
+    on_compile(_CompileNotice())
+    mix = mix_of(options.type)
+    imatrix = (options.imatrix, read_imatrix(options.imatrix)) if options.imatrix else None
+    if options.threads is not None:
+        on_engine(threads.set_threads, options.threads)
+    bar = tqdm(
+        desc="quantizing",
+        unit="B",
+        unit_scale=True,
+        unit_divisor=1024,
+        leave=False,
+        file=sys.stderr,
+        disable=None,
+    )
+
+    def progress(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(done - bar.n)
+
+    try:
+        report = quantise_file(
+            options.source, options.target, mix, imatrix, options.allow_requantize, progress
+        )
+    finally:
+        bar.close()
+    _tell(options.target, report)
+    return 0
+
+
+def _tell(target: Path, report: Report) -> None:
+    from ..runtime.memory import human_bytes
+
+    types = ", ".join(f"{n} {name}" for name, n in report.types.most_common())
+    bits = 8 * report.n_bytes / report.n_parameters
+    notice(f"{target}: {human_bytes(report.n_bytes)}, {bits:.2f} bits per weight ({types})")
+    if report.unweighted:
+        more = f" and {len(report.unweighted) - 3} more" if len(report.unweighted) > 3 else ""
+        names = ", ".join(report.unweighted[:3])
+        notice(f"no importances for {names}{more}: encoded without")
+
+
+class _CompileNotice:
+    """Says once that kernels are being compiled."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, kernel: str) -> None:
+        if not self._said:
+            self._said = True
+            notice("compiling encoders (first use on this machine) …")

@@ -1,0 +1,108 @@
+"""Which tokens a query should find, and the keys a step compares it with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ops.select import ExactScratch, products
+from .observer import Observer, stored_keys
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+    from ...runtime.attend import LayerView
+    from .settings import Settings
+
+    F32 = NDArray[np.float32]
+    I64 = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+
+class Scores:
+    """ln(a_t ‖v_t‖) up to a constant: what a token contributes to a query's output.
+
+    Source: HashAttention, lemma 4.1.
+    """
+
+    def __init__(self, config: ModelConfig, layer: LayerView, observer: Observer) -> None:
+        self.layer, self._norms = layer, observer.log_norms[layer.index]
+        self._group = config.n_heads // config.n_kv_heads
+        n_ctx = self._norms.shape[1]
+        self._scratch = ExactScratch(
+            config.n_heads, config.n_kv_heads, n_ctx, 1, layer.store.layout
+        )
+
+    def __call__(self, q: F32, stop: int) -> F32:
+        """Of q float32 (H, E) with the tokens 0 … stop - 1: float32 (H, stop)."""
+        config = self.layer.config
+        out = np.empty((len(q), stop), np.float32)
+        segments = self.layer.store.segments(self.layer.index)
+        products(np.ascontiguousarray(q)[None], segments, stop, out, scratch=self._scratch)
+        out *= np.float32(config.attention_scale)
+        if config.attention_softcap:
+            out = config.attention_softcap * np.tanh(out / config.attention_softcap)
+        out += np.repeat(self._norms[:, :stop], self._group, 0)
+        return out
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries of one layer and the keys they are compared with, J KV heads of G query heads.
+
+    q float32 (H, P, E); keys float32 (J, n, E). positive and allowed (J, G, P, n): the labels, and
+    the keys that the query may choose from. weight float32 (J, n): for how many keys each stands,
+    1 for one that is some query's label. candidates (P,): how many tokens each may choose from.
+    """
+
+    q: F32
+    keys: F32
+    positive: Bools
+    allowed: Bools
+    weight: F32
+    candidates: I64
+
+
+def make_batch(
+    scores: Scores, q: F32, positions: I64, settings: Settings, rng: np.random.Generator
+) -> Batch:
+    """The labels of queries q float32 (H, P, E) at these positions, and a draw of other keys.
+
+    Raises nothing: each position must leave room for labels between sink and window.
+    """
+    first, lasts = settings.sink, positions + 1 - settings.window
+    n_kv_heads = scores.layer.store.n_kv_heads
+    shape = n_kv_heads, len(q) // n_kv_heads, len(positions)
+    labels = np.empty((*shape, settings.labels), np.int64)
+    for i, last in enumerate(lasts):
+        among = scores(q[:, i], int(last))[:, first:]
+        best = np.argpartition(among, -settings.labels, 1)[:, -settings.labels :]
+        labels[:, :, i] = first + best.reshape(*shape[:2], -1)
+    pool, weight = _pool(labels, first, int(lasts.max()), settings.negatives, rng)
+    positive = np.zeros((*shape, pool.shape[1]), bool)
+    for j in range(n_kv_heads):
+        order = np.argsort(pool[j])
+        place = order[np.searchsorted(pool[j], labels[j], sorter=order)]
+        np.put_along_axis(positive[j], place, True, 2)
+    allowed = np.broadcast_to(pool[:, None, None] < lasts[:, None], positive.shape)
+    return Batch(q, stored_keys(scores.layer, pool), positive, allowed, weight, lasts - first)
+
+
+def _pool(
+    labels: I64, first: int, last: int, negatives: int, rng: np.random.Generator
+) -> tuple[I64, F32]:
+    """Positions (J, n) of each KV head's labels and of others drawn from first … last - 1, as many
+    for each head, and for how many tokens each stands (J, n)."""
+    own = [np.unique(head) for head in labels]
+    n = min(max(map(len, own)) + negatives, last - first)
+    pool, weight = np.empty((len(own), n), np.int64), np.ones((len(own), n), np.float32)
+    for j, mine in enumerate(own):
+        rest = np.setdiff1d(np.arange(first, last), mine, assume_unique=True)
+        drawn = n - len(mine)
+        pool[j, : len(mine)] = mine
+        pool[j, len(mine) :] = rng.choice(rest, drawn, replace=False)
+        weight[j, len(mine) :] = len(rest) / max(1, drawn)
+    return pool, weight

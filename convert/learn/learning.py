@@ -1,0 +1,234 @@
+"""The whole of it: read, learn, remember where it stood, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...runtime.attend.encoders import Learned, SimHash
+from ...runtime.attend.sidecar import HIDDEN
+from ...runtime.attend.sparse import SEED
+from ...runtime.engine import on_engine
+from ...runtime.reader import CHUNK
+from .labels import Scores, make_batch
+from .observer import Observer
+from .recall import SHARES, Recall, measure, signatures, sketches
+from .settings import LearnError, Settings
+from .student import Student
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...runtime.context import Context
+    from ...runtime.model import Model
+    from ...runtime.store import Ram
+    from .texts import Texts
+
+MEASURED = 4
+"""Queries of each chunk that recall is measured on, in the later half of a context."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where learning stands: of each layer the loss, and the share of labels in the best 1%."""
+
+    n_tokens: int
+    all_tokens: int
+    layers: dict[int, tuple[float, float]]
+
+
+class Learning:
+    """Encoders of all layers without a window, learned chunk by chunk while the model reads.
+
+    A checkpoint holds networks, optimisers and the number of chunks that were learned from: the
+    next process reads the context it stood in again, and goes on as if there had been no other.
+    Raises `LearnError` for a model without such layers and a checkpoint of something else.
+    """
+
+    def __init__(
+        self, model: Model, texts: Texts, settings: Settings, store: Ram, checkpoint: Path
+    ) -> None:
+        config = model.config
+        layers = [i for i, layer in enumerate(config.layers) if layer.window is None]
+        if not layers:
+            raise LearnError(f"{model.name} has a sliding window in every layer: none is sparse")
+        self._model, self._texts, self._settings = model, texts, settings
+        self._store, self._checkpoint = store, checkpoint
+        self._students = {i: Student(settings, config, i) for i in layers}
+        self._about = {
+            **asdict(settings),
+            "kv": f"{store.k}/{store.v}",
+            "text": texts.digest,
+            "model": model.fingerprint,
+        }
+        self.done = 0
+        """Chunks that have been learned from."""
+        if checkpoint.exists():
+            self._resume()
+
+    @property
+    def learned(self) -> Learned:
+        """The encoders as they are now."""
+        return Learned(
+            self._settings.bits,
+            HIDDEN,
+            self._settings.length,
+            self._model.fingerprint,
+            self._model.name,
+            {i: student.layer for i, student in self._students.items()},
+        )
+
+    def run(self, progress: Callable[[Progress], None]) -> None:
+        """Learn until all tokens are read; `progress` is called after each chunk, and may raise."""
+        each = self._settings.chunks_each
+        with self._reading() as (context, observer):
+            for number in range(self.done // each, self._settings.n_contexts):
+                ids = self._texts.context(number)
+                context.truncate(0)
+                for chunk in range(each):
+                    at = number * each + chunk
+                    rng = np.random.default_rng((self._settings.seed, 2, at))
+                    part = ids[chunk * CHUNK : (chunk + 1) * CHUNK]
+                    start = chunk * CHUNK
+                    rows = self._rows(start, len(part), self._settings.queries, rng)
+                    observer.rows = rows
+                    context.prefill(part)
+                    if at < self.done:
+                        continue  # a chunk that an earlier process has learned from
+                    figures = self._learn(observer, start + rows, rng, at)
+                    self.done = at + 1
+                    n_tokens = number * self._settings.length + start + len(part)
+                    progress(Progress(n_tokens, self._all_tokens, figures))
+
+    def recalls(self, progress: Callable[[int, int], None]) -> list[Recall]:
+        """What the encoders find on held-out text, beside SimHash and sketches.
+
+        progress is called with (contexts read, contexts in all).
+        """
+        found: dict[tuple[int, str], list[NDArray[np.float64]]] = {}
+        with self._reading() as (context, observer):
+            for number in range(self._texts.n_held_out):
+                queries = self._read_held_out(context, observer, number)
+                for layer, asked in queries.items():
+                    for name, shares in on_engine(self._measure, observer, layer, asked).items():
+                        found.setdefault((layer, name), []).append(shares)
+                progress(number + 1, self._texts.n_held_out)
+        return [
+            Recall(layer, name, tuple(np.concatenate(shares).mean(0).tolist()))
+            for (layer, name), shares in found.items()
+        ]
+
+    def save(self) -> None:
+        """Write the checkpoint, whole or not at all."""
+        temporary = self._checkpoint.with_name(f"{self._checkpoint.name}.tmp")
+        students = {i: student.state() for i, student in self._students.items()}
+        torch.save({"about": self._about, "done": self.done, "students": students}, temporary)
+        temporary.replace(self._checkpoint)
+
+    @property
+    def _all_tokens(self) -> int:
+        return self._settings.n_contexts * self._settings.length
+
+    def _resume(self) -> None:
+        try:
+            saved: dict[str, Any] = torch.load(self._checkpoint, weights_only=True)
+            about, done, students = saved["about"], saved["done"], saved["students"]
+        except Exception as error:
+            raise LearnError(
+                f"{self._checkpoint}: found a file that is no checkpoint of `kvarn learn` "
+                f"({type(error).__name__}): remove it to begin anew"
+            ) from error
+        for key, value in self._about.items():
+            if about.get(key) != value:
+                raise LearnError(
+                    f"{self._checkpoint} was begun with {key} {about.get(key)} and this is {key} "
+                    f"{value}: give the same options and text again, or remove it to begin anew"
+                )
+        for i, student in self._students.items():
+            student.load(students[i])
+        self.done = done
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[Context, Observer]]:
+        observer = Observer()
+        with self._model.context(self._settings.length, observer, store=self._store) as context:
+            yield context, observer
+
+    def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Rows of a chunk of n tokens whose queries have enough to choose from, `wanted` of them
+        or all there are, ascending."""
+        settings = self._settings
+        least = settings.sink + settings.window + 2 * settings.labels
+        rows = np.arange(max(0, least - start), n)
+        return np.sort(rng.choice(rows, min(wanted, len(rows)), replace=False))
+
+    def _learn(
+        self, observer: Observer, positions: NDArray[np.int64], rng: np.random.Generator, at: int
+    ) -> dict[int, tuple[float, float]]:
+        """A few steps of every layer on the queries that were noted; of each layer the means."""
+        settings, figures = self._settings, {}
+        for i, student in self._students.items() if len(positions) else ():
+            scores = Scores(self._model.config, observer.views[i], observer)
+            results = []
+            for step in range(settings.steps):
+                mine = slice(step, None, settings.steps)
+                q = np.ascontiguousarray(observer.queries[i][:, mine])
+                if not q.size:
+                    continue
+                batch = on_engine(make_batch, scores, q, positions[mine], settings, rng)
+                done = (at + step / settings.steps) / settings.n_chunks
+                results.append(student.step(batch, done))
+            loss, found = np.mean(results, 0).tolist()
+            figures[i] = loss, found
+        return figures
+
+    def _read_held_out(
+        self, context: Context, observer: Observer, number: int
+    ) -> dict[int, list[tuple[int, NDArray[np.float32]]]]:
+        """Read it; of each layer some queries of its later half, (position, q (H, E))."""
+        ids, rng = self._texts.held_out(number), np.random.default_rng((number, 3))
+        queries: dict[int, list[tuple[int, NDArray[np.float32]]]] = {i: [] for i in self._students}
+        context.truncate(0)
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            later = start + len(part) > len(ids) // 2
+            observer.rows = self._rows(start, len(part), MEASURED * later, rng)
+            context.prefill(part)
+            for i, asked in queries.items():
+                rows = observer.queries[i].swapaxes(0, 1)
+                asked.extend(zip((start + observer.rows).tolist(), rows))
+        return queries
+
+    def _measure(
+        self, observer: Observer, layer: int, asked: list[tuple[int, NDArray[np.float32]]]
+    ) -> dict[str, NDArray[np.float64]]:
+        config, view, stop = self._model.config, observer.views[layer], self._settings.length
+        bits = self._settings.bits
+        whole = -(-config.head_dim // 8) + 2
+        n_bytes = min(whole, bits // 8)
+        rankings = {
+            "learned": signatures(self.learned, config, view, stop),
+            "simhash": signatures(SimHash(bits, SEED), config, view, stop),
+            f"sketch, {n_bytes} bytes": sketches(n_bytes, config, view, stop),
+            f"sketch, {whole} bytes": sketches(whole, config, view, stop),
+        }
+        scores = Scores(config, view, observer)
+        return measure(scores, asked, rankings, self._settings)
+
+
+def table(recalls: list[Recall]) -> list[dict[str, Any]]:
+    """The figures for a program: one object a layer and method."""
+    return [
+        {
+            "layer": one.layer,
+            "method": one.method,
+            **{f"recall@{share:.0%}": round(x, 4) for share, x in zip(SHARES, one.found)},
+        }
+        for one in recalls
+    ]

@@ -1,0 +1,99 @@
+"""The encoders as torch modules: one small network a head, all heads of a layer at once."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class HeadNetworks(nn.Module):
+    """y = W_3 silu(W_2 silu(W_1 x + b_1) + b_2) + b_3 for each of n heads, widths E, h, h, bits.
+
+    They begin as linear maps, for silu(z) - silu(-z) = z: W_1 = [P, -P], a W_2 that passes the
+    pairs on and W_3 = [R, -R] give y = x P R. P is 1 where E ≤ h / 2, else h / 2 orthonormal
+    directions that span the planes, and P R are the planes of SimHash: signatures begin as
+    SimHash's. Units left over begin small.
+    """
+
+    def __init__(self, n: int, planes: Tensor, hidden: int) -> None:
+        super().__init__()
+        width, bits = planes.shape
+        widths = (width, hidden, hidden, bits)
+        self.weights = nn.ParameterList(
+            0.1 * torch.randn(n, a, b) / math.sqrt(a) for a, b in pairwise(widths)
+        )
+        self.biases = nn.ParameterList(torch.zeros(n, b) for b in widths[1:])
+        half = hidden // 2
+        inner = torch.eye(width)
+        if width > half:
+            wide = torch.cat([planes, torch.randn(width, half - bits)], 1)
+            inner = torch.linalg.qr(wide)[0]
+        pairs = inner.shape[1]
+        first, second, third = (w.data for w in self.weights)
+        first[:, :, : 2 * pairs] = torch.cat([inner, -inner], 1)
+        passed = torch.eye(pairs)
+        second[:, :, : 2 * pairs] = 0
+        second[:, : 2 * pairs, : 2 * pairs] = torch.cat(
+            [torch.cat([passed, -passed], 1), torch.cat([-passed, passed], 1)]
+        )
+        third[:] = 0
+        third[:, : 2 * pairs] = torch.cat([inner.T @ planes, -inner.T @ planes])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (n, T, E), a row of vectors for each head, to (n, T, bits)."""
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases)):
+            x = torch.baddbmm(bias[:, None], F.silu(x) if i else x, weight)
+        return x
+
+    def normalise(self, x: Tensor) -> None:
+        """Scale the outputs so that over x (n, T, E) each head's have a root mean square of 1."""
+        size = self(x).detach().square().mean((1, 2)).sqrt().clamp_min(1e-6)
+        self.weights[-1].data /= size[:, None, None]
+        self.biases[-1].data /= size[:, None]
+
+
+class StraightSign(torch.autograd.Function):
+    """(sign(y) + tanh(y)) / 2, whose gradient is tanh's.
+
+    The forward pass sees half of what rounding to bits does, so that learning minds it; gradients
+    of the whole sign's were as good, of tanh's alone clearly worse (docs/learn.md).
+    """
+
+    @staticmethod
+    def forward(ctx, y: Tensor) -> Tensor:  # type: ignore[no-untyped-def,override]
+        soft = torch.tanh(y)
+        ctx.save_for_backward(soft)
+        return 0.5 * (soft + torch.sign(y))
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def,override]
+        (soft,) = ctx.saved_tensors
+        return grad * (1 - soft.square())
+
+
+class LayerStudent(nn.Module):
+    """The encoders of one layer with the scale s and the offset c of each query head's logits.
+
+    logit(q, k) = s · ⟨b(φ_q(q)), b(φ_k(k))⟩ / √bits + c, b soft or straight-through bits.
+    """
+
+    def __init__(self, n_heads: int, n_kv_heads: int, planes: Tensor, hidden: int) -> None:
+        super().__init__()
+        self.q = HeadNetworks(n_heads, planes, hidden)
+        self.k = HeadNetworks(n_kv_heads, planes, hidden)
+        self.group = n_heads // n_kv_heads
+        self.log_s = nn.Parameter(torch.full((n_heads,), math.log(2.0)))
+        self.c = nn.Parameter(torch.full((n_heads,), -3.0))
+
+    def forward(self, q: Tensor, keys: Tensor, soft: bool) -> Tensor:
+        """Logits (J, G, P, n) of q (H, P, E) with keys (J, n, E); soft: b = tanh."""
+        bits = torch.tanh if soft else StraightSign.apply
+        a, b = bits(self.q(q)), bits(self.k(keys))
+        a = a.unflatten(0, (-1, self.group))
+        products = a @ b[:, None].mT / math.sqrt(b.shape[-1])
+        shape = a.shape[0], self.group, 1, 1
+        return products * self.log_s.exp().view(shape) + self.c.view(shape)

@@ -1,0 +1,88 @@
+"""Exact attention that keeps what encoders are learned from."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ops.attention.layout import SEGMENT, TILE, TILES
+from ...ops.reference.attention import read_kv
+from ...runtime.attend import Attend, Full, LayerView
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+    from ...runtime.attend.base import Attend as Bound
+    from ...runtime.store import KVStore
+
+    F32 = NDArray[np.float32]
+    I64 = NDArray[np.int64]
+
+
+class Observer(Attend):
+    """`full`, which notes in each layer without a window some queries and ln ‖v‖ of all tokens.
+
+    `rows`: those queries, counted within the next call. Noted are `queries[layer]` float32
+    (H, rows, E), after rope, and `log_norms[layer]` float32 (J, n_ctx) of V as stored.
+    """
+
+    def __init__(self) -> None:
+        self._full = Full()
+        self.rows: I64 = np.empty(0, np.int64)
+        self.views: dict[int, LayerView] = {}
+        self.queries: dict[int, F32] = {}
+        self.log_norms: dict[int, F32] = {}
+
+    def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Bound:
+        self.log_norms = {
+            i: np.zeros((config.n_kv_heads, n_ctx), np.float32)
+            for i, layer in enumerate(config.layers)
+            if layer.window is None
+        }
+        return self
+
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        self._full(layer, q, start, out)
+        if layer.index not in self.log_norms:
+            return
+        store, stop = layer.store, start + len(q)
+        segments = store.segments(layer.index)
+        _, values = read_kv(segments, store.layout, store.n_kv_heads, start, stop)
+        norms = np.linalg.norm(values, axis=2).T
+        self.log_norms[layer.index][:, start:stop] = np.log(np.maximum(norms, 1e-20))
+        self.views[layer.index] = layer
+        self.queries[layer.index] = q[self.rows].swapaxes(0, 1).copy()
+
+
+def stored_keys(layer: LayerView, positions: I64) -> F32:
+    """Keys as stored of positions (J, n), others for each KV head: float32 (J, n, E).
+
+    Their rows are gathered into tiles of their own, which are then read like any others.
+    """
+    store, layout = layer.store, layer.store.layout
+    n_heads, n = positions.shape
+    room = -(-n // SEGMENT) * SEGMENT
+    size = layout.segment_bytes(n_heads)
+    gathered = np.zeros((room // SEGMENT, n_heads, TILES, layout.tile_bytes), np.uint8)
+    segments, place = positions // SEGMENT, positions % SEGMENT
+    to_segment, to_place = np.divmod(np.arange(n), SEGMENT)
+    rows = ((0, layout.k_row_bytes), (layout.scale_offset, layout.scale_row_bytes))
+    for number in np.unique(segments):
+        address = int(store.segments(layer.index)[number])
+        raw = (ctypes.c_uint8 * size).from_address(address)
+        tiles = np.frombuffer(memoryview(raw), np.uint8).reshape(n_heads, TILES, layout.tile_bytes)
+        head, i = np.nonzero(segments == number)
+        here, there = place[head, i], to_place[i]
+        for first, n_bytes in rows:
+            span = np.arange(n_bytes)
+            source = (first + here % TILE * n_bytes)[:, None] + span
+            target = (first + there % TILE * n_bytes)[:, None] + span
+            gathered[to_segment[i][:, None], head[:, None], (there // TILE)[:, None], target] = (
+                tiles[head[:, None], (here // TILE)[:, None], source]
+            )
+    addresses = gathered.ctypes.data + gathered[0].nbytes * np.arange(len(gathered))
+    keys, _ = read_kv(addresses, layout, n_heads, 0, n)
+    return keys.swapaxes(0, 1).copy()

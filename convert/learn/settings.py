@@ -1,0 +1,76 @@
+"""What learning depends on: the same settings, model and text give the same encoders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ops.errors import KvarnError
+from ...runtime.attend.sidecar import BITS
+from ...runtime.reader import CHUNK
+
+LOSSES = ("softmax", "bce")
+
+
+class LearnError(KvarnError):
+    """Encoders cannot be learned from what was given."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """bits of a signature; length: tokens of a context, as long as those of use; tokens: how many
+    are read to learn from, in whole contexts.
+
+    loss: "softmax" or the paper's "bce", see `loss`. labels: tokens to be found for each query, of
+    those between sink and window. queries: of each chunk, learned from in `steps` steps.
+    negatives: keys that are no labels, drawn for each step. rate: Adam's. The defaults were
+    measured, see docs/learn.md.
+    """
+
+    length: int
+    tokens: int
+    bits: int = 32
+    sink: int = 128
+    window: int = 128
+    loss: str = "softmax"
+    labels: int = 64
+    queries: int = 32
+    steps: int = 1
+    negatives: int = 1536
+    rate: float = 2e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.bits not in BITS:
+            raise LearnError(
+                f"signatures of {self.bits} bits cannot be searched: use --bits 32, or 64 beyond "
+                "some 256,000 tokens"
+            )
+        if self.loss not in LOSSES:
+            raise LearnError(f"loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
+        least = self.sink + self.window + 2 * self.labels + CHUNK
+        if self.length < least:
+            raise LearnError(
+                f"a context of {self.length} tokens is too short to learn from: beside "
+                f"{self.sink + self.window} tokens that are always read it needs at least "
+                f"{least} in all"
+            )
+        if self.tokens < self.length:
+            raise LearnError(
+                f"--tokens {self.tokens} is less than one context of {self.length} tokens: "
+                "read more, or give a smaller --length"
+            )
+
+    @property
+    def n_contexts(self) -> int:
+        """Contexts to read."""
+        return self.tokens // self.length
+
+    @property
+    def chunks_each(self) -> int:
+        """Chunks of one context."""
+        return -(-self.length // CHUNK)
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks to read in all."""
+        return self.n_contexts * self.chunks_each

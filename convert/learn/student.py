@@ -1,0 +1,104 @@
+"""Training the encoders of one layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...runtime.attend.encoders import Dense, LearnedLayer, SimHash
+from ...runtime.attend.sidecar import HIDDEN
+from ...runtime.attend.sparse import SEED
+from .loss import LOSSES
+from .networks import HeadNetworks, LayerStudent
+
+if TYPE_CHECKING:
+    from ...models.config import ModelConfig
+    from .labels import Batch
+    from .settings import Settings
+
+_WARM_UP = 20  # steps
+_FALLING = 0.5  # last share of the steps, in which the rate falls to 0
+
+
+class Student:
+    """The encoders of one layer and their optimiser."""
+
+    def __init__(self, settings: Settings, config: ModelConfig, layer: int) -> None:
+        torch.manual_seed(settings.seed * 1009 + layer)
+        self._settings = settings
+        planes = SimHash(settings.bits, SEED).planes(config.head_dim, layer)
+        self._model = LayerStudent(
+            config.n_heads, config.n_kv_heads, torch.from_numpy(planes), HIDDEN
+        )
+        self._optimiser = torch.optim.Adam(self._model.parameters(), lr=settings.rate)
+        self._begun = False
+
+    def step(self, batch: Batch, done: float) -> tuple[float, float]:
+        """One step of Adam, `done` of the whole training being over (0 … 1).
+
+        Gives the loss and the share of labels that were among the best 1% of the batch.
+        """
+        q, keys, weight = (torch.from_numpy(x) for x in (batch.q, batch.keys, batch.weight))
+        positive, allowed = (torch.from_numpy(x.copy()) for x in (batch.positive, batch.allowed))
+        if not self._begun:
+            self._model.q.normalise(q)
+            self._model.k.normalise(keys)
+            self._begun = True
+        steps = done * self._settings.n_chunks * self._settings.steps
+        share = min(1.0, (steps + 1) / _WARM_UP, (1 - done) / _FALLING)
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._settings.rate * share
+        name = self._settings.loss
+        logits = self._model(q, keys, soft=name == "bce")
+        loss: Tensor = LOSSES[name](logits, positive, allowed, weight)
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        candidates = torch.from_numpy(batch.candidates)
+        found = _found(logits.detach(), positive, allowed, weight, candidates)
+        return loss.item(), found
+
+    @property
+    def layer(self) -> LearnedLayer:
+        """The networks as a file holds them."""
+        return LearnedLayer(_dense(self._model.q), _dense(self._model.k))
+
+    def state(self) -> dict[str, Any]:
+        """All that `load` needs to go on exactly here."""
+        return {
+            "model": self._model.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "begun": self._begun,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`."""
+        self._model.load_state_dict(state["model"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self._begun = state["begun"]
+
+
+def _found(
+    logits: Tensor, positive: Tensor, allowed: Tensor, weight: Tensor, candidates: Tensor
+) -> float:
+    """Share of labels among the best 1% of each query's candidates, by what the keys stand for."""
+    order = logits.masked_fill(~allowed, -torch.inf).argsort(-1, descending=True)
+    each = weight[:, None, None].expand_as(logits).gather(-1, order)
+    above = each.cumsum(-1) - each
+    within = above < 0.01 * candidates[:, None]
+    hits = positive.gather(-1, order) & within
+    return float(hits.sum() / positive.sum())
+
+
+def _dense(networks: HeadNetworks) -> tuple[Dense, ...]:
+    """Weights (heads, in, out) as (heads, out, in) in half precision, biases as they are."""
+    return tuple(
+        Dense(
+            np.ascontiguousarray(w.detach().mT.numpy().astype(np.float16)),
+            b.detach().numpy().copy(),
+        )
+        for w, b in zip(networks.weights, networks.biases)
+    )

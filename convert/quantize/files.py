@@ -1,0 +1,260 @@
+"""GGUF to GGUF: the same model with its matrices in other types.
+
+The file is gone through tensor by tensor, a few megabytes of rows at a time: read, decoded, encoded
+and written, so that memory does not grow with the model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ops.linear import Weight, get_rows
+from ...ops.reference.quants import dequantise
+from ...ops.types import treatment_of
+from ...runtime.engine import on_engine
+from ...runtime.gguf import GGUFError, GGUFFile, Tensor, open_gguf
+from ..errors import ConvertError
+from ..writing import check_room, whole_file
+from .encode import EncodeError, encode
+from .header import TensorPlan, copied_value, header, padded, string_value, u32_value
+from .imatrix import Imatrix
+from .mixes import Mix, ModelFacts, tensor_types
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes read, bytes to read)."""
+
+F32 = NDArray[np.float32]
+_SLAB = 1 << 20  # weights that are in memory at a time: 4 MB as floats, which caches hold
+_QUANTISATION_VERSION = 2  # of ggml: how blocks are laid out
+_FLOATS = ("F32", "F16", "BF16")
+_SPLIT = "split."
+_MAX_KEPT = 127  # bytes of a name that llama.cpp keeps in quantize.imatrix.*
+
+
+@dataclass
+class Report:
+    """What was written."""
+
+    n_bytes: int
+    n_parameters: int
+    types: Counter[str] = field(default_factory=Counter)
+    """Tensors by type."""
+    unweighted: list[str] = field(default_factory=list)
+    """Matrices in blocks that were encoded without importances though there are some for others."""
+
+
+def quantise_file(
+    source: Path,
+    target: Path,
+    mix: Mix,
+    imatrix: tuple[Path, Imatrix] | None = None,
+    allow_requantise: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Write the model `source` (or all shards, by any of them) to `target` in the types of `mix`.
+
+    Metadata stay as they are but for what describes the types. `target` appears whole or not at
+    all. allow_requantise: matrices may be decoded from quantised types, which adds their errors.
+    Raises `GGUFError` for a file that cannot be read, `ConvertError` for one that is not to be
+    quantised so, or where there is no room; OSError where writing fails.
+    """
+    with open_gguf(source) as file:
+        if any(target.exists() and target.samefile(path) for path in file.paths):
+            raise ConvertError(f"{target} is the file to read from: write to another one")
+        entries = imatrix[1].means if imatrix else {}
+        plans = _plans(file, mix, bool(imatrix))
+        report = Report(0, file.n_parameters, Counter(plan.type_name for plan in plans))
+        for plan in plans:
+            _check(file.tensors[plan.name], plan, entries, allow_requantise, report)
+        head = header(_metadata(file, mix, imatrix), plans, file.alignment)
+        report.n_bytes = len(head) + sum(padded(plan.n_bytes, file.alignment) for plan in plans)
+        with whole_file(target) as part:
+            check_room(target.parent, report.n_bytes, str(target))
+            with part.open("r+b", buffering=0) as out:
+                write = _Writer(out, target)
+                write(head)
+                _write_tensors(file, plans, entries, write, progress)
+        return report
+
+
+class _Writer:
+    """Writes whole pieces; an OSError names the file that was to be."""
+
+    def __init__(self, file: BinaryIO, target: Path) -> None:
+        self._file, self._target = file, target
+
+    def __call__(self, data: bytes | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            error.filename = str(self._target)
+            raise
+
+
+def _plans(file: GGUFFile, mix: Mix, with_importance: bool) -> list[TensorPlan]:
+    """The tensors to write, in the order of the file."""
+    shapes = {tensor.name: tensor.shape for tensor in file.tensors.values()}
+    types = tensor_types(mix, shapes, ModelFacts.of(file), with_importance)
+    return [
+        TensorPlan(tensor.name, types.get(tensor.name, tensor.type.name), tensor.shape)
+        for tensor in file.tensors.values()
+    ]
+
+
+def _check(
+    tensor: Tensor,
+    plan: TensorPlan,
+    entries: Mapping[str, F32],
+    allow_requantise: bool,
+    report: Report,
+) -> None:
+    """Refuse before anything is written what would fail or harm."""
+    if tensor.type.name == plan.type_name:
+        return
+    if treatment_of(tensor.type) == "unsupported":
+        raise ConvertError(
+            f"tensor {tensor.name}: found type {tensor.type.name}, which holds no weights that can"
+            " be quantised"
+        )
+    if tensor.type.name not in _FLOATS and not allow_requantise:
+        raise ConvertError(
+            f"tensor {tensor.name} is quantised already ({tensor.type.name}), and its errors would"
+            f" add to those of {plan.type_name}: start from an F16, BF16 or F32 file, or use"
+            " --allow-requantize"
+        )
+    means = entries.get(tensor.name)
+    if means is None:
+        # llama.cpp's matrices, as ours, are only of what stands in blocks.
+        in_block = plan.name.startswith("blk.")
+        if entries and in_block and plan.type_name not in (*_FLOATS, "Q8_0"):
+            report.unweighted.append(tensor.name)
+        return
+    expected = (_n_matrices(tensor), tensor.shape[-1])
+    if means.size != expected[0] * expected[1] or means.shape[-1] not in (expected[1], means.size):
+        raise ConvertError(
+            f"tensor {tensor.name}: found importances {means.shape}, expected {expected}: is the"
+            " importance matrix of another model?"
+        )
+
+
+def _n_matrices(tensor: Tensor) -> int:
+    """Experts, or 1."""
+    return tensor.shape[0] if len(tensor.shape) == 3 else 1
+
+
+def _metadata(file: GGUFFile, mix: Mix, imatrix: tuple[Path, Imatrix] | None) -> dict[str, bytes]:
+    values = {
+        key: copied_value(file.metadata, key) for key in file.metadata if not key.startswith(_SPLIT)
+    }
+    values["general.quantization_version"] = u32_value(_QUANTISATION_VERSION)
+    values["general.file_type"] = u32_value(int(mix.file_type))
+    if imatrix is not None:
+        path, found = imatrix
+        values["quantize.imatrix.file"] = string_value(_kept(str(path)))
+        if found.datasets:
+            values["quantize.imatrix.dataset"] = string_value(_kept(found.datasets[0]))
+        values["quantize.imatrix.entries_count"] = u32_value(len(found.means))
+        if found.n_chunks > 0:
+            values["quantize.imatrix.chunks_count"] = u32_value(found.n_chunks)
+    return values
+
+
+def _kept(text: str) -> str:
+    data = text.encode("utf-8", "surrogateescape")[:_MAX_KEPT]
+    return data.decode("utf-8", "ignore")
+
+
+def _write_tensors(
+    file: GGUFFile,
+    plans: list[TensorPlan],
+    entries: Mapping[str, F32],
+    write: _Writer,
+    progress: Progress | None,
+) -> None:
+    total, done = sum(tensor.n_bytes for tensor in file.tensors.values()), 0
+    with ExitStack() as stack:
+        shards = {path: stack.enter_context(path.open("rb", buffering=0)) for path in file.paths}
+        for plan in plans:
+            tensor = file.tensors[plan.name]
+            shard = shards[tensor.source.path]
+            shard.seek(tensor.offset)
+            for rows in _slabs(tensor):
+                data = _read(shard, tensor, rows)
+                write(_in_type(tensor, plan, rows, data, entries).data)
+                done += data.nbytes
+                if progress is not None:
+                    progress(done, total)
+            write(bytes(padded(plan.n_bytes, file.alignment) - plan.n_bytes))
+
+
+def _slabs(tensor: Tensor) -> list[slice]:
+    """Rows that are in memory at a time; never of two experts, which have importances apart."""
+    n_cols = tensor.shape[-1]
+    n_rows = tensor.n_elements // n_cols
+    each, step = n_rows // _n_matrices(tensor), max(1, _SLAB // n_cols)
+    return [
+        slice(start, min(start + step, first + each))
+        for first in range(0, n_rows, each)
+        for start in range(first, first + each, step)
+    ]
+
+
+def _read(shard: BinaryIO, tensor: Tensor, rows: slice) -> NDArray[np.uint8]:
+    """Bytes of rows, uint8 (rows, bytes of a row). Not from the mapping: its pages would stay."""
+    n_rows = rows.stop - rows.start
+    data = np.empty((n_rows, tensor.n_bytes // (tensor.n_elements // tensor.shape[-1])), np.uint8)
+    view, done = data.data.cast("B"), 0
+    while done < data.nbytes:
+        n = shard.readinto(view[done:])  # type: ignore[attr-defined]
+        if not n:
+            raise GGUFError(
+                tensor.source.path,
+                f"tensor {tensor.name}",
+                "a file that has become shorter",
+                f"{tensor.n_bytes:,} bytes from {tensor.offset:,}",
+            )
+        done += n
+    return data
+
+
+def _in_type(
+    tensor: Tensor,
+    plan: TensorPlan,
+    rows: slice,
+    data: NDArray[np.uint8],
+    entries: Mapping[str, F32],
+) -> NDArray[np.uint8]:
+    """Rows in the type that was planned for them."""
+    if tensor.type.name == plan.type_name:
+        return data
+    means = entries.get(tensor.name)
+    if means is not None:
+        each = tensor.n_elements // tensor.shape[-1] // _n_matrices(tensor)
+        means = means.reshape(_n_matrices(tensor), -1)[rows.start // each]
+    try:
+        return encode(_decoded(tensor, data), plan.type_name, means)
+    except EncodeError as error:
+        raise ConvertError(f"tensor {tensor.name}, rows from {rows.start}: {error}") from error
+
+
+def _decoded(tensor: Tensor, data: NDArray[np.uint8]) -> F32:
+    """Rows as float32."""
+    n_cols = tensor.shape[-1]
+    if tensor.type.name == "F32":
+        return data.view(np.float32)
+    if treatment_of(tensor.type) == "re-encoded":
+        return dequantise(tensor.type, data)
+    out = np.empty((len(data), n_cols), np.float32)
+    weight = Weight.prepare(tensor.type, data, n_cols, tensor.name)
+    on_engine(get_rows, weight, np.arange(len(data), dtype=np.int32), out)
+    return out

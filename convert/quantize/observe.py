@@ -1,0 +1,80 @@
+"""Collecting an importance matrix: what goes into every matrix while a text is read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ops.linear import Activations, Weight, linear
+from ...runtime.model import Model
+from ..errors import ConvertError
+from .imatrix import write_imatrix
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+_LEAST_TOKENS = 16  # llama.cpp leaves smaller batches out
+
+
+class Observer:
+    """Sums of squares of the inputs of each matrix in a block, by name of tensor."""
+
+    def __init__(self, model: Model, n_ctx: int) -> None:
+        self._model, self._n_ctx = model, n_ctx
+        self._sums: dict[str, F64] = {}
+        self._counts: defaultdict[str, int] = defaultdict(int)
+        self.n_chunks = 0
+
+    def read(self, ids: list[int], max_chunks: int | None = None) -> Iterator[tuple[int, int]]:
+        """Read `ids` in chunks of `n_ctx` tokens, each from an empty context; yield (chunks read,
+        chunks in all) after each. The first token of a chunk is replaced by BOS where the model
+        wants one. Raises `ConvertError` for fewer tokens than a chunk has."""
+        chunks = len(ids) // self._n_ctx
+        if not chunks:
+            raise ConvertError(
+                f"the text has {len(ids)} tokens, less than one piece of {self._n_ctx}: use a"
+                " longer text or a smaller --ctx"
+            )
+        chunks = min(chunks, max_chunks or chunks)
+        tokenizer = self._model.tokenizer
+        bos = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+        context = self._model.context(self._n_ctx)
+        with self._watching():
+            for chunk in range(chunks):
+                piece = ids[chunk * self._n_ctx : (chunk + 1) * self._n_ctx]
+                context.truncate(0)
+                context.prefill(bos + piece[len(bos) :])
+                self.n_chunks += 1
+                yield self.n_chunks, chunks
+
+    def save(self, path: Path, datasets: list[str]) -> None:
+        """Write what was collected. Raises `ConvertError` for sums that are not finite."""
+        for name, sums in self._sums.items():
+            if not np.isfinite(sums).all():
+                raise ConvertError(
+                    f"the inputs of {name} are not finite: the model is damaged, or overflows"
+                )
+        write_imatrix(path, self._sums, self._counts, datasets, self.n_chunks, self._n_ctx)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        transformer = self._model.transformer
+        before = transformer.multiply
+        transformer.multiply = self._multiply
+        try:
+            yield
+        finally:
+            transformer.multiply = before
+
+    def _multiply(self, act: Activations, weight: Weight, out: F32) -> None:
+        linear(act, weight, out)
+        # The parts of a matrix that holds several, NAME[0], NAME[1], …, have the same inputs.
+        name, _, part = weight.name.partition("[")
+        if len(act.x) >= _LEAST_TOKENS and name.startswith("blk.") and part in ("", "0]"):
+            squares = np.square(act.x).sum(axis=0, dtype=np.float64)
+            self._sums[name] = self._sums.get(name, 0.0) + squares
+            self._counts[name] += len(act.x)

@@ -1,0 +1,13 @@
+"""`kvarn eval`: what a model remembers of long contexts, and what each method leaves of that.
+
+Contexts are read once and kept as packs; every method answers the same questions about them.
+"""
+
+from .arms import Arm
+from .errors import EvalError
+from .plan import Plan
+from .report import render
+from .rows import Row
+from .run import evaluate
+
+__all__ = ["Arm", "EvalError", "Plan", "Row", "evaluate", "render"]

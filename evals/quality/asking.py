@@ -1,0 +1,99 @@
+"""One arm over one context, and the questions it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...runtime.sampling import Sampler
+from ...runtime.store import Disk, Ram
+from .folder import Answer
+from .reading import BREAK
+from .scoring import score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...runtime.attend.reads import LayerReads
+    from ...runtime.context import Context, Progress
+    from ...runtime.model import Model
+    from .arms import Arm
+    from .reading import Read
+
+
+@contextmanager
+def opened(
+    model: Model, read: Read, arm: Arm, progress: Progress | None = None
+) -> Iterator[Context]:
+    """A context that holds what was read, under the arm's methods: the pack opened for reading, or
+    read anew into memory where the arm evicts, for what it keeps is no pack."""
+    store = Disk(read.pack, read_only=True) if arm.keeps_all else Ram(*read.kinds)
+    with model.context(read.n_ctx, arm.attend, arm.keeping, store) as context:
+        if not context.tokens:
+            context.prefill(read.ids, progress)
+        context.index()
+        yield context
+
+
+def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer:
+    """The greedy answer to question `number`; the context is then as it was before. key: the arm's.
+
+    The question is read token by token, for prompts are read with exact attention whatever the
+    method. The answer ends at a line break, at its most tokens, or once it holds all that was
+    asked for.
+    """
+    question, ids = read.questions[number], read.question_ids[number]
+    before = _Totals.of(context.stats.layers)
+    for token in ids:
+        context.decode(token)
+    text, right = "", 0.0
+    generation = context.generation((), read.most_tokens[number], Sampler(temp=0), (BREAK,))
+    for piece in generation.pieces():
+        text += piece
+        right = score(text, question.answers)
+        if right == 1:
+            break
+    after = _Totals.of(context.stats.layers)
+    _take_back(context, read.ids)
+    return Answer(
+        str(arm), key, number, right, text,
+        after.covered(before), after.read(before),
+    )  # fmt: skip
+
+
+def _take_back(context: Context, ids: Sequence[int]) -> None:
+    """Forget the question: cut it off, or read the context again where it made tokens give way."""
+    if context.can_truncate(len(ids)):
+        context.truncate(len(ids))
+    else:
+        context.truncate(0)
+        context.prefill(ids)
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """What all layers have read up to some time."""
+
+    stored: int
+    attended: int
+    probes: int
+    mass: float
+
+    @staticmethod
+    def of(layers: Sequence[LayerReads]) -> _Totals:
+        return _Totals(
+            sum(layer.stored_tokens for layer in layers),
+            sum(layer.attended_tokens for layer in layers),
+            sum(layer.probes for layer in layers),
+            sum(layer.covered_mass for layer in layers),
+        )
+
+    def covered(self, before: _Totals) -> float | None:
+        probes = self.probes - before.probes
+        return (self.mass - before.mass) / probes if probes else None
+
+    def read(self, before: _Totals) -> float | None:
+        stored = self.stored - before.stored
+        return (self.attended - before.attended) / stored if stored else None

@@ -1,0 +1,7 @@
+"""What can be wrong with an evaluation that was asked for."""
+
+from ...ops.errors import KvarnError
+
+
+class EvalError(KvarnError):
+    """Tasks, lengths or the folder of contexts are not as an evaluation needs them."""

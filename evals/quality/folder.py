@@ -1,0 +1,90 @@
+"""One context on disk: its text, its questions, its KV cache, and all answers so far.
+
+NAME/                  the task, the length, the number and a digest, see `Cell.key`
+├─ context.txt         what is read
+├─ questions.json      [{"text", "reply", "answers"}, …]; written last, so it is whole with it
+├─ answers.jsonl       one line for each answer, see `Answer`
+└─ pack/               the context pack
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..tasks import Question
+
+if TYPE_CHECKING:
+    from ..tasks import Sample
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one arm said to one question.
+
+    arm: its name; key: see `Arm.key`. score: see `scoring.score`.
+    covered: mean share of the true softmax that was attended to, over all steps and layers that
+    were probed; read: mean share of the stored tokens that was attended to, over the steps in which
+    not all was. None where there were none.
+    """
+
+    arm: str
+    key: str
+    question: int
+    score: float
+    text: str
+    covered: float | None = None
+    read: float | None = None
+
+
+class ContextFolder:
+    """The folder of one context, made on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pack = path / "pack"
+        self._answers = path / "answers.jsonl"
+
+    def sample(self, make: Callable[[], Sample]) -> tuple[str, list[Question]]:
+        """The context and its questions: those that are there, or else those of `make()`."""
+        context, questions = self.path / "context.txt", self.path / "questions.json"
+        if not questions.exists():
+            sample = make()
+            self.path.mkdir(parents=True, exist_ok=True)
+            context.write_text(sample.context, encoding="utf-8", newline="")
+            aside = questions.with_suffix(".tmp")
+            found = [asdict(question) for question in sample.questions]
+            aside.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            aside.replace(questions)
+        read = json.loads(questions.read_text(encoding="utf-8"))
+        text = context.read_bytes().decode("utf-8")
+        return text, [Question(q["text"], q["reply"], tuple(q["answers"])) for q in read]
+
+    def answers(self) -> list[Answer]:
+        """All answers so far; a line that an interrupted run left half written is cut off."""
+        if not self._answers.exists():
+            return []
+        with self._answers.open("r+b") as file:
+            whole, newline, torn = file.read().rpartition(b"\n")
+            if torn:
+                file.truncate(len(whole) + len(newline))
+        return [Answer(**json.loads(line)) for line in whole.splitlines()]
+
+    def add(self, answer: Answer) -> None:
+        """Keep one more answer."""
+        with self._answers.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(answer)) + "\n")
+
+    def remove_pack(self) -> None:
+        """Free the space of the KV cache; it is built anew where it is wanted again."""
+        if self.pack.exists():
+            shutil.rmtree(self.pack)
+
+    @property
+    def pack_bytes(self) -> int:
+        """Disk space of the KV cache."""
+        return sum(file.stat().st_blocks * 512 for file in self.pack.glob("*"))

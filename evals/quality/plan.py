@@ -1,0 +1,87 @@
+"""What to evaluate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..tasks import ALL_TASKS, Filler, Sample
+from .errors import EvalError
+
+if TYPE_CHECKING:
+    from ...runtime.model import Model
+    from .arms import Arm
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tasks × lengths × arms, over the same contexts and questions for all arms.
+
+    lengths: tokens of the contexts, without their questions. n_contexts: of each task and length.
+    n_questions: at most so many about each; a task may have fewer. filler: the hay, and its name
+    for telling results apart. keep_packs: leave the KV caches for a later run.
+
+    Raises `EvalError` for what cannot be evaluated.
+    """
+
+    tasks: tuple[str, ...]
+    lengths: tuple[int, ...]
+    arms: tuple[Arm, ...]
+    filler: Filler
+    filler_name: str
+    n_contexts: int = 20
+    n_questions: int = 100
+    seed: int = 0
+    kinds: tuple[str, str] = ("f16", "f16")
+    keep_packs: bool = True
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            if task not in ALL_TASKS:
+                raise EvalError(f"unknown task {task!r}, expected some of {', '.join(ALL_TASKS)}")
+        names = [*self.tasks, *map(str, self.lengths), *map(str, self.arms)]
+        for name in names:
+            if names.count(name) > 1:
+                raise EvalError(f"{name} is asked for twice")
+        for arm in self.arms:
+            if not arm.keeps_all and not arm.attend.reads_slots:
+                raise EvalError(f"{arm}: what evicts goes with full attention only")
+
+    def cells(self) -> list[Cell]:
+        """Each task at each length, in the order of the table."""
+        return [Cell(task, length) for task in self.tasks for length in self.lengths]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One task at one length."""
+
+    task: str
+    length: int
+
+    def make(self, plan: Plan, number: int, n_chars: int) -> Sample:
+        """Context `number` with about so many characters."""
+        rng = random.Random(f"{plan.seed} {self.task} {self.length} {number}")
+        return ALL_TASKS[self.task](rng, n_chars, plan.n_questions, plan.filler)
+
+    def key(self, plan: Plan, number: int, model: Model) -> str:
+        """A name of this context that changes with whatever could change it: the settings, the
+        model, and the generators themselves."""
+        facts = [
+            model.fingerprint, plan.kinds, plan.seed, plan.n_questions, plan.filler_name,
+            self.task, self.length, number, _generators(),
+        ]  # fmt: skip
+        digest = hashlib.blake2b(json.dumps(facts).encode(), digest_size=6).hexdigest()
+        return f"{self.task}-{self.length}-{number:02}-{digest}"
+
+
+def _generators() -> str:
+    """A digest of the source of all generators."""
+    state = hashlib.blake2b(digest_size=8)
+    for path in sorted((Path(__file__).parent.parent / "tasks").glob("*.py")):
+        state.update(path.read_bytes())
+    return state.hexdigest()

@@ -1,0 +1,75 @@
+"""A context as a model reads it: ids, room for questions, and its pack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...runtime.packs import build_pack
+from ..tasks import Question
+from .errors import EvalError
+from .fitting import fit
+from .folder import ContextFolder
+from .scoring import most_tokens
+
+if TYPE_CHECKING:
+    from ...runtime.context import Progress
+    from ...runtime.model import Model
+    from .plan import Cell, Plan
+
+BREAK = "\n"
+"""What stands between a context and a question, and ends an answer."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A context and its questions in a model's tokens.
+
+    n_ctx: room for the context, the longest question and the longest answer.
+    """
+
+    ids: list[int]
+    questions: list[Question]
+    question_ids: list[list[int]]
+    most_tokens: list[int]
+    pack: Path
+    kinds: tuple[str, str]
+
+    @property
+    def n_ctx(self) -> int:
+        after = [len(ids) + n for ids, n in zip(self.question_ids, self.most_tokens)]
+        return len(self.ids) + max(after)
+
+    def build(self, model: Model, progress: Progress | None = None) -> None:
+        """Read the context into its pack, from where an interrupted run left off."""
+        build_pack(model, self.pack, self.ids, self.n_ctx, self.kinds, progress=progress)
+
+
+def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:
+    """Context `number` of a cell, which is made where the folder does not hold it yet."""
+    tokenizer = model.tokenizer
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text, bos=tokenizer.add_bos)
+
+    text, questions = folder.sample(
+        lambda: fit(
+            lambda n_chars: cell.make(plan, number, n_chars),
+            lambda context: len(encode(context)),
+            cell.length,
+            f"task {cell.task}",
+        )
+    )
+    if not questions:
+        raise EvalError(
+            f"task {cell.task} has no question about {cell.length:,} tokens: use a larger --length"
+        )
+    return Read(
+        encode(text),
+        questions,
+        [tokenizer.encode(BREAK + question.text, bos=False) for question in questions],
+        [most_tokens(tokenizer, question) for question in questions],
+        folder.pack,
+        plan.kinds,
+    )

@@ -1,0 +1,43 @@
+"""The table of an evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from .rows import Row, points
+
+ALWAYS = ("task", "length", "method", "budget", "score", "95%", "n")
+RIGHT = ("length", "budget", "score", "n", "difference", "covered", "read")
+
+
+def render(rows: Sequence[Row], output: str = "md") -> str:
+    """The rows as a markdown table, scores in points of 100, or as JSON.
+
+    Columns of the table that no row has anything for are left out.
+    """
+    if output == "json":
+        return json.dumps([row.as_dict() for row in rows], indent=2)
+    cells = [_cells(row) for row in rows]
+    names = [name for name in _cells(rows[0]) if name in ALWAYS or any(c[name] for c in cells)]
+    lines = [names, [("---:" if name in RIGHT else "---") for name in names]]
+    lines += [[each[name] for name in names] for each in cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cells(row: Row) -> dict[str, str]:
+    keep = f"{row.arm.keep} {row.arm.keep_budget}".strip()
+    return {
+        "task": row.cell.task,
+        "length": f"{row.cell.length:,}",
+        "method": row.arm.method,
+        "budget": row.arm.budget,
+        "keep": "" if keep == "all" else keep,
+        "score": f"{100 * row.score:.1f}",
+        "95%": points(row.ci95),
+        "n": str(row.n),
+        "difference": "" if row.difference is None else f"{100 * row.difference:+.1f}",
+        "of it 95%": points(row.difference_ci95),
+        "covered": "" if row.covered is None else f"{row.covered:.1%}",
+        "read": "" if row.read is None else f"{row.read:.1%}",
+    }

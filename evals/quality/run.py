@@ -1,0 +1,92 @@
+"""An evaluation: every arm answers every question about every context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...runtime.bench import Observer
+from ...runtime.memory import human_bytes
+from .asking import ask, opened
+from .folder import Answer, ContextFolder
+from .reading import Read, read_for
+from .rows import Row, rows_of
+
+if TYPE_CHECKING:
+    from ...runtime.model import Model
+    from .arms import Arm
+    from .plan import Cell, Plan
+
+
+def evaluate(
+    model: Model, plan: Plan, work: Path, observer: Observer | None = None
+) -> Iterator[Row]:
+    """The rows of each task and length in turn.
+
+    work: the folder of contexts. What is there already (from a run that was interrupted, or one
+    with other methods) is neither read nor asked again.
+    """
+    run = _Run(model, plan, work, observer or Observer())
+    for cell in plan.cells():
+        contexts = [run.context(cell, number) for number in range(plan.n_contexts)]
+        yield from rows_of(cell, plan.arms, contexts)
+    if run.pack_bytes:
+        run.observer.say(f"{human_bytes(run.pack_bytes)} of KV caches stay in {work}")
+
+
+class _Run:
+    """The state of one evaluation."""
+
+    def __init__(self, model: Model, plan: Plan, work: Path, observer: Observer) -> None:
+        self.model, self.plan, self.work, self.observer = model, plan, work, observer
+        self.pack_bytes = 0
+        self._notices: set[str] = set()
+        self._progress = observer.progress("evaluating")
+        self._all = sum(c.length for c in plan.cells()) * plan.n_contexts * len(plan.arms)
+        self._done = 0
+        self._keys = [arm.key(model) for arm in plan.arms]
+
+    def context(self, cell: Cell, number: int) -> list[list[Answer]]:
+        """Each arm's answers about one context."""
+        folder = ContextFolder(self.work / cell.key(self.plan, number, self.model))
+        read = read_for(self.model, folder, self.plan, cell, number)
+        earlier = folder.answers()
+        answers = []
+        for arm, key in zip(self.plan.arms, self._keys):
+            known = {a.question: a for a in earlier if a.key == key}
+            answers.append(self._ask_all(folder, read, arm, key, known))
+            self._advance(cell.length)
+        if self.plan.keep_packs:
+            self.pack_bytes += folder.pack_bytes
+        else:
+            folder.remove_pack()
+        return answers
+
+    def _ask_all(
+        self, folder: ContextFolder, read: Read, arm: Arm, key: str, answers: dict[int, Answer]
+    ) -> list[Answer]:
+        """All answers of one arm, which is asked what is not among `answers` yet."""
+        left = [i for i in range(len(read.questions)) if i not in answers]
+        if left:
+            reading = self.observer.progress(f"reading {len(read.ids):,} tokens")
+            if arm.keeps_all:
+                read.build(self.model, reading)
+            with opened(self.model, read, arm, reading) as context:
+                self._tell(context.notices)
+                for i in left:
+                    answers[i] = ask(context, read, arm, key, i)
+                    folder.add(answers[i])
+        return [answers[i] for i in range(len(read.questions))]
+
+    def _tell(self, notices: Sequence[str]) -> None:
+        """Lines of a method, once in the run."""
+        for line in notices:
+            if line not in self._notices:
+                self._notices.add(line)
+                self.observer.say(line)
+
+    def _advance(self, length: int) -> None:
+        self._done += length
+        if self._progress is not None:
+            self._progress(self._done, self._all)

@@ -1,0 +1,28 @@
+"""What an answer is worth, and how long it may get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...runtime.tokenizer import Tokenizer
+    from ..tasks import Question
+
+MARGIN = 8
+"""Tokens beyond the expected reply: room for another wording of it."""
+
+
+def score(text: str, answers: Sequence[str]) -> float:
+    """The share of `answers` that occur in `text`, upper and lower case alike.
+
+    Source: RULER's `string_match_all` (scripts/eval/synthetic/constants.py).
+    """
+    said = text.lower()
+    return sum(answer.lower() in said for answer in answers) / len(answers)
+
+
+def most_tokens(tokenizer: Tokenizer, question: Question) -> int:
+    """Tokens that an answer may take: half as many again as the expected reply, and a few."""
+    reply = tokenizer.encode(question.reply, bos=False)
+    return len(reply) * 3 // 2 + MARGIN

@@ -1,0 +1,83 @@
+"""Facts that lead to one another: chains of things, and people who know people."""
+
+import random
+
+from . import wording
+from .facts import FACT_CHARS, LEAST_FILLER
+from .filler import Filler
+from .names import JOBS, PLACES, RELATIONS, numbers, people, things
+from .sample import Question, Sample, scatter
+
+CHAIN = (2, 3, 4, 5)
+"""Things in a chain."""
+
+
+def chains(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Numbers handed from thing to thing; all things with a number are asked for.
+
+    The kin of RULER's variable tracking: a chain's links stand in their order, those of several
+    chains mixed.
+    """
+    room = max(1, n_chars // (FACT_CHARS * (LEAST_FILLER + 1) * CHAIN[-1]))
+    values = numbers(rng, min(n_questions, room))
+    lengths = [rng.choice(CHAIN) for _ in values]
+    names = iter(things(rng, sum(lengths)))
+    members = [[next(names) for _ in range(length)] for length in lengths]
+    waiting = [i for i, length in enumerate(lengths) for _ in range(length)]
+    rng.shuffle(waiting)
+    told = [0] * len(values)
+    facts = []
+    for i in waiting:
+        at = told[i]
+        told[i] += 1
+        if at == 0:
+            facts.append(rng.choice(wording.NUMBER_FACTS).format(k=members[i][0], v=values[i]))
+        else:
+            a, b = members[i][at - 1 : at + 1]
+            facts.append(rng.choice(wording.LINK_FACTS).format(a=a, b=b))
+    questions = tuple(
+        Question(
+            rng.choice(wording.CHAIN_QUESTIONS).format(v=values[i]),
+            " " + ", the ".join(members[i]) + ".",
+            tuple(members[i]),
+        )
+        for i in rng.sample(range(len(values)), len(values))
+    )
+    return Sample(scatter(rng, facts, n_chars, filler), questions)
+
+
+def homes(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Where people live and what they do, in filler; one of these is asked for."""
+    n = max(2, min(n_questions, n_chars // (FACT_CHARS * (LEAST_FILLER + 1))))
+    facts, questions = [], []
+    for person in people(rng, n):
+        if rng.random() < 0.5:
+            place = rng.choice(PLACES)
+            facts.append(rng.choice(wording.HOME_FACTS).format(p=person, x=place))
+            form = rng.choice(wording.HOME_QUESTIONS)
+            questions.append(Question(form.format(p=person), f" {place}.", (place,)))
+        else:
+            job = rng.choice(JOBS)
+            facts.append(rng.choice(wording.JOB_FACTS).format(p=person, x=job))
+            form = rng.choice(wording.JOB_QUESTIONS)
+            questions.append(Question(form.format(p=person), f" {job}.", (job,)))
+    rng.shuffle(questions)
+    return Sample(scatter(rng, facts, n_chars, filler), tuple(questions[:n_questions]))
+
+
+def two_hop(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Who is whose brother, and where that one lives: the answer takes both facts."""
+    n = max(2, min(n_questions, n_chars // (2 * FACT_CHARS * (LEAST_FILLER + 1))))
+    names = people(rng, 2 * n)
+    facts, questions = [], []
+    for p, q in zip(names[:n], names[n:], strict=True):
+        relation, place = rng.choice(RELATIONS), rng.choice(PLACES)
+        facts.append(rng.choice(wording.RELATION_FACTS).format(p=p, r=relation, q=q))
+        facts.append(rng.choice(wording.HOME_FACTS).format(p=q, x=place))
+        form = rng.choice(wording.TWO_HOP_QUESTIONS)
+        questions.append(
+            Question(form.format(r=relation, p=p), f" {q}, who lives in {place}.", (place,))
+        )
+    rng.shuffle(facts)
+    rng.shuffle(questions)
+    return Sample(scatter(rng, facts, n_chars, filler), tuple(questions[:n_questions]))

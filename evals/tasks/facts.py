@@ -1,0 +1,103 @@
+"""Single facts to be found again: needles in filler, and tables of nothing but facts."""
+
+import random
+from collections.abc import Sequence
+
+from . import wording
+from .filler import Filler
+from .names import numbers, things
+from .sample import Part, Question, Sample, scatter
+
+FACT_CHARS = 48
+"""Length of a fact in a sentence, about."""
+LEAST_FILLER = 4
+"""Characters of filler to one of needles, at least."""
+
+
+def needle(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Numbers of things, in sentences of many forms between sentences of filler; one is asked for.
+
+    There are as many needles as questions, as far as four fifths filler remain.
+    """
+    n = max(1, min(n_questions, n_chars // (FACT_CHARS * (LEAST_FILLER + 1))))
+    keys, values = things(rng, n), numbers(rng, n)
+    facts = [
+        rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
+    ]
+    questions = number_questions(rng, keys, values, n_questions)
+    return Sample(scatter(rng, facts, n_chars, filler), questions)
+
+
+def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A table of things and numbers that fills the context; one thing's number is asked for."""
+    form = rng.choice(wording.TABLE_FACTS + wording.NUMBER_FACTS)
+    n = max(1, n_chars // len(form.format(k="old bed", v="12345")))
+    keys, values = things(rng, n), numbers(rng, n)
+    parts: list[Part] = []
+    for k, v in zip(keys, values, strict=True):
+        row = ("\n" if parts else "") + form.format(k=k, v=v)
+        n_chars -= len(row)
+        if n_chars < 0 and parts:
+            break
+        parts.append(Part(row, False))
+    held = len(parts)
+    return Sample(tuple(parts), number_questions(rng, keys[:held], values[:held], n_questions))
+
+
+def multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Needles of which three or four bear numbers of one thing; all of these are asked for."""
+    per_key = rng.choice((3, 4))
+    room = n_chars // (FACT_CHARS * (LEAST_FILLER + 1) * per_key)
+    keys = things(rng, max(1, min(n_questions, room)))
+    values = iter(numbers(rng, per_key * len(keys)))
+    owners = keys * per_key
+    rng.shuffle(owners)
+    found: dict[str, list[str]] = {k: [] for k in keys}
+    facts = []
+    for k in owners:
+        v = next(values)
+        found[k].append(v)
+        facts.append(rng.choice(wording.NUMBER_FACTS).format(k=k, v=v))
+    questions = [
+        Question(
+            rng.choice(wording.SEVERAL_QUESTIONS).format(k=k),
+            f" {listed(found[k])}.",
+            tuple(found[k]),
+        )
+        for k in rng.sample(keys, min(n_questions, len(keys)))
+    ]
+    return Sample(scatter(rng, facts, n_chars, filler), tuple(questions))
+
+
+def multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Needles of which a question asks for several at once."""
+    n = max(4, min(2 * n_questions, n_chars // (FACT_CHARS * (LEAST_FILLER + 1))))
+    keys, values = things(rng, n), numbers(rng, n)
+    facts = [
+        rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
+    ]
+    questions = []
+    for _ in range(n_questions):
+        asked = rng.sample(range(n), rng.choice((2, 3, 4)))
+        names = listed([f"the {keys[i]}" for i in asked])
+        answers = tuple(values[i] for i in asked)
+        questions.append(Question(f"The numbers of {names} are", f" {listed(answers)}.", answers))
+    return Sample(scatter(rng, facts, n_chars, filler), tuple(questions))
+
+
+def number_questions(
+    rng: random.Random, keys: list[str], values: list[str], n: int
+) -> tuple[Question, ...]:
+    """n questions about different things, fewer where there are fewer."""
+    asked = rng.sample(range(len(keys)), min(n, len(keys)))
+    return tuple(
+        Question(
+            rng.choice(wording.NUMBER_QUESTIONS).format(k=keys[i]), f" {values[i]}.", (values[i],)
+        )
+        for i in asked
+    )
+
+
+def listed(items: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]

@@ -1,0 +1,62 @@
+"""The hay: sentences that have nothing to do with what is asked."""
+
+from __future__ import annotations
+
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from . import names
+
+_SENTENCE = re.compile(r"\s*\S.*?(?:[.!?;:][\"')]*(?=\s)|(?=\n)|$)")
+
+
+class Filler(ABC):
+    """A source of sentences."""
+
+    @abstractmethod
+    def sentences(self, rng: random.Random) -> Iterator[str]:
+        """Sentences without end, each with the space or line break that stands before it."""
+
+
+class Prose(Filler):
+    """Running text of given documents, from a random sentence on, round and round.
+
+    Source: the essays of RULER's needle tasks; here any text will do. Line breaks are kept as
+    single ones.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._sentences: list[str] = []
+        for text in texts:
+            for found in _SENTENCE.finditer(text):
+                words = found.group().split()
+                lead = "\n" if "\n" in found.group() or not found.start() else " "
+                self._sentences.append(lead + " ".join(words))
+        if not self._sentences:
+            raise ValueError("filler: the texts hold no sentence")
+
+    def sentences(self, rng: random.Random) -> Iterator[str]:
+        at = rng.randrange(len(self._sentences))
+        while True:
+            yield self._sentences[at]
+            at = (at + 1) % len(self._sentences)
+
+
+class Plain(Filler):
+    """Simple sentences put together from word lists: filler that needs no files."""
+
+    def sentences(self, rng: random.Random) -> Iterator[str]:
+        count = 0
+        while True:
+            count += 1
+            form = rng.choice(names.PLAIN_FORMS)
+            sentence = form.format(
+                a=rng.choice(names.ADJECTIVES),
+                b=rng.choice(names.ADJECTIVES),
+                n=rng.choice(names.NOUNS),
+                m=rng.choice(names.NOUNS),
+                p=rng.choice(names.PLACES),
+            )
+            yield ("\n" if count % 8 == 1 else " ") + sentence

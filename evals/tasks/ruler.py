@@ -1,0 +1,205 @@
+"""RULER's thirteen kinds of questions, in words of our own: what each of its contexts holds.
+
+Source: Hsieh et al. 2024, RULER, table 5 and the settings in its synthetic.yaml. Most contexts hold
+one question, as RULER's do; where one holds several facts alike, each is asked for by itself.
+"""
+
+import random
+import uuid
+from collections.abc import Callable
+from itertools import pairwise
+
+from . import wording
+from .documents import qa_single, qa_two
+from .facts import listed, number_questions
+from .filler import Filler, Prose
+from .names import numbers, things
+from .sample import Part, Question, Sample, Task, begun, scatter
+
+Draw = Callable[[random.Random, int], list[str]]
+"""(random, n) -> n different keys or values."""
+
+NOISE = Prose(
+    [
+        "The rain fell all night. The road was long. A cart went by. Nobody spoke. "
+        "It was as it had always been. "
+    ]
+)
+"""A few sentences over and over."""
+KEYS = VALUES = QUERIES = 4
+"""Of multikey_1, multivalue and multiquery."""
+CHAIN = 5
+"""Things in a chain of vt: one with a number, and four hops."""
+
+
+def identifiers(rng: random.Random, n: int) -> list[str]:
+    """n different random UUIDs."""
+    return [str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(n)]
+
+
+def records(rng: random.Random, n: int) -> list[str]:
+    """n different things that go by a UUID."""
+    return [f"record {identifier}" for identifier in identifiers(rng, n)]
+
+
+def niah_single_1(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """One needle, the number of a thing, in a few sentences over and over."""
+    return _hidden(rng, n_chars, NOISE, things, numbers, 1)
+
+
+def niah_single_2(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """One needle, the number of a thing, in filler."""
+    return _hidden(rng, n_chars, filler, things, numbers, 1)
+
+
+def niah_single_3(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """One needle, the UUID of a thing, in filler."""
+    return _hidden(rng, n_chars, filler, things, identifiers, 1)
+
+
+def niah_multikey_1(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four needles in filler, of which one is asked for."""
+    return _hidden(rng, n_chars, filler, things, numbers, KEYS)
+
+
+def niah_multikey_2(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Nothing but needles, of which one is asked for: the numbers of things."""
+    return _stacked(rng, n_chars, n_questions, things, numbers)
+
+
+def niah_multikey_3(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Nothing but needles, of which one is asked for: UUIDs that belong to UUIDs."""
+    return _stacked(rng, n_chars, n_questions, records, identifiers)
+
+
+def niah_multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four numbers of one thing, in filler; all of them are asked for."""
+    (key,), values = things(rng, 1), numbers(rng, VALUES)
+    form = rng.choice(wording.SEVERAL_QUESTIONS)
+    question = Question(form.format(k=key), f" {listed(values)}.", tuple(values))
+    facts = [_fact(rng, key, value) for value in values]
+    return Sample(scatter(rng, facts, n_chars, filler), (question,))
+
+
+def niah_multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four needles in filler, which are asked for at once."""
+    keys, values = things(rng, QUERIES), numbers(rng, QUERIES)
+    facts = [_fact(rng, k, v) for k, v in zip(keys, values, strict=True)]
+    rng.shuffle(facts)
+    names = listed([f"the {key}" for key in keys])
+    question = Question(f"The numbers of {names} are", f" {listed(values)}.", tuple(values))
+    return Sample(scatter(rng, facts, n_chars, filler), (question,))
+
+
+def vt(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A number handed on four times, from thing to thing; all five are asked for."""
+    members, (value,) = things(rng, CHAIN), numbers(rng, 1)
+    facts = [_fact(rng, members[0], value)]
+    for a, b in pairwise(members):
+        facts.append(rng.choice(wording.LINK_FACTS).format(a=a, b=b))
+    form = rng.choice(wording.CHAIN_QUESTIONS)
+    reply = " " + ", the ".join(members) + "."
+    question = Question(form.format(v=value), reply, tuple(members))
+    return Sample(scatter(rng, facts, n_chars, NOISE), (question,))
+
+
+def cwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A numbered list of words; the ten are asked for that come ten times as often as the others.
+
+    30 times, as in RULER, where there is room for as many words that come three times.
+    """
+    n, state = max(40, n_chars // 16), rng.getstate()
+    while True:
+        rng.setstate(state)
+        common, text = _list_of(rng, n)
+        if len(text) <= n_chars or n == 40:
+            break
+        n = max(40, min(n - 1, n * n_chars // len(text)))
+    question = Question(
+        "Which ten words of the list come most often? They are", f" {listed(common)}.",
+        tuple(common),
+    )  # fmt: skip
+    return Sample(begun([Part(text, False)]), (question,))
+
+
+def fwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Made-up words, the k-th of which comes in proportion to 1 / k²; the three most frequent are
+    asked for, but for the dots, which come first."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    n = max(100, n_chars // 7)
+    kinds = max(6, int((n * 6 / 9.87) ** 0.5))  # those that come at least once: n / ζ(2) / k² >= 1
+    words = ["......"]
+    while len(words) < kinds:
+        word = "".join(rng.choices(letters, k=6))
+        if word not in words:
+            words.append(word)
+    total = sum(k**-2 for k in range(1, kinds + 1))
+    drawn = [word for k, word in enumerate(words, 1) for _ in range(max(1, int(n * k**-2 / total)))]
+    rng.shuffle(drawn)
+    often = words[1:4]
+    question = Question(
+        "Dots apart, which three words come most often? They are", f" {listed(often)}.",
+        tuple(often),
+    )  # fmt: skip
+    return Sample(begun([Part(" ".join(drawn), False)]), (question,))
+
+
+def _list_of(rng: random.Random, n: int) -> tuple[list[str], str]:
+    """About n numbered words, and the ten that come most often."""
+    often = min(30, n // 20)
+    seldom = max(1, often // 10)
+    words = [word.replace(" ", "-") for word in things(rng, 10 + (n - 10 * often) // seldom)]
+    drawn = words[:10] * often + words[10:] * seldom
+    rng.shuffle(drawn)
+    return words[:10], " ".join(f"{i}. {word}" for i, word in enumerate(drawn, 1))
+
+
+def _hidden(
+    rng: random.Random, n_chars: int, filler: Filler, keys: Draw, values: Draw, n: int
+) -> Sample:
+    """n needles in filler, each asked for."""
+    named, given = keys(rng, n), values(rng, n)
+    facts = [_fact(rng, key, value) for key, value in zip(named, given, strict=True)]
+    questions = number_questions(rng, named, given, n)
+    return Sample(scatter(rng, facts, n_chars, filler), questions)
+
+
+def _stacked(
+    rng: random.Random, n_chars: int, n_questions: int, keys: Draw, values: Draw
+) -> Sample:
+    """Needles of one form, line by line, of which some are asked for."""
+    form = rng.choice(wording.NUMBER_FACTS)
+    n = 1 + n_chars // len(form)
+    named, given = keys(rng, n), values(rng, n)
+    parts: list[Part] = []
+    for key, value in zip(named, given, strict=True):
+        line = ("\n" if parts else "") + form.format(k=key, v=value)
+        n_chars -= len(line)
+        if n_chars < 0 and parts:
+            break
+        parts.append(Part(line, False))
+    held = len(parts)
+    questions = number_questions(rng, named[:held], given[:held], n_questions)
+    return Sample(tuple(parts), questions)
+
+
+def _fact(rng: random.Random, key: str, value: str) -> str:
+    return rng.choice(wording.NUMBER_FACTS).format(k=key, v=value)
+
+
+RULER: dict[str, Task] = {
+    "niah_single_1": niah_single_1,
+    "niah_single_2": niah_single_2,
+    "niah_single_3": niah_single_3,
+    "niah_multikey_1": niah_multikey_1,
+    "niah_multikey_2": niah_multikey_2,
+    "niah_multikey_3": niah_multikey_3,
+    "niah_multivalue": niah_multivalue,
+    "niah_multiquery": niah_multiquery,
+    "vt": vt,
+    "cwe": cwe,
+    "fwe": fwe,
+    "qa_1": qa_single,
+    "qa_2": qa_two,
+}
+"""RULER's names of the kinds → the task."""

@@ -1,0 +1,145 @@
+"""What a training step reads: rows of running text, and recall tasks with the loss on answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from ..evals.tasks import TASKS, Filler, Sample
+from .data import BOS, N_CONTROL, Ids, token_id
+
+SHARES = {
+    "needle": 0.30,
+    "kv": 0.20,
+    "copy": 0.10,
+    "chains": 0.10,
+    "homes": 0.08,
+    "two-hop": 0.08,
+    "multivalue": 0.05,
+    "multiquery": 0.05,
+    "frequent": 0.04,
+}
+"""How often each task is drawn."""
+TEXT, QUESTION, REPLY = 1.0, 0.1, 4.0
+"""Weight in the loss of running text (filler too), of a question and of its reply; what a task hid
+in its context has none: it cannot be foreseen."""
+MOST_TEXT = 4096
+"""Targets of running text in a row, about; longer rows draw that many: logits take memory."""
+CHARS_PER_TOKEN = 3.5
+"""A first guess, corrected where a context comes out too long."""
+
+Ids64 = NDArray[np.int64]
+Weights = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of the training: its share of the tokens, the rows' length and their number.
+
+    repeats, recall: shares of rows that are random tokens over and over, and of those with a task;
+    the others are running text. Random tokens are what teaches a model to look back at all, for
+    nearly every target of theirs is an answer (Olsson et al. 2022, In-context learning and
+    induction heads).
+    """
+
+    share: float
+    length: int
+    batch: int
+    repeats: float
+    recall: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """ids int64 [B, T + 1]; weights float32 [B, T] of the targets ids[:, 1:]."""
+
+    ids: Ids64
+    weights: Weights
+
+
+class Rows:
+    """The batches of a run: a function of (seed, step) alone, so that a resumed run reads on
+    exactly where it stopped."""
+
+    def __init__(self, tokenizer: Tokenizer, text: Ids, filler: Filler, seed: int) -> None:
+        self.tokenizer, self.text, self.filler, self.seed = tokenizer, text, filler, seed
+        self.bos = token_id(tokenizer, BOS)
+        newline = self._encode("\n")[0]
+        self.starts = np.flatnonzero(text[:-1] == newline) + 1
+
+    def batch(self, step: int, stage: Stage) -> Batch:
+        """The rows of a step counted from 0."""
+        rows = [
+            self._row(random.Random(f"{self.seed} {step} {i}"), stage) for i in range(stage.batch)
+        ]
+        return Batch(np.stack([ids for ids, _ in rows]), np.stack([w for _, w in rows]))
+
+    def _row(self, rng: random.Random, stage: Stage) -> tuple[Ids64, Weights]:
+        length, kind = stage.length, rng.random()
+        ids, weights = [self.bos], [0.0]
+        if kind < stage.repeats:
+            first = self._random_tokens(rng, round(8 * (length / 16) ** rng.random()))
+            again = length // len(first)
+            ids += first * (again + 1)
+            weights += [0.0] * len(first) + [TEXT] * (len(first) * again)
+        elif kind < stage.repeats + stage.recall:
+            name = rng.choices(list(SHARES), list(SHARES.values()))[0]
+            share = rng.choice((0.5, 0.7)) if length < 1024 else rng.choice((0.8, 0.9))
+            sample = self.sample(rng, name, int(share * length))
+            for part, weight in self.recall(sample, rng):
+                ids += part
+                weights += [weight] * len(part)
+        if len(ids) <= length:
+            part = self._running_text(rng, length + 1 - len(ids))
+            ids += part
+            weights += [TEXT] * len(part)
+        cut = np.array(weights[1 : length + 1], np.float32)
+        return np.array(ids[: length + 1], np.int64), self._thinned(rng, cut)
+
+    def _random_tokens(self, rng: random.Random, n: int) -> list[int]:
+        """n ids, each as likely as any other that is not a control token."""
+        return [rng.randrange(N_CONTROL, self.tokenizer.get_vocab_size()) for _ in range(n)]
+
+    def sample(self, rng: random.Random, name: str, n_tokens: int) -> Sample:
+        """A task's sample whose context has at most n_tokens, and few or many facts."""
+        n_questions = max(8, n_tokens // rng.choice((32, 64, 128, 512)))
+        n_chars, state = n_tokens * CHARS_PER_TOKEN, rng.getstate()
+        while True:
+            rng.setstate(state)
+            sample = TASKS[name](rng, int(n_chars), n_questions, self.filler)
+            held = len(self._encode(sample.context))
+            if held <= n_tokens or n_chars < 200:
+                return sample
+            n_chars *= 0.98 * n_tokens / held
+
+    def recall(self, sample: Sample, rng: random.Random) -> Iterator[tuple[list[int], float]]:
+        """The ids of a context and its questions with replies, with the weight of each stretch."""
+        for part in sample.parts:
+            yield self._encode(part.text), TEXT if part.is_filler else 0.0
+        for question in rng.sample(sample.questions, len(sample.questions)):
+            yield self._encode("\n" + question.text), QUESTION
+            yield self._encode(question.reply), REPLY
+        yield self._encode("\n"), QUESTION
+
+    def _running_text(self, rng: random.Random, n: int) -> list[int]:
+        """n ids from a paragraph's start on."""
+        last = int(np.searchsorted(self.starts, len(self.text) - n))
+        start = int(self.starts[rng.randrange(last)])
+        return [int(i) for i in self.text[start : start + n]]
+
+    def _thinned(self, rng: random.Random, weights: Weights) -> Weights:
+        """At most MOST_TEXT targets of running text, about, drawn evenly, others untouched."""
+        is_text = weights == TEXT
+        kept = MOST_TEXT / max(1, int(is_text.sum()))
+        if kept < 1:
+            drawn = np.random.default_rng(rng.getrandbits(64)).random(len(weights))
+            weights[is_text & (drawn > kept)] = 0
+        return weights
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)

@@ -1,0 +1,254 @@
+"""Learned hash encoders in files: a sidecar beside the model, or metadata of the model itself.
+
+A sidecar `NAME.hash.gguf` stands beside `NAME.gguf`:
+
+    general.type = "adapter", adapter.type = "hash", general.architecture as the model has it
+    kvarn.hash.version, .bits, .hidden, .length (tokens of context it was trained with)   u32
+    kvarn.hash.base (the model's name), .fingerprint (of the model), .digest (of the weights)
+    blk.N.hash_q.I.weight  f16 [query head][out][in]    blk.N.hash_q.I.bias  f32 [query head][out]
+    blk.N.hash_k.I.weight  f16 [KV head][out][in]       blk.N.hash_k.I.bias  f32 [KV head][out]
+
+with I = 0, 1, 2 (E → hidden → hidden → bits) for each layer N without a sliding window. Embedded, a
+model file has the same `kvarn.hash` keys and for each such layer one string `kvarn.hash.blk.N`:
+base64 of these arrays' bytes, in this order.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...models.config import ModelConfig
+from ..fingerprint import fingerprint
+from .base import AttendError
+from .encoders import Dense, Learned, LearnedLayer
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
+    from numpy.typing import NDArray
+
+    from ..gguf import GGUFFile
+
+VERSION = 1
+HIDDEN = 128
+MAX_HIDDEN = 512  # what the kernels take
+BITS = (32, 64)
+_PREFIX = "kvarn.hash."
+_NUMBERS = ("bits", "hidden", "length")
+_WORDS = ("base", "fingerprint", "digest")
+_N_DENSE = 3
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+def sidecar_path(model_path: Path) -> Path:
+    """Where a model's sidecar stands: `model.gguf` and `model-00001-of-00002.gguf` both have
+    `model.hash.gguf`."""
+    return model_path.with_name(f"{_SHARD.sub('', model_path.stem)}.hash.gguf")
+
+
+def find_encoders(model: GGUFFile) -> Learned | None:
+    """The learned encoders beside a model's file, or those in it; None where there are none.
+
+    Raises `AttendError` or `GGUFError` for a file that is damaged or belongs to another model.
+    """
+    path = sidecar_path(model.path)
+    if path.exists():
+        return read_sidecar(path, model)
+    if f"{_PREFIX}version" in model.metadata:
+        return _Reader(model, model).read()
+    return None
+
+
+def read_sidecar(path: Path, model: GGUFFile) -> Learned:
+    """The encoders of a sidecar, which must be made for this model.
+
+    Raises `GGUFError` for a file that is no sound GGUF file and `AttendError` for one that holds no
+    encoders, damaged ones, or another model's.
+    """
+    from ..gguf import open_gguf
+
+    with open_gguf(path) as file:
+        return _Reader(file, model).read()
+
+
+def write_sidecar(path: Path, learned: Learned, architecture: str) -> None:
+    """Write a sidecar, whole or not at all."""
+    from gguf import GGUFWriter
+
+    temporary = path.with_name(f"{path.name}.tmp")
+    writer = GGUFWriter(temporary, architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "hash")
+    writer.add_name(f"hash encoders of {learned.base}")
+    add_description(writer, learned)
+    for number, layer in sorted(learned.layers.items()):
+        for side, dense in (("q", layer.q), ("k", layer.k)):
+            for i, one in enumerate(dense):
+                writer.add_tensor(f"blk.{number}.hash_{side}.{i}.weight", one.weight)
+                writer.add_tensor(f"blk.{number}.hash_{side}.{i}.bias", one.bias)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    temporary.replace(path)
+
+
+def add_description(writer: GGUFWriter, learned: Learned) -> None:
+    """The `kvarn.hash` keys without the weights."""
+    writer.add_uint32(f"{_PREFIX}version", VERSION)
+    for name in _NUMBERS:
+        writer.add_uint32(f"{_PREFIX}{name}", getattr(learned, name))
+    for name in _WORDS:
+        writer.add_string(f"{_PREFIX}{name}", getattr(learned, name))
+
+
+def add_embedded(writer: GGUFWriter, learned: Learned) -> None:
+    """All `kvarn.hash` keys, for a model file that holds its encoders."""
+    add_description(writer, learned)
+    for number, layer in sorted(learned.layers.items()):
+        data = b"".join(array.tobytes() for array in layer.arrays())
+        writer.add_string(f"{_PREFIX}blk.{number}", base64.b64encode(data).decode())
+
+
+def is_hash_key(key: str) -> bool:
+    """Whether a metadata key is one of these."""
+    return key.startswith(_PREFIX)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file says of its encoders, weights apart."""
+
+    bits: int
+    hidden: int
+    length: int
+    base: str
+    fingerprint: str
+    digest: str
+    embedded: bool
+
+    @staticmethod
+    def of(file: GGUFFile) -> Description | None:
+        """Of a sidecar, or of a model that holds encoders; None for other files.
+
+        Raises `AttendError` and `GGUFError` for keys that are missing or cannot be.
+        """
+        embedded = file.get("general.type", str, "model") == "model"
+        if f"{_PREFIX}version" not in file.metadata:
+            return None
+        version = file.get(f"{_PREFIX}version", int)
+        if version != VERSION:
+            raise _error(file, "version", f"{version}", f"{VERSION}: a newer kvarn may read it")
+        bits, hidden, length = (file.get(f"{_PREFIX}{name}", int) for name in _NUMBERS)
+        if bits not in BITS:
+            raise _error(file, "bits", f"{bits}", "32 or 64")
+        if not 16 <= hidden <= MAX_HIDDEN or hidden % 16:
+            raise _error(file, "hidden", f"{hidden}", f"a multiple of 16 up to {MAX_HIDDEN}")
+        base, fingerprint, digest = (file.get(f"{_PREFIX}{name}", str) for name in _WORDS)
+        return Description(bits, hidden, length, base, fingerprint, digest, embedded)
+
+
+def _error(file: GGUFFile, field: str, found: str, expected: str) -> AttendError:
+    return AttendError(
+        f"{file.path}: {_PREFIX}{field} of the hash encoders: found {found}, expected {expected}"
+    )
+
+
+class _Reader:
+    """Reads and checks the encoders of one open file against the model that uses them."""
+
+    def __init__(self, file: GGUFFile, model: GGUFFile) -> None:
+        self.file, self.model = file, model
+        self.config = ModelConfig.from_metadata(model.metadata)
+
+    def read(self) -> Learned:
+        said = Description.of(self.file)
+        if said is None:
+            raise AttendError(
+                f"{self.file.path}: found a GGUF file without hash encoders, expected one that "
+                "`kvarn learn` has written"
+            )
+        found = fingerprint(self.model)
+        if said.fingerprint != found:
+            raise AttendError(
+                f"{self.file.path}: the hash encoders are for the model {said.base!r} with "
+                f"fingerprint {said.fingerprint}, and {self.model.path.name} has fingerprint "
+                f"{found}: train others with `kvarn learn`, or use --encoders simhash"
+            )
+        numbers = [i for i, layer in enumerate(self.config.layers) if layer.window is None]
+        part = self._embedded if said.embedded else self._tensors
+        layers = {number: self._layer(number, said, part(number, said)) for number in numbers}
+        learned = Learned(said.bits, said.hidden, said.length, said.fingerprint, said.base, layers)
+        if learned.digest != said.digest:
+            raise _error(self.file, "digest", f"{learned.digest} of its weights", said.digest)
+        return learned
+
+    def _shapes(self, said: Description) -> list[tuple[str, tuple[int, ...], str]]:
+        """Name, shape and dtype of each array of a layer, in their order."""
+        widths = (self.config.head_dim, said.hidden, said.hidden, said.bits)
+        heads = {"q": self.config.n_heads, "k": self.config.n_kv_heads}
+        return [
+            (f"hash_{side}.{i}.{what}", shape, dtype)
+            for side, n in heads.items()
+            for i in range(_N_DENSE)
+            for what, shape, dtype in (
+                ("weight", (n, widths[i + 1], widths[i]), "<f2"),
+                ("bias", (n, widths[i + 1]), "<f4"),
+            )
+        ]
+
+    def _layer(
+        self, number: int, said: Description, read: Callable[..., NDArray[Any]]
+    ) -> LearnedLayer:
+        arrays = [read(*one) for one in self._shapes(said)]
+        dense = tuple(Dense(w, b) for w, b in zip(arrays[::2], arrays[1::2]))
+        for (name, *_), array in zip(self._shapes(said), arrays):
+            if not np.isfinite(array).all():
+                raise self._damaged(f"blk.{number}.{name}", "values that are no numbers", "numbers")
+        return LearnedLayer(dense[:_N_DENSE], dense[_N_DENSE:])
+
+    def _tensors(self, number: int, said: Description) -> Callable[..., NDArray[Any]]:
+        types = {"<f2": "F16", "<f4": "F32"}
+
+        def read(name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+            full = f"blk.{number}.{name}"
+            tensor = self.file.tensors.get(full)
+            expected = f"{types[dtype]} {shape}"
+            if tensor is None:
+                raise self._damaged(full, "no such tensor", expected)
+            if tensor.type.name != types[dtype] or tensor.shape != shape:
+                raise self._damaged(full, f"{tensor.type.name} {tensor.shape}", expected)
+            return tensor.data.reshape(-1).view(dtype).reshape(shape).copy()
+
+        return read
+
+    def _embedded(self, number: int, said: Description) -> Callable[..., NDArray[Any]]:
+        key = f"{_PREFIX}blk.{number}"
+        sizes = [np.dtype(d).itemsize * int(np.prod(s)) for _, s, d in self._shapes(said)]
+        try:
+            data = base64.b64decode(self.file.get(key, str), validate=True)
+        except (binascii.Error, ValueError):
+            raise self._damaged(key, "a string that is not base64", "base64") from None
+        if len(data) != sum(sizes):
+            raise self._damaged(key, f"{len(data):,} bytes", f"{sum(sizes):,}")
+        at = 0
+
+        def read(name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+            nonlocal at
+            array = np.frombuffer(data, dtype, int(np.prod(shape)), at).reshape(shape)
+            at += array.nbytes
+            return array
+
+        return read
+
+    def _damaged(self, what: str, found: str, expected: str) -> AttendError:
+        return AttendError(
+            f"{self.file.path}: {what} of the hash encoders: found {found}, expected {expected}"
+        )

@@ -1,0 +1,151 @@
+"""`kvarn eval`: its lists, its table, its errors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvarn.cli import main
+from kvarn.commands.attend_options import attend_of
+from kvarn.evals.tasks import ALL_TASKS
+from kvarn.ops.errors import KvarnError
+from kvarn.runtime.attend import Full, Hash, TopK
+
+Eval = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Eval:
+    """Runs `kvarn eval` over small contexts: exit code, stdout, stderr."""
+
+    def command(arguments: str) -> tuple[int, str, str]:
+        small = "--task needle --length 400 --contexts 2 --questions 1 --work"
+        options = [*small.split(), str(tmp_path / "work"), *arguments.split()]
+        code = main(["eval", "-m", str(tiny_path), *options])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
+
+
+def test_the_table_has_a_row_for_each_task_length_method_and_budget(run: Eval) -> None:
+    methods = "--method full,hash:sink=4:window=16,topk:index=flat:sink=4:window=16:budget=9"
+    code, out, err = run(f"{methods} --budget 5,2% --length 400,300 --probe 4")
+    assert code == 0
+    head, line, *rows = [
+        [cell.strip() for cell in text.strip("|").split("|")] for text in out.splitlines()
+    ]
+    assert head == [
+        "task", "length", "method", "budget", "score", "95%", "n", "difference", "of it 95%",
+        "covered", "read",
+    ]  # fmt: skip
+    assert len(line) == len(head)
+    assert [row[1:4] for row in rows] == [
+        [length, method, budget]
+        for length in ("400", "300")
+        for method, budget in (
+            ("full", ""),
+            ("hash:sink=4:window=16", "5"),
+            ("hash:sink=4:window=16", "2%"),
+            ("topk:index=flat:sink=4:window=16:budget=9", ""),
+        )
+    ]
+    assert all(row[7:] == [""] * 4 for row in rows[::4])
+    assert all(row[9].endswith("%") for i, row in enumerate(rows) if i % 4)
+    assert sum("needle at 400, full: 0.0" in told for told in err.splitlines()) == 1
+
+
+def test_json_is_a_list_of_rows(run: Eval) -> None:
+    code, out, _ = run("--json --method full,hash:sink=4:window=16")
+    assert code == 0
+    full, hashed = json.loads(out)
+    assert {"task", "length", "method", "budget", "score", "ci95", "n"} < set(full)
+    assert (full["task"], full["length"], full["method"], full["n"]) == ("needle", 400, "full", 2)
+    assert (full["against"], full["difference"]) == ("", None)
+    assert (hashed["against"], hashed["budget"]) == ("full", "2%")
+    low, high = hashed["difference_ci95"]
+    assert low <= hashed["difference"] == hashed["score"] - full["score"] <= high
+    assert 0 <= full["ci95"][0] <= full["score"] <= full["ci95"][1] <= 1
+
+
+def test_what_is_kept_can_be_compared(run: Eval) -> None:
+    code, out, _ = run("--keep all,streaming --keep-budget 50%,20%")
+    assert code == 0
+    head, _, *rows = out.splitlines()
+    assert " keep " in head
+    assert [row.split("|")[5].strip() for row in rows] == ["", "streaming 50%", "streaming 20%"]
+
+
+def test_texts_are_the_hay(run: Eval, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("The mill stood by the river. " * 40)
+    code, _, _ = run(f"--text {folder}")
+    assert code == 0
+    texts = [path.read_text() for path in (tmp_path / "work").glob("*/context.txt")]
+    assert all(text.count("The mill stood by the river.") > 3 for text in texts)
+
+
+def test_ruler_stands_for_its_kinds(run: Eval) -> None:
+    code, _, err = run("--task ruler --length 20")
+    assert code == 1 and "task niah_single_1 does not fit in 20 tokens" in err
+    code, _, err = run("--task ruler,vt")
+    assert code == 1 and err == "kvarn: vt is asked for twice\n"
+
+
+def test_a_question_mark_lists_the_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--task", "?"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(ALL_TASKS)
+    assert all(len(line.split()) > 4 for line in lines)
+
+
+def test_a_method_names_its_options() -> None:
+    assert attend_of("full", {"probe": 3}) == Full()
+    assert attend_of("hash:bits=64", {"probe": 3}) == Hash(bits=64, probe=3)
+    flat = TopK(index="flat", sink=8, budget_unit="query-head", budget="6%")
+    text = "topk:index=flat:sink=8:budget-unit=query-head"
+    assert attend_of(text, {"budget": "6%"}) == flat
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dance", "unknown method 'dance', expected one of full, topk, hash"),
+        ("topk:bits=32", "topk:bits=32: method topk has the options budget, .* not 'bits'"),
+        ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),
+        ("hash:bits=many", "hash:bits=many: bits is 'many', expected a number"),
+        ("hash:bits", "hash:bits: bits is '', expected a number"),
+        ("topk:index=tree", "index is 'tree', expected one of flat, sketch"),
+    ],
+)
+def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> None:
+    with pytest.raises(KvarnError, match=expected):
+        attend_of(text, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("--task dance", "unknown task 'dance', expected some of needle, kv"),
+        ("--method full,full", "full is asked for twice"),
+        ("--method dance", "unknown method 'dance'"),
+        ("--keep some", "unknown keep 'some', expected one of all"),
+        ("--budget lots --method hash", "budget is 'lots'"),
+        ("--text /none", "no *.txt in"),
+        ("--length 5", "does not fit in 5 tokens"),
+    ],
+)
+def test_errors_are_one_line(run: Eval, tmp_path: Path, arguments: str, expected: str) -> None:
+    (tmp_path / "empty").mkdir()
+    code, out, err = run(arguments.replace("/none", str(tmp_path / "empty")))
+    assert (code, out) == (1, "")
+    assert expected in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", ["--length x", "--length 4096,", "--keep-budget 0%"])
+def test_wrong_usage_is_exit_code_2(run: Eval, arguments: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(arguments)
+    assert stopped.value.code == 2

@@ -1,0 +1,96 @@
+"""`kvarn quantize` and `kvarn imatrix`: what they say, and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import pytest
+
+from kvarn.cli import main
+from kvarn.convert.quantize.imatrix import read_imatrix
+from kvarn.evals.peers.model import Shape, write_model
+
+TEXT = "The mill stood by the river, and the wheel turned all day. " * 30
+SHAPE = Shape(n_layers=2, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "source.gguf"
+    write_model(path, "f16", SHAPE)
+    return path
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_a_model_is_quantised_with_an_importance_matrix(
+    source: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imatrix, target = tmp_path / "im.gguf", tmp_path / "out.gguf"
+    wanted = ["imatrix", "-m", str(source), "-f", str(text), "-o", str(imatrix), "-c", "64"]
+    assert main([*wanted, "--chunks", "3"]) == 0
+    assert "3 pieces of 64 tokens" in capsys.readouterr().err
+    assert main(["quantize", str(source), str(target), "--type", "Q4_K_M"]) == 0
+    plain = capsys.readouterr()
+    assert plain.out == "" and "bits per weight" in plain.err and "Q6_K" in plain.err
+    wanted = ["quantize", str(source), str(target), "--type", "q4_k_m", "--imatrix", str(imatrix)]
+    assert main([*wanted, "-t", "1"]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 1  # none about tensors without importances
+    fields = gguf.GGUFReader(target).fields
+    assert fields["quantize.imatrix.file"].contents() == str(imatrix)[:127]
+    assert fields["quantize.imatrix.entries_count"].contents() == 14
+    assert fields["quantize.imatrix.chunks_count"].contents() == 3
+    assert fields["general.file_type"].contents() == gguf.LlamaFileType.MOSTLY_Q4_K_M
+
+
+def test_what_cannot_be_quantised_is_one_line(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out.gguf"
+    for arguments, message in (
+        ([source, target, "--type", "q9"], "unknown type 'q9'"),
+        ([source, source, "--type", "q8_0"], "is the file to read from"),
+        ([tmp_path / "none.gguf", target, "--type", "q8_0"], "none.gguf"),
+        ([source, target, "--type", "q8_0", "--imatrix", source], "another kind"),
+        ([source, tmp_path, "--type", "q8_0"], "is a folder"),
+    ):
+        assert main(["quantize", *map(str, arguments)]) == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and message in lines[0], lines
+    assert not target.exists()
+
+
+def test_an_interrupted_imatrix_is_saved(source: Path, tmp_path: Path) -> None:
+    path, target = tmp_path / "long.txt", tmp_path / "im.gguf"
+    path.write_text(TEXT * 200)
+    arguments = ["imatrix", "-m", source, "-f", path, "-o", target, "-c", "32"]
+    code = (
+        "import sys; from kvarn.convert.quantize import observe; read = observe.Observer.read\n"
+        "def told(*arguments):\n"
+        "    for step in read(*arguments):\n"
+        "        print(step, flush=True)\n"
+        "        yield step\n"
+        "observe.Observer.read = told\n"
+        "from kvarn.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(
+        command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert b"stopped, saved after" in err and b"Traceback" not in err
+    found = read_imatrix(target)
+    assert 1 <= found.n_chunks < 1000
+    assert len(found.means) == 7 * SHAPE.n_layers

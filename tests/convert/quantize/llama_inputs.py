@@ -1,0 +1,90 @@
+"""What goes into llama.cpp's matrices, seen as its own `llama-imatrix` sees it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+from llama_cpp import _ggml
+
+
+class _Tensor(ctypes.Structure):
+    """`struct ggml_tensor`."""
+
+
+_Tensor._fields_ = (
+    ("type", ctypes.c_int),
+    ("buffer", ctypes.c_void_p),
+    ("ne", ctypes.c_int64 * 4),
+    ("nb", ctypes.c_size_t * 4),
+    ("op", ctypes.c_int),
+    ("op_params", ctypes.c_int32 * 16),
+    ("flags", ctypes.c_int32),
+    ("src", ctypes.POINTER(_Tensor) * 10),
+    ("view_src", ctypes.c_void_p),
+    ("view_offs", ctypes.c_size_t),
+    ("data", ctypes.c_void_p),
+    ("name", ctypes.c_char * 64),
+)
+
+
+def squares(path: Path, pieces: list[list[int]]) -> dict[str, np.ndarray]:
+    """Σ x² of the inputs of every matrix in a block, over pieces that are read one by one."""
+    sums: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(1))
+    op_name = _ggml.libggml.ggml_op_name
+    op_name.restype = ctypes.c_char_p
+
+    @llama_cpp.ggml_backend_sched_eval_callback
+    def see(address: int, ask: bool, user: object) -> bool:
+        tensor = ctypes.cast(address, ctypes.POINTER(_Tensor)).contents
+        if op_name(tensor.op) != b"MUL_MAT" or not tensor.src[0].contents.name.startswith(b"blk."):
+            return False
+        if not ask:
+            x = tensor.src[1].contents
+            n_cols, n_rows = x.ne[0], x.ne[1]
+            assert (x.nb[0], x.nb[1]) == (4, 4 * n_cols)
+            floats = ctypes.cast(x.data, ctypes.POINTER(ctypes.c_float))
+            values = np.ctypeslib.as_array(floats, (n_rows, n_cols)).astype(np.float64)
+            name = tensor.src[0].contents.name.decode()
+            sums[name] = sums[name] + np.square(values).sum(axis=0)
+        return True
+
+    n_ctx = max(map(len, pieces))
+    llama_cpp.llama_log_set(_silent, ctypes.c_void_p())
+    llama_cpp.llama_backend_init()
+    model = llama_cpp.llama_model_load_from_file(
+        str(path).encode(), llama_cpp.llama_model_default_params()
+    )
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = params.n_batch = params.n_ubatch = n_ctx
+    params.n_threads = params.n_threads_batch = 1
+    params.cb_eval = see
+    context = llama_cpp.llama_init_from_model(model, params)
+    try:
+        for piece in pieces:
+            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+            _read(context, piece)
+    finally:
+        llama_cpp.llama_free(context)
+        llama_cpp.llama_model_free(model)
+    return dict(sums)
+
+
+def _read(context: object, ids: list[int]) -> None:
+    """With the logits of all tokens: otherwise the last layer leaves tokens out."""
+    batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
+    batch.n_tokens = len(ids)
+    for i, token in enumerate(ids):
+        batch.token[i], batch.pos[i] = token, i
+        batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, 1
+    status = llama_cpp.llama_decode(context, batch)
+    llama_cpp.llama_batch_free(batch)
+    assert status == 0
+
+
+@llama_cpp.llama_log_callback
+def _silent(level: int, text: bytes, user: object) -> None:
+    """llama.cpp's log is no part of a test."""

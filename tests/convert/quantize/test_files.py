@@ -1,0 +1,293 @@
+"""GGUF to GGUF: what is written, what is refused, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as GGMLType
+
+from kvarn.convert.errors import ConvertError
+from kvarn.convert.quantize import encode
+from kvarn.convert.quantize.files import quantise_file
+from kvarn.convert.quantize.imatrix import Imatrix
+from kvarn.convert.quantize.mixes import mix_of
+from kvarn.evals.peers.model import Shape, write_model
+from kvarn.runtime.gguf import GGUFError, open_gguf
+from kvarn.runtime.load import load
+
+from ...runtime.gguf import gguf_bytes
+from . import models
+from .models import Sizes
+
+
+def data_of(path: Path) -> dict[str, np.ndarray]:
+    """Bytes of each tensor, by gguf-py."""
+    return {tensor.name: tensor.data.view(np.uint8) for tensor in gguf.GGUFReader(path).tensors}
+
+
+def decoded(path: Path) -> dict[str, np.ndarray]:
+    """Values of each tensor, by gguf-py."""
+    return {
+        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        for tensor in gguf.GGUFReader(path).tensors
+    }
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.gguf"
+    models.write(path, Sizes(n_layers=3), extra={"odd.weight": (3, 250)})
+    return path
+
+
+@pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.F16, GGMLType.BF16])
+@pytest.mark.parametrize("mix", ["q8_0", "f16", "bf16", "f32"])
+def test_simple_types_are_written_as_llama_cpp_writes_them(
+    kind: GGMLType, mix: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("llama_cpp")
+    from . import ggml
+
+    source, ours, theirs = (tmp_path / f"{name}.gguf" for name in ("source", "ours", "theirs"))
+    models.write(source, Sizes(n_layers=2, n_experts=2), kind)
+    quantise_file(source, ours, mix_of(mix))
+    ggml.quantise_file(source, theirs, mix_of(mix).file_type)
+    found, expected = data_of(ours), data_of(theirs)
+    assert found.keys() == expected.keys()
+    for name, data in expected.items():
+        np.testing.assert_array_equal(found[name], data, name)
+    fields, wanted = (gguf.GGUFReader(path).fields for path in (ours, theirs))
+    described = [{k: (f.types, f.contents()) for k, f in x.items()} for x in (fields, wanted)]
+    for both in described:
+        for key in ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count"):
+            both.pop(key)
+    assert described[0] == described[1]
+
+
+@pytest.mark.parametrize("mix", ["q4_k_m", "q2_k", "q5_0"])
+def test_matrices_are_encoded_and_the_rest_is_kept(mix: str, source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.gguf"
+    report = quantise_file(source, target, mix_of(mix))
+    before, after, types = decoded(source), data_of(target), models.types_of(target)
+    assert list(before) == list(after)
+    for name, values in before.items():
+        if types[name] in ("F32", "F16"):
+            np.testing.assert_array_equal(after[name], data_of(source)[name])
+        else:
+            rows = values.astype(np.float32)
+            np.testing.assert_array_equal(after[name], encode(rows, types[name]), name)
+    assert report.n_bytes == target.stat().st_size
+    assert sum(report.types.values()) == len(after)
+
+
+def test_shards_become_one_file(source: Path, tmp_path: Path) -> None:
+    whole, joined = tmp_path / "whole.gguf", tmp_path / "joined.gguf"
+    models.write(tmp_path / "split.gguf", Sizes(n_layers=3), split_tensors=7)
+    models.write(tmp_path / "one.gguf", Sizes(n_layers=3))
+    shards = sorted(tmp_path.glob("split-*.gguf"))
+    assert len(shards) > 2
+    quantise_file(tmp_path / "one.gguf", whole, mix_of("q4_k_s"))
+    quantise_file(shards[1], joined, mix_of("q4_k_s"))
+    found, expected = data_of(joined), data_of(whole)
+    assert list(found) == list(expected)
+    for name, data in expected.items():
+        np.testing.assert_array_equal(found[name], data)
+    assert not any(key.startswith("split.") for key in gguf.GGUFReader(joined).fields)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_metadata_of_every_type_and_version_survive(version: int, tmp_path: Path) -> None:
+    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
+    source.write_bytes(gguf_bytes.sample(version))
+    quantise_file(source, target, mix_of("f16"), allow_requantise=True)
+    with open_gguf(source) as before, open_gguf(target) as after:
+        assert after.version == 3
+        for key in before.metadata:
+            np.testing.assert_equal(after.metadata[key], before.metadata[key])
+            assert after.metadata.entry(key).type_name == before.metadata.entry(key).type_name
+        added = set(after.metadata) - set(before.metadata)
+        assert added == {"general.file_type", "general.quantization_version"}
+
+
+def test_importances_of_each_expert_are_used(tmp_path: Path) -> None:
+    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
+    models.write(source, Sizes(n_layers=1, n_experts=2))
+    name = "blk.0.ffn_up_exps.weight"
+    rng = np.random.default_rng(0)
+    means = {name: rng.gamma(0.5, 1, (2, 256)).astype(np.float32)}
+    imatrix = Imatrix(means, ("text.txt", "other"), 7)
+    report = quantise_file(source, target, mix_of("q4_k_s"), (Path("some.imatrix"), imatrix))
+    x = decoded(source)[name].astype(np.float32)
+    for expert in (0, 1):
+        expected = encode(x[expert], "Q4_K", means[name][expert])
+        np.testing.assert_array_equal(data_of(target)[name][expert], expected)
+    assert name not in report.unweighted and "blk.0.attn_q.weight" in report.unweighted
+    with open_gguf(target) as file:
+        keys = {key: file.metadata[key] for key in file.metadata if "imatrix" in key}
+    assert keys == {
+        "quantize.imatrix.file": "some.imatrix",
+        "quantize.imatrix.dataset": "text.txt",
+        "quantize.imatrix.entries_count": 1,
+        "quantize.imatrix.chunks_count": 7,
+    }
+
+
+def test_importances_of_another_model_are_refused(source: Path, tmp_path: Path) -> None:
+    imatrix = Imatrix({"blk.0.attn_q.weight": np.ones((1, 255), np.float32)})
+    with pytest.raises(ConvertError, match=r"attn_q.weight: found importances \(1, 255\)"):
+        quantise_file(source, tmp_path / "out.gguf", mix_of("q4_k_m"), (Path("i"), imatrix))
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_quantised_matrices_are_not_taken_unasked(tmp_path: Path) -> None:
+    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
+    models.write(source, Sizes(n_layers=1), GGMLType.Q8_0)
+    with pytest.raises(ConvertError, match=r"quantised already \(Q8_0\).*--allow-requantize"):
+        quantise_file(source, target, mix_of("q4_k_m"))
+    assert not target.exists()
+    quantise_file(source, target, mix_of("q8_0"))  # nothing is decoded
+    np.testing.assert_equal(data_of(target), data_of(source))
+    quantise_file(source, target, mix_of("q4_k_m"), allow_requantise=True)
+    name = "blk.0.attn_q.weight"
+    expected = encode(decoded(source)[name], "Q4_K")
+    np.testing.assert_array_equal(data_of(target)[name], expected)
+
+
+def test_types_without_kernels_are_decoded_too(tmp_path: Path) -> None:
+    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
+    models.write(source, Sizes(n_layers=1), GGMLType.TQ2_0)
+    quantise_file(source, target, mix_of("q8_0"), allow_requantise=True)
+    name = "blk.0.ffn_up.weight"
+    np.testing.assert_array_equal(data_of(target)[name], encode(decoded(source)[name], "Q8_0"))
+
+
+def test_bad_weights_are_named(tmp_path: Path) -> None:
+    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
+    models.write(source, Sizes(n_layers=1))
+    data = bytearray(source.read_bytes())
+    with open_gguf(source) as file:
+        at = file.tensors["blk.0.ffn_up.weight"].offset + 2 * (1 * 256 + 5)
+    data[at : at + 2] = np.float16(np.nan).tobytes()
+    source.write_bytes(data)
+    with pytest.raises(ConvertError, match=r"blk.0.ffn_up.weight.*found nan in row 1, column 5"):
+        quantise_file(source, target, mix_of("q4_0"))
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_file_is_not_written_over_itself(source: Path) -> None:
+    before = source.read_bytes()
+    link = source.with_name("link.gguf")
+    link.symlink_to(source)
+    for target in (source, link):
+        with pytest.raises(ConvertError, match="is the file to read from"):
+            quantise_file(source, target, mix_of("q8_0"))
+    assert source.read_bytes() == before
+
+
+def test_quantised_models_run(tmp_path: Path) -> None:
+    sizes = Shape(
+        n_layers=2, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=512, n_vocab=512
+    )
+    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
+    write_model(source, "f16", sizes)
+    ids = list(range(1, 40))
+    exact = load(source).context(64).prefill(ids)
+    quantise_file(source, target, mix_of("q4_k_m"))
+    logits = load(target).context(64).prefill(ids)
+    assert np.corrcoef(exact, logits)[0, 1] > 0.95
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a matrix of 128 MiB, of which the disk holds nothing: zeros."""
+    path = tmp_path_factory.mktemp("large") / "large.gguf"
+    keys = [
+        gguf_bytes.pair("general.architecture", gguf_bytes.STRING, "llama"),
+        gguf_bytes.pair("llama.block_count", gguf_bytes.U32, 1),
+    ]
+    rows, cols = 1 << 14, 1 << 12
+    info = gguf_bytes.info("blk.0.ffn_up.weight", (cols, rows), 1)
+    path.write_bytes(gguf_bytes.build(keys, [info]))
+    os.truncate(path, path.stat().st_size + 2 * rows * cols)
+    return path
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "kvarn", "quantize", *map(str, arguments)]
+
+
+def test_memory_does_not_grow_with_the_model(large: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from kvarn.cli import main; from kvarn.runtime.memory import"
+        " peak_resident_bytes; main(sys.argv[1:]); print(peak_resident_bytes())"
+    )
+    small = tmp_path / "small.gguf"
+    models.write(small, Sizes(n_layers=1))
+    peaks = []
+    for source in (small, large):
+        arguments = ["quantize", str(source), str(tmp_path / "out.gguf"), "--type", "q8_0"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        peaks.append(int(done.stdout))
+    assert peaks[1] - peaks[0] < 48 << 20
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_process_leaves_no_half_file(
+    large: Path, how: signal.Signals, tmp_path: Path
+) -> None:
+    target, part = tmp_path / "out.gguf", tmp_path / "out.gguf.part"
+    arguments = command(large, target, "--type", "q8_0")
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.send_signal(how)
+        _, err = process.communicate(timeout=60)
+    assert not target.exists()
+    assert part.exists() == (how == signal.SIGKILL)
+    if how == signal.SIGINT:
+        assert process.returncode == 130 and b"Traceback" not in err
+    quantise_file(large, target, mix_of("q8_0"))
+    assert sorted(tmp_path.iterdir()) == [target]
+    with open_gguf(target) as file:
+        assert not file.tensors["blk.0.ffn_up.weight"].data.any()
+
+
+def test_a_full_disk_is_one_line(large: Path, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
+
+    arguments = command(large, tmp_path / "out.gguf", "--type", "q8_0")
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, preexec_fn=limit, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"kvarn: {tmp_path / 'out.gguf'}: File too large"
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_shrinks_is_told(tmp_path: Path) -> None:
+    source = tmp_path / "source.gguf"
+    models.write(source, Sizes(n_layers=2))
+    with open_gguf(source) as file:
+        last = max(file.tensors.values(), key=lambda tensor: tensor.offset)
+
+    def shrink(done: int, total: int) -> None:
+        os.truncate(source, last.offset)
+
+    with pytest.raises(GGUFError, match="has become shorter"):
+        quantise_file(source, tmp_path / "out.gguf", mix_of("q8_0"), progress=shrink)
+    assert list(tmp_path.iterdir()) == [source]

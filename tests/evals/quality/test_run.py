@@ -1,0 +1,202 @@
+"""An evaluation as a whole: what is asked, of what context, how often, and what is kept."""
+
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvarn.evals.quality import Arm, EvalError, Plan, Row, asking, evaluate, plan
+from kvarn.evals.quality.folder import Answer, ContextFolder
+from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
+from kvarn.ops.errors import KvarnError
+from kvarn.runtime.attend import Full, Hash, TopK
+from kvarn.runtime.bench import Observer
+from kvarn.runtime.keep import KEEPS
+from kvarn.runtime.model import Model
+
+FULL = Arm()
+HASH = Arm("hash", "20", attend=Hash(budget=20, sink=4, window=16, probe=2))
+FLAT = Arm("topk:index=flat", "20", attend=TopK(budget=20, sink=4, window=16, index="flat"))
+STREAMING = Arm("full", "", "streaming", "40%", Full(), KEEPS["streaming"]("40%"))
+PLAN = Plan(("needle", "kv"), (600,), (FULL, HASH), Plain(), "plain", 2, 2)
+
+
+class Steps(Observer):
+    """Counts what a run tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.steps: list[tuple[int, int]] = []
+        self.read = 0
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def progress(self, what: str):
+        if what == "evaluating":
+            return lambda done, total: self.steps.append((done, total))
+        return lambda done, total: setattr(self, "read", self.read + 1)
+
+
+def run(model: Model, wanted: Plan, work: Path) -> tuple[list[Row], Steps]:
+    observer = Steps()
+    return list(evaluate(model, wanted, work, observer)), observer
+
+
+def greedy(model: Model, text: str, n: int) -> str:
+    """What follows a text that is read at once, with exact attention."""
+    context = model.context(len(text) + n + 8)
+    logits, ids = context.prefill(text), []
+    for _ in range(n):
+        ids.append(int(np.argmax(logits)))
+        logits = context.decode(ids[-1])
+    return model.tokenizer.decode(ids)
+
+
+def test_every_arm_answers_every_question_once(tiny: Model, tmp_path: Path) -> None:
+    rows, observer = run(tiny, PLAN, tmp_path)
+    assert [(row.cell.task, row.arm) for row in rows] == [
+        (task, arm) for task in ("needle", "kv") for arm in (FULL, HASH)
+    ]
+    assert all((row.n, row.contexts) == (4, 2) for row in rows)
+    assert observer.steps[-1] == (8 * 600, 8 * 600)
+    assert observer.lines[0].startswith("hash: no learned encoders")
+    assert observer.lines[1].endswith(f"of KV caches stay in {tmp_path}")
+    folders = sorted(tmp_path.iterdir())
+    assert [folder.name[:-16] for folder in folders] == [
+        "kv-600", "kv-600", "needle-600", "needle-600",
+    ]  # fmt: skip
+    for folder in folders:
+        answers = answers_in(folder)
+        asked = [(answer.arm, answer.question) for answer in answers]
+        assert asked == [(arm, i) for arm in ("full", "hash 20") for i in range(2)]
+        assert all(answer.read is None for answer in answers[:2])
+        assert all(0 < answer.read <= answer.covered * 1.5 < 1 for answer in answers[2:])  # type: ignore[operator]
+
+
+def test_the_model_answers_as_to_a_context_with_the_question_at_its_end(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers asked for are what the model writes when it reads all at once."""
+
+    def told(rng: random.Random, n_chars: int, n: int, filler: Filler) -> Sample:
+        sample = ALL_TASKS["needle"](rng, n_chars, n, filler)
+        said = [greedy(tiny, f"{sample.context}\n{q.text}", 4) for q in sample.questions]
+        questions = [Question(q.text, said[i], (said[i],)) for i, q in enumerate(sample.questions)]
+        wrong = replace(questions[0], answers=("no such answer", questions[0].answers[0]))
+        return Sample(sample.parts, (wrong, *questions[1:]))
+
+    monkeypatch.setitem(plan.ALL_TASKS, "told", told)
+    (row,), _ = run(tiny, replace(PLAN, tasks=("told",), arms=(FULL,)), tmp_path)
+    assert row.score == pytest.approx((0.5 + 1) / 2)
+
+
+def test_a_context_is_read_once(tiny: Model, tmp_path: Path) -> None:
+    first, observer = run(tiny, PLAN, tmp_path)
+    assert observer.read == 2 * 2 * 2  # chunks of four contexts
+    again, observer = run(tiny, PLAN, tmp_path)
+    assert (again, observer.read, observer.lines[:-1]) == (first, 0, [])
+    more, observer = run(tiny, replace(PLAN, arms=(FULL, HASH, FLAT)), tmp_path)
+    assert observer.read == 0
+    assert [row for row in more if row.arm != FLAT] == first
+
+
+def test_an_interrupted_run_goes_on(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = run(tiny, PLAN, tmp_path / "whole")
+    real, asked = asking.ask, []
+
+    def ask(context, read, arm, key, number):
+        if len(asked) in (5, 11):
+            asked.append(None)
+            raise KeyboardInterrupt
+        asked.append((read.pack, key, number))
+        return real(context, read, arm, key, number)
+
+    monkeypatch.setattr("kvarn.evals.quality.run.ask", ask)
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny, PLAN, tmp_path / "cut")
+    (last,) = (path for path in (tmp_path / "cut").iterdir() if len(answers_in(path)) == 1)
+    with (last / "answers.jsonl").open("a") as file:
+        file.write('{"arm": "full", "key')
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny, PLAN, tmp_path / "cut")
+    assert run(tiny, PLAN, tmp_path / "cut")[0] == whole
+    assert len(asked) == 2 + 16 == 1 + len(set(asked))
+    assert [
+        answers_in(tmp_path / "cut" / path.name) for path in (tmp_path / "whole").iterdir()
+    ] == [answers_in(path) for path in (tmp_path / "whole").iterdir()]
+
+
+def answers_in(folder: Path) -> list[Answer]:
+    return ContextFolder(folder).answers()
+
+
+def test_other_settings_are_other_contexts(tiny: Model, tmp_path: Path) -> None:
+    one = replace(PLAN, tasks=("needle",), n_contexts=1, n_questions=1, arms=(FULL,))
+    others = [one, replace(one, seed=1), replace(one, n_questions=2), replace(one, lengths=(500,)),
+              replace(one, kinds=("q8_0", "q8_0"))]  # fmt: skip
+    for number, other in enumerate(others, 1):
+        run(tiny, other, tmp_path)
+        assert len(list(tmp_path.iterdir())) == number
+    assert other.cells()[0].key(replace(one, filler_name="book"), 0, tiny) not in {
+        path.name for path in tmp_path.iterdir()
+    }
+
+
+def test_keys_tell_methods_and_their_indexes_apart(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = [FULL, HASH, FLAT, STREAMING, replace(HASH, attend=Hash(bits=64))]
+    keys = [arm.key(tiny) for arm in arms]
+    assert len(set(keys)) == 5
+    assert replace(HASH, method="hash:probe=2").key(tiny) == keys[1]
+    monkeypatch.setattr("kvarn.runtime.attend.hash.SEED", 7)  # other projections
+    assert HASH.key(tiny) != keys[1]
+
+
+def test_packs_are_dropped_and_built_anew_where_they_are_wanted(
+    tiny: Model, tmp_path: Path
+) -> None:
+    wanted = replace(PLAN, tasks=("kv",), keep_packs=False)
+    rows, observer = run(tiny, wanted, tmp_path)
+    assert not list(tmp_path.glob("*/pack")) and not observer.lines[1:]
+    more, observer = run(tiny, replace(wanted, arms=(FULL, FLAT)), tmp_path)
+    assert more[0] == rows[0] and observer.read
+
+
+def test_a_context_that_evicts_is_read_again_for_each_question(tiny: Model, tmp_path: Path) -> None:
+    wanted = replace(PLAN, tasks=("kv",), arms=(FULL, STREAMING))
+    _, observer = run(tiny, wanted, tmp_path)
+    assert observer.read == 2 * 2 * 2
+    answers = [answers_in(path)[2:] for path in sorted(tmp_path.iterdir())]
+    shutil.rmtree(tmp_path)
+    backwards = replace(wanted, arms=(STREAMING,))
+    run(tiny, backwards, tmp_path)
+    assert [answers_in(path) for path in sorted(tmp_path.iterdir())] == answers
+    assert not list(tmp_path.glob("*/pack"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"tasks": ("dance",)}, "unknown task 'dance', expected some of needle, kv"),
+        ({"arms": (FULL, FULL)}, "full is asked for twice"),
+        (
+            {"arms": (replace(STREAMING, method="hash", attend=Hash()),)},
+            "hash keep streaming 40%: what evicts goes with full attention only",
+        ),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(changes: dict, expected: str) -> None:
+    with pytest.raises(EvalError, match=expected):
+        replace(PLAN, **changes)
+
+
+def test_a_length_without_questions_is_refused(tiny: Model, tmp_path: Path) -> None:
+    with pytest.raises(KvarnError, match="task copy has no question about 120 tokens"):
+        run(tiny, replace(PLAN, tasks=("copy",), lengths=(120,)), tmp_path)

@@ -1,0 +1,71 @@
+"""Rows of a training step: what they hold, where the loss is, the same for the same step."""
+
+import random
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers", reason="only needed to train: pip install kvarn[train]")
+
+from kvarn.evals.tasks import TASKS, Plain
+from kvarn.mini.data import Corpus, new_tokenizer
+from kvarn.mini.rows import MOST_TEXT, REPLY, SHARES, TEXT, Rows, Stage
+
+MIXED = Stage(1.0, 200, 4, repeats=0.2, recall=0.5)
+PARAGRAPH = "The number of the old bed is 48213. She went to the mill, and came back late.\n"
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    tokenizer = new_tokenizer([PARAGRAPH], 300)
+    text = Corpus.encode(tokenizer, [PARAGRAPH * 600])
+    return Rows(tokenizer, text.ids, Plain(), seed=3)
+
+
+def test_a_step_is_a_function_of_seed_and_number(rows: Rows) -> None:
+    again = Rows(rows.tokenizer, rows.text, Plain(), seed=3)
+    other = Rows(rows.tokenizer, rows.text, Plain(), seed=4)
+    batch = rows.batch(7, MIXED)
+    np.testing.assert_array_equal(again.batch(7, MIXED).ids, batch.ids)
+    np.testing.assert_array_equal(again.batch(7, MIXED).weights, batch.weights)
+    assert (other.batch(7, MIXED).ids != batch.ids).any()
+    assert (rows.batch(8, MIXED).ids != batch.ids).any()
+
+
+def test_rows_are_full_and_open_with_the_first_token(rows: Rows) -> None:
+    batch = rows.batch(0, Stage(1.0, 300, 20, repeats=0.2, recall=0.5))
+    assert batch.ids.shape == (20, 301) and batch.weights.shape == (20, 300)
+    assert (batch.ids[:, 0] == rows.bos).all()
+    assert set(np.unique(batch.weights)) <= {np.float32(w) for w in (0, 0.1, TEXT, REPLY)}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_replies_alone_weigh_most_and_facts_nothing(rows: Rows, task: str) -> None:
+    sample = rows.sample(random.Random(5), task, 400)
+    spelt = {0.0: "", 0.1: "", TEXT: "", REPLY: ""}
+    for ids, weight in rows.recall(sample, random.Random(6)):
+        spelt[weight] += rows.tokenizer.decode(ids)
+    assert len(rows.tokenizer.encode(sample.context).ids) <= 400
+    for question in sample.questions:
+        assert question.reply in spelt[REPLY] and question.text in spelt[0.1]
+    for part in sample.parts:
+        assert part.text in spelt[TEXT if part.is_filler else 0.0]
+
+
+def test_repeats_are_read_once_before_they_count(rows: Rows) -> None:
+    batch = rows.batch(0, Stage(1.0, 128, 20, repeats=1.0, recall=0.0))
+    for ids, weights in zip(batch.ids, batch.weights, strict=True):
+        n = int((weights == 0).sum())
+        assert 8 <= n <= 128
+        np.testing.assert_array_equal(ids[1 + n :], ids[1:-n])
+        assert (weights[:n] == 0).all() and (weights[n:] == TEXT).all()
+
+
+def test_long_rows_draw_their_targets(rows: Rows) -> None:
+    weights = rows.batch(0, Stage(1.0, 4 * MOST_TEXT, 1, repeats=0.0, recall=0.0)).weights
+    assert 0.8 * MOST_TEXT < (weights == TEXT).sum() < 1.2 * MOST_TEXT
+
+
+def test_every_task_is_trained() -> None:
+    assert SHARES.keys() == TASKS.keys()
+    assert sum(SHARES.values()) == pytest.approx(1.0)
