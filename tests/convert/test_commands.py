@@ -129,6 +129,27 @@ def test_what_cannot_be_converted_is_said_in_one_line(
     assert list(Path().iterdir()) == []
 
 
+def test_a_gguf_file_gets_other_types(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hf_folders.write_llama(at_home / "model")
+    assert main(["convert", str(at_home / "model"), "f16.gguf", "--type", "f16"]) == 0
+    assert main(["convert", str(at_home / "model"), "direct.gguf", "--type", "q4_0"]) == 0
+    assert main(["convert", "f16.gguf", "q4_0.gguf", "--type", "q4_0"]) == 0
+    capsys.readouterr()
+    types, again = (
+        {t.name: t.tensor_type for t in gguf.GGUFReader(name).tensors}
+        for name in ("direct.gguf", "q4_0.gguf")
+    )
+    assert types == again
+    assert types["blk.0.attn_q.weight"] == gguf.GGMLQuantizationType.Q4_0
+    assert "--pre has no meaning" in refusal(capsys, "f16.gguf", "x.gguf", "--pre", "qwen2")
+    assert "two steps" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash", "--type", "q8_0")
+    assert "goes with --embed-hash" in refusal(capsys, "f16.gguf", "x.gguf", "--hash", "h.gguf")
+    assert "f16.hash.gguf" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash")
+    assert "convert the model first" in refusal(
+        capsys, str(at_home / "model"), "x.gguf", "--embed-hash"
+    )
+
+
 def test_weights_shared_with_the_embedding_are_not_written_twice(at_home: Path) -> None:
     # transformers ties them whatever a stale lm_head.weight says; llama.cpp's converter keeps it.
     hf_folders.write_llama(at_home / "model", {"tie_word_embeddings": True})
