@@ -6,7 +6,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gguf
 import hf_models
 import numpy as np
 import pytest
@@ -82,25 +81,33 @@ def test_logits_and_greedy_ids_at_f32(
         assert np.abs(llama.forward(IDS) - expected).max() < limit * expected.std()
 
 
-@pytest.mark.parametrize("file_type", ["f16", "bf16", "q8_0"])
-def test_stored_weights_are_those_of_the_model_within_their_type(
-    saved: tuple[Path, Any], tmp_path: Path, file_type: str
+# Root mean square of what a type does to the logits of these peaked models, in units of their
+# spread; measured: at most 0.0026, 0.071, 0.41 (rows of 64 weights: the mix has Q5_0 for them).
+NOISE = {"f16": 4e-3, "q8_0": 0.1, "q4_k_m": 0.6}
+
+
+@pytest.mark.parametrize("file_type", NOISE)
+def test_logits_within_the_noise_of_the_type(
+    saved: tuple[Path, Any],
+    tmp_path: Path,
+    plain_ops: ModuleType,
+    llama_oracle: ModuleType,
+    file_type: str,
 ) -> None:
-    folder, _ = saved
-    exact, path = tmp_path / "exact.gguf", tmp_path / "model.gguf"
-    convert(folder, exact, MIXES["f32"])
+    folder, model = saved
+    path = tmp_path / "model.gguf"
     convert(folder, path, MIXES[file_type])
-    wanted = {t.name: t.data for t in gguf.GGUFReader(exact).tensors}
-    # Half a step of the type: 2^-11 and 2^-8 of a value, 1/254 of a block's largest.
-    step = {"f16": 2.0**-11, "bf16": 2.0**-8, "q8_0": 0.0}[file_type]
-    for tensor in gguf.GGUFReader(path).tensors:
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        reference = wanted[tensor.name].reshape(values.shape)
-        error = np.abs(values - reference)
-        if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
-            assert not error.any(), tensor.name
-        elif tensor.tensor_type == gguf.GGMLQuantizationType.Q8_0:
-            largest = np.abs(reference.reshape(-1, 32)).max(1, keepdims=True)
-            assert (error.reshape(-1, 32) <= largest * (0.5 / 127 + 2.0**-10)).all(), tensor.name
-        else:
-            assert (error <= np.abs(reference) * max(step, 2.0**-11) + 1e-7).all(), tensor.name
+    exact = logits_of(model, IDS)
+
+    def noise(found: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((found - exact) ** 2)) / exact.std())
+
+    with open_gguf(path) as file:
+        config = ModelConfig.from_metadata(file.metadata)
+        ours = Transformer(config, Weights.load(file.tensors, config), 128)
+        found = plain_ops.read(ours, plain_ops.PlainAttention(config), IDS, n_ctx=N_CTX)
+    with llama_oracle.oracle(path, N_CTX, config.n_vocab) as llama:
+        theirs = noise(llama.forward(IDS))
+    assert noise(found) < NOISE[file_type]
+    # llama.cpp rounds activations to 8 bits beside the weights, the plain operations do not.
+    assert noise(found) < 1.1 * theirs

@@ -199,13 +199,14 @@ def test_two_processes_do_not_write_one_file(
 
 
 def killed_at(seconds: float, folder: Path, out: Path) -> bool:
-    """Whether a conversion was killed before it ended by itself."""
+    """Whether a conversion was killed, so long after its first byte, before it ended by itself."""
+    started = time.time_ns()
     process = subprocess.Popen(
         [sys.executable, "-m", "kvarn", "convert", str(folder), str(out), "--type", "f32"],
         stdout=subprocess.DEVNULL,
     )
     part = out.with_name(out.name + ".part")
-    while process.poll() is None and not part.exists():
+    while process.poll() is None and not (part.exists() and part.stat().st_mtime_ns > started):
         time.sleep(0.002)
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
@@ -221,7 +222,7 @@ def check_kills(at_home: Path, n: int) -> None:
     out.unlink()
     moments = random.Random(7)
     kills = sum(killed_at(moments.uniform(0, 0.2), at_home / "model", out) for _ in range(n))
-    assert kills > 0
+    assert kills >= n // 2
     assert not out.exists() or out.read_bytes() == whole
     # The next one starts clean, over what was left.
     assert main(["convert", str(at_home / "model"), str(out), "--type", "f32"]) == 0
@@ -260,6 +261,7 @@ def test_memory_does_not_grow_with_the_model(at_home: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     code, kilobytes = map(int, done.stdout.splitlines()[-1].split())
     assert code == 0
+    print(f"{size >> 20} MiB of weights, {kilobytes >> 10} MiB of memory at most")
     assert kilobytes < 1 << 20  # 1 GiB
 
 
