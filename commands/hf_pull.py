@@ -35,9 +35,12 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import logging
+
     from ..convert.hub import pull
     from ..runtime.home import remember_model, remember_pull
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # warnings are told in words
     pulled = pull(
         options.repo,
         revision=options.revision,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +48,6 @@ def pull(
 
     Raises `HubError` for what the hub refuses or does not have, `ConvertError` for a full disk.
     """
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # told here, in words
     repo = _repository(repo)
     try:
         commit, listed = asking(repo, lambda: _list(repo, revision), notice)
