@@ -76,6 +76,14 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="tokens of a context, as many as in use: encoders do not carry far beyond "
         f"(default {LENGTH:,}, or the model's training length where that is less)",
     )
+    for name, which in (("sink", "first"), ("window", "last")):
+        group.add_argument(
+            f"--{name}",
+            metavar="N",
+            type=positive,
+            default=128,
+            help=f"the {which} N tokens are always read in use and need not be found (default 128)",
+        )
     group.add_argument(
         "--steps", metavar="N", type=positive, default=1, help="of each chunk of 512 (default 1)"
     )
@@ -99,9 +107,11 @@ def run(options: argparse.Namespace) -> int:
     output = options.output or sidecar_path(model.path)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     learning = _learning(options, model, checkpoint)
+    learning.save()  # where that fails it had better fail now
     with Interruptible() as interrupt:
         try:
             _learn(learning, interrupt)
+            learning.save()
             write_sidecar(output, learning.learned, model.file.architecture)
             notice(f"wrote {output}; measuring it on text that was held out …")
             recalls = learning.recalls(interrupt.progress)
@@ -129,6 +139,8 @@ def _learning(options: argparse.Namespace, model: Model, checkpoint: Path) -> Le
         length=length,
         tokens=options.tokens or max(TOKENS, length),
         bits=options.bits,
+        sink=options.sink,
+        window=options.window,
         loss=options.loss,
         steps=options.steps,
         seed=options.seed,

@@ -85,16 +85,21 @@ def run(options: argparse.Namespace) -> int:
         )
     finally:
         bar.close()
-    _tell(options.target, report)
+    _tell(options.target, mix.name, report)
     return 0
 
 
-def _tell(target: Path, report: Report) -> None:
+def _tell(target: Path, mix_name: str, report: Report) -> None:
     from ..runtime.memory import human_bytes
 
     types = ", ".join(f"{n} {name}" for name, n in report.types.most_common())
     bits = 8 * report.n_bytes / report.n_parameters
     notice(f"{target}: {human_bytes(report.n_bytes)}, {bits:.2f} bits per weight ({types})")
+    if report.n_odd:
+        notice(
+            f"{report.n_odd} matrices have rows that the blocks of {mix_name} do not divide: they "
+            "got other types"
+        )
     if report.unweighted:
         more = f" and {len(report.unweighted) - 3} more" if len(report.unweighted) > 3 else ""
         names = ", ".join(report.unweighted[:3])

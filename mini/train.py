@@ -24,6 +24,7 @@ from .model import Mini, MiniConfig
 from .optim import Muon
 from .recall import Recall
 from .rows import Batch, Rows, Stage
+from .start import look_back
 
 TOKENS_PER_PART = 768
 """Tokens of whole rows that a thread works on at a time, unless one row is longer: few enough for
@@ -187,6 +188,7 @@ class Run:
         self.recall = Recall(self.tokenizer, self.validation.ids, other, self.pool)
         n_vocab = self.tokenizer.get_vocab_size()
         self.model = Mini(MiniConfig(n_vocab=n_vocab, **SHAPES[args.shape]))
+        look_back(self.model)
         self.optimisers = optimisers(self.model, args.lr, args.lr_embd)
         self.done = self.tokens = 0
         self.cpu_before = 0.0

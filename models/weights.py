@@ -4,42 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..ops.arena import Arena
 from ..ops.linear import Weight
 from ..ops.reference.quants import dequantise
-from ..ops.types import QuantType
 from .config import ModelConfig
 from .errors import ModelError
+from .tensors import TensorLike
 
 F32 = npt.NDArray[np.float32]
-
-
-class TensorLike(Protocol):
-    """A tensor as the GGUF reader gives it."""
-
-    @property
-    def name(self) -> str:
-        """Name in the file."""
-        ...
-
-    @property
-    def type(self) -> QuantType:
-        """How its rows are stored."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(rows, columns), or (length,)."""
-        ...
-
-    @property
-    def data(self) -> npt.NDArray[np.uint8]:
-        """Its bytes, (rows, bytes of a row), or (bytes,)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,20 +69,27 @@ class Weights:
         return sum(weight.n_bytes for weight in [*matrices, self.output.weight])
 
     @staticmethod
-    def load(tensors: Mapping[str, TensorLike], config: ModelConfig) -> Weights:
+    def load(
+        tensors: Mapping[str, TensorLike], config: ModelConfig, arena: Arena | None = None
+    ) -> Weights:
         """Check every tensor's name and shape, then prepare the matrices.
+
+        Those that are laid out anew go to `arena`, best one of `repacked_bytes(tensors)`.
 
         Raises `ModelError` naming a tensor that is missing, misshaped, or one that this
         architecture does not have (it would change the result, so it is not ignored).
         """
-        return _Loader(tensors, config).load()
+        return _Loader(tensors, config, arena or Arena()).load()
 
 
 class _Loader:
-    def __init__(self, tensors: Mapping[str, TensorLike], config: ModelConfig) -> None:
+    def __init__(
+        self, tensors: Mapping[str, TensorLike], config: ModelConfig, arena: Arena
+    ) -> None:
         self._tensors = tensors
         self._config = config
         self._used: set[str] = set()
+        self._arena = arena
 
     def load(self) -> Weights:
         config = self._config
@@ -117,8 +100,9 @@ class _Loader:
             )
         self._check_layers()
         embedding_shape = (config.n_vocab, config.n_embd)
-        token_embd = self._matrix("token_embd.weight", embedding_shape)
         has_output = "output.weight" in self._tensors and not config.architecture.tied
+        # Where only single rows of it are read, it is best left in the file.
+        token_embd = self._matrix("token_embd.weight", embedding_shape, products=not has_output)
         rope_freqs = rope_short = rope_long = None
         if config.rope_tensors == "freqs":
             rope_freqs = self._factors("rope_freqs.weight")
@@ -208,19 +192,25 @@ class _Loader:
         for number, n in enumerate(n_rows):
             rows = slice(first, first + n)
             weight = Weight.prepare(
-                tensor.type, tensor.data[rows], n_cols, f"{name}.weight[{number}]"
+                tensor.type, tensor.data[rows], n_cols, f"{name}.weight[{number}]", self._arena
             )
             parts.append(Linear(weight, None if bias is None else bias[rows]))
             first += n
+        if all(part.weight.interleaved is not None for part in parts):
+            tensor.release()
         return tuple(parts)
 
     def _linear(self, name: str, n_rows: int, n_cols: int) -> Linear:
         weight = self._matrix(f"{name}.weight", (n_rows, n_cols))
         return Linear(weight, self._optional(f"{name}.bias", n_rows))
 
-    def _matrix(self, name: str, shape: tuple[int, int]) -> Weight:
+    def _matrix(self, name: str, shape: tuple[int, int], products: bool = True) -> Weight:
         tensor = self._tensor(name, shape)
-        return Weight.prepare(tensor.type, tensor.data, shape[1], name)
+        arena = self._arena if products else None
+        weight = Weight.prepare(tensor.type, tensor.data, shape[1], name, arena)
+        if weight.interleaved is not None:
+            tensor.release()
+        return weight
 
     def _optional(self, name: str, n: int) -> F32 | None:
         return self._vector(name, n) if name in self._tensors else None

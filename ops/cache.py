@@ -122,30 +122,37 @@ class KernelCache(_Cache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         if self._options.get("parallel"):
             threads.start()  # before the first region, whoever calls it
-        if self._enabled:
-            name = self.file_name(sig, target_context.codegen().magic_tuple())
-            for folder in cache_dir.readable():
-                payload = _read(folder / name)
-                if payload is not None:
-                    Counts.loaded += 1
-                    external, reduced = payload
-                    _provide(external, target_context)
-                    return compiler.CompileResult._rebuild(target_context, *reduced)
+        name = self.file_name(sig, target_context.codegen().magic_tuple())
+        if (kept := self.kept(name)) is not None:
+            external, reduced = kept
+            _provide(external, target_context)
+            return compiler.CompileResult._rebuild(target_context, *reduced)
         Counts.compiled += 1
         for listener in _listeners:
             listener(self.name)
         return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def kept(self, name: str) -> Any:
+        """What the file of this name holds, None if there is none; counted as a kernel loaded."""
+        for folder in cache_dir.readable() if self._enabled else ():
+            if (payload := _read(folder / name)) is not None:
+                Counts.loaded += 1
+                return payload
+        return None
+
+    def keep(self, name: str, payload: Any) -> None:
+        """Write a file for this and other processes."""
         # Sources that have changed since (an upgrade) would find these kernels under their key.
-        if not self._enabled or cache_dir.sources_hash() != cache_dir.SOURCES:
-            return
+        if self._enabled and cache_dir.sources_hash() == cache_dir.SOURCES:
+            _Places.write(name, serialize.dumps(payload))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
             # A kernel's fault that tests look for: it would be compiled anew by every process.
             Counts.uncachable += (self.name,)
             return
         name = self.file_name(sig, data.codegen.magic_tuple())
-        _Places.write(name, serialize.dumps((_external(data.library), data._reduce())))
+        self.keep(name, (external(data.library._final_module), data._reduce()))
 
 
 class _Places:
@@ -193,10 +200,11 @@ class _Places:
             )
 
 
-def _external(library: Any) -> tuple[str, ...]:
-    """Names of the functions that a compiled kernel calls outside itself."""
-    functions = library._final_module.functions
-    names = {f.name for f in functions if f.is_declaration and not f.name.startswith("llvm.")}
+def external(module: llvm.ModuleRef) -> tuple[str, ...]:
+    """Names of the functions that a compiled module calls outside itself."""
+    names = {
+        f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")
+    }
     return tuple(sorted(names))
 
 

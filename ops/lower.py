@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module, util
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,7 +102,9 @@ def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
     # This process belongs to the lowering alone: nothing else sees these changes.
     kernel_cache: Any = cache.KernelCache
     dispatchers: Any = dispatcher.Dispatcher
-    cpu.CPUContext.get_executable = lambda self, library, fndesc, env: 0
+    # Numba tells kernels with the same argument types apart by where their code is.
+    places = count(1)
+    cpu.CPUContext.get_executable = lambda self, library, fndesc, env: next(places)
     found: list[str] = []
     codegen.JITCPUCodegen._add_module = lambda self, module: found.append(str(module))
     codegen.JITCodeLibrary._finalize_specific = lambda self: None

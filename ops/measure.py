@@ -16,6 +16,7 @@ import numpy as np
 from numba import prange
 
 from . import threads
+from .arena import Arena
 from .cache import jit
 from .simd import load_i64, prefetch_l1, set_i64, store
 from .steps import Step, step
@@ -146,7 +147,7 @@ def _weight(type_name: str, n_bytes: int) -> Weight:
     n_rows = max(64, n_bytes // row_bytes(quant_type, COLUMNS) // 64 * 64)
     # Bytes of ones are small finite scales in every type.
     data = np.full((n_rows, row_bytes(quant_type, COLUMNS)), 1, np.uint8)
-    return Weight.prepare(quant_type, data, COLUMNS, "roofline")
+    return Weight.prepare(quant_type, data, COLUMNS, "roofline", Arena())
 
 
 def _product_seconds(weight: Weight, n_tokens: int) -> float:

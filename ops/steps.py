@@ -30,7 +30,8 @@ from numba import prange, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .cache import jit
+from .cache import OPTIONS, jit
+from .code import StepCache
 from .errors import OpsError
 from .simd import I64, INTP, aligned, store
 from .threads import n_threads
@@ -117,11 +118,15 @@ class Step:
             return 0
 
         self.kernel, self._entry = kernel, _entry
+        self._cache = StepCache(_entry.py_func, OPTIONS)
+        _entry._cache = self._cache
         self.words = Struct("qq" + kinds.replace("i", "q").replace("f", "d"))
 
     @cached_property
     def address(self) -> int:
         """Where its code is; compiled, or loaded from the cache, when first asked for."""
+        if (kept := self._cache.address(_SIGNATURE)) is not None:
+            return kept
         self._entry.compile(_SIGNATURE)
         result = self._entry.overloads[_SIGNATURE]
         name = result.fndesc.llvm_cfunc_wrapper_name

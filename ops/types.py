@@ -82,9 +82,10 @@ WITHDRAWN: dict[int, str] = {
 
 # fmt: off
 _NATIVE = frozenset((
-    "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
-    "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "F32", "F16", "BF16", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS",
 ))
+ROWS_SIDE_BY_SIDE = 16
+_REPACKED = frozenset(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "MXFP4"))
 _RE_ENCODED = frozenset((
     "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "NVFP4",
 ))
@@ -94,12 +95,20 @@ _RE_ENCODED = frozenset((
 def treatment_of(quant_type: QuantType) -> Treatment:
     """What loading does with weights of this type.
 
-    "native": kernels read the file's bytes; "repacked": same values, other order; "re-encoded":
-    dequantised and stored in another type; "unsupported": no weights of this type can be used.
+    "native": kernels read the file's bytes; "repacked": the same bytes in another order (matrices
+    whose rows do not come by the 16 stay as they are); "re-encoded": dequantised and stored in
+    another type; "unsupported": no weights of this type can be used.
     """
     if quant_type.name in _NATIVE:
         return "native"
+    if quant_type.name in _REPACKED:
+        return "repacked"
     return "re-encoded" if quant_type.name in _RE_ENCODED else "unsupported"
+
+
+def is_repacked(quant_type: QuantType, n_rows: int) -> bool:
+    """Whether products read a matrix of so many rows of this type from a copy in another order."""
+    return treatment_of(quant_type) == "repacked" and n_rows % ROWS_SIDE_BY_SIDE == 0
 
 
 def row_bytes(quant_type: QuantType, n_cols: int) -> int:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
+from ..models.tensors import repacked_bytes
+from ..ops.arena import Arena
 from ..ops.errors import KvarnError
+from .gguf import open_gguf
 from .home import last_model
 
 if TYPE_CHECKING:
@@ -50,10 +54,14 @@ def load(
     threads: kernel threads of the whole process (default: one per physical core).
     notice: called with one line for each thing worth telling, e.g. tensors that are re-encoded.
     """
+    file = open_gguf(Path(path) if path is not None else default_model_path())
+    arena = Arena(repacked_bytes(file.tensors))
+    Thread(target=arena.populate, daemon=True).start()
+    # Importing the kernels takes 0.5 s of one core: meanwhile another has the memory provided.
     from ..ops import threads as kernel_threads
     from .engine import on_engine
     from .model import Model
 
     if threads is not None:
         on_engine(kernel_threads.set_threads, threads)
-    return Model(Path(path) if path is not None else default_model_path(), notice)
+    return Model(file, arena, notice)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from ..models.config import ModelConfig
 from ..models.transformer import Transformer
 from ..models.weights import Weights
+from ..ops.arena import Arena
 from ..ops.types import treatment_of
 from .attend import Attend
 from .context import Context
 from .engine import on_engine
-from .gguf import GGUFFile, open_gguf
+from .gguf import GGUFFile
 from .keep import Keep
 from .reader import CHUNK
 from .store import Disk, Ram
@@ -30,16 +31,17 @@ if TYPE_CHECKING:
 class Model:
     """Weights, configuration and tokenizer of one GGUF file; made by `kvarn.load`.
 
-    Raises `GGUFError` for a file that cannot be read and `ModelError` for a model that cannot be
-    run, both naming what is wrong.
+    Raises `ModelError` for a model that cannot be run, naming what is wrong.
     """
 
-    def __init__(self, path: Path, notice: Callable[[str], None] | None = None) -> None:
-        self.file: GGUFFile = open_gguf(path)
+    def __init__(
+        self, file: GGUFFile, arena: Arena, notice: Callable[[str], None] | None = None
+    ) -> None:
+        self.file = file
         self.config = ModelConfig.from_metadata(self.file.metadata)
         if notice is not None and (line := self._re_encoded()):
             notice(line)
-        weights = on_engine(Weights.load, self.file.tensors, self.config)
+        weights = on_engine(Weights.load, self.file.tensors, self.config, arena)
         self.transformer = Transformer(self.config, weights, max_chunk=CHUNK)
 
     def _re_encoded(self) -> str:

@@ -128,7 +128,8 @@ class Learning:
         """Write the checkpoint, whole or not at all."""
         temporary = self._checkpoint.with_name(f"{self._checkpoint.name}.tmp")
         students = {i: student.state() for i, student in self._students.items()}
-        torch.save({"about": self._about, "done": self.done, "students": students}, temporary)
+        with temporary.open("wb") as file:
+            torch.save({"about": self._about, "done": self.done, "students": students}, file)
         temporary.replace(self._checkpoint)
 
     @property

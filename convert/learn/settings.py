@@ -47,12 +47,12 @@ class Settings:
             )
         if self.loss not in LOSSES:
             raise LearnError(f"loss is {self.loss!r}, expected one of {', '.join(LOSSES)}")
-        least = self.sink + self.window + 2 * self.labels + CHUNK
+        least = self.sink + self.window + 4 * self.labels
         if self.length < least:
             raise LearnError(
                 f"a context of {self.length} tokens is too short to learn from: beside "
                 f"{self.sink + self.window} tokens that are always read it needs at least "
-                f"{least} in all"
+                f"{4 * self.labels} to choose from: {least} in all"
             )
         if self.tokens < self.length:
             raise LearnError(

@@ -10,7 +10,7 @@ from ...ops.threads import n_threads
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...runtime.engine import on_engine
 from ..errors import ConvertError
-from .kernels.rows import WORK_BYTES, encode_rows, largest_bits, uses_importance
+from .kernels.rows import WORK_BYTES, can_round, encode_rows, largest_bits
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -74,7 +74,7 @@ def _encode(weights: F32, quant_type: QuantType, importance: F32, weighted: bool
         return
     n_rows, n_cols = weights.shape
     work = aligned(n_threads() * WORK_BYTES, np.uint8)
-    encode_rows(quant_type.name, weighted and uses_importance(quant_type.name))(
+    encode_rows(quant_type.name, weighted and can_round(quant_type.name))(
         weights.ctypes.data, importance.ctypes.data, out.ctypes.data, n_rows, n_cols, out.shape[1],
         -(-_PART // n_cols), work.ctypes.data,
     )  # fmt: skip

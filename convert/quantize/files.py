@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...ops.linear import Weight, get_rows
 from ...ops.reference.quants import dequantise
-from ...ops.types import treatment_of
+from ...ops.types import QUANT_TYPES, treatment_of
 from ...runtime.engine import on_engine
 from ...runtime.gguf import GGUFError, GGUFFile, Tensor, open_gguf
 from ..errors import ConvertError
@@ -47,6 +47,8 @@ class Report:
     n_parameters: int
     types: Counter[str] = field(default_factory=Counter)
     """Tensors by type."""
+    n_odd: int = 0
+    """Matrices with rows that the blocks of the mix do not divide, which got another type."""
     unweighted: list[str] = field(default_factory=list)
     """Matrices in blocks that were encoded without importances though there are some for others."""
 
@@ -69,10 +71,14 @@ def quantise_file(
     with open_gguf(source) as file:
         if any(target.exists() and target.samefile(path) for path in file.paths):
             raise ConvertError(f"{target} is the file to read from: write to another one")
+        if not file.tensors:
+            raise ConvertError(f"{source}: the file holds no tensors, only metadata")
         entries = imatrix[1].means if imatrix else {}
         plans = _plans(file, mix, bool(imatrix))
         report = Report(0, file.n_parameters, Counter(plan.type_name for plan in plans))
+        block = QUANT_TYPES[mix.type_name].block
         for plan in plans:
+            report.n_odd += plan.n_rows > 1 and plan.shape[-1] % block > 0
             _check(file.tensors[plan.name], plan, entries, allow_requantise, report)
         head = header(_metadata(file, mix, imatrix), plans, file.alignment)
         report.n_bytes = len(head) + sum(padded(plan.n_bytes, file.alignment) for plan in plans)

@@ -6,16 +6,17 @@ import json
 import sys
 import time
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ops.attention.layout import SEGMENT, TileLayout
-from ...ops.measure import empty_kernels
-from ...runtime.context import Context
 from ...runtime.load import load
 from ...runtime.memory import peak_resident_bytes
-from ...runtime.store import Ram
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from ...runtime.context import Context
 
 
 class Peer:
@@ -23,7 +24,9 @@ class Peer:
 
     def __init__(self, path: str, n_ctx: int, threads: int, kv_type: str) -> None:
         self.kv_type = kv_type
-        self.model = load(path, threads=threads)
+        self.model = load(path, threads=threads)  # imports the kernels, as the commands do
+        from ...runtime.store import Ram
+
         self.context: Context = self.model.context(n_ctx, store=Ram(kv_type, kv_type))
         self.rng = np.random.default_rng(0)
 
@@ -54,6 +57,8 @@ def answer(peer: Peer, command: dict[str, Any]) -> dict[str, Any]:
 
 def facts(peer: Peer) -> dict[str, Any]:
     """What a token reads, in bytes, and the size of the file."""
+    from ...ops.attention.layout import SEGMENT, TileLayout
+
     config, weights = peer.model.config, peer.model.transformer.weights
     layout = TileLayout(config.head_dim, peer.kv_type, peer.kv_type)
     segment = config.n_layers * layout.segment_bytes(config.n_kv_heads)
@@ -66,8 +71,14 @@ def facts(peer: Peer) -> dict[str, Any]:
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    with empty_kernels() if settings.pop("empty", False) else nullcontext():
+    with _empty_kernels() if settings.pop("empty", False) else nullcontext():
         serve(Peer(**settings))
+
+
+def _empty_kernels() -> AbstractContextManager[None]:
+    from ...ops.measure import empty_kernels
+
+    return empty_kernels()
 
 
 def serve(peer: Peer) -> None:

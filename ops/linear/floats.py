@@ -39,8 +39,8 @@ from ..simd import (
     vty,
 )
 from ..steps import Step, step
+from .columns import transposed
 from .formats import read
-from .panels import transposed
 from .rows import AHEAD, PART
 from .share import take
 

@@ -53,7 +53,7 @@ class Format:
     # block / 32 vectors <32 x i8>, emitted one by one as they are asked for: few are alive at once
     codes: Callable[[Builder, Value], Iterable[Value]]
     # n blocks at once -> <n x float> d and low (None: always 0)
-    floats: Callable[[Builder, Sequence[Value]], tuple[Value, Value | None]]
+    floats: Callable[[Builder, Blocks], tuple[Value, Value | None]]
     # blocks of 256: <16 x i16> scales and minima (None: none), one per 16 weights
     scales: Callable[[Builder, Value], tuple[Value, Value | None]] | None = None
     grain: int = 32  # weights that share a scale
@@ -112,12 +112,36 @@ def _read_bits(b: Builder, p: Value, offset: int, value: int) -> Value:
     return b.select(bits, const(ty, value), const(ty, 0))
 
 
-def gather(b: Builder, pointers: Sequence[Value], ty: Any, offset: int) -> Value:
+@dataclass(frozen=True)
+class SideBySide:
+    """The same block of n rows, element by element: what stands at byte k of one is at n * k.
+
+    Elements are the numbers before the codes, then words of 4 bytes.
+    """
+
+    pointer: Value
+    n: int
+
+    def __len__(self) -> int:
+        return self.n
+
+    def read(self, b: Builder, ty: Any, offset: int) -> Value:
+        """One element of each row."""
+        return read(b, self.pointer, vty(ty, self.n), self.n * offset)
+
+
+# n blocks: pointers to each, or all of them interleaved.
+Blocks = Sequence[Value] | SideBySide
+
+
+def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
     """One element from the same place of each block -> <n x ty>.
 
     A few are put together in integer registers. Inserted one by one into an undefined vector
     (`vpinsrw`), they would wait for what its register held before, often a sum of the kernel.
     """
+    if isinstance(pointers, SideBySide):
+        return pointers.read(b, ty, offset)
     n, width = len(pointers), 16 if ty == F16 else ty.width
     if n * width >= 128 and width >= 16:  # many: into lanes of registers that begin as zeros
         at_once = 128 // width
@@ -152,7 +176,7 @@ def pinned(b: Builder, x: Value) -> Value:
     return b.call(pin, [x])
 
 
-def halves(b: Builder, pointers: Sequence[Value], offset: int) -> Value:
+def halves(b: Builder, pointers: Blocks, offset: int) -> Value:
     return b.fpext(gather(b, pointers, F16, offset), vty(F32, len(pointers)))
 
 
@@ -236,7 +260,7 @@ def _codes_5(offset: int):
 def one_half(offset: int = 0, centre: int = 0):
     """`d` alone; codes are `centre` too large (and minima, if any, are the scales themselves)."""
 
-    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+    def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
         d = halves(b, ps, offset)
         return d, scaled(b, d, -centre) if centre else None
 
@@ -246,7 +270,7 @@ def one_half(offset: int = 0, centre: int = 0):
 def two_halves(offset: int = 0, sign: int = 1):
     """`d`, then `low` or (sign -1) what is to be subtracted."""
 
-    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+    def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
         n, both = len(ps), gather(b, ps, I32, offset)
         both = b.bitcast(both, vty(F16, 2 * n))
         apart = shuffle(b, both, [*range(0, 2 * n, 2), *range(1, 2 * n, 2)])
@@ -257,7 +281,7 @@ def two_halves(offset: int = 0, sign: int = 1):
     return floats
 
 
-def _e8m0(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+def _e8m0(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
     """Half of 2**(e - 127), since the table holds doubled values; codes are 12 too large."""
     ty = vty(I32, len(ps))
     e = b.zext(gather(b, ps, I8, 0), ty)

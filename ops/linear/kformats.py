@@ -12,7 +12,7 @@ Byte by byte (h: f16; chunks of 32 bytes hold field j of 32 weights at bits j*wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from .formats import (
     I8,
     I16,
     I32,
+    Blocks,
     Builder,
     Format,
     Value,
@@ -164,7 +165,7 @@ def biased(f: Format) -> Format:
     def codes(b: Builder, p: Value) -> Iterable[Value]:
         return (b.xor(q, const(q.type, -128)) for q in f.codes(b, p))
 
-    def floats(b: Builder, ps: Sequence[Value]) -> tuple[Value, Value | None]:
+    def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
         d, _ = f.floats(b, ps)
         return d, scaled(b, d, -128)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
+from ..arena import Arena
 from ..errors import OpsError
 from ..steps import Step
 from ..threads import n_threads
@@ -19,6 +19,7 @@ from .floats import (
     float_matvec_kernel,
     float_scratch_bytes,
 )
+from .interleaved import interleaved_kernel
 from .kformats import FORMATS, KINDS
 from .lookup import get_rows
 from .matmul import matmul_kernel, scratch_bytes
@@ -29,13 +30,11 @@ from .weight import Weight
 _FLOAT = np.dtype(np.float32)
 
 
-@cache
-def _one_token(name: str) -> tuple[Step, int]:
-    """The kernel of decode for a stored type, and the block its activations come in (0: floats)."""
-    kind = KINDS.get(name)
-    if kind is None:
-        return float_matvec_kernel(name), 0
-    return matvec_kernel(kind), FORMATS[kind].block
+def _few_tokens(kind: int, n_tokens: int, interleaved: bool) -> tuple[Step, tuple[int, ...]]:
+    """The kernel for up to `MOST` tokens of a quantised type, and what it has to be told of T."""
+    if interleaved:
+        return interleaved_kernel(kind, n_tokens if n_tokens <= 2 else MOST), (n_tokens,)
+    return (batch_kernel(kind), (n_tokens,)) if n_tokens > 1 else (matvec_kernel(kind), ())
 
 
 def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> None:
@@ -61,37 +60,39 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         )
     if not n_tokens or not weight.n_rows:
         return
-    place = weight.address, weight.data.shape[1], weight.n_rows
-    name = weight.stored_type.name
-    if n_tokens == 1:
-        kernel, block = _one_token(name)
-        inputs = (*act.quantised(block), n_cols // block) if block else (x.ctypes.data, n_cols)
-        kernel(*place, *inputs, out.ctypes.data, group=act.counter)
-        return
+    place = weight.products_address, weight.data.shape[1], weight.n_rows
+    name, interleaved = weight.stored_type.name, weight.interleaved is not None
     kind, threads = KINDS.get(name), n_threads()
-    if kind is None:
+    if kind is None and n_tokens == 1:
+        kernel = float_matvec_kernel(name)
+        kernel(*place, x.ctypes.data, n_cols, out.ctypes.data, group=act.counter)
+    elif kind is None:
         scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
         float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
     elif n_tokens <= MOST:
         block = FORMATS[kind].block
-        inputs = (*act.quantised(block), n_cols // block, out.ctypes.data, n_tokens)
-        batch_kernel(kind)(*place, *inputs, group=act.counter)
+        kernel, more = _few_tokens(kind, n_tokens, interleaved)
+        inputs = (*act.quantised(block), n_cols // block, out.ctypes.data, *more)
+        kernel(*place, *inputs, group=act.counter)
     else:
         x_groups = act.grouped(group_layout(kind))
         scratch = act.scratch(threads, scratch_bytes(kind, n_tokens))
         inputs = x_groups, n_cols // FORMATS[kind].block, out.ctypes.data, n_tokens
-        matmul_kernel(kind)(*place, *inputs, *scratch)
+        matmul_kernel(kind, interleaved)(*place, *inputs, *scratch)
 
 
 def warm(types: Sequence[str]) -> None:
-    """Compile, or load from the cache, every kernel that weights of these types need."""
+    """Compile, or load from the cache, every kernel that weights of these types need.
+
+    Those for rows that do not come by the 16 are left to the matrices that have such.
+    """
     for name in types:
         quant_type = QUANT_TYPES[name]
         n_cols = max(quant_type.block, 32)
         data = np.zeros((16, n_cols // quant_type.block * quant_type.n_bytes), np.uint8)
-        weight = Weight.prepare(quant_type, data, n_cols, "warm")
+        weight = Weight.prepare(quant_type, data, n_cols, "warm", Arena())
         act = Activations(MOST + 1, n_cols)
         get_rows(weight, np.zeros(1, np.int32), np.empty((1, n_cols), np.float32))
-        for n_tokens in (1, MOST, MOST + 1):
+        for n_tokens in (1, 2, MOST, MOST + 1):
             x, out = np.zeros((n_tokens, n_cols), np.float32), np.empty((n_tokens, 16), np.float32)
             linear(act.set(x), weight, out)

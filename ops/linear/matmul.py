@@ -1,19 +1,21 @@
 """Prefill: a quantised matrix by many vectors, panel by panel, in register tiles.
 
 Threads take panels of 16 rows one by one. A run of columns is unpacked into the thread's buffer,
-which stays in L1, and used for all tokens, whose sums wait in another.
+which stays in L1, and used for all tokens, whose sums wait in another. Rows come as they are in a
+file, or interleaved (`interleaved`): the same results.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from ..cache import jit
 from ..simd import load_f32, load_one_f32, prefetch_l1, store
 from ..steps import Step, step
 from .grouped import RUN, TOKENS
 from .kformats import FORMATS
-from .panels import decode_row, panel_layout, spread, unpack_32
+from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
 from .share import take
 from .tiles import group_layout, load_sums, multiply, no_sums, store_sums
 
@@ -36,21 +38,16 @@ def _write_out(sums, rows, n_tokens, out, n_rows):
                 store(out, (t * n_rows + r) * 4, load_one_f32(sums, t * 64 + 4 * r))
 
 
-@cache
-def matmul_kernel(kind: int) -> Step:
-    """`Y = X W^T` of one format.
+def _unpacking(kind: int, interleaved: bool) -> Any:
+    """The jitted function that unpacks n blocks of 16 rows at address w into a panel.
 
-    Arguments: address, row stride in bytes and rows of W; address of the activations in groups;
-    blocks per row; address of y, float32[T, N]; T; address of the buffers and bytes for each
-    thread.
+    Meanwhile the next ones, at address `ahead`, are asked for.
     """
-    f, where, x_bytes = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(kind).n_bytes
+    f, panel_bytes = FORMATS[kind], panel_layout(FORMATS[kind]).n_bytes
     size, block, run = f.n_bytes, f.block, RUN // f.block
-    panel_bytes, rows_bytes = where.n_bytes, where.rows_bytes
 
     @jit
-    def _unpack_run(w, stride, rows, n, ahead, panel, waiting):
-        """n blocks of 16 rows; meanwhile the next ones, at address `ahead`, are asked for."""
+    def _unpack_rows(w, stride, rows, n, ahead, panel, waiting):
         for i in range(n):
             for r in range(16 * i // n, 16 * (i + 1) // n):
                 for line in range(0, run * size, 64):
@@ -62,6 +59,29 @@ def matmul_kernel(kind: int) -> Step:
                 for r in range(16):
                     decode_row(kind, from_ + min(r, rows - 1) * stride, r, waiting, to)
                 spread(kind, waiting, to)
+
+    @jit
+    def _unpack_interleaved(w, stride, rows, n, ahead, panel, waiting):
+        for i in range(n):
+            for line in range(0, 16 * size, 64):
+                prefetch_l1(ahead, i * 16 * size + line)
+            unpack_interleaved(kind, w + i * 16 * size, panel + i * panel_bytes)
+
+    return _unpack_interleaved if interleaved else _unpack_rows
+
+
+@cache
+def matmul_kernel(kind: int, interleaved: bool = False) -> Step:
+    """`Y = X W^T` of one format.
+
+    Arguments: address, row stride in bytes and rows of W; address of the activations in groups;
+    blocks per row; address of y, float32[T, N]; T; address of the buffers and bytes for each
+    thread.
+    """
+    f, where, x_bytes = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(kind).n_bytes
+    size, run = f.n_bytes * (16 if interleaved else 1), RUN // f.block  # size: from block to block
+    panel_bytes, rows_bytes = where.n_bytes, where.rows_bytes
+    _unpack_run = _unpacking(kind, interleaved)
 
     @jit
     def _use_run(panel, n, x, groups, sums):

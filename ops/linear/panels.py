@@ -22,12 +22,18 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..simd import BYTES, I8, I16, I32, INTP, const, emit_join, shuffle, vty
+from ..simd import I16, I32, INTP, const, shuffle, vty
+from .columns import (
+    ROWS,
+    Interleaved,
+    Transposed,
+    pointer,
+    words_of_rows,
+    write,
+)
 from .dots import AVX2
-from .formats import Columns, Format, at, field, gather, read
+from .formats import Format, SideBySide, at
 from .kformats import FORMATS
-
-ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -60,51 +66,6 @@ def panel_layout(f: Format) -> PanelLayout:
     )  # fmt: skip
 
 
-def _write(b, value, place, offset=0):
-    target = b.bitcast(at(b, place, offset), value.type.as_pointer())
-    b.store(value, target).align = 1
-
-
-def _pointer(b, address):
-    return b.inttoptr(address, I8.as_pointer())
-
-
-def _transpose_8(b, rows):
-    """8 vectors of 8 words -> 8 vectors; three rounds of shuffles of pairs of lanes' groups.
-
-    All but the last round stay inside 128-bit halves, where AVX2 shuffles are cheapest.
-    """
-    low = [0, 8, 1, 9, 4, 12, 5, 13]
-    words = [
-        shuffle(b, rows[i + k], [lane + 2 * half for lane in low], rows[i + k + 1])
-        for i in (0, 4)
-        for k in (0, 2)
-        for half in (0, 1)
-    ]
-    pairs = []
-    for i in (0, 4):
-        for k in (0, 1):
-            for half in (0, 2):
-                lanes = [0 + half, 1 + half, 8 + half, 9 + half]
-                lanes += [lane + 4 for lane in lanes]
-                pairs.append(shuffle(b, words[i + k], lanes, words[i + k + 2]))
-    out = [shuffle(b, pairs[j], [0, 1, 2, 3, 8, 9, 10, 11], pairs[j + 4]) for j in range(4)]
-    out += [shuffle(b, pairs[j], [4, 5, 6, 7, 12, 13, 14, 15], pairs[j + 4]) for j in range(4)]
-    return out
-
-
-def transposed(b, rows):
-    """16 vectors of 8 words, one per row -> 8 vectors of 16 words, one row per lane."""
-    return [
-        emit_join(b, *both) for both in zip(_transpose_8(b, rows[:8]), _transpose_8(b, rows[8:]))
-    ]
-
-
-def _words(b, rows, stride):
-    """32 bytes of 16 rows, `stride` bytes apart -> 8 vectors of 16 words."""
-    return transposed(b, [read(b, rows, vty(I32, 8), r * stride) for r in range(ROWS)])
-
-
 def _widened(b, w):
     """[16 rows][4] int8 -> twice [16 rows][2] int16: columns 0 and 1, columns 2 and 3."""
     pairs, ty = b.bitcast(w, vty(I16, 32)), vty(I16, 32)
@@ -114,74 +75,35 @@ def _widened(b, w):
         yield b.ashr(b.shl(twice, left), const(ty, 8))
 
 
-def _transposed_4(b, rows):
-    """8 vectors of 4 words, one per row -> 4 vectors of 8 words; inside 128-bit halves."""
-    pairs = [emit_join(b, rows[i], rows[i + 4]) for i in range(4)]
-    words = []
-    for low in ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]):
-        left, right = (shuffle(b, pairs[i], low, pairs[i + 1]) for i in (0, 2))
-        for lanes in ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]):
-            words.append(shuffle(b, left, lanes, right))
-    return words
-
-
-class _Columns(Columns):
-    """Columns 4 j .. 4 j + 3 of each 32, one row per word; transposed once for all j."""
-
-    def __init__(self, rows, j, done):
-        self.rows, self.j, self.done = rows, j, done
-
-    def _words(self, b, offset):
-        """16 bytes of 16 rows -> 4 vectors of 16 words."""
-        if offset not in self.done:
-            rows = [read(b, row, vty(I32, 4), offset) for row in self.rows]
-            halves = _transposed_4(b, rows[:8]), _transposed_4(b, rows[8:])
-            self.done[offset] = [emit_join(b, *both) for both in zip(*halves)]
-        return self.done[offset]
-
-    def read_bytes(self, b, offset):
-        return b.bitcast(self._words(b, offset + 16 * (self.j // 4))[self.j % 4], BYTES)
-
-    def read_nibbles(self, b, offset):
-        words = b.bitcast(self._words(b, offset)[self.j % 4], BYTES)
-        return field(b, words, 4 * (self.j // 4), 15)
-
-    def read_bits(self, b, offset, value):
-        if offset not in self.done:
-            self.done[offset] = gather(b, self.rows, I32, offset)
-        four = b.lshr(self.done[offset], const(vty(I32, ROWS), 4 * self.j))
-        four = b.and_(four, const(four.type, 15))
-        # Bit k to byte k: four copies, each 7 bits further than the last.
-        spread = b.mul(four, const(four.type, 1 + (1 << 7) + (1 << 14) + (1 << 21)))
-        ones = b.bitcast(b.and_(spread, const(four.type, 0x01010101)), BYTES)
-        return b.mul(ones, const(BYTES, value))
-
-
-def _write_codes(b, f, where, rows, panel):
-    done: dict = {}
+def _write_32(b, f, where, columns, blocks, panel):
+    """A block of 32 of 16 rows to the panel: columns(j) for the codes, `blocks` for the floats."""
     for j in range(8):
-        [w] = f.codes(b, _Columns(rows, j, done))
+        [w] = f.codes(b, columns(j))
         for k, codes in enumerate(_widened(b, w) if where.words else [w]):
-            _write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
+            write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
+    d, low = f.floats(b, blocks)
+    write(b, d, panel, where.d)
+    if low is not None:
+        write(b, low, panel, where.low)
 
 
 def _spread_codes(b, f, where, rows, panel):
-    for j, w in enumerate(_words(b, rows, f.block)):
+    for j, w in enumerate(words_of_rows(b, rows, f.block)):
         for k, codes in enumerate(_widened(b, w) if where.words else [w]):
-            _write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
+            write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
 
 
 def _spread_scales(b, f, where, rows, panel):
     """Word j of a row holds the int16 scales of its grains 2 j and 2 j + 1."""
     sixteen = const(vty(I32, 16), 16)
-    for j, w in enumerate(_words(b, at(b, rows, where.row_scales), 32)):
+    for j, w in enumerate(words_of_rows(b, at(b, rows, where.row_scales), 32)):
         both = [b.ashr(b.shl(w, sixteen), sixteen), b.ashr(w, sixteen)]
         grains = both[: 32 // f.grain]
         if AVX2 and not where.words:  # vpmaddwd takes the scale twice
             low = const(w.type, 0xFFFF)
             grains = [b.or_(b.and_(scale, low), b.shl(scale, sixteen)) for scale in grains]
         for k, scale in enumerate(grains):
-            _write(b, scale, panel, where.scales + 64 * (j * len(grains) + k))
+            write(b, scale, panel, where.scales + 64 * (j * len(grains) + k))
 
 
 @intrinsic(prefer_literal=True)
@@ -192,19 +114,30 @@ def unpack_32(typingctx, kind, w, stride, rows, panel):
 
     def codegen(ctx, b, sig, vals):
         _, w, stride, n, panel = vals
-        panel, pointers, last = _pointer(b, panel), [], b.sub(n, ir.Constant(n.type, 1))
+        panel, pointers, last = pointer(b, panel), [], b.sub(n, ir.Constant(n.type, 1))
         for r in range(ROWS):  # beyond the last row, the last once more
             number = ir.Constant(n.type, r)
             number = b.select(b.icmp_signed("<", number, n), number, last)
-            pointers.append(_pointer(b, b.add(w, b.mul(stride, number))))
-        _write_codes(b, f, where, pointers, panel)
-        d, low = f.floats(b, pointers)
-        _write(b, d, panel, where.d)
-        if low is not None:
-            _write(b, low, panel, where.low)
+            pointers.append(pointer(b, b.add(w, b.mul(stride, number))))
+        done: dict = {}
+        _write_32(b, f, where, lambda j: Transposed(j, pointers, done), pointers, panel)
         return ctx.get_dummy_value()
 
     return types.void(kind, *[INTP] * 4), codegen
+
+
+@intrinsic(prefer_literal=True)
+def unpack_interleaved(typingctx, kind, w, panel):
+    """A block of 32 of 16 interleaved rows, at w -> panel."""
+    f = FORMATS[kind.literal_value]
+    where = panel_layout(f)
+
+    def codegen(ctx, b, sig, vals):
+        w, panel = (pointer(b, v) for v in vals[1:])
+        _write_32(b, f, where, lambda j: Interleaved(j, w), SideBySide(w, ROWS), panel)
+        return ctx.get_dummy_value()
+
+    return types.void(kind, INTP, INTP), codegen
 
 
 @intrinsic(prefer_literal=True)
@@ -215,21 +148,21 @@ def decode_row(typingctx, kind, w, row, rows, panel):
 
     def codegen(ctx, b, sig, vals):
         _, w, row, rows, panel = vals
-        w, rows, panel = (_pointer(b, v) for v in (w, rows, panel))
+        w, rows, panel = (pointer(b, v) for v in (w, rows, panel))
 
         def step(size):
             return b.mul(row, ir.Constant(row.type, size))
 
         for s, codes in enumerate(f.codes(b, w)):
-            _write(b, codes, b.gep(rows, [step(f.block)]), 32 * s)
+            write(b, codes, b.gep(rows, [step(f.block)]), 32 * s)
         scales, minima = f.scales(b, w)
-        _write(b, scales, b.gep(rows, [step(32)]), where.row_scales)
+        write(b, scales, b.gep(rows, [step(32)]), where.row_scales)
         if minima is not None:
-            _write(b, minima, b.gep(rows, [step(32)]), where.row_minima)
+            write(b, minima, b.gep(rows, [step(32)]), where.row_minima)
         d, low = f.floats(b, [w])
-        _write(b, d, b.gep(panel, [step(4)]), where.d)
+        write(b, d, b.gep(panel, [step(4)]), where.d)
         if low is not None:
-            _write(b, low, b.gep(panel, [step(4)]), where.low)
+            write(b, low, b.gep(panel, [step(4)]), where.low)
         return ctx.get_dummy_value()
 
     return types.void(kind, INTP, INTP, INTP, INTP), codegen
@@ -242,14 +175,14 @@ def spread(typingctx, kind, rows, panel):
     where = panel_layout(f)
 
     def codegen(ctx, b, sig, vals):
-        rows, panel = (_pointer(b, v) for v in vals[1:])
+        rows, panel = (pointer(b, v) for v in vals[1:])
         with cgutils.for_range(b, ir.Constant(ir.IntType(64), f.block // 32)) as loop:
             from_rows = b.gep(rows, [b.mul(loop.index, ir.Constant(loop.index.type, 32))])
             step = b.mul(loop.index, ir.Constant(loop.index.type, where.code_bytes))
             _spread_codes(b, f, where, from_rows, b.gep(panel, [step]))
         _spread_scales(b, f, where, rows, panel)
-        for j, minima in enumerate(_words(b, at(b, rows, where.row_minima), 32)):
-            _write(b, minima, panel, where.minima + 64 * j)
+        for j, minima in enumerate(words_of_rows(b, at(b, rows, where.row_minima), 32)):
+            write(b, minima, panel, where.minima + 64 * j)
         return ctx.get_dummy_value()
 
     return types.void(kind, INTP, INTP), codegen

@@ -30,6 +30,7 @@ from ..simd import (
     fmuladd,
     pair_sums_i16,
     pair_sums_u7s,
+    shuffle,
     splat,
     vty,
 )
@@ -41,6 +42,7 @@ from .panels import PanelLayout, panel_layout
 
 ACC = vty(I32, 16)
 BYTES = vty(I8, 32)
+FLOATS = vty(F32, 16)
 
 
 def pairs_run(f: Format) -> int:
@@ -63,14 +65,15 @@ def _add(b, sums, key, value):
 HALVES = (0, 32)  # bytes into 16 rows: AVX2 takes 8 rows at a time
 
 
-def _unit_pairs(b, f: Format, where: PanelLayout, w, x, scales):
+def _unit_pairs(b, f: Format, codes_of, x, scales):
     """AVX2, unsigned codes: 32 columns -> <16 x i32> for each token, integer scales included."""
     totals: dict[Any, Any] = {}
     run = pairs_run(f)
     for start in range(0, 8, run):
         sums: dict[Any, Any] = {}
         for j in range(start, start + run):
-            codes = [read(b, w, BYTES, 64 * j + half) for half in HALVES]
+            four = codes_of(j)
+            codes = [shuffle(b, four, range(half, half + 32)) for half in HALVES]
             for t, xt in enumerate(x):
                 xj = b.bitcast(splat(b, read(b, xt, I32, 4 * j), 8), BYTES)
                 for half, q in zip(HALVES, codes):
@@ -84,7 +87,7 @@ def _unit_pairs(b, f: Format, where: PanelLayout, w, x, scales):
     return [emit_join(b, *(totals[t, half] for half in HALVES)) for t in range(len(x))]
 
 
-def _unit_words(b, f: Format, where: PanelLayout, w, x, scales):
+def _unit_words(b, w, x, scales):
     """AVX2, signed codes as words: 32 columns -> <16 x i32> for each token, scales included."""
     totals: dict[Any, Any] = {}
     for j in range(16):
@@ -100,13 +103,13 @@ def _unit_words(b, f: Format, where: PanelLayout, w, x, scales):
     return [b.mul(total, factor) for total in out]
 
 
-def _unit_plain(b, f: Format, where: PanelLayout, w, x, scales):
+def _unit_plain(b, f: Format, codes_of, x, scales):
     """As `_unit_pairs`, for variants whose dot products give 32 bits."""
     totals = [const(ACC, 0)] * len(x)
     for start in range(0, 8, f.grain // 4):
         sums = [const(ACC, 0)] * len(x)
         for j in range(start, start + f.grain // 4):
-            codes = read(b, w, vty(I8, 64), 64 * j)
+            codes = codes_of(j)
             sums = [dot_onto(b, s, codes, _broadcast(b, xt, j), f.signed) for s, xt in zip(sums, x)]
         if scales is not None:
             factor = read(b, scales, ACC, start * 4 // f.grain * 64)
@@ -115,10 +118,18 @@ def _unit_plain(b, f: Format, where: PanelLayout, w, x, scales):
     return totals
 
 
+def unit_of_bytes(b, f: Format, codes_of, x, scales=None):
+    """32 columns of 16 rows by each token -> <16 x i32>; codes_of(j): the bytes of four columns.
+
+    Codes that are signed on AVX2 have to be words, which is a panel's matter.
+    """
+    return (_unit_pairs if AVX2 else _unit_plain)(b, f, codes_of, x, scales)
+
+
 def _unit(b, f: Format, where: PanelLayout, w, x, scales):
-    if not AVX2:
-        return _unit_plain(b, f, where, w, x, scales)
-    return (_unit_words if where.words else _unit_pairs)(b, f, where, w, x, scales)
+    if where.words:
+        return _unit_words(b, w, x, scales)
+    return unit_of_bytes(b, f, lambda j: read(b, w, vty(I8, 64), 64 * j), x, scales)
 
 
 def _units_256(b, f: Format, where: PanelLayout, w, x):
@@ -160,16 +171,27 @@ def _block(b, f: Format, w, acc, x, d, s):
     has_low = not f.signed
     whole = _unit(b, f, where, w, x, None) if f.block == 32 else _units_256(b, f, where, w, x)
     below = _low_256(b, f, where, w, s) if f.block == 256 and has_low else None
-    scale, out = read(b, w, vty(F32, 16), where.d), []
+    scale, low = read(b, w, FLOATS, where.d), read(b, w, FLOATS, where.low) if has_low else None
+    if f.block == 32:
+        return scaled_sums(b, whole, scale, low, acc, d, s)
+    out = []
     for t, total in enumerate(whole):
         dx = splat(b, read(b, d[t], F32), 16)
-        new = fmuladd(b, b.sitofp(total, scale.type), b.fmul(scale, dx), acc[t])
-        if has_low:
-            low = read(b, w, scale.type, where.low)
-            if below is None:
-                new = fmuladd(b, low, splat(b, read(b, s[t], F32), 16), new)
-            else:
-                new = fmuladd(b, b.sitofp(below[t], scale.type), b.fmul(low, dx), new)
+        new = fmuladd(b, b.sitofp(total, FLOATS), b.fmul(scale, dx), acc[t])
+        if below is not None:
+            new = fmuladd(b, b.sitofp(below[t], FLOATS), b.fmul(low, dx), new)
+        out.append(new)
+    return out
+
+
+def scaled_sums(b, whole, scale, low, acc, d, s):
+    """A block of 32: acc[t] + whole[t] * (scale * d) + low * s, in this order."""
+    out = []
+    for total, before, dt, st in zip(whole, acc, d, s):
+        factor = b.fmul(scale, splat(b, read(b, dt, F32), 16))
+        new = fmuladd(b, b.sitofp(total, FLOATS), factor, before)
+        if low is not None:
+            new = fmuladd(b, low, splat(b, read(b, st, F32), 16), new)
         out.append(new)
     return out
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ..arena import Arena
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
-from ..types import QUANT_TYPES, QuantType, Treatment, row_bytes, treatment_of
+from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
+from .interleaved import interleave_kernel
+from .kformats import KINDS
 
 Q8_0 = QUANT_TYPES["Q8_0"]
 
@@ -20,7 +23,9 @@ class Weight:
 
     type         how the file stores them
     stored_type  how `data` stores them: the same, unless they were re-encoded
-    data         uint8[N, row_bytes], a view of the mapped file where the treatment is "native"
+    data         uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
+    interleaved  the same bytes in the order of `interleaved`, where the treatment is "repacked":
+                 products read these, and `data` is for single rows
     """
 
     name: str
@@ -31,15 +36,23 @@ class Weight:
     stored_type: QuantType
     data: npt.NDArray[np.uint8] = field(repr=False)
     address: int
+    interleaved: npt.NDArray[np.uint8] | None = field(repr=False)
 
     @classmethod
     def prepare(
-        cls, type: QuantType, data: npt.NDArray[np.uint8], n_cols: int, name: str = ""
+        cls,
+        type: QuantType,
+        data: npt.NDArray[np.uint8],
+        n_cols: int,
+        name: str = "",
+        arena: Arena | None = None,
     ) -> Weight:
         """Make the rows of a file's tensor, uint8[N, row_bytes(type, n_cols)], ready for kernels.
 
-        Types with kernels stay where they are; others are re-encoded as Q8_0 (`treatment` says
-        so). Raises OpsError when the bytes do not fit the shape or the type cannot be used.
+        Types with kernels stay where they are; others are re-encoded as Q8_0. With an arena, types
+        that gain by it are interleaved in its memory, if there are rows by the 16 (`treatment` says
+        what was done). Raises OpsError when the bytes do not fit the shape or the type cannot be
+        used.
         """
         what = f"preparing weights {name or '(unnamed)'}"
         expected = row_bytes(type, n_cols)
@@ -48,8 +61,9 @@ class Weight:
                 f"{what}: found {data.dtype} of shape {data.shape}, expected uint8 (N, {expected})"
                 f" for rows of {n_cols} {type.name}"
             )
-        treatment = treatment_of(type)
-        stored_type = type
+        treatment, stored_type, interleaved = treatment_of(type), type, None
+        if treatment == "repacked" and (arena is None or not is_repacked(type, data.shape[0])):
+            treatment = "native"
         if treatment == "unsupported":
             raise OpsError(
                 f"{what}: found type {type.name}, which holds no weights that can be used"
@@ -63,9 +77,17 @@ class Weight:
             stored_type, data = Q8_0, re_encode_q8_0(type, data, n_cols)
         elif data.strides != (expected, 1):
             data = np.ascontiguousarray(data)
-        return cls(
-            name, type, data.shape[0], n_cols, treatment, stored_type, data, data.ctypes.data
-        )
+        n_rows, address = data.shape[0], data.ctypes.data
+        if treatment == "repacked" and arena is not None:
+            interleaved = arena.take(data.nbytes)
+            places = address, expected, n_rows, interleaved.ctypes.data
+            interleave_kernel(KINDS[type.name])(*places)
+        return cls(name, type, n_rows, n_cols, treatment, stored_type, data, address, interleaved)
+
+    @property
+    def products_address(self) -> int:
+        """Of the bytes that products read."""
+        return self.address if self.interleaved is None else int(self.interleaved.ctypes.data)
 
     @property
     def n_bytes(self) -> int:

@@ -6,6 +6,7 @@ import mmap
 import os
 import stat
 import struct
+import sys
 from pathlib import Path
 
 from .errors import GGUFError, shown
@@ -52,6 +53,13 @@ class Source:
         if self._view is None:
             raise self.error("file", "a closed file", "an open one", "open it again")
         return self._view
+
+    def release(self, start: int, n_bytes: int) -> None:
+        """Have the pages of these bytes leave this process's memory until they are read again."""
+        mapped = self.view.obj
+        if sys.platform != "win32" and isinstance(mapped, mmap.mmap):
+            first = start // mmap.PAGESIZE * mmap.PAGESIZE
+            mapped.madvise(mmap.MADV_DONTNEED, first, start + n_bytes - first)
 
     def close(self) -> None:
         """Let go of the mapping; it ends with the last array made of it."""

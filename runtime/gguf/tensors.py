@@ -36,6 +36,10 @@ class Tensor:
         flat = np.frombuffer(self.source.view, np.uint8, self.n_bytes, self.offset)
         return flat.reshape(*self.shape[:-1], self.n_bytes // math.prod(self.shape[:-1]))
 
+    def release(self) -> None:
+        """Let go of its pages; `data` stays valid, and what is read again comes from the file."""
+        self.source.release(self.offset, self.n_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class _Info:

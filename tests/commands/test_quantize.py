@@ -51,6 +51,13 @@ def test_a_model_is_quantised_with_an_importance_matrix(
     assert fields["general.file_type"].contents() == gguf.LlamaFileType.MOSTLY_Q4_K_M
 
 
+def test_other_types_than_asked_for_are_told(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quantize", str(tiny_path), str(tmp_path / "out.gguf"), "--type", "q6_k"]) == 0
+    assert "15 matrices have rows that the blocks of q6_k do not divide" in capsys.readouterr().err
+
+
 def test_what_cannot_be_quantised_is_one_line(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from kvarn.models import ModelConfig
+from kvarn.ops.arena import Arena
 from kvarn.ops.reference import attention as attention_reference
 from kvarn.ops.reference import pointwise as reference
 from kvarn.ops.reference.quants import dequantise
@@ -37,6 +38,9 @@ class ArrayTensor:
     def data(self) -> np.ndarray:
         return np.ascontiguousarray(self.values).view(np.uint8)
 
+    def release(self) -> None:
+        """An array of this process is all there is."""
+
 
 def as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayTensor]:
     """Arrays by name as tensors by name."""
@@ -46,12 +50,16 @@ def as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayTensor]:
 class PlainWeight:
     """A matrix, dequantised to float32."""
 
+    interleaved = None
+
     def __init__(self, matrix: np.ndarray, name: str) -> None:
         self.matrix = matrix
         self.name = name
 
     @staticmethod
-    def prepare(kind: QuantType, data: np.ndarray, n_cols: int, name: str = "") -> PlainWeight:
+    def prepare(
+        kind: QuantType, data: np.ndarray, n_cols: int, name: str = "", arena: Arena | None = None
+    ) -> PlainWeight:
         matrix = dequantise(kind, data).reshape(-1, n_cols)
         return PlainWeight(np.ascontiguousarray(matrix, np.float32), name)
 

@@ -11,6 +11,7 @@ import pytest
 
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.weights import Weights
+from kvarn.ops.types import QUANT_TYPES
 
 
 def load(golden: Any, plain: ModuleType, **changes: Any) -> Weights:
@@ -119,6 +120,35 @@ def test_a_fused_matrix_may_have_its_biases_apart(
         blk__0__attn_v__bias=bias[96:],
     ).layers[0]
     np.testing.assert_array_equal(layer.attn_v.bias, bias[96:])
+
+
+class Counted:
+    """A tensor of Q4_0 zeros that counts how often it was let go of."""
+
+    type = QUANT_TYPES["Q4_0"]
+
+    def __init__(self, name: str, shape: tuple[int, int]) -> None:
+        self.name, self.shape, self.released = name, shape, 0
+        self.data = np.zeros((shape[0], shape[1] // 32 * 18), np.uint8)
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def test_matrices_that_are_laid_out_anew_let_go_of_the_file(
+    golden_models: Callable[[str], Any], plain_helpers: ModuleType
+) -> None:
+    golden = golden_models("llama-fused")
+    tensors = plain_helpers.as_tensors(golden.arrays)
+    counted = [
+        Counted("blk.0.attn_qkv.weight", (128, 64)),
+        Counted("blk.0.attn_output.weight", (64, 64)),
+    ]
+    tensors.update((tensor.name, tensor) for tensor in counted)
+    layer = Weights.load(tensors, ModelConfig.from_metadata(golden.metadata)).layers[0]
+    for projection in (layer.attn_q, layer.attn_k, layer.attn_v, layer.attn_output):
+        assert projection.weight.treatment == "repacked"
+    assert [tensor.released for tensor in counted] == [1, 1]
 
 
 def test_a_vocabulary_alone_is_no_model(golden_models: Any) -> None:

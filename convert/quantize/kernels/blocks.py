@@ -26,7 +26,8 @@ from .packing import pack_fives, pack_fives_low, pack_nibbles, pack_nibbles_low
 from .symmetric import scale_search, table, uniform
 from .vectors import reciprocal
 
-CODES, N_BYTES = 64, 128  # in what a thread works in: lanes, then codes
+CODES = 64  # where codes stand in what a thread works in, after the lanes
+F16_MAX = np.float32(65504)
 
 _SCALED: dict[str, tuple[Callable[[], Any], tuple[float, float, int, int], Any]] = {
     "Q4_0": (lambda: uniform(8), (0.4, 0.3, 2, 2), pack_nibbles),
@@ -41,7 +42,8 @@ _OFFSET = {
 
 @jit
 def _half(x, work):
-    store_f16(work, 0, x)
+    """x as f16 holds it; what a candidate has beyond the weights' range may be too large for it."""
+    store_f16(work, 0, min(max(x, -F16_MAX), F16_MAX))
     return load_half(work, 0)
 
 

@@ -40,7 +40,7 @@ from .vectors import best_lane, lane_of, reciprocal
 
 # What a thread works in, bytes from its start.
 LANES, SCALES, MINIMA, STEPS, LOWS = 0, 64, 128, 192, 256
-BEST_STEPS, BEST_LOWS, CODES, N_BYTES = 320, 384, 448, 704
+BEST_STEPS, BEST_LOWS, CODES = 320, 384, 448
 
 
 @dataclass(frozen=True)

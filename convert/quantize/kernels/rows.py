@@ -32,27 +32,26 @@ _SEARCHED = {
     **dict.fromkeys(offset.FORMATS, offset.offset_encoder),
 }
 WORK_BYTES = 1024
-"""What each thread works in: more than any of the encoders takes."""
+"""What each thread works in: more than any encoder takes (`offset` 704)."""
 
 
-def uses_importance(type_name: str) -> bool:
-    """Whether weights of columns change how rows of this type are encoded."""
-    return type_name in _SEARCHED
+def can_round(type_name: str) -> bool:
+    """Whether the type has a grid that follows from the largest weights, besides a search."""
+    return type_name in _ROUNDED and type_name in _SEARCHED
 
 
 @cache
-def encode_rows(type_name: str, weighted: bool) -> Step:
+def encode_rows(type_name: str, search: bool) -> Step:
     """The kernel of one type: addresses of x float32[N, K], of w float32[K] and of out; N, K, bytes
     of a row of out; rows that a thread takes at a time; address of WORK_BYTES for each thread.
 
-    weighted: not all w are 1, so that formats with a grid fixed by their largest weights search
-    for a better one.
+    search: types that `can_round` search for their grid instead; others do what they always do.
     """
     if type_name in _FLOATS:
         return _encode_floats(type_name)
     quant_type = QUANT_TYPES[type_name]
     block, n_bytes = quant_type.block, quant_type.n_bytes
-    if type_name in _ROUNDED and not (weighted and type_name in _SEARCHED):
+    if type_name in _ROUNDED and not search:
         round_block = _ROUNDED[type_name]
 
         @jit

@@ -38,7 +38,7 @@ from .vectors import best_lane, extreme, lane_of, reciprocal
 
 GROUP, GROUPS = 16, 16
 # What a thread works in, bytes from its start.
-LANES, SCALES, STEPS, BEST, CODES, N_BYTES = 0, 64, 128, 192, 256, 512
+LANES, SCALES, STEPS, BEST, CODES = 0, 64, 128, 192, 256
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _q3_k() -> ScaledFormat:
 
 def _q6_k() -> ScaledFormat:
     levels = uniform(32)
-    return ScaledFormat(levels, 128, scale_search(levels, GROUP, 0.15, 0.05, 2, 1), pack_q6_k, 2)
+    return ScaledFormat(levels, 128, scale_search(levels, GROUP, 0.15, 0.05, 1, 1), pack_q6_k, 2)
 
 
 FORMATS: dict[str, Callable[[], ScaledFormat]] = {"Q3_K": _q3_k, "Q6_K": _q6_k}

@@ -172,7 +172,7 @@ def test_texts_hold_some_contexts_back_and_give_every_other_once(
     ("options", "words"),
     [
         ({"bits": 128}, "128 bits cannot be searched: use --bits 32"),
-        ({"length": 800}, "800 tokens is too short .* at least 896"),
+        ({"length": 500}, "500 tokens is too short .* at least 256 to choose from: 512 in all"),
         ({"tokens": 1000}, "--tokens 1000 is less than one context of 2048"),
         ({"loss": "hinge"}, "expected one of softmax, bce"),
     ],

@@ -111,7 +111,7 @@ def test_importance_lowers_the_error_that_it_weighs(type_name: str) -> None:
     x=arrays(
         np.float32,
         (1, 256),
-        elements=st.one_of(st.just(0.0), st.floats(0.015625, 60000, width=32)),
+        elements=st.one_of(st.just(0.0), st.floats(0.015625, 65504, width=32)),
         fill=st.just(0.0),
     ),
     signs=arrays(np.bool_, 256),
@@ -165,6 +165,23 @@ def test_importances_of_zero_are_no_importances() -> None:
     np.testing.assert_array_equal(
         encode(x, "Q4_K", np.zeros(256, np.float32)), encode(x, "Q4_K", None)
     )
+
+
+@pytest.mark.parametrize("type_name", SEARCHED)
+def test_the_largest_weights_that_fit(type_name: str) -> None:
+    x = np.full((1, 256), 65504, np.float32)
+    x[0, ::3], x[0, 1::7] = -65504, 1000
+    for importance in (None, importances(256)):
+        data = encode(x, type_name, importance)
+        assert error(x, data, type_name) < 0.1 * float((x.astype(np.float64) ** 2).sum())
+
+
+@pytest.mark.parametrize("type_name", SEARCHED)
+def test_weights_too_small_for_their_scale_become_zeros(type_name: str) -> None:
+    x = weights(2, 256) * np.float32(1e-12)
+    for importance in (None, importances(256)):
+        decoded = dequantise(QUANT_TYPES[type_name], encode(x, type_name, importance))
+        assert not decoded.any()
 
 
 def test_it_writes_into_out() -> None:

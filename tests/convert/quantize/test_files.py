@@ -89,6 +89,13 @@ def test_matrices_are_encoded_and_the_rest_is_kept(mix: str, source: Path, tmp_p
     assert sum(report.types.values()) == len(after)
 
 
+def test_rows_that_blocks_do_not_divide_are_counted(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.gguf"
+    assert quantise_file(source, target, mix_of("q4_k_m")).n_odd == 1
+    assert models.types_of(target)["odd.weight"] == "F16"
+    assert quantise_file(source, target, mix_of("bf16")).n_odd == 0
+
+
 def test_shards_become_one_file(source: Path, tmp_path: Path) -> None:
     whole, joined = tmp_path / "whole.gguf", tmp_path / "joined.gguf"
     models.write(tmp_path / "split.gguf", Sizes(n_layers=3), split_tensors=7)
@@ -183,6 +190,14 @@ def test_bad_weights_are_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
+def test_a_vocabulary_alone_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "source.gguf"
+    keys = [gguf_bytes.pair("general.architecture", gguf_bytes.STRING, "llama")]
+    path.write_bytes(gguf_bytes.build(keys))
+    with pytest.raises(ConvertError, match="holds no tensors"):
+        quantise_file(path, tmp_path / "out.gguf", mix_of("q8_0"))
+
+
 def test_a_file_is_not_written_over_itself(source: Path) -> None:
     before = source.read_bytes()
     link = source.with_name("link.gguf")
@@ -193,17 +208,38 @@ def test_a_file_is_not_written_over_itself(source: Path) -> None:
     assert source.read_bytes() == before
 
 
-def test_quantised_models_run(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def runnable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of F16 matrices that can be run."""
+    path = tmp_path_factory.mktemp("models") / "f16.gguf"
     sizes = Shape(
         n_layers=2, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=512, n_vocab=512
     )
-    source, target = tmp_path / "source.gguf", tmp_path / "target.gguf"
-    write_model(source, "f16", sizes)
-    ids = list(range(1, 40))
-    exact = load(source).context(64).prefill(ids)
-    quantise_file(source, target, mix_of("q4_k_m"))
-    logits = load(target).context(64).prefill(ids)
+    write_model(path, "f16", sizes)
+    return path
+
+
+IDS = list(range(1, 40))
+
+
+def test_quantised_models_run(runnable: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target.gguf"
+    quantise_file(runnable, target, mix_of("q4_k_m"))
+    exact = load(runnable).context(64).prefill(IDS)
+    logits = load(target).context(64).prefill(IDS)
     assert np.corrcoef(exact, logits)[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("mix", ["q2_k", "q3_k_m", "iq4_nl"])
+def test_llama_cpp_runs_them_as_kvarn_does(mix: str, runnable: Path, tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    from ...models.llama_oracle import oracle
+
+    target = tmp_path / "target.gguf"
+    quantise_file(runnable, target, mix_of(mix))
+    logits = load(target).context(64).prefill(IDS)
+    with oracle(target, 64, 512) as theirs:
+        assert np.corrcoef(logits, theirs.forward(IDS)[-1])[0, 1] > 0.999
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -19,6 +20,7 @@ from kvarn.runtime.gguf import GGUFError
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
 
+from ...models import tiny_models
 from . import models
 from .models import Sizes
 
@@ -50,6 +52,29 @@ def test_sums_are_those_of_llama_cpp(tiny_path: Path, tiny: Model, tmp_path: Pat
     for name, sums in expected.items():
         # Weights of F16: llama.cpp rounds the inputs to F16 too, which shows in those that follow.
         np.testing.assert_allclose(found.means[name][0], sums / 192, rtol=5e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["phi3-short", "gemma2", "cohere2"])
+def test_sums_of_other_architectures(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fused matrices, norms after them, halves side by side."""
+    pytest.importorskip("llama_cpp")
+    from . import llama_inputs
+
+    case = next(case for case in tiny_models.CASES if case.name == name)
+    tiny_models.write(tmp_path / "tiny.gguf", case, seed=3)
+    model = load(tmp_path / "tiny.gguf")
+    monkeypatch.setitem(model.__dict__, "tokenizer", SimpleNamespace(add_bos=False))
+    ids = [7 * i % case.n_vocab for i in range(64)]
+    observer = Observer(model, 32)
+    assert list(observer.read(ids)) == [(1, 2), (2, 2)]
+    observer.save(tmp_path / "out.gguf", [])
+    found = read_imatrix(tmp_path / "out.gguf").means
+    expected = llama_inputs.squares(tmp_path / "tiny.gguf", [ids[:32], ids[32:]])
+    assert found.keys() == expected.keys()
+    for tensor, sums in expected.items():
+        np.testing.assert_allclose(found[tensor][0], sums / 64, rtol=2e-2, err_msg=tensor)
 
 
 def test_files_are_llama_cpps(tiny: Model, tmp_path: Path) -> None:

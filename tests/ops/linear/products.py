@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kvarn.ops.arena import Arena
 from kvarn.ops.linear import Activations, Weight, linear
 from kvarn.ops.types import QUANT_TYPES
 from kvarn.ops.variant import VARIANT
@@ -16,7 +17,7 @@ given = np.load(folder / "given.npz")
 x, results = given["x"], {}
 for name in given.files:
     if name != "x":
-        weight = Weight.prepare(QUANT_TYPES[name], given[name], x.shape[1])
+        weight = Weight.prepare(QUANT_TYPES[name], given[name], x.shape[1], name, Arena())
         act = Activations(len(x), x.shape[1])
         for part, suffix in ((x, ""), (x[:1], "_one")):
             out = results[name + suffix] = np.empty((len(part), weight.n_rows), np.float32)

@@ -7,7 +7,7 @@ import pytest
 from numba import types
 
 from kvarn.ops.cache import jit
-from kvarn.ops.linear import rows, tiles
+from kvarn.ops.linear import interleaved, rows, tiles
 from kvarn.ops.linear.kformats import KINDS
 from kvarn.ops.lower import lower
 from kvarn.ops.simd import hsum, set_f32
@@ -44,16 +44,25 @@ def _tile_q8_0(w, x, out):
     tiles.store_sums(out, tiles.multiply(Q8_0, tiles.no_sums(), w, x))
 
 
+@jit
+def _panel_q4_0(w, x, d, s, out):
+    sums = interleaved.no_sums(1)
+    interleaved.store_sums(interleaved.add_block(Q4_0, sums, w, x, 0, d, s, 0), out, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("kernel", "target", "instructions"),
     [
         (_row_q8_0, "avx512", {"vpdpbusd", "vcvtph2ps"}),
         (_tile_q8_0, "avx512", {"vpdpbusd", "vfmadd231ps"}),
+        (_panel_q4_0, "avx512", {"vpdpbusd", "vfmadd231ps"}),
         (_row_q6_k, "avx2", {"vpmaddubsw", "vpmaddwd"}),
         (_tile_q8_0, "avx2", {"vpmaddwd", "vpbroadcastd"}),
+        (_panel_q4_0, "avx2", {"vpmaddubsw", "vpbroadcastd"}),
         (_row_q8_0, "neon", {"sdot", "fcvtl"}),
         (_row_q6_k, "neon", {"sdot"}),
         (_tile_q8_0, "neon", {"sdot", "fmla"}),
+        (_panel_q4_0, "neon", {"sdot", "fcvtl"}),
     ],
 )
 def test_assembly_has_the_instructions(kernel, target, instructions):

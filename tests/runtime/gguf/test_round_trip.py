@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,27 @@ def test_version_1_holds_what_its_version_3_holds(data_dir: Path) -> None:
         for name in shared:
             assert old.tensors[name].shape == new.tensors[name].shape
             assert old.tensors[name].data.shape == new.tensors[name].data.shape
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is in memory")
+def test_a_released_tensor_leaves_memory_and_can_be_read_again(tmp_path: Path) -> None:
+    path, values = tmp_path / "model.gguf", np.arange(1 << 20, dtype=np.float32)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("first", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tensor = open_gguf(path).tensors["first"]
+
+    def resident() -> int:
+        """KiB of the mapped file that this process has in its memory."""
+        _, _, entry = Path("/proc/self/smaps").read_text().partition(f"{path}\n")
+        return int(entry.partition("Rss:")[2].split()[0])
+
+    np.testing.assert_array_equal(tensor.data.view(np.float32), values)
+    before = resident()
+    tensor.release()
+    assert before >= 4096
+    assert resident() <= 1024
+    np.testing.assert_array_equal(tensor.data.view(np.float32), values)

@@ -1,0 +1,84 @@
+"""Weights to start from that can look back: an induction circuit, there before the first step.
+
+A model that learns to recall from nothing spends most of a small training on a plateau where
+nothing but the statistics of digits is learned, until heads that read the previous token and heads
+that look for it come together (Olsson et al. 2022, In-context learning and induction heads). Here
+both stand from the beginning, weakly, and training makes of them what the tasks need:
+
+- layer 0 (windowed, rope): query head d reads the token d + 1 places back and writes what it was into
+  a subspace of its own, M_d;
+- each global layer: a query of the present token looks for keys that hold it in M_0, that is, for
+  places where it came before, and adds what stands there to the residual stream.
+"""
+
+import torch
+from torch import Tensor
+
+from .model import Mini
+
+SHARPNESS = 6.0
+"""Logits by which the wanted place leads its neighbours."""
+MATCH = 1.3
+"""Scale of queries and keys that compare contents."""
+FREQUENCIES = 8
+"""Pairs of the rotation that tell neighbours apart, from the fastest on."""
+
+
+def look_back(model: Mini) -> None:
+    """Writes the circuit into a new model."""
+    c = model.config
+    with torch.no_grad():
+        embeddings = model.token_embd.weight
+        common = _directions(c.n_embd, 1)[:, 0] * c.n_embd**0.5
+        common -= common.mean()
+        size = embeddings.std()
+        embeddings += size * common
+        content = _without(_directions(c.n_embd, c.head_dim), common)
+        places = [_directions(c.n_embd, c.head_dim) for _ in range(c.n_heads)]
+        _read_before(model, common, content, places, float(size))
+        for layer, block in enumerate(model.blk):
+            if layer and block.is_global:
+                block.attn_q.weight.copy_((MATCH * content.T).repeat(c.n_heads, 1))
+                block.attn_k.weight.copy_((MATCH * places[0].T).repeat(c.n_kv_heads, 1))
+                block.attn_v.weight.copy_(content.T.repeat(c.n_kv_heads, 1))
+                block.attn_output.weight.copy_((size * content).repeat(1, c.n_heads))
+
+
+def _read_before(
+    model: Mini, common: Tensor, content: Tensor, places: list[Tensor], size: float
+) -> None:
+    """Layer 0's heads: head d reads d + 1 places back, whatever stands there.
+
+    Of a normed state all tokens have the direction `common` in common; the rotation turns queries
+    and keys along it into a function of their distance: sum over f of cos(theta_f (distance - d)).
+    """
+    c, block = model.config, model.blk[0]
+    theta = c.rope_theta ** (-torch.arange(0, c.head_dim, 2) / c.head_dim)
+    theta = theta[:FREQUENCIES]
+    lead = float((1 - theta.cos()).sum())
+    along = common / common.norm()
+    strength = (SHARPNESS * c.head_dim**0.5 / lead) ** 0.5 / (c.n_embd / 2) ** 0.5
+    query, key = block.attn_q.weight, block.attn_k.weight
+    query.zero_()
+    for head in range(c.n_kv_heads):
+        rows = key[head * c.head_dim :][: 2 * FREQUENCIES]
+        rows[0::2] = strength * along
+        rows[1::2] = 0.0
+    for head in range(c.n_heads):
+        rows = query[head * c.head_dim :][: 2 * FREQUENCIES]
+        angle = -theta * (head + 1)
+        rows[0::2] = strength * angle.cos()[:, None] * along
+        rows[1::2] = strength * angle.sin()[:, None] * along
+    block.attn_v.weight.copy_(content.T.repeat(c.n_kv_heads, 1))
+    block.attn_output.weight.copy_(size * torch.cat(places, 1))
+
+
+def _directions(n: int, k: int) -> Tensor:
+    """k random orthonormal columns of length n."""
+    return torch.linalg.qr(torch.randn(n, k)).Q
+
+
+def _without(columns: Tensor, direction: Tensor) -> Tensor:
+    """The columns, each without its part along a direction."""
+    unit = direction / direction.norm()
+    return columns - unit[:, None] * (unit @ columns)

@@ -1,0 +1,135 @@
+"""Reading 16 rows of a quantised matrix at once, one row per lane.
+
+Rows lie one after the other in a file: their words are transposed in registers. Interleaved rows
+(`interleaved`) already stand as the lanes do.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from ..simd import BYTES, I8, I32, const, emit_join, shuffle, vty
+from ..types import ROWS_SIDE_BY_SIDE
+from .formats import Columns, SideBySide, at, field, gather, read
+
+ROWS = ROWS_SIDE_BY_SIDE
+
+
+def write(b, value, place, offset=0):
+    target = b.bitcast(at(b, place, offset), value.type.as_pointer())
+    b.store(value, target).align = 1
+
+
+def pointer(b, address):
+    return b.inttoptr(address, I8.as_pointer())
+
+
+def _transpose_8(b, rows):
+    """8 vectors of 8 words -> 8 vectors; three rounds of shuffles of pairs of lanes' groups.
+
+    All but the last round stay inside 128-bit halves, where AVX2 shuffles are cheapest.
+    """
+    low = [0, 8, 1, 9, 4, 12, 5, 13]
+    words = [
+        shuffle(b, rows[i + k], [lane + 2 * half for lane in low], rows[i + k + 1])
+        for i in (0, 4)
+        for k in (0, 2)
+        for half in (0, 1)
+    ]
+    pairs = []
+    for i in (0, 4):
+        for k in (0, 1):
+            for half in (0, 2):
+                lanes = [0 + half, 1 + half, 8 + half, 9 + half]
+                lanes += [lane + 4 for lane in lanes]
+                pairs.append(shuffle(b, words[i + k], lanes, words[i + k + 2]))
+    out = [shuffle(b, pairs[j], [0, 1, 2, 3, 8, 9, 10, 11], pairs[j + 4]) for j in range(4)]
+    out += [shuffle(b, pairs[j], [4, 5, 6, 7, 12, 13, 14, 15], pairs[j + 4]) for j in range(4)]
+    return out
+
+
+def transposed(b, rows):
+    """16 vectors of 8 words, one per row -> 8 vectors of 16 words, one row per lane."""
+    return [
+        emit_join(b, *both) for both in zip(_transpose_8(b, rows[:8]), _transpose_8(b, rows[8:]))
+    ]
+
+
+def words_of_rows(b, rows, stride):
+    """32 bytes of 16 rows, `stride` bytes apart -> 8 vectors of 16 words."""
+    return transposed(b, [read(b, rows, vty(I32, 8), r * stride) for r in range(ROWS)])
+
+
+def _transposed_4(b, rows):
+    """8 vectors of 4 words, one per row -> 4 vectors of 8 words; inside 128-bit halves."""
+    pairs = [emit_join(b, rows[i], rows[i + 4]) for i in range(4)]
+    words = []
+    for low in ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]):
+        left, right = (shuffle(b, pairs[i], low, pairs[i + 1]) for i in (0, 2))
+        for lanes in ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]):
+            words.append(shuffle(b, left, lanes, right))
+    return words
+
+
+class RowPerLane(Columns):
+    """Columns 4 j .. 4 j + 3 of each 32, one row per word."""
+
+    def __init__(self, j: int) -> None:
+        self.j = j
+
+    @abstractmethod
+    def word(self, b, offset, k):
+        """Bytes 4 k .. 4 k + 3 of the 16 bytes at `offset` of a block: <16 x i32>."""
+
+    @abstractmethod
+    def lone_word(self, b, offset):
+        """The 4 bytes at `offset`."""
+
+    def read_bytes(self, b, offset):
+        return b.bitcast(self.word(b, offset + 16 * (self.j // 4), self.j % 4), BYTES)
+
+    def read_nibbles(self, b, offset):
+        words = b.bitcast(self.word(b, offset, self.j % 4), BYTES)
+        return field(b, words, 4 * (self.j // 4), 15)
+
+    def read_bits(self, b, offset, value):
+        four = self.lone_word(b, offset)
+        four = b.and_(b.lshr(four, const(four.type, 4 * self.j)), const(four.type, 15))
+        # Bit k to byte k: four copies, each 7 bits further than the last.
+        spread = b.mul(four, const(four.type, 1 + (1 << 7) + (1 << 14) + (1 << 21)))
+        ones = b.bitcast(b.and_(spread, const(four.type, 0x01010101)), BYTES)
+        return b.mul(ones, const(BYTES, value))
+
+
+class Transposed(RowPerLane):
+    """Of 16 blocks at pointers `rows`; `done` keeps what was transposed, for all j."""
+
+    def __init__(self, j, rows, done):
+        super().__init__(j)
+        self.rows, self.done = rows, done
+
+    def word(self, b, offset, k):
+        if offset not in self.done:
+            rows = [read(b, row, vty(I32, 4), offset) for row in self.rows]
+            halves = _transposed_4(b, rows[:8]), _transposed_4(b, rows[8:])
+            self.done[offset] = [emit_join(b, *both) for both in zip(*halves)]
+        return self.done[offset][k]
+
+    def lone_word(self, b, offset):
+        if offset not in self.done:
+            self.done[offset] = gather(b, self.rows, I32, offset)
+        return self.done[offset]
+
+
+class Interleaved(RowPerLane):
+    """Of 16 blocks `SideBySide` at a pointer."""
+
+    def __init__(self, j, pointer):
+        super().__init__(j)
+        self.blocks = SideBySide(pointer, ROWS)
+
+    def word(self, b, offset, k):
+        return self.blocks.read(b, I32, offset + 4 * k)
+
+    def lone_word(self, b, offset):
+        return self.blocks.read(b, I32, offset)

@@ -1,0 +1,43 @@
+"""On CPUs that are not here, blocks are encoded by vectors, without library calls."""
+
+from __future__ import annotations
+
+import re
+
+from numba import types
+
+from kvarn.convert.quantize.kernels import rounding
+from kvarn.convert.quantize.kernels.offset import offset_encoder
+from kvarn.ops.cache import jit
+from kvarn.ops.lower import lower
+
+_q4_k = offset_encoder("Q4_K")
+_CALLS = r"__\w+hf2|__\w+sf2|\brintf\b"
+
+
+@jit
+def block_q4_k(x, w, work, out):
+    _q4_k(x, w, work, out)
+
+
+@jit
+def block_q5_0(x, w, work, out):
+    rounding.round_q5_0(x, work, out)
+
+
+def instructions(kernel, target):
+    assembly = lower(kernel, (types.int64,) * 4, target)
+    assert not re.findall(_CALLS, assembly)
+    return set(re.findall(r"^\t(\w+)", assembly, re.MULTILINE)), assembly
+
+
+def test_searches_are_vectors():
+    found, assembly = instructions(block_q4_k, "neon")
+    assert found >= {"fmla", "frintx", "fminnm"}
+    assert ".4s" in assembly
+
+
+def test_rounding_fuses_nothing():
+    """Fused products and sums would give other bytes than ggml's where codes are ties."""
+    found, _ = instructions(block_q5_0, "neon")
+    assert not found & {"fmla", "fmls", "fmadd", "fmsub"}
