@@ -1,14 +1,16 @@
-"""`kvarn convert`: a Hugging Face model to a GGUF file."""
+"""`kvarn convert`: a Hugging Face model, or a GGUF file, to a GGUF file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .model_options import notice
+from .model_options import CompileNotice, notice
 
 DEFAULT_TYPE = "q8_0"
 
@@ -17,32 +19,105 @@ def add(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "convert",
         help="convert a Hugging Face model to GGUF",
-        usage="kvarn convert [SRC] OUT.gguf [--type T] [--pre NAME]",
+        usage="kvarn convert [SRC] OUT.gguf [--type T] [--pre NAME] [--embed-hash [--hash FILE]]",
         description="Convert the model in folder SRC (safetensors, config.json, tokenizer), or the "
-        "one that was pulled last, to the file OUT.gguf, which appears when it is whole.",
+        "one that was pulled last, to the file OUT.gguf, which appears when it is whole. SRC may "
+        "also be a GGUF file, which gets other types or hash encoders.",
     )
     parser.add_argument("paths", metavar="[SRC] OUT.gguf", nargs="+", type=Path)
     parser.add_argument(
         "--type",
         metavar="T",
-        type=str.lower,
-        default=DEFAULT_TYPE,
-        help=f"type of the weights: f32, f16, bf16, q8_0 (default {DEFAULT_TYPE})",
+        help="type of the weights: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q2_k, "
+        f"q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k (default {DEFAULT_TYPE})",
     )
     parser.add_argument(
         "--pre",
         metavar="NAME",
         help="the vocabulary's pre-tokenizer, where its ids do not tell (llama-bpe, qwen2, …)",
     )
+    parser.add_argument(
+        "--embed-hash",
+        action="store_true",
+        help="copy the GGUF file SRC with the hash encoders that `kvarn learn` made for it in it",
+    )
+    parser.add_argument(
+        "--hash", metavar="FILE", type=Path, help="those encoders (default: SRC.hash.gguf)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
-    from ..convert.hf import convert
+    from ..ops.cache import on_compile
     from ..runtime.home import remember_model
 
+    on_compile(CompileNotice())
     source, name, out = _source_and_out(options.paths)
+    if options.hash is not None and not options.embed_hash:
+        raise KvarnError("--hash FILE goes with --embed-hash, which copies what it holds")
+    if source.suffix == ".gguf":
+        _from_gguf(options, source, out)
+    elif options.embed_hash:
+        raise KvarnError("--embed-hash takes a GGUF file: convert the model first")
+    else:
+        _from_folder(options, source, name, out)
+    remember_model(out)
+    print(out)
+    return 0
+
+
+def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
+    """What to read, what the model is called, the file to write."""
+    from ..runtime.home import last_pull
+
+    if len(paths) > 2:
+        raise KvarnError(f"convert takes [SRC] OUT.gguf, found {len(paths)} names")
+    out = paths[-1]
+    if out.suffix != ".gguf":
+        raise KvarnError(f"{out}: expected the name of the file to write, ending in .gguf")
+    if len(paths) == 2:
+        return paths[0], None, out
+    pulled = last_pull()
+    if pulled is None:
+        raise KvarnError("nothing to convert: give SRC, or pull a model with `kvarn hf-pull`")
+    name, source = pulled
+    notice(f"converting the last pull, {name}")
+    return source, name, out
+
+
+def _from_folder(options: argparse.Namespace, source: Path, name: str | None, out: Path) -> None:
+    from ..convert.hf import convert
+    from ..convert.quantize.mixes import mix_of
+
+    mix = mix_of(options.type or DEFAULT_TYPE)
+    with _progress() as progress:
+        convert(source, out, mix, pre=options.pre, name=name, notice=notice, progress=progress)
+
+
+def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
+    """A copy with other types, or with encoders; one thing at a time."""
+    from ..convert.embed import embed_encoders
+    from ..convert.quantize.files import quantise_file
+    from ..convert.quantize.mixes import mix_of
+    from ..runtime.attend.sidecar import sidecar_path
+
+    if options.pre is not None:
+        raise KvarnError(f"--pre has no meaning for {source.name}, which has its tokenizer in it")
+    if options.embed_hash and options.type is not None:
+        raise KvarnError("--type and --embed-hash are two steps: convert, then embed")
+    if options.embed_hash:
+        embed_encoders(source, options.hash or sidecar_path(source), out)
+    elif options.type is None:
+        raise KvarnError(f"{source} is a GGUF file already: run it as it is, or say --type")
+    else:
+        with _progress() as progress:
+            quantise_file(source, out, mix_of(options.type), progress=progress)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Called with bytes done and bytes to do: a bar, on a terminal, where it takes a while."""
+    from tqdm import tqdm
+
     bar = tqdm(
         desc="converting",
         unit="B",
@@ -58,31 +133,4 @@ def run(options: argparse.Namespace) -> int:
         bar.update(done - bar.n)
 
     with bar:
-        convert(
-            source, out, options.type, pre=options.pre, name=name, notice=notice, progress=progress
-        )
-    remember_model(out)
-    print(out)
-    return 0
-
-
-def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
-    """The folder to read, what its model is called, the file to write."""
-    from ..runtime.home import last_pull
-
-    if len(paths) > 2:
-        raise KvarnError(f"convert takes [SRC] OUT.gguf, found {len(paths)} names")
-    out = paths[-1]
-    if out.suffix != ".gguf":
-        raise KvarnError(f"{out}: expected the name of the file to write, ending in .gguf")
-    if len(paths) == 2:
-        source, name = paths[0], None
-    else:
-        pulled = last_pull()
-        if pulled is None:
-            raise KvarnError("nothing to convert: give SRC, or pull a model with `kvarn hf-pull`")
-        name, source = pulled
-        notice(f"converting the last pull, {name}")
-    if source.suffix == ".gguf":
-        raise KvarnError(f"{source} is a GGUF file already: run it as it is")
-    return source, name, out
+        yield progress

@@ -14,9 +14,9 @@ def add(subparsers: Any) -> None:
         "hf-pull",
         help="pull a model from the Hugging Face hub",
         description="Pull a model: weights to convert (safetensors), or a ready GGUF file, the "
-        "largest quantisation that suits this machine's memory. Prints where it is. What is there "
-        "already is not pulled again, and an interrupted pull goes on. Tokens, caches and offline "
-        "mode are those of huggingface_hub (HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT).",
+        "largest quantisation that suits this machine's memory. Prints where it is. Files that are "
+        "there already are not pulled again. Tokens, caches and offline mode are those of "
+        "huggingface_hub (HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT).",
     )
     parser.add_argument("repo", metavar="REPO", help="ORGANISATION/MODEL, or its page's address")
     parser.add_argument(
@@ -35,9 +35,12 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import logging
+
     from ..convert.hub import pull
     from ..runtime.home import remember_model, remember_pull
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # warnings are told in words
     pulled = pull(
         options.repo,
         revision=options.revision,

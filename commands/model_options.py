@@ -117,7 +117,7 @@ def model_from(options: argparse.Namespace) -> Model:
     from ..ops.cache import on_compile
     from ..runtime.load import load, usual_model_path
 
-    on_compile(_CompileNotice())
+    on_compile(CompileNotice())
     path = options.model if options.model is not None else usual_model_path(notice)
     return load(path, threads=options.threads, notice=notice)
 
@@ -185,8 +185,8 @@ def keep_from(options: argparse.Namespace) -> Keep:
     return method()
 
 
-class _CompileNotice:
-    """Says once that kernels are being compiled: the first run takes longer."""
+class CompileNotice:
+    """For `on_compile`: says once that kernels are being compiled: the first run takes longer."""
 
     def __init__(self) -> None:
         self._said = False

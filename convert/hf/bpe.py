@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConvertError
-from .architectures import HFArchitecture
 from .folder import optional_json
 from .pretokenizers import CHECK_TEXT, pre_tokenizer_of
 from .sentencepiece import PieceType
@@ -30,7 +29,6 @@ def byte_level_tokens(
     saved: Mapping[str, Any],
     settings: Mapping[str, Any],
     n_vocab: int | None,
-    architecture: HFArchitecture,
 ) -> tuple[Tokenizer, Tokens]:
     """The tokenizer, and its tokens as the file has them: `n_vocab` ids, or as there are.
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 from ...ops.types import QUANT_TYPES, row_bytes
-from ..encode import encode
-from ..types import FILE_TYPES, tensor_type
+from ..errors import ConvertError
+from ..quantize import EncodeError, encode
+from ..quantize.mixes import Mix, ModelFacts, tensor_types
 from ..writing import check_room, pad, whole_file
-from .architectures import architecture_of, check
+from .architectures import HFArchitecture, architecture_of, check
 from .config import Config
 from .description import add_description
 from .folder import read_config, read_tensors
@@ -27,7 +29,7 @@ CHUNK_BYTES = 32 << 20
 def convert(
     source: Path,
     out: Path,
-    file_type: str,
+    mix: Mix,
     *,
     pre: str | None = None,
     name: str | None = None,
@@ -36,9 +38,10 @@ def convert(
 ) -> None:
     """Convert the model in folder `source` to the file `out`, which appears when it is whole.
 
-    file_type: a key of `FILE_TYPES`. pre: see `read_vocabulary`. name: the model's, as in a hub's
-    "organisation/model" (default: the folder's). notice: called with one line for each thing worth
-    telling. progress: called with the bytes written and those to write.
+    mix: see `mix_of`; tensors that it does not choose a type for are F32. pre: see
+    `read_vocabulary`. name: the model's, as in a hub's "organisation/model" (default: the
+    folder's). notice: called with one line for each thing worth telling. progress: called with the
+    bytes written and those to write.
 
     Memory: `CHUNK_BYTES` of weights, a few times over, beside the vocabulary. Raises `ConvertError`
     for a model that cannot be converted, naming what stands in the way.
@@ -56,15 +59,17 @@ def convert(
         notice(line)
 
     writer = gguf.GGUFWriter(None, architecture.name)
+    types = _types(architecture, config, mix, planned)
     for tensor in planned:
-        _declare(writer, tensor, tensor_type(file_type, tensor.name, tensor.shape))
+        _declare(writer, tensor, types[tensor.name])
     add_description(writer, source, name)
     architecture.add_keys(writer, config)
-    writer.add_file_type(FILE_TYPES[file_type])
+    writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     vocabulary.add(writer)
-    check_room(out.absolute().parent, sum(t.nbytes for t in writer.tensors[0].values()), out.name)
     with whole_file(out) as part:
+        n_bytes = sum(tensor.nbytes for tensor in writer.tensors[0].values())
+        check_room(out.absolute().parent, n_bytes, out.name)
         _write(part, writer, planned, progress)
 
 
@@ -77,6 +82,14 @@ def left_out(config: Config) -> list[str]:
             "llama.cpp does: all layers see the whole context"
         ]
     return []
+
+
+def _types(
+    architecture: HFArchitecture, config: Config, mix: Mix, planned: list[Planned]
+) -> dict[str, str]:
+    facts = ModelFacts(architecture.name, config.n_layers, config.n_heads, config.n_kv_heads)
+    chosen = tensor_types(mix, {tensor.name: tensor.shape for tensor in planned}, facts)
+    return {tensor.name: chosen.get(tensor.name, "F32") for tensor in planned}
 
 
 def _declare(writer: gguf.GGUFWriter, tensor: Planned, type_name: str) -> None:
@@ -107,9 +120,16 @@ def _write(
             n_rows, row = tensor.source.n_rows, 4 * tensor.source.n_columns
             step = max(1, CHUNK_BYTES // row // tensor.granule) * tensor.granule
             for first in range(0, n_rows, step):
-                rows = tensor.source.rows(first, min(first + step, n_rows))
-                data = encode(rows, types[tensor.name])
+                data = _encoded(tensor, first, min(first + step, n_rows), types[tensor.name])
                 file.write(data.data)
                 done += data.nbytes
                 progress(done, total)
         pad(file)
+
+
+def _encoded(tensor: Planned, first: int, last: int, type_name: str) -> NDArray[np.uint8]:
+    """Rows first .. last - 1 in a type; `ConvertError` naming the tensor for what cannot be."""
+    try:
+        return encode(tensor.source.rows(first, last), type_name)
+    except EncodeError as error:
+        raise ConvertError(f"tensor {tensor.name}, rows from {first}: {error}") from error

@@ -19,7 +19,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; `ConvertError` for one that cannot be read as such."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConvertError(f"{path.name}: no valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise ConvertError(f"{path.name}: expected a JSON object, found {type(value).__name__}")

@@ -34,12 +34,16 @@ def _add_dense(writer: GGUFWriter, config: Config) -> None:
     add_sizes(writer, config)
     add_rope(writer, config)
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
-    _add_head_dim(writer, config)
 
 
 def add_llama(writer: GGUFWriter, config: Config) -> None:
     """`llama.*`: Llama and Mistral."""
     _add_dense(writer, config)
+    _add_head_dim(writer, config)
+    _add_vocabulary(writer, config)
+
+
+def _add_vocabulary(writer: GGUFWriter, config: Config) -> None:
     writer.add_vocab_size(config.integer("vocab_size"))
     writer.add_rope_dimension_count(config.head_dim)
 
@@ -58,7 +62,8 @@ def add_mistral3(writer: GGUFWriter, config: Config) -> None:
 
 def add_smollm3(writer: GGUFWriter, config: Config) -> None:
     """`smollm3.*`; every fourth layer knows no positions, which the file does not say."""
-    add_llama(writer, config)
+    add_qwen(writer, config)
+    _add_vocabulary(writer, config)
     rotated = config.get("no_rope_layers")
     if rotated is not None and rotated != [int((i + 1) % 4 != 0) for i in range(config.n_layers)]:
         raise ConvertError(
@@ -69,9 +74,7 @@ def add_smollm3(writer: GGUFWriter, config: Config) -> None:
 
 def add_qwen(writer: GGUFWriter, config: Config) -> None:
     """`qwen2.*`, `qwen3.*`."""
-    add_sizes(writer, config)
-    add_rope(writer, config)
-    writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
+    _add_dense(writer, config)
     if config.get("head_dim") is not None:
         _add_head_dim(writer, config)
 
@@ -111,6 +114,7 @@ def add_gemma3(writer: GGUFWriter, config: Config) -> None:
     if config.flag("use_bidirectional_attention"):
         raise ConvertError("config.json: use_bidirectional_attention: expected a causal model")
     _add_dense(writer, config)
+    _add_head_dim(writer, config)
     if softcap := config.get("final_logit_softcapping"):
         writer.add_final_logit_softcapping(softcap)
     if any(_windowed(config, 6)):

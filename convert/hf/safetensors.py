@@ -90,7 +90,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             )
         try:
             header = json.loads(file.read(n_header))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConvertError(f"{path.name}: the safetensors header is no JSON: {error}") from None
     if not isinstance(header, dict):
         raise ConvertError(f"{path.name}: the safetensors header is no JSON object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +22,11 @@ F32 = NDArray[np.float32]
 # Buffers that old files keep, and the parts of models that see or hear.
 _IGNORED_ENDINGS = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
 _IGNORED_PARTS = ("vision_tower.", "vision_model.", "multi_modal_projector.", "vision_projector.")
+# What the runtime loads; gguf-py's table has more, mixtures of experts for instance.
+_LOADED = re.compile(
+    r"(token_embd|output|output_norm|blk\.\d+\.(attn_(norm|q|k|v|qkv|output|q_norm|k_norm)"
+    r"|post_attention_norm|post_ffw_norm|ffn_(norm|gate|up|down)))\.(weight|bias)"
+)
 
 
 class Rows(Protocol):
@@ -147,7 +153,7 @@ def plan(
         if _is_left_out(architecture, config, plain, tensor):
             continue
         new_name = names.get_name(plain, try_suffixes=(".weight", ".bias"))
-        if new_name is None:
+        if new_name is None or _LOADED.fullmatch(new_name) is None:
             raise ConvertError(f"tensor {name:.80} is unknown to architecture {architecture.name}")
         planned.append(_planned(architecture, config, plain, new_name, tensor, n_vocab))
     _check_output(architecture, config, {tensor.name for tensor in planned})

@@ -68,7 +68,7 @@ def read_vocabulary(
         tokens, found_prefix = read_pieces(folder, saved, settings, n_vocab, architecture)
         prefix = _space_prefix(architecture, settings, found_prefix)
         return Vocabulary("llama", "default", tokens, prefix, _special(folder, len(tokens.texts)))
-    tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab, architecture)
+    tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab)
     if pre is not None and pre not in PRE_TOKENIZERS:
         raise ConvertError(f"--pre {pre:.40}: kvarn knows no pre-tokenizer of this name")
     name = pre or pre_tokenizer(tokenizer)

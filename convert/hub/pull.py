@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +42,12 @@ def pull(
     """Download what is needed of a repository, or find it where it was pulled before.
 
     to: a folder for the files (default: the library's cache, $HF_HUB_CACHE). include, exclude,
-    file: see `choose`. An interrupted download goes on where it stopped. Tokens, endpoint, caches
-    and offline mode are huggingface_hub's: HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE.
+    file: see `choose`. A transfer that breaks off is resumed; files that are whole are kept when
+    the pull is interrupted, and not pulled again. Tokens, endpoint, caches and offline mode are
+    huggingface_hub's: HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE.
 
     Raises `HubError` for what the hub refuses or does not have, `ConvertError` for a full disk.
     """
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # told here, in words
     repo = _repository(repo)
     try:
         commit, listed = asking(repo, lambda: _list(repo, revision), notice)

@@ -1,0 +1,283 @@
+"""The three commands of our users, word for word, in an empty directory; and interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gguf
+import hf_folders
+import numpy as np
+import pytest
+from hub_server import Hub
+
+from kvarn.cli import main
+from kvarn.runtime.home import last_model, last_pull, remember_model, remember_pull
+
+REPO = "org/tiny-llama"
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to work in, and an empty home."""
+    monkeypatch.setenv("KVARN_HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+def test_three_commands_and_again_offline(at_home: Path, hub: Hub) -> None:
+    hf_folders.write_llama(at_home / "saved")
+    hub.add_folder(REPO, at_home / "saved")
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(at_home / "hf")}
+    texts = []
+    for more in ({}, {"HF_HUB_OFFLINE": "1"}):
+        for command in (
+            ["hf-pull", REPO],
+            ["convert", "model.gguf"],
+            ["run", "--ctx", "256", "--method", "topk", "-p", "the mill", "-n", "5", "--temp", "0"],
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "kvarn", *command],
+                env=environment | more, capture_output=True, timeout=120, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+        texts.append(done.stdout)
+        assert str(at_home / "work" / "model.gguf").encode() in done.stderr  # says which model
+    assert texts[0] == texts[1] != b""
+    reader = gguf.GGUFReader("model.gguf")
+    assert reader.fields["general.name"].contents() == "Tiny Llama"
+    assert reader.fields["general.organization"].contents() == "Org"
+    assert reader.fields["general.file_type"].contents() == gguf.LlamaFileType.MOSTLY_Q8_0
+
+
+def test_every_general_key(at_home: Path) -> None:
+    folder = at_home / "Mill-Llama-100K-Instruct-v2"
+    hf_folders.write_llama(folder)
+    card = "---\nlicense: mit\nlanguage:\n- no\ntags:\n- text\nbase_model: org/Mill-1B\n---\n# Mill"
+    (folder / "README.md").write_text(card)
+    sampling = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(sampling))
+    assert main(["convert", str(folder), "out.gguf", "--type", "F16"]) == 0
+    fields = gguf.GGUFReader("out.gguf").fields
+    found = {key: field.contents() for key, field in fields.items() if key.startswith("general.")}
+    assert found == {
+        "general.architecture": "llama",
+        "general.type": "model",
+        "general.name": "Mill Llama 100K Instruct v2",
+        "general.version": "v2",
+        "general.finetune": "Instruct",
+        "general.basename": "Mill-Llama",
+        "general.size_label": "100K",
+        "general.license": "mit",
+        "general.languages": ["no"],
+        "general.tags": ["text"],
+        "general.base_model.count": 1,
+        "general.base_model.0.name": "Mill 1B",
+        "general.base_model.0.organization": "Org",
+        "general.base_model.0.repo_url": "https://huggingface.co/org/Mill-1B",
+        "general.sampling.temp": pytest.approx(0.6),
+        "general.sampling.top_k": 20,
+        "general.sampling.top_p": pytest.approx(0.95),
+        "general.file_type": gguf.LlamaFileType.MOSTLY_F16,
+        "general.quantization_version": gguf.GGML_QUANT_VERSION,
+    }
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["convert", *arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1, captured.err
+    return captured.err
+
+
+def test_what_cannot_be_converted_is_said_in_one_line(
+    at_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = at_home / "model"
+    assert "nothing to convert" in refusal(capsys, "out.gguf")
+    assert "ending in .gguf" in refusal(capsys, "model")
+    assert "found 3 names" in refusal(capsys, "a", "b", "c.gguf")
+    assert "no such folder" in refusal(capsys, str(folder), "out.gguf")
+    folder.mkdir()
+    assert "no config.json" in refusal(capsys, str(folder), "out.gguf")
+    hf_folders.write_llama(folder)
+    assert "GGUF file already" in refusal(capsys, "in.gguf", "out.gguf")
+    assert "unknown type 'q9'" in refusal(capsys, str(folder), "out.gguf", "--type", "q9")
+    assert "no such folder to write" in refusal(capsys, str(folder), "none/out.gguf")
+    tensors = hf_folders.llama_tensors()
+    tensors["model.layers.0.mlp.router.weight"] = tensors["model.norm.weight"]
+    hf_folders.write_llama(folder, tensors=tensors)
+    assert "router.weight is unknown to architecture llama" in refusal(
+        capsys, str(folder), "out.gguf"
+    )
+    tensors = hf_folders.llama_tensors()
+    del tensors["lm_head.weight"]
+    hf_folders.write_llama(folder, tensors=tensors)
+    assert "no lm_head.weight" in refusal(capsys, str(folder), "out.gguf")
+    tensors["lm_head.weight"] = np.full((296, 64), np.inf, np.float32)
+    hf_folders.write_llama(folder, tensors=tensors)
+    assert "tensor output.weight" in refusal(capsys, str(folder), "out.gguf")
+    hf_folders.write_llama(folder, {"vocab_size": 299}, tensors=hf_folders.llama_tensors())
+    assert "296 rows for 299 tokens" in refusal(capsys, str(folder), "out.gguf")
+    assert list(Path().iterdir()) == []
+
+
+def test_a_gguf_file_gets_other_types(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hf_folders.write_llama(at_home / "model")
+    assert main(["convert", str(at_home / "model"), "f16.gguf", "--type", "f16"]) == 0
+    assert main(["convert", str(at_home / "model"), "direct.gguf", "--type", "q4_0"]) == 0
+    assert main(["convert", "f16.gguf", "q4_0.gguf", "--type", "q4_0"]) == 0
+    capsys.readouterr()
+    types, again = (
+        {t.name: t.tensor_type for t in gguf.GGUFReader(name).tensors}
+        for name in ("direct.gguf", "q4_0.gguf")
+    )
+    assert types == again
+    assert types["blk.0.attn_q.weight"] == gguf.GGMLQuantizationType.Q4_0
+    assert "--pre has no meaning" in refusal(capsys, "f16.gguf", "x.gguf", "--pre", "qwen2")
+    assert "two steps" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash", "--type", "q8_0")
+    assert "goes with --embed-hash" in refusal(capsys, "f16.gguf", "x.gguf", "--hash", "h.gguf")
+    assert "f16.hash.gguf" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash")
+    assert "convert the model first" in refusal(
+        capsys, str(at_home / "model"), "x.gguf", "--embed-hash"
+    )
+
+
+def test_weights_shared_with_the_embedding_are_not_written_twice(at_home: Path) -> None:
+    # transformers ties them whatever a stale lm_head.weight says; llama.cpp's converter keeps it.
+    hf_folders.write_llama(at_home / "model", {"tie_word_embeddings": True})
+    assert main(["convert", str(at_home / "model"), "out.gguf", "--type", "f32"]) == 0
+    assert "output.weight" not in {t.name for t in gguf.GGUFReader("out.gguf").tensors}
+
+
+def test_windows_that_files_do_not_have_are_told(
+    at_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+    hf_folders.write_llama(at_home / "model", config | {"sliding_window": 64})
+    assert main(["convert", str(at_home / "model"), "out.gguf"]) == 0
+    assert "the sliding window of 64 tokens is left out" in capsys.readouterr().err
+
+
+def test_what_was_pulled_and_made_last_is_remembered(at_home: Path) -> None:
+    assert last_pull() is None and last_model() is None
+    remember_pull("org/one", Path("one"))
+    remember_model(Path("m.gguf"))
+    assert last_pull() == ("org/one", at_home / "work" / "one")
+    assert last_model() == at_home / "work" / "m.gguf"
+    (at_home / "home" / "last.json").write_text("[not what kvarn wrote")
+    assert last_pull() is None and last_model() is None
+
+
+def test_a_model_that_is_gone_gives_way_to_the_default(
+    at_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remember_model(Path("gone.gguf"))
+    assert main(["tokenize", "--count", "x"]) == 0
+    assert "gone.gguf, the last converted or pulled one, is gone" in capsys.readouterr().err
+
+
+def test_two_processes_do_not_write_one_file(
+    at_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kvarn.convert.writing import whole_file
+
+    hf_folders.write_llama(at_home / "model")
+    with whole_file(Path("out.gguf")) as part:
+        assert "another process is writing out.gguf" in refusal(
+            capsys, str(at_home / "model"), "out.gguf"
+        )
+        part.write_bytes(b"whole")
+    assert Path("out.gguf").read_bytes() == b"whole"
+
+
+def killed_at(seconds: float, folder: Path, out: Path) -> bool:
+    """Whether a conversion was killed, so long after its first byte, before it ended by itself."""
+    started = time.time_ns()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kvarn", "convert", str(folder), str(out), "--type", "f32"],
+        stdout=subprocess.DEVNULL,
+    )
+    part = out.with_name(out.name + ".part")
+    while process.poll() is None and not (part.exists() and part.stat().st_mtime_ns > started):
+        time.sleep(0.002)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def check_kills(at_home: Path, n: int) -> None:
+    config = {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16}
+    hf_folders.write_llama(at_home / "model", {**hf_folders.LLAMA, **config})
+    out = Path("out.gguf").absolute()
+    assert main(["convert", str(at_home / "model"), str(out), "--type", "f32"]) == 0
+    whole = out.read_bytes()
+    out.unlink()
+    moments = random.Random(7)
+    kills = sum(killed_at(moments.uniform(0, 0.2), at_home / "model", out) for _ in range(n))
+    assert kills >= n // 2
+    assert not out.exists() or out.read_bytes() == whole
+    # The next one starts clean, over what was left.
+    assert main(["convert", str(at_home / "model"), str(out), "--type", "f32"]) == 0
+    assert out.read_bytes() == whole
+    assert [path.name for path in out.parent.iterdir()] == ["out.gguf"]
+
+
+def test_a_killed_conversion_leaves_no_half_file(at_home: Path) -> None:
+    check_kills(at_home, 2)
+
+
+@pytest.mark.slow
+def test_many_killed_conversions_leave_no_half_file(at_home: Path) -> None:
+    check_kills(at_home, 60)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_model(at_home: Path) -> None:
+    config = {
+        **hf_folders.LLAMA,
+        "hidden_size": 4096,
+        "intermediate_size": 16384,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "num_hidden_layers": 8,
+        "tie_word_embeddings": True,
+    }
+    write_sparse(at_home / "model", config)
+    size = (at_home / "model" / "model.safetensors").stat().st_size
+    assert size > 4 << 30
+    code = (
+        "import resource, sys; from kvarn.cli import main; "
+        f"code = main(['convert', {str(at_home / 'model')!r}, 'out.gguf', '--type', 'q8_0']); "
+        "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code, kilobytes = map(int, done.stdout.splitlines()[-1].split())
+    assert code == 0
+    print(f"{size >> 20} MiB of weights, {kilobytes >> 10} MiB of memory at most")
+    assert kilobytes < 1 << 20  # 1 GiB
+
+
+def write_sparse(folder: Path, config: dict[str, object]) -> None:
+    """A model of bfloat16 zeros that takes no room on the disk."""
+    small = {**config, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+             "num_key_value_heads": 4}  # fmt: skip
+    hf_folders.write_llama(folder, config, hf_folders.llama_tensors(small))
+    sizes = {64: config["hidden_size"], 96: config["intermediate_size"], 296: 296}
+    header, at = {}, 0
+    for name, values in hf_folders.llama_tensors(small).items():
+        shape = [sizes[n] for n in values.shape]
+        end = at + 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    encoded = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        file.truncate(8 + len(encoded) + at)

@@ -1,0 +1,404 @@
+"""Metadata key by key, against what llama.cpp's converter writes for the same config.json.
+
+Expectations were worked out from its rules and compared once with files that it made (0.3.36).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from kvarn.convert.errors import ConvertError
+from kvarn.convert.hf.architectures import architecture_of, check
+from kvarn.convert.hf.config import Config
+from kvarn.convert.hf.rope import llama3_factors, long_factors
+from kvarn.models import ModelConfig
+from kvarn.models.errors import ModelError
+
+
+def keys_of(values: dict[str, Any]) -> dict[str, Any]:
+    """The architecture's keys for a config.json, without its prefix."""
+    architecture = architecture_of(values)
+    config = Config(values, architecture.defaults)
+    check(architecture, config)
+    writer = gguf.GGUFWriter(None, architecture.name)
+    architecture.add_keys(writer, config)
+    found = {key: value.value for key, value in writer.kv_data[0].items()}
+    assert found.pop("general.architecture") == architecture.name
+    assert all(key.startswith(f"{architecture.name}.") for key in found)
+    return {key.removeprefix(f"{architecture.name}."): value for key, value in found.items()}
+
+
+def sizes(
+    n_layers: int, n_ctx: int, n_embd: int, n_ff: int, n_heads: int, n_kv_heads: int
+) -> dict[str, Any]:
+    return {
+        "block_count": n_layers,
+        "context_length": n_ctx,
+        "embedding_length": n_embd,
+        "feed_forward_length": n_ff,
+        "attention.head_count": n_heads,
+        "attention.head_count_kv": n_kv_heads,
+    }
+
+
+def heads(length: int) -> dict[str, Any]:
+    return {"attention.key_length": length, "attention.value_length": length}
+
+
+RMS = "attention.layer_norm_rms_epsilon"
+QWEN25_05B = sizes(24, 32768, 896, 4864, 14, 2) | {"rope.freq_base": 1e6, RMS: 1e-6}
+QWEN25_7B = sizes(28, 32768, 3584, 18944, 28, 4) | {"rope.freq_base": 1e6, RMS: 1e-6}
+QWEN25_32B = sizes(64, 131072, 5120, 27648, 40, 8) | {"rope.freq_base": 1e6, RMS: 1e-6}
+QWEN3_8B = sizes(36, 40960, 4096, 12288, 32, 8) | {"rope.freq_base": 1e6, RMS: 1e-6} | heads(128)
+QWEN3_EMBEDDING = (
+    sizes(28, 32768, 1024, 3072, 16, 8) | {"rope.freq_base": 1e6, RMS: 1e-6} | heads(128)
+)
+MISTRAL = (
+    sizes(32, 32768, 4096, 14336, 32, 8)
+    | {"rope.freq_base": 1e6, RMS: 1e-5, "vocab_size": 32768, "rope.dimension_count": 128}
+    | heads(128)
+)
+PHI4 = sizes(40, 16384, 5120, 17920, 40, 10) | {
+    "rope.scaling.original_context_length": 16384,
+    "rope.freq_base": 250000.0,
+    "rope.dimension_count": 128,
+    RMS: 1e-5,
+    "attention.sliding_window": 0,
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Qwen2.5-0.5B-Instruct", QWEN25_05B),
+        ("Qwen2.5-7B-Instruct", QWEN25_7B),
+        ("Qwen2.5-32B-Instruct", QWEN25_32B),
+        ("Qwen3-8B", QWEN3_8B),
+        ("Qwen3-Embedding-0.6B", QWEN3_EMBEDDING),
+        ("Mistral-7B-Instruct-v0.3", MISTRAL),
+        ("phi-4", PHI4),
+    ],
+)
+def test_published_configurations(name: str, expected: dict[str, Any], data_dir: Path) -> None:
+    path = data_dir / "hf-configs" / name / "config.json"
+    assert keys_of(json.loads(path.read_text())) == expected
+
+
+@pytest.mark.data
+def test_a_published_model_of_an_unknown_architecture(data_dir: Path) -> None:
+    path = data_dir / "hf-configs" / "Olmo-3.1-32B-Instruct" / "config.json"
+    with pytest.raises(ConvertError, match="'Olmo3ForCausalLM' is unknown to kvarn"):
+        keys_of(json.loads(path.read_text()))
+
+
+def common(architecture: str, **more: Any) -> dict[str, Any]:
+    """A small config.json."""
+    return {
+        "architectures": [architecture],
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 1000,
+        "max_position_embeddings": 2048,
+        **more,
+    }
+
+
+SMALL = sizes(6, 2048, 256, 512, 8, 4)
+LLAMA = SMALL | {RMS: 1e-6, "vocab_size": 1000, "rope.dimension_count": 32} | heads(32)
+QWEN = SMALL | {RMS: 1e-6}
+GEMMA = SMALL | {RMS: 1e-6} | heads(256)
+ORIGINAL = "rope.scaling.original_context_length"
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "defaults of transformers": (
+        {k: v for k, v in common("LlamaForCausalLM").items() if k != "num_key_value_heads"},
+        LLAMA | {"rope.freq_base": 1e4, "attention.head_count_kv": 8},
+    ),
+    "llama 3.1": (
+        common(
+            "LlamaForCausalLM",
+            rope_theta=500000.0,
+            rope_scaling={
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 512,
+            },
+        ),
+        LLAMA | {"rope.freq_base": 5e5},
+    ),
+    "linear, as old files have it": (
+        common("LlamaForCausalLM", rope_scaling={"type": "linear", "factor": 4}),
+        LLAMA | {"rope.freq_base": 1e4, "rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+    ),
+    "mistral with a head of its own": (
+        common("MistralForCausalLM", head_dim=64, rope_theta=1000000, sliding_window=None),
+        LLAMA | {"rope.freq_base": 1e6, "rope.dimension_count": 64} | heads(64),
+    ),
+    "ministral 3, as transformers 5 has it": (
+        {
+            "architectures": ["Mistral3ForConditionalGeneration"],
+            "model_type": "mistral3",
+            "text_config": common(
+                "none",
+                model_type="ministral3",
+                head_dim=32,
+                rope_parameters={
+                    "rope_type": "yarn",
+                    "rope_theta": 1e6,
+                    "factor": 16.0,
+                    "original_max_position_embeddings": 128,
+                    "beta_fast": 32.0,
+                    "beta_slow": 1.0,
+                    "mscale": 1.0,
+                    "mscale_all_dim": 1.0,
+                    "llama_4_scaling_beta": 0.1,
+                },
+            )
+            | {"architectures": None},
+        },
+        LLAMA
+        | {
+            RMS: 1e-5,
+            "rope.freq_base": 1e6,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 16.0,
+            ORIGINAL: 128,
+            "rope.scaling.yarn_beta_fast": 32.0,
+            "rope.scaling.yarn_beta_slow": 1.0,
+            "rope.scaling.yarn_log_multiplier": 1.0,
+            "attention.temperature_scale": 0.1,
+        },
+    ),
+    "qwen2 stretched by yarn": (
+        common(
+            "Qwen2ForCausalLM",
+            rope_theta=1e6,
+            rope_scaling={
+                "type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 512,
+                "attention_factor": 0.9,
+            },
+        ),
+        QWEN
+        | {
+            "rope.freq_base": 1e6,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            ORIGINAL: 512,
+            "rope.scaling.yarn_attn_factor": 0.9,
+        },
+    ),
+    "phi 3.5 with long factors": (
+        common(
+            "Phi3ForCausalLM",
+            original_max_position_embeddings=256,
+            sliding_window=262144,
+            rope_scaling={
+                "type": "longrope",
+                "long_factor": [2.0] * 16,
+                "short_factor": [1.0] * 16,
+            },
+        ),
+        SMALL
+        | {
+            ORIGINAL: 256,
+            RMS: 1e-5,
+            "rope.dimension_count": 32,
+            "rope.freq_base": 1e4,
+            "attention.sliding_window": 262144,
+            "rope.scaling.attn_factor": math.sqrt(1 + math.log(8) / math.log(256)),
+        },
+    ),
+    "phi 4 mini rotates a part": (
+        common("Phi3ForCausalLM", partial_rotary_factor=0.75, sliding_window=None),
+        SMALL
+        | {
+            ORIGINAL: 4096,
+            RMS: 1e-5,
+            "rope.dimension_count": 24,
+            "rope.freq_base": 1e4,
+            "attention.sliding_window": 0,
+        },
+    ),
+    "gemma 2": (
+        common("Gemma2ForCausalLM", hidden_act="gelu_pytorch_tanh"),
+        GEMMA
+        | {
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+            "attention.sliding_window": 4096,
+        },
+    ),
+    "gemma 3 that sees, with what its config.json says": (
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "text_config": {
+                "hidden_size": 2560,
+                "intermediate_size": 10240,
+                "model_type": "gemma3_text",
+                "num_hidden_layers": 34,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                "sliding_window": 1024,
+            },
+            "vision_config": {"hidden_size": 1152},
+        },
+        sizes(34, 131072, 2560, 10240, 8, 4)
+        | heads(256)
+        | {
+            RMS: 1e-6,
+            "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+            "attention.sliding_window": 1024,
+        },
+    ),
+    "gemma 3, as transformers 5 has it": (
+        common(
+            "Gemma3ForCausalLM",
+            layer_types=["sliding_attention"] * 5 + ["full_attention"],
+            sliding_window=512,
+            rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 2e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 3e4},
+            },
+        ),
+        GEMMA
+        | {
+            "rope.freq_base": 2e6,
+            "rope.freq_base_swa": 3e4,
+            "attention.sliding_window": 512,
+        },
+    ),
+    # llama.cpp's converter would leave this out, and its files would mean every sixth layer.
+    "gemma 3 with windows elsewhere": (
+        common("Gemma3ForCausalLM", sliding_window_pattern=3),
+        GEMMA
+        | {
+            "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+            "attention.sliding_window": 4096,
+            "attention.sliding_window_pattern": [True, True, False] * 2,
+        },
+    ),
+    "command r7b": (
+        common("Cohere2ForCausalLM", logit_scale=0.25, rotary_pct=1.0, rope_theta=50000),
+        SMALL
+        | heads(32)
+        | {
+            "rope.freq_base": 5e4,
+            "attention.layer_norm_epsilon": 1e-5,
+            "logit_scale": 0.25,
+            "attention.sliding_window": 4096,
+            "vocab_size": 1000,
+            "rope.dimension_count": 32,
+            "rope.scaling.type": "none",
+        },
+    ),
+    "smollm 3": (
+        common("SmolLM3ForCausalLM", no_rope_layers=[1, 1, 1, 0, 1, 1], rope_theta=5e6),
+        QWEN | {"rope.freq_base": 5e6, "vocab_size": 1000, "rope.dimension_count": 32},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_key(name: str) -> None:
+    values, expected = CASES[name]
+    assert keys_of(values) == expected
+
+
+def test_factors_of_llama_3_blend_between_two_wavelengths() -> None:
+    values, _ = CASES["llama 3.1"]
+    config = Config(values, architecture_of(values).defaults)
+    factors = llama3_factors(config)
+    assert factors is not None and factors.shape == (16,)
+    expected = []
+    for i in range(16):  # Llama's own loop, in float64
+        wavelength = 2 * math.pi * 5e5 ** (2 * i / 32)
+        if wavelength < 512 / 4.0:
+            expected.append(1.0)
+        elif wavelength > 512 / 1.0:
+            expected.append(8.0)
+        else:
+            smooth = (512 / wavelength - 1.0) / (4.0 - 1.0)
+            expected.append(1 / ((1 - smooth) / 8.0 + smooth))
+    np.testing.assert_allclose(factors, expected, rtol=1e-6)
+    assert factors[0] == 1 and factors[-1] == 8 and 1 < factors[4] < 8
+
+
+def test_long_factors_are_those_of_the_configuration() -> None:
+    values, _ = CASES["phi 3.5 with long factors"]
+    factors = long_factors(Config(values, architecture_of(values).defaults))
+    assert factors is not None
+    np.testing.assert_array_equal(factors.long, [2.0] * 16)
+    np.testing.assert_array_equal(factors.short, [1.0] * 16)
+
+
+REFUSED = {
+    "unknown to kvarn, expected one of Llama": {"architectures": ["BertModel"]},
+    "quantised .'gptq'": common("LlamaForCausalLM", quantization_config={"quant_method": "gptq"}),
+    "activation is 'relu', expected silu": common("LlamaForCausalLM", hidden_act="relu"),
+    "rope_type is 'dynamic'": common(
+        "LlamaForCausalLM", rope_scaling={"type": "dynamic", "factor": 2}
+    ),
+    "qwen2 file cannot have rope_type llama3": common(
+        "Qwen2ForCausalLM", rope_scaling={"rope_type": "llama3", "factor": 8.0}
+    ),
+    "factor is missing, expected a number": common(
+        "LlamaForCausalLM", rope_scaling={"type": "linear"}
+    ),
+    "hidden_size is 'wide', expected a whole number": common(
+        "LlamaForCausalLM", hidden_size="wide"
+    ),
+    "num_hidden_layers is missing": {"architectures": ["LlamaForCausalLM"]},
+    "text_config is 7, expected an object": {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "text_config": 7,
+    },
+    "no_rope_layers": common("SmolLM3ForCausalLM", no_rope_layers=[1] * 6),
+    "query_pre_attn_scalar is 144: a gemma2 file of 6 layers means 256": common(
+        "Gemma2ForCausalLM", query_pre_attn_scalar=144
+    ),
+    "attn_logit_softcapping": common("Gemma3ForCausalLM", attn_logit_softcapping=50.0),
+    "use_bidirectional_attention": common("Gemma3ForCausalLM", use_bidirectional_attention=True),
+    "layer_types has 'chunked'": common("Gemma3ForCausalLM", layer_types=["chunked"] * 6),
+    "layer_types does not name 6 layers": common("Cohere2ForCausalLM", layer_types=[]),
+    "long_factor is .1.0., expected 16 numbers": common(
+        "Phi3ForCausalLM", rope_scaling={"type": "su", "long_factor": [1.0], "short_factor": []}
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_a_file_cannot_say_is_refused(message: str) -> None:
+    with pytest.raises(ConvertError, match=message):
+        keys_of(REFUSED[message])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kvarn_reads_what_it_writes(name: str) -> None:
+    values, _ = CASES[name]
+    architecture = architecture_of(values)
+    prefixed = {f"{architecture.name}.{key}": v for key, v in keys_of(values).items()}
+    metadata = {"general.architecture": architecture.name, **prefixed}
+    metadata["tokenizer.ggml.tokens"] = ["x"] * 10
+    try:
+        config = ModelConfig.from_metadata(metadata)
+    except ModelError as error:
+        pytest.fail(str(error))
+    assert config.n_layers == prefixed[f"{architecture.name}.block_count"]
