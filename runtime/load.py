@@ -12,6 +12,7 @@ from ..ops.arena import Arena
 from ..ops.errors import KvarnError
 from .gguf import open_gguf
 from .home import last_model
+from .memory import available_bytes, human_bytes
 
 if TYPE_CHECKING:
     from .model import Model
@@ -53,9 +54,18 @@ def load(
 
     threads: kernel threads of the whole process (default: one per physical core).
     notice: called with one line for each thing worth telling, e.g. tensors that are re-encoded.
+    Raises `GGUFError` for a file that cannot be read, `ModelError` for a model that cannot be run,
+    and `KvarnError` where there is no memory to lay matrices out in.
     """
     file = open_gguf(Path(path) if path is not None else default_model_path())
-    arena = Arena(repacked_bytes(file.tensors))
+    n_bytes, available = repacked_bytes(file.tensors), available_bytes()
+    if n_bytes > available:
+        raise KvarnError(
+            f"loading {file.path.name}: its matrices are laid out anew in {human_bytes(n_bytes)},"
+            f" and {human_bytes(available)} are available: use a smaller model, or one of a type"
+            " that is read where it lies (Q4_K_M, Q8_0)"
+        )
+    arena = Arena(n_bytes)
     Thread(target=arena.populate, daemon=True).start()
     # Importing the kernels takes 0.5 s of one core: meanwhile another has the memory provided.
     from ..ops import threads as kernel_threads

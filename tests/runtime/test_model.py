@@ -8,6 +8,7 @@ import pytest
 
 import kvarn
 from kvarn.evals.peers.model import Shape, write_model
+from kvarn.runtime import load
 from kvarn.runtime.load import default_model_path
 from kvarn.runtime.model import Model
 
@@ -68,3 +69,15 @@ def test_public_names_are_all_there() -> None:
 def test_the_path_of_a_model_names_it(tiny: Model, tiny_path: Path) -> None:
     assert tiny.path == tiny_path
     assert tiny.name == "random f16"
+
+
+def test_matrices_that_do_not_fit_in_memory_are_not_laid_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "model.gguf", "q4_0", SHAPE)
+    monkeypatch.setattr(load, "available_bytes", lambda: 100_000)
+    with pytest.raises(kvarn.KvarnError, match=r"model\.gguf: .* and 97\.7 KiB are available"):
+        kvarn.load(tmp_path / "model.gguf")
+    monkeypatch.undo()
+    model = kvarn.load(tmp_path / "model.gguf")
+    assert np.isfinite(model.context(8).prefill([1, 2, 3])).all()
