@@ -10,6 +10,7 @@ from kvarn.evals.quality import Arm, Plan, evaluate, plan
 from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.tasks import Filler, Part, Plain, Question, Sample
 from kvarn.runtime.attend import Full, Hash, TopK
+from kvarn.runtime.context import Context
 from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
@@ -87,3 +88,20 @@ def test_what_was_evicted_is_not_recalled_and_the_rest_is(
             else:
                 assert answer.score == (place > kept_from)
     assert near < 4
+
+
+def test_inside_the_prompt_a_question_is_read_at_once(
+    copier: Model, wanted: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = Arm("full", "", "streaming", "50%", Full(), KEEPS["streaming"]("50%"))
+    decode, steps, scores = Context.decode, [0], {}
+    monkeypatch.setattr(Context, "decode", lambda *args: (steps.append(1), decode(*args))[1])
+    for inside in (False, True):
+        asked = replace(wanted, arms=(FULL, ARMS[1], keep), inside=inside)
+        rows = list(evaluate(copier, asked, tmp_path))
+        assert rows[0].as_dict()["question"] == ("inside" if inside else "apart")
+        scores[inside] = [row.score for row in rows], sum(steps)
+        steps.clear()
+    assert scores[True][0] == scores[False][0]
+    n_questions, n_tokens = 3 * 12, len("\nabcd:")
+    assert scores[False][1] - scores[True][1] == n_questions * n_tokens
