@@ -70,6 +70,12 @@ def add(subparsers: Any) -> None:
         default=_QUESTIONS,
         help="most questions about each (default %(default)s; some tasks have only one)",
     )
+    parser.add_argument(
+        "--question",
+        choices=("apart", "inside"),
+        default="apart",
+        help="asked after the context was read (default), or at the end of the same prompt",
+    )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the contexts")
     parser.add_argument(
         "--text",
@@ -168,6 +174,7 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         kinds=options.kv_type or (KV_TYPES[0], KV_TYPES[0]),
         keep_packs=not options.drop_packs,
+        inside=options.question == "inside",
     )
     model = model_from(options)
     longest = max(plan.lengths)

@@ -31,23 +31,20 @@ def opened(
     read anew into memory where the arm evicts, for what it keeps is no pack."""
     store = Disk(read.pack, read_only=True) if arm.keeps_all else Ram(*read.kinds)
     with model.context(read.n_ctx, arm.attend, arm.keeping, store) as context:
-        if not context.tokens:
+        if not context.tokens and not read.inside:
             context.prefill(read.ids, progress)
         context.index()
         yield context
 
 
 def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer:
-    """The greedy answer to question `number`; the context is then as it was before. key: the arm's.
+    """The greedy answer to question `number` after what was read. key: the arm's.
 
-    The question is read token by token, for prompts are read with exact attention whatever the
-    method. The answer ends at a line break, at its most tokens, or once it holds all that was
-    asked for.
+    It ends at a line break, at its most tokens, or once it holds all that was asked for.
     """
-    question, ids = read.questions[number], read.question_ids[number]
+    question = read.questions[number]
     before = _Totals.of(context.stats.layers)
-    for token in ids:
-        context.decode(token)
+    _pose(context, read, arm, read.question_ids[number])
     text, right = "", 0.0
     generation = context.generation((), read.most_tokens[number], Sampler(temp=0), (BREAK,))
     for piece in generation.pieces():
@@ -56,20 +53,34 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
         if right == 1:
             break
     after = _Totals.of(context.stats.layers)
-    _take_back(context, read.ids)
     return Answer(
         str(arm), key, number, right, text,
         after.covered(before), after.read(before),
     )  # fmt: skip
 
 
-def _take_back(context: Context, ids: Sequence[int]) -> None:
-    """Forget the question: cut it off, or read the context again where it made tokens give way."""
-    if context.can_truncate(len(ids)):
-        context.truncate(len(ids))
+def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
+    """Read a question, instead of the last one and its answer.
+
+    Apart from the context it is read token by token, for prompts are read with exact attention
+    whatever the method. Inside it, both are one prompt. Where tokens give way, what they left
+    cannot be cut back: the context is read again.
+    """
+    n = len(read.ids)
+    if read.inside and not arm.keeps_all:
+        context.truncate(0)
+        context.prefill([*read.ids, *ids])
+        return
+    if context.can_truncate(n):
+        context.truncate(n)
     else:
         context.truncate(0)
+        context.prefill(read.ids)
+    if read.inside:
         context.prefill(ids)
+        return
+    for token in ids:
+        context.decode(token)
 
 
 @dataclass(frozen=True)

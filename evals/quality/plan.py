@@ -23,7 +23,8 @@ class Plan:
 
     lengths: tokens of the contexts, without their questions. n_contexts: of each task and length.
     n_questions: at most so many about each; a task may have fewer. filler: the hay, and its name
-    for telling results apart. keep_packs: leave the KV caches for a later run.
+    for telling results apart. keep_packs: leave the KV caches for a later run. inside: the question
+    belongs to the prompt and is read with it, as eviction papers have it.
 
     Raises `EvalError` for what cannot be evaluated.
     """
@@ -38,6 +39,7 @@ class Plan:
     seed: int = 0
     kinds: tuple[str, str] = ("f16", "f16")
     keep_packs: bool = True
+    inside: bool = False
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -53,15 +55,16 @@ class Plan:
 
     def cells(self) -> list[Cell]:
         """Each task at each length, in the order of the table."""
-        return [Cell(task, length) for task in self.tasks for length in self.lengths]
+        return [Cell(task, length, self.inside) for task in self.tasks for length in self.lengths]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One task at one length."""
+    """One task at one length; inside: as in `Plan`, with the same contexts."""
 
     task: str
     length: int
+    inside: bool = False
 
     def make(self, plan: Plan, number: int, n_chars: int) -> Sample:
         """Context `number` with about so many characters."""

@@ -26,7 +26,7 @@ BREAK = "\n"
 class Read:
     """A context and its questions in a model's tokens.
 
-    n_ctx: room for the context, the longest question and the longest answer.
+    n_ctx: room for the context, the longest question and the longest answer. inside: as in `Plan`.
     """
 
     ids: list[int]
@@ -35,6 +35,7 @@ class Read:
     most_tokens: list[int]
     pack: Path
     kinds: tuple[str, str]
+    inside: bool
 
     @property
     def n_ctx(self) -> int:
@@ -72,4 +73,5 @@ def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number
         [most_tokens(tokenizer, question) for question in questions],
         folder.pack,
         plan.kinds,
+        cell.inside,
     )

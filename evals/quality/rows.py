@@ -41,6 +41,7 @@ class Row:
         return {
             "task": self.cell.task,
             "length": self.cell.length,
+            "question": "inside" if self.cell.inside else "apart",
             "method": arm.method,
             "budget": arm.budget,
             "keep": arm.keep,
@@ -58,7 +59,7 @@ class Row:
 
     def __str__(self) -> str:
         interval = f" ({points(self.ci95)})" if self.ci95 else ""
-        cell = f"{self.cell.task} at {self.cell.length:,}"
+        cell = f"{self.cell.task} at {self.cell.length:,}{', inside' * self.cell.inside}"
         return f"{cell}, {self.arm}: {100 * self.score:.1f}{interval}, n = {self.n}"
 
 

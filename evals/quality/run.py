@@ -45,7 +45,7 @@ class _Run:
         self._progress = observer.progress("evaluating")
         self._all = sum(c.length for c in plan.cells()) * plan.n_contexts * len(plan.arms)
         self._done = 0
-        self._keys = [arm.key(model) for arm in plan.arms]
+        self._keys = [arm.key(model) + "-inside" * plan.inside for arm in plan.arms]
 
     def context(self, cell: Cell, number: int) -> list[list[Answer]]:
         """Each arm's answers about one context."""
