@@ -71,3 +71,12 @@ def attend_from(options: argparse.Namespace) -> Attend:
             )
         given[name] = value
     return ATTENDS[options.method](**given)
+
+
+def check_recording(options: argparse.Namespace) -> None:
+    """Refuse `--record-selections` before anything is read where nothing is selected."""
+    replays = getattr(options, "replay", None) is not None
+    if options.record_selections is not None and options.method == "full" and not replays:
+        raise KvarnError(
+            "--record-selections has nothing to record: --method full attends to all tokens"
+        )
