@@ -66,7 +66,7 @@ def run_depth(
         pack = Path(aside) / "pack"
         for bench in benches:
             yield from bench.warm(Disk(pack, setting.type_k, setting.type_v))
-            if depth >= SEGMENT:
+            if depth >= SEGMENT and not bench.evicts:  # slots are in memory
                 yield from bench.cold(pack)
 
 
@@ -99,9 +99,9 @@ class _Bench:
         self._setting, self._attend, self._observer = setting, attend, observer
         longest = max((max(size) for size in sizes), default=0)
         passed = sum(map(max, sizes)) * (setting.repetitions + 1)
-        self._evicts = setting.keep.evicting(depth + passed) is not None
-        self._n_ctx = depth + (passed if self._evicts else longest)
-        self._n_read = depth if self._evicts else min(depth, setting.n_read)
+        self.evicts = setting.keep.evicting(depth + passed) is not None
+        self._n_ctx = depth + (passed if self.evicts else longest)
+        self._n_read = depth if self.evicts else min(depth, setting.n_read)
         rng = np.random.default_rng(0)
         n_ids = self._n_read + longest
         self._ids: list[int] = rng.integers(0, model.config.n_vocab, n_ids).tolist()
@@ -119,7 +119,7 @@ class _Bench:
                 for _ in range(self._setting.repetitions):
                     self._sample(context, result)
                 yield result
-            if not self._evicts:
+            if not self.evicts:
                 context.truncate(self._depth)  # what is saved has just the depth
         if isinstance(context.store, RamStore):
             return _Held(tokens=tuple(context.tokens), store=context.store)
@@ -183,7 +183,7 @@ class _Bench:
 
     def _once(self, context: Context, case: Case) -> int:
         """Nanoseconds of one repetition."""
-        if not self._evicts:
+        if not self.evicts:
             context.truncate(self._depth)
         began = time.perf_counter_ns()
         if case.n_prompt:
