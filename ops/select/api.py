@@ -127,7 +127,8 @@ class SelectScratch:
             self.limits = aligned(threads * even * 64, np.uint8).reshape(threads, even, 64)
             self.masks = aligned(threads * even * 32, np.uint64).reshape(threads, 2, even, 16)
             self.planes = aligned(threads * PLANE_BYTES, np.uint8).reshape(threads, PLANE_BYTES)
-            self.below = np.empty((threads, n), np.int64)
+            # Of each query a limit and a count, of each thread in cache lines of its own.
+            self.tally = aligned(threads * 16, np.int64).reshape(threads, 2, 8)
             self.entries = np.empty((threads, n, room), np.uint64)
             self.spare = np.empty((threads, 2, room), np.uint64)
             self.seen = np.zeros((threads, n), np.int64)
@@ -202,6 +203,6 @@ def nearest(
     threads = s.ready(1 if few else n_threads())
     _hamming(bits, s.together)(
         queries, items, among.first, among.last, among.stop, k, np.uint32(seed), index, counts,
-        s.tables, s.limits, s.planes, s.masks, s.below, s.entries, s.seen, s.spare,
-        s.marks, s.histograms, threads,
+        s.tables, s.limits, s.planes, s.masks, s.tally, s.entries, s.spare, s.marks,
+        s.histograms, threads,
     )  # fmt: skip

@@ -29,7 +29,7 @@ from .near import (
 )
 
 _SAMPLE = 4096  # signatures
-_RUN = 16  # of them side by side: one or two cache lines
+_RUN = 64  # of them side by side: few pages are touched
 _AHEAD = 2  # segments: what one takes is little longer than memory takes to answer
 _STRIDE = 8  # of the segments that are scanned first
 
@@ -205,7 +205,7 @@ def make_hamming(bits, together):
     @jit(parallel=True)
     def hamming_kernel(
         queries, items, first, last, stop, k, seed, index, counts, tables, limits, planes, masks,
-        below, entries, seen, spare, marks, histograms, threads,
+        tally, entries, spare, marks, histograms, threads,
     ):  # fmt: skip
         """queries uint64[J, G]; items: addresses of the column's segments; k of first .. last-1.
 
@@ -217,16 +217,17 @@ def make_hamming(bits, together):
         if threads == 1:
             _heads(
                 kind_of(bits, together), together, bits // 8, queries, items, first, last, stop, k,
-                seed, index, counts, tables[0], limits[0], planes[0], masks[0], below[0],
-                entries[0], seen[0], spare[0], marks[0], histograms[0], 0, n_kv_heads,
+                seed, index, counts, tables[0], limits[0], planes[0], masks[0],
+                tally[0, 0, :together], entries[0], tally[0, 1, :together], spare[0], marks[0],
+                histograms[0], 0, n_kv_heads,
             )  # fmt: skip
         else:
             for part in prange(threads):
                 _heads(
                     kind_of(bits, together), together, bits // 8, queries, items, first, last,
                     stop, k, seed, index, counts, tables[part], limits[part], planes[part],
-                    masks[part], below[part], entries[part], seen[part], spare[part],
-                    marks[part], histograms[part],
+                    masks[part], tally[part, 0, :together], entries[part],
+                    tally[part, 1, :together], spare[part], marks[part], histograms[part],
                     n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads,
                 )  # fmt: skip
 
