@@ -119,7 +119,7 @@ def read(
     Raises `PackDamaged` where the contents are of another size, or not those that were written.
     """
     ids, hidden = np.empty(facts.n_tokens, "<u4"), np.empty(facts.n_hidden, "<f4")
-    places = [memoryview(ids.view(np.uint8)), memoryview(hidden.view(np.uint8)), *parts]
+    places = [ids.view(np.uint8).data, hidden.view(np.uint8).data, *parts]
     if sum(place.nbytes for place in places) != facts.n_bytes:
         raise PackDamaged(folder, f"{NAME} holds {facts.n_bytes:,} bytes of another kind of store")
     content = xxhash.xxh3_64()
