@@ -109,3 +109,12 @@ def attend_of(text: str, common: dict[str, Any]) -> Attend:
         except ValueError as error:
             raise KvarnError(f"{text}: {name} is {value!r}, expected a number") from error
     return ATTENDS[method](**given)
+
+
+def check_recording(options: argparse.Namespace) -> None:
+    """Refuse `--record-selections` before anything is read where nothing is selected."""
+    replays = getattr(options, "replay", None) is not None
+    if options.record_selections is not None and options.method == "full" and not replays:
+        raise KvarnError(
+            "--record-selections has nothing to record: --method full attends to all tokens"
+        )

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
-from .attend_options import add_attend_options, attend_from
-from .model_options import add_kv_type_option, add_model_options, model_from, notice, positive
+from .attend_options import add_attend_options, attend_from, check_recording
+from .model_options import (
+    add_keep_options,
+    add_kv_type_option,
+    add_model_options,
+    keep_from,
+    model_from,
+    notice,
+    positive,
+)
 from .store_options import add_kv_option, kv_folder
 
 if TYPE_CHECKING:
@@ -27,7 +35,8 @@ def add(subparsers: Any) -> None:
         "and V of the tokens read before are repeated with noise up to there, which takes seconds "
         "for 100,000 tokens of a small model and minutes for a million; what is timed does the "
         "work of a context that was read. With --kv DIR generating is timed cold too: none of K "
-        "and V is in memory at the start.",
+        "and V is in memory at the start. Where --keep evicts, all of a depth is read, and each "
+        "repetition goes on where the last one ended.",
     )
     parser.add_argument(
         "-p",
@@ -71,6 +80,7 @@ def add(subparsers: Any) -> None:
     )
     add_model_options(parser)
     add_kv_type_option(parser)
+    add_keep_options(parser)
     add_kv_option(parser, "in a pack that is removed after")
     group = add_attend_options(parser)
     group.add_argument(
@@ -99,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
     from ..runtime.bench import Setting, render, run_depth
     from ..runtime.bench.cases import READ
 
+    check_recording(options)
     type_k, type_v = options.kv_type or ("f16", "f16")
     setting = Setting(
         type_k,
@@ -108,6 +119,7 @@ def run(options: argparse.Namespace) -> int:
         n_read=options.fill or READ,
         repetitions=options.repetitions,
         record=options.record_selections,
+        keep=keep_from(options),
     )
     model = model_from(options)
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]

@@ -52,6 +52,13 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         help="room for N tokens (default: the model's training length, or what fits in memory)",
     )
     add_kv_type_option(group)
+    add_keep_options(group)
+    add_attend_options(parser)
+    return group
+
+
+def add_keep_options(group: argparse._ActionsContainer) -> None:
+    """Adds `--keep` and `--keep-budget`."""
     group.add_argument(
         "--keep",
         choices=tuple(KEEPS),
@@ -65,8 +72,6 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
         type=keep_budget,
         help="how many stay, if not all: a number, or a share of --ctx as 20%% (default)",
     )
-    add_attend_options(parser)
-    return group
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:

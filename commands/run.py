@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
+from .attend_options import check_recording
 from .draft_options import add_draft_options, draft_from
 from .model_options import (
     add_context_options,
@@ -73,6 +74,7 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.pack is not None and options.kv != RAM:
         raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
+    check_recording(options)
     sampler, draft = sampler_from(options), draft_from(options)
     text = _prompt(options)
     pack = pack_of(options)
@@ -113,6 +115,8 @@ def _read(context: Context, text: str, after_pack: bool) -> None:
     shared = next(
         (i for i, (a, b) in enumerate(zip(ids, held)) if a != b), min(len(ids), len(held))
     )
+    if not context.can_truncate(shared):
+        shared = 0  # what stood there has been evicted
     context.truncate(shared)
     _prefill(context, ids[shared:])
 

@@ -3,6 +3,7 @@
     --types Q8_0,Q4_K,…    weight types, default: the default model's and the commonest others
     --heads E:H:J,…        attention shapes (head_dim, query heads, KV heads)
     --kv f16,q8_0,…        types of the KV cache
+    --methods E:H:J,…      attention shapes for which sparse attention and eviction are compiled too
 
 What is in the cache already is only loaded.
 """
@@ -11,6 +12,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from .errors import KvarnError, OpsError
 from .types import QUANT_TYPES
@@ -20,10 +22,14 @@ TYPES = ("F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K")
 # head_dim:heads:KV heads; kernels depend on head_dim and on heads per KV head.
 HEADS = ("64:2:1", "64:32:8", "128:32:8")
 KV_TYPES = ("f16",)
+METHODS = ("64:2:1",)  # the default model's
 
 
 def steps(
-    types: Sequence[str], heads: Sequence[str], kv_types: Sequence[str]
+    types: Sequence[str],
+    heads: Sequence[str],
+    kv_types: Sequence[str],
+    methods: Sequence[str] = (),
 ) -> list[tuple[str, Callable[[], None]]]:
     """What to compile, each with a name for the progress line.
 
@@ -34,7 +40,7 @@ def steps(
             raise OpsError(
                 f"compiling kernels for type {name}: no such type, expected names as Q8_0, Q4_K"
             )
-    shapes = [_shape(text) for text in heads]
+    shapes, sparse = ([_shape(text) for text in texts] for texts in (heads, methods))
 
     def weights(name: str) -> Callable[[], None]:
         def warm() -> None:
@@ -44,13 +50,14 @@ def steps(
 
         return warm
 
-    def heads_of(shape: tuple[int, int, int], kv_type: str) -> Callable[[], None]:
+    def of_heads(room: str, shape: tuple[int, int, int], kv_type: str) -> Callable[[], None]:
         def warm() -> None:
-            from . import attention
+            from .attention import TileLayout
 
-            head_dim, n_heads, n_kv_heads = shape
-            layout = attention.TileLayout(head_dim, kv_type, kv_type)
-            attention.warm(layout, n_heads, n_kv_heads)
+            head_dim, *heads = shape
+            import_module(f".{room}", __package__).warm(
+                TileLayout(head_dim, kv_type, kv_type), *heads
+            )
 
         return warm
 
@@ -63,8 +70,13 @@ def steps(
         ("norms, rope, activations", pointwise),
         *((f"{name} weights", weights(name)) for name in types),
         *(
-            (f"attention {':'.join(map(str, shape))} over {kv_type}", heads_of(shape, kv_type))
-            for shape in shapes
+            (f"{what} {':'.join(map(str, shape))} over {kv_type}", of_heads(room, shape, kv_type))
+            for room, what, wanted in (
+                ("attention", "attention", shapes),
+                ("select", "sparse attention", sparse),
+                ("evict", "eviction", sparse),
+            )
+            for shape in wanted
             for kv_type in kv_types
         ),
     ]
@@ -108,6 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--heads", default=",".join(HEADS), help="HEAD_DIM:HEADS:KV_HEADS (%(default)s)"
     )
     parser.add_argument("--kv", default=",".join(KV_TYPES), help="KV cache types (%(default)s)")
+    parser.add_argument(
+        "--methods", default=",".join(METHODS), help="HEAD_DIM:HEADS:KV_HEADS (%(default)s)"
+    )
     options = parser.parse_args(arguments)
     lists = [[part for part in text.split(",") if part] for text in vars(options).values()]
     try:

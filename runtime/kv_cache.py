@@ -47,7 +47,7 @@ class KVCache:
             opened = store.open(model, n_ctx)
             views, bound = _views(model, opened, n_ctx, chunk), attend.bound(config, opened, n_ctx)
             return KVCache(opened, bound, StoredAttention(views, bound, opened), ())
-        slot_store, slots = open_slots(evicting, store, config, n_ctx, chunk, attend)
+        slot_store, slots = open_slots(evicting, store, model, n_ctx, chunk, attend)
         views = _views(model, slot_store, max(slots.n_slots for slots in slots), chunk)
         # Slots hold what a window lets through, in an order that is not the positions'.
         views = [replace(view, config=replace(view.config, window=None)) for view in views]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .home import home
 from .store import Disk, PackError
-from .store.disk import PackFolder
+from .store.disk import PackFolder, snapshot
 from .store.disk.folder import take_lock
 from .store.disk.log import KV
 from .store.disk.manifest import Manifest
@@ -52,7 +52,15 @@ class PackInfo:
 def pack_info(path: Path) -> PackInfo:
     """Read a pack's facts; `PackError` where it cannot be opened."""
     folder = PackFolder(path)
-    state, manifest = folder.state(), folder.manifest
+    manifest = folder.manifest
+    if manifest.slots is None:
+        state = folder.state()
+        n_tokens, commits = state.commit.n_tokens, state.commit.sequence
+        indexes = sorted(name for name in state.tables.places if name != KV)
+    else:
+        facts = snapshot.read_facts(path)
+        n_tokens, indexes = (facts.n_tokens, sorted(facts.columns)) if facts else (0, [])
+        commits = int(facts is not None)
     return PackInfo(
         path=str(path),
         id=manifest.id,
@@ -60,10 +68,10 @@ def pack_info(path: Path) -> PackInfo:
         fingerprint=manifest.model.fingerprint,
         model_path=manifest.model.path,
         kv=manifest.kv,
-        n_tokens=state.commit.n_tokens,
+        n_tokens=n_tokens,
         goal=manifest.goal,
-        commits=state.commit.sequence,
-        indexes=sorted(name for name in state.tables.places if name != KV),
+        commits=commits,
+        indexes=indexes,
         parent="" if manifest.parent is None else manifest.parent.path,
         n_bytes=sum(file.stat().st_blocks * 512 for file in path.iterdir()),
     )

@@ -18,6 +18,7 @@ from .api import (
     sign_tokens,
 )
 from .simhash import SimHash
+from .warm import warm
 
 __all__ = [
     "SimHash",
@@ -28,4 +29,5 @@ __all__ = [
     "set_positions",
     "settle",
     "sign_tokens",
+    "warm",
 ]

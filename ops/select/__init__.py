@@ -7,6 +7,7 @@ hash of the position. What is chosen is read by `ops.attention.gathered_attentio
 from .api import Network, Range, SelectScratch, encode_keys, encode_rows, nearest
 from .estimates import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
 from .exact import ExactScratch, largest, products
+from .warm import warm
 
 __all__ = [
     "ExactScratch",
@@ -23,4 +24,5 @@ __all__ = [
     "products",
     "sketch_bits",
     "sketch_keys",
+    "warm",
 ]

@@ -16,6 +16,7 @@ from ..threads import n_threads
 from .best import HISTOGRAM
 from .encode import MAX_WIDTH, encode_keys_kernel, encode_rows_kernel
 from .hamming import make_hamming
+from .near import PLANE_BYTES
 
 F32 = NDArray[np.float32]
 U64 = NDArray[np.uint64]
@@ -121,9 +122,13 @@ class SelectScratch:
         threads = min(threads, self.n_kv_heads)
         if threads > self.threads:
             n, room = self.together, 2 * self.k + 4 * SEGMENT
+            even = n + n % 2  # the pairs of queries that are compared together
             self.tables = aligned(threads * n * 256, np.uint8).reshape(threads, n, 16, 16)
-            self.limits = aligned(threads * n * 64, np.uint8).reshape(threads, n, 64)
-            self.masks = aligned(threads * n * 32, np.uint64).reshape(threads, 2, n, 16)
+            self.limits = aligned(threads * even * 64, np.uint8).reshape(threads, even, 64)
+            self.masks = aligned(threads * even * 32, np.uint64).reshape(threads, 2, even, 16)
+            self.planes = aligned(threads * PLANE_BYTES, np.uint8).reshape(threads, PLANE_BYTES)
+            # Of each query a limit and a count, of each thread in cache lines of its own.
+            self.tally = aligned(threads * 16, np.int64).reshape(threads, 2, 8)
             self.entries = np.empty((threads, n, room), np.uint64)
             self.spare = np.empty((threads, 2, room), np.uint64)
             self.seen = np.zeros((threads, n), np.int64)
@@ -198,5 +203,6 @@ def nearest(
     threads = s.ready(1 if few else n_threads())
     _hamming(bits, s.together)(
         queries, items, among.first, among.last, among.stop, k, np.uint32(seed), index, counts,
-        s.tables, s.limits, s.masks, s.entries, s.seen, s.spare, s.marks, s.histograms, threads,
+        s.tables, s.limits, s.planes, s.masks, s.tally, s.entries, s.spare, s.marks,
+        s.histograms, threads,
     )  # fmt: skip

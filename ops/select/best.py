@@ -64,23 +64,21 @@ def prune(entries, n, k, bits, seed, ties, spare, histogram):
     """
     cost, below = kth_cost(entries, n, k, bits, spare, histogram)
     kept = tied = 0
-    for i in range(n):
+    for i in range(n):  # no branch could guess what is next
         entry = entries[i]
         own = entry >> np.uint64(32)
-        if own == cost:
-            h = np.uint64(position_hash(entry & _LOW, seed))
-            ties[tied] = (h << np.uint64(32)) | (entry & _LOW)
-            tied += 1
+        ties[tied] = entry & _LOW
+        tied += own == cost
         entries[kept] = entry
         kept += own < cost
     need = k - below
+    last = ~np.uint64(0)
     if need < tied:
+        for i in range(tied):
+            ties[i] |= np.uint64(position_hash(ties[i], seed)) << np.uint64(32)
         last, _ = kth_cost(ties, tied, need, 32, spare, histogram)
-    else:
-        last = np.uint64(1) << np.uint64(32)
     # Two positions never share a hash: every step of the finaliser can be undone.
     for i in range(tied):
-        if ties[i] >> np.uint64(32) <= last:
-            entries[kept] = (cost << np.uint64(32)) | (ties[i] & _LOW)
-            kept += 1
+        entries[kept] = (cost << np.uint64(32)) | (ties[i] & _LOW)
+        kept += ties[i] >> np.uint64(32) <= last
     return cost

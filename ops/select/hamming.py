@@ -1,9 +1,10 @@
 """The k nearest signatures of each query, and the union of what a group of queries found.
 
-One pass over the signatures of a KV head. A sample tells about where the k-th distance lies;
-what is nearer than that becomes a candidate, in a buffer per query that is pruned exactly when it
-is full and at the end (`best`). Where the sample promised too much the pass is repeated without
-a limit, so the result is exact whatever the sample was.
+One pass over the signatures of a KV head. A sample tells about where the k-th distance lies, the
+first eighth of the pass (every eighth segment) tells it better; what is nearer than that becomes a
+candidate, in a buffer per query that is pruned exactly when it is full and at the end (`best`).
+Where too much was promised the pass is repeated with more, so the result is exact whatever the
+samples were.
 """
 
 import numpy as np
@@ -11,23 +12,26 @@ from numba import prange
 
 from ..attention.layout import SEGMENT
 from ..cache import jit
-from ..simd import prefetch_l1, set_i8, store
 from .best import prune
 from .lists import clear, mark, write_list
 from .near import (
+    MASK_BYTES,
     WORDS,
     bit_count,
     filled_words,
     kind_of,
     low_bit,
     make_tables,
-    near_64,
+    near_segment,
+    set_limit,
     trim,
     word_at,
 )
 
-_SAMPLE = 16_384  # signatures
-_RUN = 16  # of them side by side: one or two cache lines
+_SAMPLE = 4096  # signatures
+_RUN = 64  # of them side by side: few pages are touched
+_AHEAD = 2  # segments: what one takes is little longer than memory takes to answer
+_STRIDE = 8  # of the segments that are scanned first
 
 
 @jit
@@ -43,42 +47,73 @@ def _first_limit(kind, items, offset, item_bytes, first, last, query, k, histogr
         for t in range(first + run * step, first + run * step + _RUN):
             place = items[t // SEGMENT] + offset + t % SEGMENT * item_bytes
             histogram[bit_count(word_at(kind, place) ^ query)] += 1
-    wanted = k * runs * _RUN / (last - first)
+    return _least(histogram, 65, k, runs * _RUN / (last - first))
+
+
+@jit
+def _least(histogram, most, k, share):
+    """The limit, `most` or below, that `share` of the signatures say has k of all below it."""
+    wanted = k * share
     wanted += 2.0 * np.sqrt(wanted) + 1.0
     limit, seen = 0, 0
-    while limit < 65 and seen < wanted:
+    while limit < most and seen < wanted:
         seen += histogram[limit]
         limit += 1
     return limit
 
 
 @jit
-def _set_limit(limits, h, limit):
-    store(limits, 64 * h, set_i8(limit))
-
-
-@jit
-def _collect(kind, masks, words, item_bytes, segment, queries, entries, counts):
-    """Append the tokens of one segment's masks to the entries of their queries."""
-    some = filled_words(kind, masks.ctypes.data)
+def _collect(
+    kind, masks, turn, words, item_bytes, segment, queries, below, entries, counts
+):  # fmt: skip
+    """Append the tokens of one segment's masks that are nearer than `below` to the entries."""
+    some = filled_words(kind, np.int64(masks.ctypes.data) + turn * masks.shape[1] * MASK_BYTES)
     while some:
         i = low_bit(some)
         some &= some - np.uint64(1)
         h, w = i // WORDS, i % WORDS
-        word, n = masks[h, w], counts[h]
+        word, n, query, limit = masks[turn, h, w], counts[h], queries[h], below[h]
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
-            cost = bit_count(word_at(kind, words + t * item_bytes) ^ queries[h])
+            cost = bit_count(word_at(kind, words + t * item_bytes) ^ query)
             entries[h, n] = (np.uint64(cost) << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
-            n += 1
+            n += cost < limit
         counts[h] = n
 
 
 @jit
-def _scan(
-    kind, items, offset, item_bytes, first, last, queries, k, seed, tables, limits, masks,
+def _take(
+    kind, masks, turn, words, item_bytes, segment, first, last, queries, k, seed, limits, below,
     entries, counts, spare, histogram,
+):  # fmt: skip
+    """What the masks of one segment hold joins the entries."""
+    if first > segment * SEGMENT or last < (segment + 1) * SEGMENT:
+        trim(masks[turn], segment, first, last)
+    _collect(kind, masks, turn, words, item_bytes, segment, queries, below, entries, counts)
+    for h in range(len(counts)):
+        if counts[h] + SEGMENT >= entries.shape[1]:
+            worst = prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
+            counts[h], below[h] = k, np.int64(worst) + 1
+            set_limit(limits, h, below[h], 8 * item_bytes)
+
+
+@jit
+def _lower(share, k, item_bytes, limits, below, entries, counts, histogram):
+    """Limits as the entries say that `share` of the signatures gave."""
+    for h in range(len(counts)):
+        for i in range(66):
+            histogram[i] = 0
+        for i in range(counts[h]):
+            histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
+        below[h] = _least(histogram, below[h], k, share)
+        set_limit(limits, h, below[h], 8 * item_bytes)
+
+
+@jit
+def _scan(
+    kind, items, offset, item_bytes, first, last, stride, queries, k, seed, tables, limits, planes,
+    masks, below, entries, counts, spare, histogram,
 ):  # fmt: skip
     """One pass over the signatures first .. last-1 of a KV head; entries[h][: counts[h]].
 
@@ -86,58 +121,60 @@ def _scan(
     buffer, which could not forward them as the wide words that are read.
     """
     oldest, newest = first // SEGMENT, (last - 1) // SEGMENT
-    for segment in range(oldest, newest + 2):
-        if segment <= newest:
-            words, ahead = items[segment] + offset, items[min(segment + 1, newest)] + offset
-            for w in range(WORDS):
-                for line in range(0, 64 * item_bytes, 64):  # hardware stops at the end of a page
-                    prefetch_l1(ahead, 64 * w * item_bytes + line)
-                near_64(
-                    kind, words + 64 * w * item_bytes, queries.ctypes.data, tables.ctypes.data,
-                    limits.ctypes.data, masks[segment % 2].ctypes.data + 8 * w,
-                )  # fmt: skip
-        if segment > oldest:
-            done = segment - 1
-            trim(masks[done % 2], done, first, last)
-            _collect(
-                kind, masks[done % 2], items[done] + offset, item_bytes, done, queries, entries,
-                counts,
+    q, table = np.int64(queries.ctypes.data), np.int64(tables.ctypes.data)
+    limit, plane = np.int64(limits.ctypes.data), np.int64(planes.ctypes.data)
+    mask, mask_bytes = np.int64(masks.ctypes.data), masks.shape[1] * MASK_BYTES
+    done, turn = -1, 0
+    for phase in range(stride):
+        for segment in range(oldest + phase, newest + 1, stride):
+            near_segment(
+                kind, items[segment] + offset,
+                items[min(segment + _AHEAD * stride, newest)] + offset, item_bytes, q, table, limit,
+                plane, mask + turn * mask_bytes,
             )  # fmt: skip
-            for h in range(len(counts)):
-                if counts[h] + SEGMENT > entries.shape[1]:
-                    worst = prune(
-                        entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram
-                    )  # fmt: skip
-                    counts[h] = k
-                    _set_limit(limits, h, np.int64(worst) + 1)
+            turn = 1 - turn
+            if done >= 0:
+                _take(
+                    kind, masks, turn, items[done] + offset, item_bytes, done, first, last,
+                    queries, k, seed, limits, below, entries, counts, spare, histogram,
+                )  # fmt: skip
+            done = segment
+        if phase == 0 and stride > 1:
+            _lower(1.0 / stride, k, item_bytes, limits, below, entries, counts, histogram)
+    _take(
+        kind, masks, 1 - turn, items[done] + offset, item_bytes, done, first, last, queries, k,
+        seed, limits, below, entries, counts, spare, histogram,
+    )  # fmt: skip
 
 
 @jit
 def _select_head(
-    kind, items, offset, item_bytes, first, last, queries, k, seed, tables, limits, masks,
-    entries, counts, spare, histogram,
+    kind, items, offset, item_bytes, first, last, queries, k, seed, tables, limits, planes, masks,
+    below, entries, counts, spare, histogram,
 ):  # fmt: skip
     """entries[h][: k] = the k nearest of the signatures first .. last-1 for each query h."""
     n = len(counts)
+    make_tables(queries, 8 * item_bytes, tables)
     for h in range(n):
-        make_tables(queries[h], 8 * item_bytes, tables[h])
-        limit = _first_limit(
+        below[h] = _first_limit(
             kind, items, offset, item_bytes, first, last, queries[h], k, histogram
         )  # fmt: skip
-        _set_limit(limits, h, limit)
-    again = True
+    stride = _STRIDE if last - first > 4 * _STRIDE * SEGMENT else 1
+    again, more = True, 1
     while again:
         for h in range(n):
+            set_limit(limits, h, below[h], 8 * item_bytes)
             counts[h] = 0
         _scan(
-            kind, items, offset, item_bytes, first, last, queries, k, seed, tables, limits, masks,
-            entries, counts, spare, histogram,
+            kind, items, offset, item_bytes, first, last, stride, queries, k, seed, tables, limits,
+            planes, masks, below, entries, counts, spare, histogram,
         )  # fmt: skip
-        again = False
+        again, stride = False, 1
         for h in range(n):
-            if counts[h] < k:  # the sample promised too much
-                _set_limit(limits, h, 65)
+            if counts[h] < k:  # the samples promised too much
+                below[h] = min(65, below[h] + more)
                 again = True
+        more *= 2
     for h in range(n):
         if counts[h] > k:
             prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
@@ -146,7 +183,7 @@ def _select_head(
 @jit
 def _heads(
     kind, together, item_bytes, queries, items, first, last, stop, k, seed, index, counts, tables,
-    limits, masks, entries, seen, spare, marks, histogram, begin, end,
+    limits, planes, masks, below, entries, seen, spare, marks, histogram, begin, end,
 ):  # fmt: skip
     """The lists of the KV heads begin .. end-1, with the scratch of one thread."""
     for j in range(begin, end):
@@ -154,8 +191,8 @@ def _heads(
         for g in range(0, queries.shape[1], together):
             _select_head(
                 kind, items, j * SEGMENT * item_bytes, item_bytes, first, last,
-                queries[j, g : g + together], k, seed, tables, limits, masks, entries, seen, spare,
-                histogram,
+                queries[j, g : g + together], k, seed, tables, limits, planes, masks, below,
+                entries, seen, spare, histogram,
             )  # fmt: skip
             for h in range(together):
                 mark(entries[h], k, marks)
@@ -167,8 +204,8 @@ def make_hamming(bits, together):
 
     @jit(parallel=True)
     def hamming_kernel(
-        queries, items, first, last, stop, k, seed, index, counts, tables, limits, masks, entries,
-        seen, spare, marks, histograms, threads,
+        queries, items, first, last, stop, k, seed, index, counts, tables, limits, planes, masks,
+        tally, entries, spare, marks, histograms, threads,
     ):  # fmt: skip
         """queries uint64[J, G]; items: addresses of the column's segments; k of first .. last-1.
 
@@ -180,15 +217,17 @@ def make_hamming(bits, together):
         if threads == 1:
             _heads(
                 kind_of(bits, together), together, bits // 8, queries, items, first, last, stop, k,
-                seed, index, counts, tables[0], limits[0], masks[0], entries[0], seen[0], spare[0],
-                marks[0], histograms[0], 0, n_kv_heads,
+                seed, index, counts, tables[0], limits[0], planes[0], masks[0],
+                tally[0, 0, :together], entries[0], tally[0, 1, :together], spare[0], marks[0],
+                histograms[0], 0, n_kv_heads,
             )  # fmt: skip
         else:
             for part in prange(threads):
                 _heads(
                     kind_of(bits, together), together, bits // 8, queries, items, first, last,
-                    stop, k, seed, index, counts, tables[part], limits[part], masks[part],
-                    entries[part], seen[part], spare[part], marks[part], histograms[part],
+                    stop, k, seed, index, counts, tables[part], limits[part], planes[part],
+                    masks[part], tally[part, 0, :together], entries[part],
+                    tally[part, 1, :together], spare[part], marks[part], histograms[part],
                     n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads,
                 )  # fmt: skip
 

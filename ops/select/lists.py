@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..cache import jit
-from .near import low_bit
+from .near import bit_count, low_bit
 
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -25,17 +25,30 @@ def mark(entries, n, marks):
 
 @jit
 def write_list(marks, first, last, stop, index):
-    """index[:n] = 0 .. first-1, the marked of first .. last-1, last .. stop-1; gives n."""
-    n = 0
+    """index[:n] = 0 .. first-1, the marked of first .. last-1, last .. stop-1; gives n.
+
+    Four places are written for each word of marks, without asking how many bits it has.
+    """
+    n, room = 0, len(index)
     for position in range(first):
         index[n] = position
         n += 1
     for w in range(first >> 6, (last + 63) >> 6):
         word = marks[w]
-        while word:
+        end = n + bit_count(word)
+        if end + 4 <= room:
+            while True:
+                for i in range(4):
+                    index[n + i] = 64 * w + low_bit(word)
+                    word &= word - np.uint64(1)
+                n += 4
+                if n >= end:
+                    break
+        while n < end:
             index[n] = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
             n += 1
+        n = end
     for position in range(last, stop):
         index[n] = position
         n += 1

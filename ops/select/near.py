@@ -1,16 +1,12 @@
-"""Which of 64 signatures lie within a distance of each query: the inner step of the Hamming scan.
+"""Which signatures of a segment lie within a distance of each query: the Hamming scan's inner step.
 
-Signatures are read once for up to 4 queries. With AVX2 there is no instruction that counts bits, so
-bytes are looked up: 32 signatures are transposed in registers to their bytes 0, bytes 1, …, and
-each half byte indexes 16 distances that the query has prepared (xor and count in one step):
+Signatures are read once for up to 4 queries. The bits of signature xor query are counted (vpopcntd,
+cnt, or what LLVM makes of it); with AVX2, which has no such instruction, `pairs` looks them up.
 
-    distance of token t = sum over half bytes i of tables[query][i][half byte i of t]
+    queries  uint64 [query]                     words    u32 or u64 [token]
+    limits   int8 [query][64], all the same     masks    uint64 [query][16 words]
 
-Other CPUs count the bits of signature xor query (vpopcntd, cnt, or what LLVM makes of it).
-
-    queries  uint64 [query]                              words    u32 or u64 [token]
-    tables   uint8  [query][16][16]  (AVX2 only)   masks    uint64 [query][16 words]
-    limits   uint8  [query][64], all the same: a token is near when its distance is below
+A mask holds at least the tokens whose distance is below the query's limit.
 """
 
 import numpy as np
@@ -22,11 +18,12 @@ from .. import simd as v
 from ..attention.layout import SEGMENT
 from ..attention.shape import at, read, write
 from ..cache import jit
-from .lookup import BYTES, half_bytes_of, look_up
+from ..simd import prefetch_l1, set_i8, store
+from .pairs import TABLE_BYTES, TOKENS, near_pair, spread_128
 
 WORDS = SEGMENT // 64  # of a mask of one segment
 MASK_BYTES = 8 * WORDS
-TABLE_BYTES = 256  # 16 half bytes of up to 64 bits, 16 entries each
+PLANE_BYTES = 16 * TOKENS
 LOOKUP = v.VARIANT == "avx2"
 
 
@@ -48,49 +45,48 @@ def kind_of(typingctx, bits, queries):
     return out(bits, queries), lambda ctx, b, sig, vals: ctx.get_dummy_value()
 
 
-def _looked_up(b, words, tables, limits, masks, bits, queries):
-    """Masks of 64 tokens; every pointer an i8*. A table serves both halves of them."""
-    second = b.gep(words, [ir.Constant(v.I64, 4 * bits)])
-    index = list(zip(half_bytes_of(b, words, bits), half_bytes_of(b, second, bits)))
-    for h in range(queries):
-        sums: list[ir.Value] = []
-        for i, half_bytes in enumerate(index):
-            table = read(b, tables, h * TABLE_BYTES + 16 * i, v.vty(v.I8, 16))
-            d = [look_up(b, table, x) for x in half_bytes]
-            sums = [b.add(x, y) for x, y in zip(sums, d)] if sums else d
-        limit, near = read(b, limits, 64 * h, BYTES), []
-        for x in sums:
-            near.append(b.zext(b.bitcast(b.icmp_signed(">", limit, x), v.I32), v.I64))
-        mask = b.or_(near[0], b.shl(near[1], ir.Constant(v.I64, 32)))
-        write(b, masks, h * MASK_BYTES, mask)
-
-
-def _counted(b, words, queries_at, limits, masks, bits, queries):
-    """Masks of 64 tokens by counting bits."""
-    word = ir.IntType(bits)
-    sig = read(b, words, 0, v.vty(word, 64))
-    for h in range(queries):
-        q = v.splat(b, read(b, queries_at, 8 * h, word), 64)
-        d = v.call(b, f"llvm.ctpop.v64i{bits}", sig.type, b.xor(sig, q))
-        d = b.trunc(d, v.vty(v.I8, 64))
-        near = b.icmp_signed(">", read(b, limits, 64 * h, d.type), d)
-        write(b, masks, h * MASK_BYTES, b.bitcast(near, v.I64))
-
-
 @intrinsic
-def near_64(typingctx, kind, words, queries, tables, limits, masks):
+def _count_64(typingctx, kind, words, queries, limits, masks):
     """Bit t of masks[query] = token t of 64 is nearer than the query's limit; addresses all."""
 
     def codegen(ctx, b, sig, vals):
-        words, queries, tables, limits, masks = (at(b, x) for x in vals[1:])
-        if LOOKUP:
-            _looked_up(b, words, tables, limits, masks, kind.bits, kind.queries)
-        else:
-            _counted(b, words, queries, limits, masks, kind.bits, kind.queries)
+        words, queries, limits, masks = (at(b, x) for x in vals[1:])
+        word, name = ir.IntType(kind.bits), f"llvm.ctpop.v64i{kind.bits}"
+        sig = read(b, words, 0, v.vty(word, 64))
+        for h in range(kind.queries):
+            q = v.splat(b, read(b, queries, 8 * h, word), 64)
+            d = b.trunc(v.call(b, name, sig.type, b.xor(sig, q)), v.vty(v.I8, 64))
+            near = b.icmp_signed(">", read(b, limits, 64 * h, d.type), d)
+            write(b, masks, h * MASK_BYTES, b.bitcast(near, v.I64))
         return ctx.get_dummy_value()
 
     n = types.intp
-    return types.void(kind, n, n, n, n, n), codegen
+    return types.void(kind, n, n, n, n), codegen
+
+
+@intrinsic
+def _pairs_of(typingctx, kind):
+    """Pairs of queries, the last one perhaps of one query and of what stands behind it."""
+    return types.int64(kind), lambda ctx, b, sig, vals: ir.Constant(v.I64, -(-kind.queries // 2))
+
+
+@jit
+def near_segment(kind, words, ahead, item_bytes, queries, tables, limits, planes, masks):
+    """Masks of the 1,024 tokens at address `words`; asks for those at `ahead`. Addresses all."""
+    for t in range(0, SEGMENT, TOKENS):
+        for line in range(0, TOKENS * item_bytes, 64):  # hardware stops at the end of a page
+            prefetch_l1(ahead, t * item_bytes + line)
+        here, to = words + t * item_bytes, masks + t // 8
+        if LOOKUP:
+            spread_128(kind, here, planes)
+            for p in range(_pairs_of(kind)):
+                near_pair(
+                    kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * 64,
+                    to + 2 * p * MASK_BYTES,
+                )  # fmt: skip
+        else:
+            _count_64(kind, here, queries, limits, to)
+            _count_64(kind, here + 64 * item_bytes, queries, limits, to + 8)
 
 
 @intrinsic
@@ -119,18 +115,30 @@ def filled_words(typingctx, kind, masks):
 
 
 low_bit = v.emits(types.int64, types.uint64)(
-    lambda b, m: v.call(b, "llvm.cttz.i64", v.I64, m, ir.Constant(ir.IntType(1), 1))
-)
+    lambda b, m: v.call(b, "llvm.cttz.i64", v.I64, m, ir.Constant(ir.IntType(1), 0))
+)  # 64 of 0
 bit_count = v.emits(types.int64, types.uint64)(lambda b, m: v.call(b, "llvm.ctpop.i64", v.I64, m))
 
 
 @jit
-def make_tables(query, bits, table):
-    """table uint8[16, 16], bits / 4 rows of it: distances of half bytes from the query."""
-    for i in range(bits // 4):
-        half = (query >> np.uint64(4 * i)) & np.uint64(15)
-        for x in range(16):
-            table[i, x] = bit_count(half ^ np.uint64(x))
+def make_tables(queries, bits, tables):
+    """tables uint8[pairs, 16, 16], bits / 4 rows of each: see `pairs`."""
+    for h in range(len(queries)):
+        for i in range(bits // 4):
+            half = (queries[h] >> np.uint64(4 * i)) & np.uint64(15)
+            for x in range(16):
+                d = min(bit_count(half ^ np.uint64(x)), 3 if i % 4 == 3 else 4)
+                if h % 2:
+                    tables[h // 2, i, x] |= d << 4
+                else:
+                    tables[h // 2, i, x] = d
+
+
+@jit
+def set_limit(limits, h, limit, bits):
+    """Make tokens nearer than `limit` those that are near query h."""
+    unit = 128 // bits if LOOKUP and h % 2 else 1  # of the second queries of pairs
+    store(limits, 64 * h, set_i8(min(limit * unit, 127)))
 
 
 @jit

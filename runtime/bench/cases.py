@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..attend import Attend, Full
+from ..keep import Keep, KeepAll
 
+KEEP_ALL = KeepAll()
 READ = 4096
 """Tokens that are read for real before a depth is filled."""
 
@@ -20,7 +22,8 @@ class Setting:
     attends: the methods, measured one after the other over the same K and V. folder: where these
     are kept on disk, in packs that are removed after; None: in memory. n_read: deeper contexts are
     read so far and then filled (`Context.fill`). record: a file to write what is attended to, in
-    the run before those that count.
+    the run before those that count. keep: what evicts reads all of a depth, and its repetitions
+    follow one another.
     """
 
     type_k: str = "f16"
@@ -30,6 +33,7 @@ class Setting:
     n_read: int = READ
     record: Path | None = None
     repetitions: int = 5
+    keep: Keep = KEEP_ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +118,17 @@ def _deviation(samples: list[float] | list[int]) -> float:
     return statistics.stdev(samples) if len(samples) > 1 else 0.0
 
 
-def method_name(attend: Attend) -> str:
-    """The method with those of its options that are not the defaults: "topk index=flat"."""
-    options = [
-        f"{option.name}={getattr(attend, option.name)}"
-        for option in fields(attend)  # type: ignore[arg-type]
-        if getattr(attend, option.name) != option.default
+def method_name(attend: Attend, keep: Keep = KEEP_ALL) -> str:
+    """The methods with those of their options that are not the defaults: "topk index=flat"."""
+    names = [type(attend).__name__.lower(), *_changed(attend)]
+    if keep != KEEP_ALL:
+        names += [f"keep={keep.name}", *(f"keep {option}" for option in _changed(keep))]
+    return " ".join(names)
+
+
+def _changed(method: Attend | Keep) -> list[str]:
+    return [
+        f"{option.name}={getattr(method, option.name)}"
+        for option in fields(method)  # type: ignore[arg-type]
+        if getattr(method, option.name) != option.default
     ]
-    return " ".join([type(attend).__name__.lower(), *options])

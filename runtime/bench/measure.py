@@ -66,7 +66,7 @@ def run_depth(
         pack = Path(aside) / "pack"
         for bench in benches:
             yield from bench.warm(Disk(pack, setting.type_k, setting.type_v))
-            if depth >= SEGMENT:
+            if depth >= SEGMENT and not bench.evicts:  # slots are in memory
                 yield from bench.cold(pack)
 
 
@@ -98,16 +98,19 @@ class _Bench:
         self._model, self._depth, self._sizes = model, depth, sizes
         self._setting, self._attend, self._observer = setting, attend, observer
         longest = max((max(size) for size in sizes), default=0)
-        self._n_ctx = depth + longest
+        passed = sum(map(max, sizes)) * (setting.repetitions + 1)
+        self.evicts = setting.keep.evicting(depth + passed) is not None
+        self._n_ctx = depth + (passed if self.evicts else longest)
+        self._n_read = depth if self.evicts else min(depth, setting.n_read)
         rng = np.random.default_rng(0)
-        n_ids = min(depth, setting.n_read) + longest
+        n_ids = self._n_read + longest
         self._ids: list[int] = rng.integers(0, model.config.n_vocab, n_ids).tolist()
         self._new = self._ids[n_ids - longest :]
 
     def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram]:
         """Each case, in a context that is read first where the store is empty; gives the same one
         for another method, if it is in memory."""
-        with self._model.context(self._n_ctx, self._attend, store=store) as context:
+        with self._open(store) as context:
             self._deepen(context)
             for size in self._sizes:
                 result = self._result(Case(*size, self._depth))
@@ -116,10 +119,14 @@ class _Bench:
                 for _ in range(self._setting.repetitions):
                     self._sample(context, result)
                 yield result
-            context.truncate(self._depth)  # what is saved has just the depth
+            if not self.evicts:
+                context.truncate(self._depth)  # what is saved has just the depth
         if isinstance(context.store, RamStore):
             return _Held(tokens=tuple(context.tokens), store=context.store)
         return Ram()
+
+    def _open(self, store: Ram | Disk) -> Context:
+        return self._model.context(self._n_ctx, self._attend, self._setting.keep, store)
 
     def cold(self, pack: Path) -> Iterator[Result]:
         """Each case that generates, from a pack that is opened anew each time."""
@@ -132,7 +139,7 @@ class _Bench:
             self._observer.say(result.case.test)
             for _ in range(self._setting.repetitions):
                 self._forgets(files)
-                with self._model.context(self._n_ctx, self._attend, store=store) as context:
+                with self._open(store) as context:
                     context.index()
                     before = page_cache.resident_bytes(files)
                     self._sample(context, result)
@@ -153,7 +160,7 @@ class _Bench:
 
     def _deepen(self, context: Context) -> None:
         """Have `depth` tokens in the context, all of them indexed."""
-        depth, n_read = self._depth, min(self._depth, self._setting.n_read)
+        depth, n_read = self._depth, self._n_read
         if n_read > len(context.tokens):
             context.prefill(self._ids[:n_read], self._observer.progress(f"reading {n_read:,}"))
         if depth > len(context.tokens):
@@ -176,7 +183,8 @@ class _Bench:
 
     def _once(self, context: Context, case: Case) -> int:
         """Nanoseconds of one repetition."""
-        context.truncate(self._depth)
+        if not self.evicts:
+            context.truncate(self._depth)
         began = time.perf_counter_ns()
         if case.n_prompt:
             context.prefill(self._new[: case.n_prompt])
@@ -199,8 +207,8 @@ class _Bench:
             setting.type_k,
             setting.type_v,
             "ram" if setting.folder is None else "disk",
-            method_name(self._attend),
-            self._depth > setting.n_read,
+            method_name(self._attend, setting.keep),
+            self._depth > self._n_read,
         )
 
 

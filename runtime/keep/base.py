@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
@@ -63,6 +63,11 @@ class Evicting(Keep):
             return None
         self._check(slots, f"a budget of {self.budget} of {n_ctx} tokens")
         return self
+
+    def __str__(self) -> str:
+        """The method and what decides what it evicts, but for the budget."""
+        options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "budget"]
+        return " ".join([self.name, *options])
 
     def slots(self, n_ctx: int) -> int:
         """The budget in a context of `n_ctx` tokens."""

@@ -62,7 +62,7 @@ class HashSlots(Slots):
         self._keep = keep
         self._simhash = SimHash(store.layout, keep.bits, (keep.seed, layer))
         self._columns = [
-            store.column(f"signature {word}", 4) for word in range(self._simhash.words)
+            store.column(f"signature-{word}", 4) for word in range(self._simhash.words)
         ]
 
     def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:

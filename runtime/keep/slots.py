@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...models.config import ModelConfig
     from ...ops.evict import Stage
     from ..attend import Attend, LayerView
+    from ..model import Model
     from ..store import Disk, Ram, SlotStore
     from .base import Evicting
 
@@ -71,31 +71,23 @@ class Ring(Slots):
 
 
 def open_slots(
-    keep: Evicting, place: Ram | Disk, config: ModelConfig, n_ctx: int, max_chunk: int,
-    attend: Attend,
+    keep: Evicting, place: Ram | Disk, model: Model, n_ctx: int, max_chunk: int, attend: Attend
 ) -> tuple[SlotStore, list[Slots]]:  # fmt: skip
     """The store of a context of `n_ctx` tokens, read `max_chunk` at a time, and all layers' slots.
 
     Global layers keep what `keep` says, layers with a window their window. Raises `StoreError`
-    where memory cannot hold it, and `KeepError` for attend methods that need tokens in order and
-    for stores on disk, whose segments do not change.
+    where the store cannot be had, and `KeepError` for attend methods that need tokens in order.
     """
     from ...ops.evict import Stage
-    from ..store import Ram
 
-    if not isinstance(place, Ram):
-        raise KeepError(
-            f"keep {keep.name} evicts in memory only: leave --pack and --kv away, or keep all"
-        )
     if not attend.reads_slots:
         raise KeepError(
             f"keep {keep.name} cannot be combined with {type(attend).__name__.lower()} attention, "
             "which needs tokens in order: use full attention or keep all"
         )
-    budget = keep.slots(n_ctx)
-    store = place.open_slots(
-        config, [min(layer.window or budget, n_ctx) for layer in config.layers]
-    )
+    budget, config = keep.slots(n_ctx), model.config
+    sizes = [min(layer.window or budget, n_ctx) for layer in config.layers]
+    store = place.open_slots(model, n_ctx, sizes, str(keep))
     heads = config.n_kv_heads
     stage = Stage(store.layout, config.n_heads // heads, heads, max(store.slots), max_chunk)
     return store, [

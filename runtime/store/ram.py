@@ -14,7 +14,7 @@ from .anonymous import anonymous
 from .base import Column, KVStore, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -51,10 +51,11 @@ class Ram:
             )
         return store
 
-    def open_slots(self, config: ModelConfig, slots: Sequence[int]) -> SlotStore:
+    def open_slots(self, model: Model, n_ctx: int, slots: Sequence[int], keep: str) -> SlotStore:
         """The store for `slots[layer]` tokens; `StoreError` when memory cannot hold them."""
         from .slots import SlotStore
 
+        config = model.config
         layout = TileLayout(config.head_dim, self.k, self.v)
         store = SlotStore(layout, slots, config.n_kv_heads)
         needed, available = store.bytes_needed(), available_bytes()
@@ -82,6 +83,10 @@ class _Segments:
     @property
     def n_bytes(self) -> int:
         return len(self._mappings) * self.layer_bytes * self.n_layers
+
+    def parts(self) -> list[memoryview]:
+        """The bytes of each mapping."""
+        return [memoryview(mapping) for mapping in self._mappings]
 
     def grow(self, n_tokens: int) -> None:
         for _ in range(-(-n_tokens // SEGMENT) - len(self._mappings)):
@@ -138,6 +143,12 @@ class RamStore(KVStore):
 
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self._memory.addresses[layer]
+
+    def parts(self) -> Iterator[memoryview]:
+        """All memory that is reserved: K and V, then the columns by their names."""
+        yield from self._memory.parts()
+        for _, column in sorted(self._columns.items()):
+            yield from column.memory.parts()
 
     def append(
         self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int

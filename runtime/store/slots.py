@@ -11,7 +11,7 @@ which token stands where:
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 class SlotStore(KVStore):
     """`slots[layer]` places per layer in memory; layers of equal size share their mappings.
 
-    A persistent form writes everything anew each time (slots change in place): the segments and
-    the columns of all layers hold the whole state.
+    `parts` is the whole state; `disk.slots` keeps it.
     """
 
     def __init__(self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int) -> None:
@@ -38,7 +37,8 @@ class SlotStore(KVStore):
             size: RamStore(layout, self.slots.count(size), n_kv_heads) for size in set(slots)
         }
         self._number = [self.slots[:layer].count(size) for layer, size in enumerate(slots)]
-        self._columns: dict[str, SlotColumn] = {}
+        self.columns: dict[str, SlotColumn] = {}
+        self.reserved = 0
         self.positions = self.column("positions", 4)
 
     def bytes_needed(self) -> int:
@@ -46,8 +46,15 @@ class SlotStore(KVStore):
         return sum(store.bytes_for(size) for size, store in self._stores.items())
 
     def reserve(self, n_tokens: int) -> None:
+        self.reserved = max(self.reserved, int(n_tokens))
         for size, store in self._stores.items():
             store.reserve(min(n_tokens, size))
+
+    def parts(self) -> Iterator[memoryview]:
+        """All memory that is reserved: K, V and columns, in an order that `slots`, the columns and
+        what was reserved determine."""
+        for _, store in sorted(self._stores.items()):
+            yield from store.parts()
 
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self._stores[self.slots[layer]].segments(self._number[layer])
@@ -60,9 +67,9 @@ class SlotStore(KVStore):
 
     def column(self, name: str, item_bytes: int) -> Column:
         parts = {size: store.column(name, item_bytes) for size, store in self._stores.items()}
-        if name not in self._columns:
-            self._columns[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
-        return self._columns[name]
+        if name not in self.columns:
+            self.columns[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
+        return self.columns[name]
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""

@@ -166,6 +166,8 @@ def test_selections_are_recorded_and_replayed(
     assert "takes one measurement" in error_line(capsys, *deep, *method, *record)
     assert "takes the place of --method" in error_line(capsys, *deep, *method, *replay)
     run = ["run", "-m", str(tiny_path), "-p", "the mill by the river " * 9, "-n", "2"]
+    assert "nothing to record" in error_line(capsys, *run, *record)
+    assert "nothing to record" in error_line(capsys, *deep, *record)
     assert main([*run, *method, *record]) == 0
     assert (tmp_path / "selections").stat().st_size > 100
 

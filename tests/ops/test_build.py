@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvarn.ops import attention, build, linear, pointwise
+from kvarn.ops import attention, build, evict, linear, pointwise, select
 from kvarn.ops.cache import jit
 from kvarn.ops.errors import OpsError
 
@@ -16,6 +16,8 @@ def test_steps_name_everything():
         *("attention 64:8:2 over f16", "attention 64:8:2 over q8_0"),
         *("attention 96:3:1 over f16", "attention 96:3:1 over q8_0"),
     ]
+    names = [name for name, _ in build.steps([], [], ["f16"], ["64:8:2"])]
+    assert names[1:] == ["sparse attention 64:8:2 over f16", "eviction 64:8:2 over f16"]
 
 
 @pytest.mark.parametrize("types", [["Q8"], ["q8_0"], [""]])
@@ -43,18 +45,19 @@ def asked(monkeypatch):
     calls = []
     monkeypatch.setattr(pointwise, "warm", lambda: _kernel(1))
     monkeypatch.setattr(linear, "warm", calls.append)
-    monkeypatch.setattr(attention, "warm", lambda *given: calls.append(given), raising=False)
+    for room in (attention, select, evict):
+        monkeypatch.setattr(room, "warm", lambda *given: calls.append(given))
     return calls
 
 
 def test_command_compiles_what_was_asked_and_reports(asked, capsys):
-    arguments = ["--types", "Q8_0,F32", "--heads", "64:8:2", "--kv", "q8_0"]
+    arguments = ["--types", "Q8_0,F32", "--heads", "64:8:2", "--kv", "q8_0", "--methods", "64:2:1"]
     assert build.main(arguments) == 0
     layout = attention.TileLayout(64, "q8_0", "q8_0")
-    assert asked == [["Q8_0"], ["F32"], (layout, 8, 2)]
+    assert asked == [["Q8_0"], ["F32"], (layout, 8, 2), (layout, 2, 1), (layout, 2, 1)]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("[1/4] norms, rope, activations: ")
-    assert lines[1] == "[2/4] Q8_0 weights: in the cache"
+    assert lines[0].startswith("[1/6] norms, rope, activations: ")
+    assert lines[1] == "[2/6] Q8_0 weights: in the cache"
     assert build.main(arguments) == 0
     again = capsys.readouterr().out.splitlines()
     assert again[0].endswith("in the cache")

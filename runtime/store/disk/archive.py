@@ -53,6 +53,8 @@ def export_pack(path: Path, target: Path, progress: Progress | None = None) -> N
     Raises `PackError` where a segment is not as it was written, OSError where writing fails.
     """
     folder = PackFolder(path)
+    if folder.manifest.slots is not None:
+        raise PackError(path, "it evicts tokens, which only its own folder holds: copy that")
     members = list(_members(folder, folder.state()))
     total, done = sum(size for _, size, _ in members), 0
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import PackError
 from .folder import PackFolder, create
-from .manifest import NAME, Manifest, ModelFacts, Parent
+from .manifest import NAME, Manifest, ModelFacts, Parent, SlotFacts
 from .plane import Io
+from .slots import DiskSlots
 from .store import DiskStore
 
 if TYPE_CHECKING:
@@ -50,8 +52,23 @@ class Disk:
                 raise PackError(path, "it holds token ids outside the model's vocabulary")
             return store
         except OSError as error:
-            name = f" {Path(error.filename).name}:" if error.filename else ""
-            raise PackError(path, f"cannot be opened:{name} {error.strerror or error}") from error
+            raise _unopened(path, error) from error
+
+    def open_slots(self, model: Model, n_ctx: int, slots: Sequence[int], keep: str) -> DiskSlots:
+        """The store of a context that evicts; raises `PackError` as `open`, and where the pack was
+        made to keep other tokens."""
+        path, facts = Path(self.path), SlotFacts(keep, tuple(slots))
+        if self.parent is not None:
+            raise PackError(path, "a context that evicts cannot begin with another pack")
+        long_rope = _long_rope(model, n_ctx)
+        try:
+            if not self.read_only and not (path / NAME).exists():
+                create(path, replace(self._manifest(model, long_rope), slots=facts))
+            folder = PackFolder(path, writable=not self.read_only)
+            self._check(path, folder.manifest, model, long_rope, facts)
+            return DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
+        except OSError as error:
+            raise _unopened(path, error) from error
 
     def _manifest(self, model: Model, long_rope: bool) -> Manifest:
         facts = facts_of(model)
@@ -66,7 +83,21 @@ class Disk:
             facts, inherited.k_type, inherited.v_type, long_rope, _parent(above), self.goal
         )
 
-    def _check(self, path: Path, manifest: Manifest, model: Model, long_rope: bool) -> None:
+    def _check(
+        self,
+        path: Path,
+        manifest: Manifest,
+        model: Model,
+        long_rope: bool,
+        slots: SlotFacts | None = None,
+    ) -> None:
+        if manifest.slots != slots:
+            held, asked = (f or "all tokens" for f in (manifest.slots, slots))
+            raise PackError(
+                path,
+                f"it was made to keep {held}, asked for is {asked}: give the same --keep, "
+                "--keep-budget and --ctx, or make another pack",
+            )
         facts = facts_of(model)
         if not manifest.model.same_model(facts):
             raise PackError(path, f"it was made with {manifest.model}, this model is {facts}")
@@ -84,6 +115,11 @@ class Disk:
                 f"it was made for contexts {sides[0]} {model.config.n_ctx_orig} tokens, asked for "
                 f"is one {sides[1]} that length, which this model rotates otherwise: change --ctx",
             )
+
+
+def _unopened(path: Path, error: OSError) -> PackError:
+    name = f" {Path(error.filename).name}:" if error.filename else ""
+    return PackError(path, f"cannot be opened:{name} {error.strerror or error}")
 
 
 def facts_of(model: Model) -> ModelFacts:

@@ -8,6 +8,8 @@ NAME/
   layer-000.kv …    full segments of K and V, one file per layer, one slot each
   index-NAME        full segments of a column, [layer][kv head][token] in each slot
   lock              held by the one writer
+
+A context that evicts has `pack.json`, `lock` and `snapshot` (snapshot.py).
 """
 
 from __future__ import annotations
@@ -226,16 +228,22 @@ def create(path: Path, facts: Manifest) -> None:
         strangers -= {LOCK, manifest.NAME + ".new", superblock.NAME}
         if strangers:
             raise PackError(path, f"cannot make a pack in this folder: it holds {min(strangers)}")
-        fd = files.open_file(path / superblock.NAME, writable=True)
-        try:
-            inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
-            empty = superblock.encode(Commit(0, inherited, 0, "", superblock.Tail()), None)
-            files.write_at(fd, empty, 0)
-            files.sync(fd)
-        finally:
-            os.close(fd)
+        if facts.slots is None:
+            _begin(path, facts)
         files.sync_folder(path)
         facts.write(path)  # what makes the folder a pack comes last
         files.sync_folder(path.parent)
     finally:
         os.close(lock)
+
+
+def _begin(path: Path, facts: Manifest) -> None:
+    """The first superblock, of a commit without tokens of its own."""
+    fd = files.open_file(path / superblock.NAME, writable=True)
+    try:
+        inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
+        empty = superblock.encode(Commit(0, inherited, 0, "", superblock.Tail()), None)
+        files.write_at(fd, empty, 0)
+        files.sync(fd)
+    finally:
+        os.close(fd)

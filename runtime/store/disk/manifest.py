@@ -3,6 +3,8 @@
     {"format": 1, "id": "…", "model": {…}, "kv": {…}, "rope": {…}, "parent": {…} or null,
      "goal": N, "check": "…"}
 
+That of a context that evicts has format 2 and one more: "slots": {"keep": "…", "sizes": […]}.
+
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
 
@@ -20,7 +22,8 @@ from . import files
 from .errors import PackDamaged, PackError
 from .files import digest
 
-FORMAT = 1
+FORMAT = 2
+_PLAIN = 1  # the format of packs that keep all tokens, which older versions read too
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -65,8 +68,22 @@ class Parent:
 
 
 @dataclass(frozen=True)
+class SlotFacts:
+    """What evicts tokens (the method and its options), and the slots of each layer."""
+
+    keep: str
+    sizes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"at most {max(self.sizes):,} tokens (keep {self.keep})"
+
+
+@dataclass(frozen=True)
 class Manifest:
-    """The facts of one pack. `goal`: tokens that the pack is being built to hold, 0 for any."""
+    """The facts of one pack. `goal`: tokens that the pack is being built to hold, 0 for any.
+
+    slots: of a context that evicts; None where all tokens stay.
+    """
 
     id: str
     model: ModelFacts
@@ -76,6 +93,7 @@ class Manifest:
     """Positions were rotated by the factors for long contexts (longrope models have two sets)."""
     parent: Parent | None = None
     goal: int = 0
+    slots: SlotFacts | None = None
 
     @staticmethod
     def new(
@@ -106,7 +124,7 @@ class Manifest:
     def encode(self) -> bytes:
         """The bytes of `pack.json`."""
         data: dict[str, Any] = {
-            "format": FORMAT,
+            "format": _PLAIN if self.slots is None else FORMAT,
             "id": self.id,
             "model": asdict(self.model),
             "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
@@ -114,6 +132,8 @@ class Manifest:
             "parent": None if self.parent is None else asdict(self.parent),
             "goal": self.goal,
         }
+        if self.slots is not None:
+            data["slots"] = asdict(self.slots)
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -148,7 +168,8 @@ def _parse(data: dict[str, Any], folder: Path) -> Manifest:
     form = data.get("format")
     if type(form) is int and form > FORMAT:
         raise PackError(
-            folder, f"it has format {form}, this kvarn reads format {FORMAT}: install a newer kvarn"
+            folder,
+            f"it has format {form}, this kvarn reads formats up to {FORMAT}: install a newer kvarn",
         )
     if data.get("check") != _check(data):
         raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit its checksum")
@@ -171,7 +192,15 @@ def _typed(data: dict[str, Any]) -> Manifest:
         bool(data["rope"]["long"]),
         None if parent is None else _parent(parent),
         _number(data["goal"]),
+        _slots(data["slots"], sizes["n_layers"]) if data["format"] == FORMAT else None,
     )
+
+
+def _slots(data: dict[str, Any], n_layers: int) -> SlotFacts:
+    sizes = tuple(_number(size, 1) for size in data["sizes"])
+    if len(sizes) != n_layers:
+        raise ValueError(f"slots of {len(sizes)} layers, the model has {n_layers}")
+    return SlotFacts(str(data["keep"]), sizes)
 
 
 def _parent(data: dict[str, Any]) -> Parent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import superblock
+from . import snapshot, superblock
 from .errors import PackError
 from .folder import PackFolder, State
 from .plane import read_slot
@@ -21,6 +21,8 @@ def verify(path: Path, progress: Progress | None = None) -> list[str]:
     or one of another format; damage that keeps it from opening is a line like any other.
     """
     folder = PackFolder(path)
+    if folder.manifest.slots is not None:
+        return _snapshot(path)
     try:
         found = _superblocks(folder)
     except PackError as error:
@@ -30,6 +32,14 @@ def verify(path: Path, progress: Progress | None = None) -> list[str]:
     except PackError as error:
         return [*found, str(error)]
     return found + _segments(folder, state, progress)
+
+
+def _snapshot(path: Path) -> list[str]:
+    try:
+        snapshot.verify(path)
+    except PackError as error:
+        return [str(error)]
+    return []
 
 
 def _superblocks(folder: PackFolder) -> list[str]:

@@ -8,15 +8,15 @@ from numba import types
 from kvarn.ops.cache import jit
 from kvarn.ops.lower import lower
 from kvarn.ops.select.dots import at_least
-from kvarn.ops.select.near import filled_words, kind_of, near_64
+from kvarn.ops.select.near import filled_words, kind_of, near_segment
 from kvarn.ops.select.sketch import sums_64
 
 
 @jit
 def _all(words, queries, tables, limits, masks, s):
     """Every inner step once, of both widths."""
-    near_64(kind_of(32, 4), words, queries, tables, limits, masks)
-    near_64(kind_of(64, 1), words, queries, tables, limits, masks)
+    near_segment(kind_of(32, 4), words, words, 4, queries, tables, limits, s, masks)
+    near_segment(kind_of(64, 1), words, words, 8, queries, tables, limits, s, masks)
     sums_64(kind_of(64, 4), words, tables, limits, masks, s)
     sums_64(kind_of(128, 1), words, tables, limits, masks, s)
     return filled_words(kind_of(32, 4), masks) + at_least(s, 0.0)
@@ -29,7 +29,7 @@ N = types.int64
     ("target", "instructions"),
     [
         ("avx512", {"vpopcntd", "vpopcntq", "vpshufb"}),
-        ("avx2", {"vpshufb", "vpmovmskb"}),
+        ("avx2", {"vpshufb", "vpavgb", "vpmovmskb"}),
         ("neon", {"cnt", "tbl"}),
     ],
 )

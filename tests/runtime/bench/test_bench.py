@@ -119,6 +119,13 @@ def test_methods_are_measured_over_the_same_context(tiny: Model, tmp_path: Path,
     assert len([1 for done, total in ear.bars["filling up to 1,000"] if done == total]) == 1
 
 
+def test_contexts_that_evict_are_read_and_go_on(tiny: Model) -> None:
+    setting = Setting(n_read=16, repetitions=2, keep=kvarn.HashEvict(budget=40))
+    (result,) = run_depth(tiny, 100, [(0, 3)], setting)
+    assert len(result.samples_ns) == 2
+    assert (result.method, result.filled) == ("full keep=hashevict keep budget=40", False)
+
+
 def test_files_that_stay_in_memory_give_no_cold_figures(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,96 @@
+"""Which of 128 signatures lie within a distance of each query, for CPUs that cannot count bits.
+
+With AVX2 bits are counted by looking half bytes up, and the look-ups limit the scan. So two queries
+share each: an entry holds the distances of a half byte from both, four bits each,
+
+    entry of query pair (a, b), half byte i, value x  =  d(a_i, x) | d(b_i, x) << 4
+
+which sums of four entries must not leave: every fourth table counts a distance of 4 as 3. A sum may
+so fall short of the true distance, by 1 for each 16 bits, and what is called near here is near or
+almost; who reads the masks counts those few again.
+
+    planes   uint8 [half byte][128 tokens]      tables   uint8 [pair][16 half bytes][16]
+    limits   int8 [query][64]: the query's limit in the unit of its half of a pair (`limit_byte`)
+    masks    uint64 [query][16 words], two of which are written
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .. import simd as v
+from ..attention.shape import at, read, write
+from .lookup import BYTES, half_bytes_of, look_up
+
+TOKENS = 128
+TABLE_BYTES = 256  # of a pair: 16 half bytes of up to 64 bits, 16 entries each
+_PART = 32  # tokens in a register
+
+
+@intrinsic
+def spread_128(typingctx, kind, words, planes):
+    """The half bytes of 128 signatures, each in a plane of its own; addresses."""
+
+    def codegen(ctx, b, sig, vals):
+        words, planes = (at(b, x) for x in vals[1:])
+        for part in range(0, TOKENS, _PART):
+            here = b.gep(words, [ir.Constant(v.I64, part * kind.bits // 8)])
+            for i, x in enumerate(half_bytes_of(b, here, kind.bits)):
+                write(b, planes, i * TOKENS + part, x)
+        return ctx.get_dummy_value()
+
+    return types.void(kind, types.intp, types.intp), codegen
+
+
+@intrinsic
+def near_pair(typingctx, kind, planes, tables, limits, masks):
+    """Masks of 128 tokens for two queries; addresses of what belongs to the pair."""
+
+    def codegen(ctx, b, sig, vals):
+        planes, tables, limits, masks = (at(b, x) for x in vals[1:])
+        sums = _sums(b, kind.bits // 4, planes, tables)
+        for query, total in enumerate((_low_total, _high_total)):
+            limit = read(b, limits, 64 * query, BYTES)
+            for part, groups in enumerate(sums):
+                near = b.icmp_signed(">", limit, total(b, groups))
+                write(b, masks, 128 * query + 4 * part, b.bitcast(near, v.I32))
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n, n), codegen
+
+
+def _sums(b, n_tables, planes, tables):
+    """For each part of the tokens: the sums of every four look-ups."""
+    entries = [read(b, tables, 16 * i, v.vty(v.I8, 16)) for i in range(n_tables)]
+    sums: list[list[ir.Value]] = [[] for _ in range(TOKENS // _PART)]
+    for i, table in enumerate(entries):
+        for part, groups in enumerate(sums):
+            x = read(b, planes, i * TOKENS + part * _PART, BYTES)
+            d = look_up(b, table, x)
+            if i % 4:
+                groups[-1] = b.add(groups[-1], d)
+            else:
+                groups.append(d)
+    return sums
+
+
+def _low_total(b, groups):
+    """The distance from the first query of a pair."""
+    parts = [b.and_(x, v.const(BYTES, 15)) for x in groups]
+    while len(parts) > 1:
+        parts = [b.add(x, y) for x, y in zip(parts[::2], parts[1::2])]
+    return parts[0]
+
+
+def _high_total(b, groups):
+    """The distance from the second one, times 128 / bits: halved as often as summed, and once."""
+    parts = [b.and_(x, v.const(BYTES, -16)) for x in groups]
+    while len(parts) > 1:
+        parts = [_mean(b, x, y) for x, y in zip(parts[::2], parts[1::2])]
+    return _mean(b, parts[0], v.const(BYTES, 0))
+
+
+def _mean(b, x, y):
+    """(x + y) / 2 of bytes whose sum is even."""
+    return v.call(b, "llvm.x86.avx2.pavg.b", BYTES, x, y)

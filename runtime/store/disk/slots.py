@@ -1,0 +1,92 @@
+"""The KV cache of a context that evicts, kept on disk in whole snapshots (see `snapshot`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....ops.attention.layout import TileLayout
+from ..base import Saved
+from ..slots import SlotStore
+from . import snapshot
+from .errors import PackDamaged, PackError
+from .folder import PackFolder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PATIENCE = 20
+"""A snapshot is written when as many times the last one's seconds have passed, and on closing:
+saving takes some 5% of the time, however large the cache is."""
+
+
+class DiskSlots(SlotStore):
+    """Slots in memory that begin as the folder's snapshot has them, and are written there."""
+
+    def __init__(
+        self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int, folder: PackFolder
+    ) -> None:
+        super().__init__(layout, slots, n_kv_heads)
+        self.folder, self._n_saved = folder, 0
+        self._unsaved: tuple[list[int], NDArray[np.float32] | None] | None = None
+        self._next = 0.0
+        facts = snapshot.read_facts(folder.path)
+        if facts is not None:
+            self._restore(facts)
+
+    def _restore(self, facts: snapshot.Facts) -> None:
+        for name, item_bytes in facts.columns.items():
+            self.column(name, item_bytes)
+        self.reserve(facts.reserved)
+        tokens, hidden = snapshot.read(self.folder.path, facts, self.parts())
+        if any(int(layer.max(initial=0)) >= max(1, len(tokens)) for layer in self._kept(tokens)):
+            raise PackDamaged(self.folder.path, "its slots hold tokens that it has not read")
+        for column in self.columns.values():
+            column.filled[:] = np.minimum(len(tokens), self.slots)
+        self.saved, self._n_saved = Saved(tokens, hidden), len(tokens)
+
+    def _kept(self, tokens: Sequence[int]) -> list[NDArray[np.uint32]]:
+        return [self.kept(layer, len(tokens)) for layer in range(self.n_layers)]
+
+    @property
+    def saves(self) -> bool:
+        return self.folder.writable
+
+    def cut(self, n_tokens: int) -> None:
+        self._unsaved = None  # the slots are about to change
+
+    def commit(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
+        if not self.saves:
+            return
+        self._unsaved = list(tokens), hidden if hidden is None else hidden.copy()
+        if time.perf_counter() >= self._next:
+            self._write()
+
+    def _write(self) -> None:
+        """Write the snapshot that is due; there is none any more where that fails."""
+        if self._unsaved is None:
+            return
+        (tokens, hidden), self._unsaved = self._unsaved, None
+        columns = {name: column.item_bytes for name, column in self.columns.items()}
+        state = snapshot.Snapshot(tokens, hidden, self.reserved, columns, self.parts())
+        began = time.perf_counter()
+        try:
+            snapshot.write(self.folder.path, state)
+        except OSError as error:
+            raise PackError(
+                self.folder.path,
+                f"cannot be written: {error.strerror or error}; it keeps its last snapshot, of "
+                f"{self._n_saved:,} tokens",
+            ) from error
+        now = time.perf_counter()
+        self._n_saved, self._next = len(tokens), now + PATIENCE * (now - began)
+
+    def close(self) -> None:
+        """Write what is not saved yet, and let go of the folder."""
+        try:
+            self._write()
+        finally:
+            self.folder.close()

@@ -1,0 +1,132 @@
+"""Export and import, killed anywhere: the copy is whole or not there, and what was copied stays."""
+
+import random
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from packs import check, fill, fill_column, opened, random_tokens, save
+
+from kvarn.runtime.packs import all_packs
+from kvarn.runtime.store.disk.archive import export_pack, import_pack
+from kvarn.runtime.store.disk.verify import verify
+
+TOKENS = random_tokens(2600)
+FEW, MANY = 10, 150
+
+COPIES = textwrap.dedent(
+    """
+    import os, signal, sys
+    from pathlib import Path
+    from kvarn.runtime.store.disk.archive import export_pack, import_pack
+
+    copy = {"export": export_pack, "import": import_pack}[sys.argv[1]]
+    source, folder = map(Path, sys.argv[2:4])
+
+    def run(target, last):
+        # One life, killed at its call number `last`; says how many it has made.
+        calls = 0
+
+        def count(*_):
+            nonlocal calls
+            calls += 1
+            if calls == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(count)
+        copy(source, target)
+        sys.setprofile(None)
+        return calls
+
+    calls = run(folder / "clean", 0)
+    for number, share in enumerate(map(float, sys.argv[4:])):
+        child = os.fork()
+        if not child:
+            run(folder / str(number), 1 + int(share * calls))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
+    """
+)
+
+
+@pytest.fixture
+def full(pack: Path) -> Path:
+    """A pack of two full segments, the beginning of a third, and a column."""
+    store = opened(pack)
+    fill(store, TOKENS, 0)
+    fill_column(store, TOKENS)
+    save(store, TOKENS)
+    store.close()
+    return pack
+
+
+def killed(kind: str, source: Path, folder: Path, lives: int, seed: int) -> None:
+    """Copy `source` to folder/0, folder/1, … in as many lives, each killed at a random call."""
+    folder.mkdir()
+    shares = [str(random.Random(seed + i).random()) for i in range(lives)]
+    done = subprocess.run(
+        [sys.executable, "-c", COPIES, kind, str(source), str(folder), *shares],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    # A life may need a few calls less than the first one, and end before it is killed.
+    assert done.stdout.split().count("True") >= 0.8 * lives
+
+
+def holds_all(path: Path) -> bool:
+    """Whether the pack is sound and holds TOKENS."""
+    store = opened(path, writable=False)
+    check(store, TOKENS)
+    found = store.saved.tokens == TOKENS
+    store.close()
+    return found and verify(path) == []
+
+
+def exports(full: Path, folder: Path, lives: int, seed: int) -> None:
+    killed("export", full, folder, lives, seed)
+    for number in range(lives):
+        target = folder / str(number)
+        if not target.exists():
+            export_pack(full, target)  # over what the killed one left
+        import_pack(target, folder / f"pack-{number}")
+        assert holds_all(folder / f"pack-{number}")
+        assert not list(folder.glob(f"{number}.part"))
+    assert holds_all(full)
+
+
+def imports(full: Path, folder: Path, lives: int, seed: int) -> None:
+    export_pack(full, full.with_name("exported"))
+    killed("import", full.with_name("exported"), folder, lives, seed)
+    for number in range(lives):
+        if not (folder / str(number)).exists():
+            import_pack(full.with_name("exported"), folder / str(number))
+        assert holds_all(folder / str(number))
+
+
+@pytest.mark.parametrize("copies", [exports, imports])
+def test_a_killed_copy_is_whole_or_not_there(full: Path, tmp_path: Path, copies) -> None:  # type: ignore[no-untyped-def]
+    copies(full, tmp_path / "copies", FEW, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", [exports, imports])
+def test_many_killed_copies(full: Path, tmp_path: Path, copies) -> None:  # type: ignore[no-untyped-def]
+    copies(full, tmp_path / "copies", MANY, 1000)
+
+
+def test_what_a_killed_import_leaves_is_no_pack(
+    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVARN_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "home" / "packs"
+    folder.parent.mkdir()
+    export_pack(full, tmp_path / "exported")
+    killed("import", tmp_path / "exported", folder, FEW, 7)
+    named = {path.name for path in all_packs()}
+    assert named <= {"clean", *map(str, range(FEW))}
+    assert all(holds_all(path) for path in all_packs())

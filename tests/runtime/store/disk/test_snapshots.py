@@ -1,0 +1,190 @@
+"""Contexts that evict, kept on disk: they go on as if they had never stopped, or say why not."""
+
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.runtime.keep import Evicting
+from kvarn.runtime.model import Model
+from kvarn.runtime.packs import pack_info
+from kvarn.runtime.store import PackError
+from kvarn.runtime.store.disk import slots, snapshot
+from kvarn.runtime.store.disk.archive import export_pack
+from kvarn.runtime.store.disk.verify import verify
+
+N_CTX = 256
+STREAMING, HASHEVICT = kvarn.Streaming(40), kvarn.HashEvict(40)
+FEW, MANY = 10, 150
+
+
+def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
+
+
+@pytest.fixture
+def saved(tiny: Model, tmp_path: Path) -> Path:
+    """A folder with a context of 100 tokens, of which HASHEVICT has kept 40."""
+    path = tmp_path / "evicted"
+    with tiny.context(N_CTX, keep=HASHEVICT, store=kvarn.Disk(path)) as context:
+        context.prefill(ids_of(tiny, 100))
+    return path
+
+
+@pytest.mark.parametrize("keep", [STREAMING, HASHEVICT], ids=lambda keep: keep.name)
+@pytest.mark.parametrize("kind", ["f16", "q4_0"])
+def test_it_goes_on_bit_for_bit(tiny: Model, tmp_path: Path, keep: Evicting, kind: str) -> None:
+    ids, disk = ids_of(tiny, 130), kvarn.Disk(tmp_path / "pack", kind, kind)
+    memory = tiny.context(N_CTX, keep=keep, store=kvarn.Ram(kind, kind))
+    for first, stop in ((0, 20), (20, 90), (90, 91), (91, 130)):  # before, while and after it fills
+        with tiny.context(N_CTX, keep=keep, store=disk) as context:
+            assert context.tokens == ids[:first]
+            if first:
+                np.testing.assert_array_equal(context.logits, memory.logits)
+            read = [context.prefill, lambda x, c=context: c.decode(x[0])][stop - first == 1]
+            again = [memory.prefill, lambda x: memory.decode(x[0])][stop - first == 1]
+            np.testing.assert_array_equal(read(ids[first:stop]), again(ids[first:stop]))
+            for layer in range(tiny.config.n_layers):
+                np.testing.assert_array_equal(context.kept(layer), memory.kept(layer))
+
+
+def test_readers_leave_it_as_it_is(tiny: Model, saved: Path) -> None:
+    before = (saved / "snapshot").read_bytes()
+    store = kvarn.Disk(saved, read_only=True)
+    with tiny.context(N_CTX, keep=HASHEVICT, store=store) as context:
+        context.prefill(ids_of(tiny, 30))
+        assert len(context.tokens) == 130
+    assert (saved / "snapshot").read_bytes() == before
+
+
+def test_its_facts_are_told(saved: Path) -> None:
+    info = pack_info(saved)
+    assert (info.n_tokens, info.indexes) == (100, ["positions", "signature-0"])
+    assert verify(saved) == []
+
+
+def test_saving_takes_a_small_part_of_the_time(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "PATIENCE", 1e9)
+    written, write = [], snapshot.write
+    monkeypatch.setattr(
+        snapshot,
+        "write",
+        lambda folder, state: (written.append(len(state.tokens)), write(folder, state)),
+    )
+    with tiny.context(4096, keep=STREAMING, store=kvarn.Disk(tmp_path / "pack")) as context:
+        context.prefill(ids_of(tiny, 1200))
+    assert written == [512, 1200]
+
+
+def test_what_does_not_fit_is_refused_with_both_sides(
+    tiny: Model, saved: Path, tmp_path: Path
+) -> None:
+    for keep, words in (
+        (
+            STREAMING,
+            r"made to keep at most 40 tokens \(keep hashevict bits=16.*asked for is at most",
+        ),
+        (kvarn.HashEvict(41), r"at most 40 .* at most 41 .*--keep-budget"),
+        (kvarn.HashEvict(40, seed=1), r"seed=0 .* seed=1 "),
+        (kvarn.KeepAll(), r"at most 40 tokens .* asked for is all tokens"),
+    ):
+        with pytest.raises(PackError, match=words):
+            tiny.context(N_CTX, keep=keep, store=kvarn.Disk(saved))
+    with tiny.context(N_CTX, store=kvarn.Disk(tmp_path / "plain")) as context:
+        context.prefill(ids_of(tiny, 20))
+    with pytest.raises(PackError, match="keep all tokens, asked for is at most 40"):
+        tiny.context(N_CTX, keep=HASHEVICT, store=kvarn.Disk(tmp_path / "plain"))
+    with pytest.raises(PackError, match="cannot begin with another pack"):
+        child = kvarn.Disk(tmp_path / "child", parent=tmp_path / "plain")
+        tiny.context(N_CTX, keep=HASHEVICT, store=child)
+    with pytest.raises(PackError, match="copy that"):
+        export_pack(saved, tmp_path / "exported")
+
+
+def test_a_flipped_byte_is_found(tiny: Model, saved: Path) -> None:
+    whole = (saved / "snapshot").read_bytes()
+    facts_end = whole.index(b"\0" * 64)
+    source = random.Random(0)
+    for _ in range(40):
+        place = source.choice((source.randrange(facts_end), source.randrange(4096, len(whole))))
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << source.randrange(8)
+        (saved / "snapshot").write_bytes(damaged)
+        assert len(verify(saved)) == 1
+        with pytest.raises(PackError, match="snapshot"):
+            tiny.context(N_CTX, keep=HASHEVICT, store=kvarn.Disk(saved))
+    for size in (0, 100, 5000, len(whole) - 1):
+        (saved / "snapshot").write_bytes(whole[:size])
+        assert len(verify(saved)) == 1
+
+
+SAVES = textwrap.dedent(
+    """
+    import os, signal, sys
+    from pathlib import Path
+    from kvarn.runtime.store.disk import snapshot
+
+    def save(folder, number, last):
+        # Snapshot `number`, killed at its call number `last`; says how many it has made.
+        calls = 0
+
+        def count(*_):
+            nonlocal calls
+            calls += 1
+            if calls == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        parts = [memoryview(bytes([number % 256]) * (number * 1000 + i)) for i in range(4)]
+        sys.setprofile(count)
+        state = snapshot.Snapshot([number] * number, None, number, {"positions": 4}, parts)
+        snapshot.write(folder, state)
+        sys.setprofile(None)
+        return calls
+
+    folder = Path(sys.argv[1])
+    calls, number = save(folder, 1, 0), 1
+    for share in map(float, sys.argv[2:]):
+        child = os.fork()
+        if not child:
+            save(folder, number + 1, 1 + int(share * calls))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        facts = snapshot.read_facts(folder)
+        snapshot.verify(folder)
+        assert facts.n_tokens in (number, number + 1), (facts, number)
+        number = facts.n_tokens
+        print(os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
+    """
+)
+
+
+def saves_and_dies(folder: Path, lives: int, seed: int) -> None:
+    """Each life writes the next snapshot and is killed: the last one or its own is there, whole."""
+    shares = [str(random.Random(seed + i).random()) for i in range(lives)]
+    done = subprocess.run(
+        [sys.executable, "-c", SAVES, str(folder), *shares],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, (signal.strsignal(-done.returncode), done.stderr)
+    # A life may need a few calls less than the first one, and end before it is killed.
+    assert done.stdout.split().count("True") >= 0.8 * lives
+
+
+def test_a_killed_save_leaves_a_whole_snapshot(tmp_path: Path) -> None:
+    saves_and_dies(tmp_path, FEW, 0)
+
+
+@pytest.mark.slow
+def test_many_killed_saves_leave_a_whole_snapshot(tmp_path: Path) -> None:
+    saves_and_dies(tmp_path, MANY, 1000)
