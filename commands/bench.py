@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
-from .attend_options import add_attend_options, attend_from, check_recording
-from .model_options import (
+from .options.attend import add_attend_options, attend_from, check_recording
+from .options.model import (
     add_keep_options,
     add_kv_type_option,
     add_model_options,
@@ -18,12 +18,12 @@ from .model_options import (
     notice,
     positive,
 )
-from .store_options import add_kv_option, kv_folder
+from .options.store import add_kv_option, kv_folder
 
 if TYPE_CHECKING:
     from ..runtime.attend import Attend
     from ..runtime.bench import Observer
-    from ..runtime.context import Progress
+    from ..runtime.context.context import Progress
 
 
 def add(subparsers: Any) -> None:

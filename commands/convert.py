@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .model_options import CompileNotice, notice
+from .options.model import CompileNotice, notice
 
 DEFAULT_TYPE = "q8_0"
 

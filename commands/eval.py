@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
 from ..runtime.keep import KEEPS, Evicting
-from .attend_options import attend_of
-from .model_options import (
+from .options.attend import attend_of
+from .options.model import (
     KV_TYPES,
     add_kv_type_option,
     add_model_options,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..evals.quality import Arm
     from ..evals.tasks import Filler
     from ..runtime.bench import Observer
-    from ..runtime.context import Progress
+    from ..runtime.context.context import Progress
     from ..runtime.keep import Keep
 
 _CONTEXTS = 20

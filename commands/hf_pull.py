@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .model_options import notice
+from .options.model import notice
 
 
 def add(subparsers: Any) -> None:

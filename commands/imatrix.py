@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .model_options import add_model_options, model_from, notice, positive
+from .options.model import add_model_options, model_from, notice, positive
 
 
 def add(subparsers: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..ops.errors import KvarnError
 from .inspect import columns
 from .interrupt import Interruptible, StoppedReading
-from .model_options import add_kv_type_option, model_from, notice, positive, ram_from
+from .options.model import add_kv_type_option, model_from, notice, positive, ram_from
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress

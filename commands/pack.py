@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .model_options import (
+from .options.model import (
     add_kv_type_option,
     add_model_options,
     model_from,

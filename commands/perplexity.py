@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .model_options import add_kv_type_option, add_model_options, model_from, positive, ram_from
+from .options.model import add_kv_type_option, add_model_options, model_from, positive, ram_from
 
 
 def add(subparsers: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .model_options import notice, positive
+from .options.model import notice, positive
 
 if TYPE_CHECKING:
     from ..convert.quantize.files import Report

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ops.errors import KvarnError
-from .attend_options import check_recording
-from .draft_options import add_draft_options, draft_from
-from .model_options import (
+from .options.attend import check_recording
+from .options.draft import add_draft_options, draft_from
+from .options.model import (
     add_context_options,
     add_model_options,
     context_from,
     model_from,
     notice,
 )
-from .options import add_sampling_options, sampler_from
-from .store_options import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
+from .options.sampling import add_sampling_options, sampler_from
+from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
 
 if TYPE_CHECKING:
     from ..runtime.context import Context

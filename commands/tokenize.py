@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .model_options import notice
+from .options.model import notice
 
 if TYPE_CHECKING:
     from ..runtime.tokenizer import Tokenizer

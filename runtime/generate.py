@@ -9,7 +9,7 @@ from .sampling import Sampler
 from .stops import StopMatcher
 
 if TYPE_CHECKING:
-    from .context import Context
+    from .context.context import Context
     from .draft import Draft
 
 Finish = Literal["stop", "eos", "length", "context"]

@@ -13,11 +13,11 @@ from ..models.weights import Weights
 from ..ops.arena import Arena
 from ..ops.types import treatment_of
 from .attend import Attend
-from .context import Context
+from .context.context import Context
+from .context.reader import CHUNK
 from .engine import on_engine
 from .gguf import GGUFFile
 from .keep import Keep
-from .reader import CHUNK
 from .store import Disk, Ram
 from .tokenizer import Tokenizer
 

@@ -17,7 +17,7 @@ from .store.disk.log import KV
 from .store.disk.manifest import Manifest
 
 if TYPE_CHECKING:
-    from .context import Progress
+    from .context.context import Progress
     from .model import Model
 
 

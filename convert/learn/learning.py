@@ -14,8 +14,8 @@ import torch
 from ...runtime.attend.encoders import Learned, SimHash
 from ...runtime.attend.sidecar import HIDDEN
 from ...runtime.attend.sparse import SEED
+from ...runtime.context.reader import CHUNK
 from ...runtime.engine import on_engine
-from ...runtime.reader import CHUNK
 from .labels import Scores, make_batch
 from .observer import Observer
 from .recall import SHARES, Recall, measure, signatures, sketches

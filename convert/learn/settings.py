@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...ops.errors import KvarnError
 from ...runtime.attend.sidecar import BITS
-from ...runtime.reader import CHUNK
+from ...runtime.context.reader import CHUNK
 
 LOSSES = ("softmax", "bce")
 

@@ -21,7 +21,7 @@ from .cases import Case, Result, Setting, method_name
 
 if TYPE_CHECKING:
     from ..attend import Attend
-    from ..context import Context, Progress
+    from ..context.context import Context, Progress
     from ..model import Model
 
 STILL_CACHED = 0.1

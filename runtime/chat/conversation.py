@@ -12,7 +12,7 @@ from ...ops.errors import KvarnError
 from ..sampling import Sampler
 
 if TYPE_CHECKING:
-    from ..context import Context, Progress
+    from ..context.context import Context, Progress
     from ..draft import Draft
     from ..generate import Finish
     from .template import ChatTemplate

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.chat import Chat as ChatLoop
-from kvarn.commands.chat_input import TurnReader
+from kvarn.commands.chat.command import Chat as ChatLoop
+from kvarn.commands.chat.input import TurnReader
 from kvarn.runtime.chat import Turn
-from kvarn.runtime.context import Progress
+from kvarn.runtime.context.context import Progress
 
 ANSWER = ["-n", "4", "--temp", "0"]
 

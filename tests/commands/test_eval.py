@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.attend_options import attend_of
+from kvarn.commands.options.attend import attend_of
 from kvarn.evals.tasks import ALL_TASKS
 from kvarn.ops.errors import KvarnError
 from kvarn.runtime.attend import Full, Hash, TopK

@@ -15,9 +15,9 @@ from kvarn.ops.evict import Stage
 from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
 from kvarn.runtime.attend import Attend, Full, LayerView
+from kvarn.runtime.context.reader import CHUNK, ContextError
 from kvarn.runtime.keep import KEEPS, Evicting, KeepError, Ring, SlotAttention
 from kvarn.runtime.model import Model
-from kvarn.runtime.reader import CHUNK, ContextError
 from kvarn.runtime.store import SlotStore
 
 GREEDY = kvarn.Sampler(temp=0)

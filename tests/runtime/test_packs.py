@@ -13,10 +13,10 @@ import pytest
 import kvarn
 from kvarn import Disk
 from kvarn.evals.peers.model import Shape, write_model
+from kvarn.runtime.context.reader import CHUNK, ContextError
+from kvarn.runtime.context.saving import TOKENS
 from kvarn.runtime.draft import Ngram
 from kvarn.runtime.model import Model
-from kvarn.runtime.reader import CHUNK, ContextError
-from kvarn.runtime.saving import TOKENS
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import files
 

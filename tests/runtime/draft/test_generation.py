@@ -8,10 +8,10 @@ import pytest
 
 import kvarn
 from kvarn.runtime.context import Context
+from kvarn.runtime.context.reader import CHUNK, ContextError
 from kvarn.runtime.draft import Draft, Drafter, Ngram
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.reader import CHUNK, ContextError
 
 GREEDY = kvarn.Sampler(temp=0)
 PENALISED = kvarn.Sampler(temp=0.9, seed=3, repeat_penalty=1.3, presence_penalty=0.2)

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ops.errors import KvarnError
-from .model_options import notice
+from ...ops.errors import KvarnError
+from .model import notice
 
 if TYPE_CHECKING:
-    from ..runtime.packs import PackInfo
-    from ..runtime.store import Disk
+    from ...runtime.packs import PackInfo
+    from ...runtime.store import Disk
 
 RAM = "ram"
 
@@ -56,7 +56,7 @@ def pack_of(options: argparse.Namespace) -> PackInfo | None:
     """The pack of `--pack`, which must hold something."""
     if options.pack is None:
         return None
-    from ..runtime.home import pack_path
+    from ...runtime.home import pack_path
 
     info = with_its_model(options, pack_path(options.pack))
     if not info.n_tokens:
@@ -68,7 +68,7 @@ def pack_of(options: argparse.Namespace) -> PackInfo | None:
 
 def with_its_model(options: argparse.Namespace, path: Path) -> PackInfo:
     """The facts of a pack. Without `-m`, its model becomes the one to load, if it is there."""
-    from ..runtime.packs import pack_info
+    from ...runtime.packs import pack_info
 
     info = pack_info(path)
     if options.model is None and Path(info.model_path).is_file():
@@ -84,7 +84,7 @@ def disk_from(
     parent: str | None = None,
 ) -> Disk:
     """The KV cache in the folder `path`, as the options want it."""
-    from ..runtime.store import Disk
+    from ...runtime.store import Disk
 
     k, v = options.kv_type or (None, None)
     return Disk(path, k, v, read_only=read_only, io=options.io, parent=parent)

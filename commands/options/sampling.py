@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from ..runtime.sampling import Sampler
+from ...runtime.sampling import Sampler
 
 _BIAS = re.compile(r"(\d+)([+-].+)")
 

@@ -5,9 +5,9 @@ import pytest
 
 import kvarn
 from kvarn.ops import threads
+from kvarn.runtime.context.reader import CHUNK, ContextError
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
-from kvarn.runtime.reader import CHUNK, ContextError
 from kvarn.runtime.store import Ram, StoreError
 
 GREEDY = kvarn.Sampler(temp=0)

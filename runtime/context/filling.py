@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ops.attention.layout import SEGMENT
-from ..ops.errors import KvarnError
-from .memory import available_bytes, human_bytes
+from ...ops.attention.layout import SEGMENT
+from ...ops.errors import KvarnError
+from ..memory import available_bytes, human_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class Filling:
     """
 
     def __init__(self, cache: KVCache, n_read: int) -> None:
-        from ..ops.reference.attention import read_kv
+        from ...ops.reference.attention import read_kv
 
         if cache.slots:
             raise FillError("only a context that keeps all of its tokens can be filled")

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .attend import LayerView
+from ..attend import LayerView
+from ..keep import SlotAttention, open_slots
 from .attention import StoredAttention
-from .keep import SlotAttention, open_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from .attend import Attend
-    from .keep import Keep, Slots
-    from .model import Model
-    from .store import Disk, KVStore, Ram
+    from ..attend import Attend
+    from ..keep import Keep, Slots
+    from ..model import Model
+    from ..store import Disk, KVStore, Ram
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class KVCache:
 
 
 def _views(model: Model, store: KVStore, n_ctx: int, chunk: int) -> list[LayerView]:
-    from ..ops.attention import AttentionScratch
+    from ...ops.attention import AttentionScratch
 
     config = model.config
     scratch = AttentionScratch(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ops.steps import Cell, Graph
-from ..ops.threads import n_threads
+from ...ops.steps import Cell, Graph
+from ...ops.threads import n_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .attend import Attend, LayerView
-    from .store import KVStore
+    from ..attend import Attend, LayerView
+    from ..store import KVStore
 
 
 class StoredAttention:

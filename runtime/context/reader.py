@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ops.errors import KvarnError
-from .attend import Attend, Full
-from .engine import on_engine
-from .keep import Keep, KeepAll
+from ...ops.errors import KvarnError
+from ..attend import Attend, Full
+from ..engine import on_engine
+from ..keep import Keep, KeepAll
+from ..stats import Stats
+from ..store import Disk, Ram
 from .kv_cache import KVCache
 from .saving import Saving
-from .stats import Stats
-from .store import Disk, Ram
 
 if TYPE_CHECKING:
     from typing import Self
 
     from numpy.typing import NDArray
 
-    from .model import Model
+    from ..model import Model
 
 CHUNK = 512
 """Tokens of one prefill step; chunks start at absolute multiples, so that results do not depend

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from ..ops.errors import KvarnError
-from ..runtime.draft import DRAFTS, Draft, Ngram
-from .model_options import positive
+from ...ops.errors import KvarnError
+from ...runtime.draft import DRAFTS, Draft, Ngram
+from .model import positive
 
 # Field of the draft, its flag, what it does.
 _FIELDS = (

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from .store import KVStore
+    from ..store import KVStore
 
 TOKENS = 64
 SECONDS = 1.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..ops.errors import KvarnError
+from ...ops.errors import KvarnError
 
 if TYPE_CHECKING:
-    from ..runtime.attend import Attend
+    from ...runtime.attend import Attend
 
 METHODS = ("full", "topk", "hash")
 
@@ -69,7 +69,7 @@ def add_attend_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGro
 
 def attend_from(options: argparse.Namespace) -> Attend:
     """The attend method the options name; `KvarnError` for options that it does not know."""
-    from ..runtime.attend import ATTENDS
+    from ...runtime.attend import ATTENDS
 
     given = {}
     for flag, methods, *_ in _OPTIONS:
@@ -92,7 +92,7 @@ def attend_of(text: str, common: dict[str, Any]) -> Attend:
     common: options for those methods that know them and are not told otherwise. Raises `KvarnError`
     for methods and options that there are not.
     """
-    from ..runtime.attend import ATTENDS
+    from ...runtime.attend import ATTENDS
 
     method, *settings = text.split(":")
     if method not in METHODS:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.draft_options import add_draft_options, draft_from
+from kvarn.commands.options.draft import add_draft_options, draft_from
 from kvarn.ops.errors import KvarnError
 from kvarn.runtime.draft import Draft, Ngram
 

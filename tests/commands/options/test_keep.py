@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.model_options import keep_budget
+from kvarn.commands.options.model import keep_budget
 
 RUN = ["run", "--temp", "0", "-n", "4", "--ctx", "400"]
 

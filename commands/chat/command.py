@@ -10,24 +10,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ops.errors import KvarnError
-from .chat_session import chat_context, saved_session, session_of
-from .draft_options import add_draft_options, draft_from
-from .interrupt import Interruptible, StoppedReading
-from .model_options import (
+from ...ops.errors import KvarnError
+from ..interrupt import Interruptible, StoppedReading
+from ..options.draft import add_draft_options, draft_from
+from ..options.model import (
     add_context_options,
     add_model_options,
     model_from,
     notice,
 )
-from .options import add_sampling_options, sampler_from
-from .store_options import add_pack_options, pack_of
+from ..options.sampling import add_sampling_options, sampler_from
+from ..options.store import add_pack_options, pack_of
+from .session import chat_context, saved_session, session_of
 
 if TYPE_CHECKING:
-    from ..runtime.chat import ChatTemplate, Conversation, Session
-    from ..runtime.context import Progress
-    from ..runtime.model import Model
-    from .chat_input import TurnReader
+    from ...runtime.chat import ChatTemplate, Conversation, Session
+    from ...runtime.context.context import Progress
+    from ...runtime.model import Model
+    from .input import TurnReader
 
 HELP = '''\
 /help           this list
@@ -81,7 +81,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from .chat_input import TurnReader
+    from .input import TurnReader
 
     sampler, draft = sampler_from(options), draft_from(options)
     pack, saved = pack_of(options), saved_session(options)
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     held = pack or saved
     model = model_from(options)
     template, stop = _template(model, options.stop)
-    from ..runtime.chat import Conversation
+    from ...runtime.chat import Conversation
 
     with chat_context(options, model, pack, held) as context:
         conversation = Conversation(
@@ -116,7 +116,7 @@ def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
     """The model's chat template, or the plain one, said aloud, which needs a stop string."""
     if model.chat_template is not None:
         return model.chat_template, stop
-    from ..runtime.chat import PLAIN_STOP, ChatTemplate
+    from ...runtime.chat import PLAIN_STOP, ChatTemplate
 
     notice(
         f"{model.name} has no chat template: turns are marked with plain '### User:' and "

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ops.errors import KvarnError
-from ..runtime.keep import KEEPS, Evicting, KeepError, parse_budget
-from .attend_options import add_attend_options, attend_from
+from ...ops.errors import KvarnError
+from ...runtime.keep import KEEPS, Evicting, KeepError, parse_budget
+from .attend import add_attend_options, attend_from
 
 if TYPE_CHECKING:
-    from ..runtime.context import Context
-    from ..runtime.keep import Keep
-    from ..runtime.model import Model
-    from ..runtime.store import Disk, Ram
+    from ...runtime.context import Context
+    from ...runtime.keep import Keep
+    from ...runtime.model import Model
+    from ...runtime.store import Disk, Ram
 
 ROOM = 4096
 """Tokens that can follow a pack which fills the model's training length."""
@@ -119,8 +119,8 @@ def notice(line: str) -> None:
 
 def model_from(options: argparse.Namespace) -> Model:
     """The model that the options name; where they name none, says which it is."""
-    from ..ops.cache import on_compile
-    from ..runtime.load import load, usual_model_path
+    from ...ops.cache import on_compile
+    from ...runtime.load import load, usual_model_path
 
     on_compile(CompileNotice())
     path = options.model if options.model is not None else usual_model_path(notice)
@@ -129,7 +129,7 @@ def model_from(options: argparse.Namespace) -> Model:
 
 def ram_from(options: argparse.Namespace) -> Ram:
     """A KV cache in memory of the type that the options name."""
-    from ..runtime.store import Ram
+    from ...runtime.store import Ram
 
     return Ram(*(options.kv_type or ()))
 
@@ -161,7 +161,7 @@ def context_from(
 
 def _fitting(model: Model, ram: Ram) -> int:
     """The model's training length, or what fits in memory, which is then said."""
-    from ..runtime.memory import available_bytes, human_bytes
+    from ...runtime.memory import available_bytes, human_bytes
 
     limit, fits = model.config.n_ctx_train, ram.tokens_in(model.config, available_bytes())
     if fits < 1:

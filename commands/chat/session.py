@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..ops.errors import KvarnError
-from .model_options import context_from, notice
-from .store_options import disk_from, with_its_model
+from ...ops.errors import KvarnError
+from ..options.model import context_from, notice
+from ..options.store import disk_from, with_its_model
 
 if TYPE_CHECKING:
-    from ..runtime.chat import Conversation, Session
-    from ..runtime.context import Context
-    from ..runtime.model import Model
-    from ..runtime.packs import PackInfo
+    from ...runtime.chat import Conversation, Session
+    from ...runtime.context import Context
+    from ...runtime.model import Model
+    from ...runtime.packs import PackInfo
 
 
 def saved_session(options: argparse.Namespace) -> PackInfo | None:
     """What `--session` has saved, if anything; without `-m`, its model is the one to load."""
     if options.session is None:
         return None
-    from ..runtime.home import session_path
+    from ...runtime.home import session_path
 
     path = session_path(options.session)
     if not (path / "pack.json").exists():
@@ -38,7 +38,7 @@ def chat_context(
     held: what the context begins with, the session's own state or the pack.
     """
     if options.session is not None:
-        from ..runtime.home import session_path
+        from ...runtime.home import session_path
 
         parent = None if pack is None else pack.path
         disk = disk_from(options, session_path(options.session), parent=parent)
@@ -53,8 +53,8 @@ def session_of(options: argparse.Namespace, conversation: Conversation) -> Sessi
     """The session that the conversation is saved in, what it holds taken up."""
     if options.session is None:
         return None
-    from ..runtime.chat import Session
-    from ..runtime.home import session_path
+    from ...runtime.chat import Session
+    from ...runtime.home import session_path
 
     session = Session(session_path(options.session))
     if session.load(conversation):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .engine import on_engine
+from ..engine import on_engine
 from .reader import CHUNK, ContextError, Reader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .draft import Draft
-    from .generate import Generation
-    from .sampling import Sampler
-    from .store import KVStore
+    from ..draft import Draft
+    from ..generate import Generation
+    from ..sampling import Sampler
+    from ..store import KVStore
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all) after each chunk of a prefill."""
@@ -74,7 +74,7 @@ class Context(Reader):
 
         Raises `AttendError` where the method reads all tokens, OSError where it cannot be written.
         """
-        from .attend.selections import SelectionWriter
+        from ..attend.selections import SelectionWriter
 
         self._cache.attend.record(None)  # before there is a file: may there be selections?
         config = self.model.config
@@ -124,7 +124,7 @@ class Context(Reader):
         where none were read or there is no room, `FillError` where memory has none or tokens have
         been evicted.
         """
-        from ..ops.attention.layout import SEGMENT
+        from ...ops.attention.layout import SEGMENT
         from .filling import Filling
 
         n_read = len(self.tokens)
@@ -210,7 +210,7 @@ class Context(Reader):
         draft: Draft | None = None,
     ) -> Generation:
         """Like `generate`, as an object that also tells why and where it ended."""
-        from .generate import Generation
+        from ..generate import Generation
 
         return Generation(self, prompt, max_tokens, sampler, tuple(stop), draft)
 

@@ -1,0 +1,5 @@
+"""A context: the tokens that a model has read, their keys and values, and what comes next."""
+
+from .context import Context
+
+__all__ = ["Context"]
