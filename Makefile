@@ -51,7 +51,7 @@ mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }
 	$(BIN)/pip install --quiet -e '.[train]'
 	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --out build/mini
-	$(BIN)/python -m kvarn.mini.export build/mini mini/kvarn-mini.gguf
+	$(BIN)/python -m kvarn.mini.export build/mini build/kvarn-mini.gguf
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"
