@@ -83,7 +83,7 @@ class Rows:
         length, kind = stage.length, rng.random()
         ids, weights = [self.bos], [0.0]
         if kind < stage.repeats:
-            first = self._random_tokens(rng, round(8 * (length / 16) ** rng.random()))
+            first = self._random_tokens(rng, rng.randint(8, length // 2))
             again = length // len(first)
             ids += first * (again + 1)
             weights += [0.0] * len(first) + [TEXT] * (len(first) * again)
