@@ -9,10 +9,11 @@ torch = pytest.importorskip(
 )
 
 from kvarn.mini.data import paragraphs, words_per_sentence  # noqa: E402
+from kvarn.mini.losses import accumulate, loss_sum  # noqa: E402
 from kvarn.mini.model import Mini, MiniConfig, windowed_attention  # noqa: E402
 from kvarn.mini.optim import orthogonalise  # noqa: E402
 from kvarn.mini.rows import Batch  # noqa: E402
-from kvarn.mini.train import accumulate, loss_sum, rate  # noqa: E402
+from kvarn.mini.train import rate  # noqa: E402
 
 
 @pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 24, 29])
