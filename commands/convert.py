@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .options.model import CompileNotice, notice
+from .options.model import ENCODERS, CompileNotice, notice
+from .progress import byte_bar
 
 DEFAULT_TYPE = "q8_0"
 
@@ -50,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from ..ops.cache import on_compile
     from ..runtime.home import remember_model
 
-    on_compile(CompileNotice())
+    on_compile(CompileNotice(ENCODERS))
     source, name, out = _source_and_out(options.paths)
     if options.hash is not None and not options.embed_hash:
         raise KvarnError("--hash FILE goes with --embed-hash, which copies what it holds")
@@ -89,7 +87,7 @@ def _from_folder(options: argparse.Namespace, source: Path, name: str | None, ou
     from ..convert.quantize.mixes import mix_of
 
     mix = mix_of(options.type or DEFAULT_TYPE)
-    with _progress() as progress:
+    with byte_bar("converting") as progress:
         convert(source, out, mix, pre=options.pre, name=name, notice=notice, progress=progress)
 
 
@@ -109,28 +107,5 @@ def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
     elif options.type is None:
         raise KvarnError(f"{source} is a GGUF file already: run it as it is, or say --type")
     else:
-        with _progress() as progress:
+        with byte_bar("converting") as progress:
             quantise_file(source, out, mix_of(options.type), progress=progress)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Called with bytes done and bytes to do: a bar, on a terminal, where it takes a while."""
-    from tqdm import tqdm
-
-    bar = tqdm(
-        desc="converting",
-        unit="B",
-        unit_scale=True,
-        delay=1.0,
-        leave=False,
-        file=sys.stderr,
-        disable=None,
-    )
-
-    def progress(done: int, total: int) -> None:
-        bar.total = total
-        bar.update(done - bar.n)
-
-    with bar:
-        yield progress

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options.model import notice, positive
+from .options.model import ENCODERS, CompileNotice, notice, positive
+from .progress import byte_bar
 
 if TYPE_CHECKING:
     from ..convert.quantize.files import Report
@@ -51,8 +51,6 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from ..convert.quantize.files import quantise_file
     from ..convert.quantize.imatrix import read_imatrix
     from ..convert.quantize.mixes import mix_of
@@ -60,31 +58,15 @@ def run(options: argparse.Namespace) -> int:
     from ..ops.cache import on_compile
     from ..runtime.engine import on_engine
 
-    on_compile(_CompileNotice())
+    on_compile(CompileNotice(ENCODERS))
     mix = mix_of(options.type)
     imatrix = (options.imatrix, read_imatrix(options.imatrix)) if options.imatrix else None
     if options.threads is not None:
         on_engine(threads.set_threads, options.threads)
-    bar = tqdm(
-        desc="quantizing",
-        unit="B",
-        unit_scale=True,
-        unit_divisor=1024,
-        leave=False,
-        file=sys.stderr,
-        disable=None,
-    )
-
-    def progress(done: int, total: int) -> None:
-        bar.total = total
-        bar.update(done - bar.n)
-
-    try:
+    with byte_bar("quantizing") as progress:
         report = quantise_file(
             options.source, options.target, mix, imatrix, options.allow_requantize, progress
         )
-    finally:
-        bar.close()
     _tell(options.target, mix.name, report)
     return 0
 
@@ -104,15 +86,3 @@ def _tell(target: Path, mix_name: str, report: Report) -> None:
         more = f" and {len(report.unweighted) - 3} more" if len(report.unweighted) > 3 else ""
         names = ", ".join(report.unweighted[:3])
         notice(f"no importances for {names}{more}: encoded without")
-
-
-class _CompileNotice:
-    """Says once that kernels are being compiled."""
-
-    def __init__(self) -> None:
-        self._said = False
-
-    def __call__(self, kernel: str) -> None:
-        if not self._said:
-            self._said = True
-            notice("compiling encoders (first use on this machine) …")

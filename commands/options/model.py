@@ -122,7 +122,7 @@ def model_from(options: argparse.Namespace) -> Model:
     from ...ops.cache import on_compile
     from ...runtime.load import load, usual_model_path
 
-    on_compile(CompileNotice())
+    on_compile(CompileNotice(KERNELS))
     path = options.model if options.model is not None else usual_model_path(notice)
     return load(path, threads=options.threads, notice=notice)
 
@@ -190,13 +190,17 @@ def keep_from(options: argparse.Namespace) -> Keep:
     return method()
 
 
-class CompileNotice:
-    """For `on_compile`: says once that kernels are being compiled: the first run takes longer."""
+KERNELS = "kernels (first use on this machine; `make build` does it ahead)"
+ENCODERS = "encoders (first use on this machine)"
 
-    def __init__(self) -> None:
-        self._said = False
+
+class CompileNotice:
+    """For `on_compile`: says once what is being compiled: the first run takes longer."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._said = what, False
 
     def __call__(self, kernel: str) -> None:
         if not self._said:
             self._said = True
-            notice("compiling kernels (first use on this machine; `make build` does it ahead) …")
+            notice(f"compiling {self._what} …")
