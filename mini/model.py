@@ -26,7 +26,7 @@ class MiniConfig:
     n_layers: int = 8
     n_embd: int = 192
     n_heads: int = 3
-    n_kv_heads: int = 1
+    n_kv_heads: int = 3
     head_dim: int = 64
     n_ff: int = 384
     window: int = 128

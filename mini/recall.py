@@ -41,7 +41,9 @@ class Recall:
     def _row(self, model: Mini, length: int, task: str, i: int) -> tuple[int, int]:
         """Exact replies and replies of a row of about `length` tokens."""
         rng = random.Random(f"{SEED} {task} {length} {i}")
-        sample = self.rows.sample(rng, task, int(0.8 * length))
+        n_tokens = int(0.8 * length)
+        n_questions = max(8, n_tokens // rng.choice((32, 64, 128, 512)))
+        sample = self.rows.sample(rng, TASKS[task], n_tokens, n_questions)
         ids, spans = [self.rows.bos], []
         for part, weight in self.rows.recall(sample, rng):
             if weight == REPLY:

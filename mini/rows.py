@@ -5,26 +5,31 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from ..evals.tasks import TASKS, Filler, Sample
+from ..evals.tasks import SCATTERED, TASKS, Filler, Sample, Task
 from .data import BOS, N_CONTROL, Ids, token_id
 
 SHARES = {
-    "needle": 0.30,
-    "kv": 0.20,
-    "copy": 0.10,
-    "chains": 0.10,
-    "homes": 0.08,
+    "needle": 0.28,
+    "kv": 0.24,
+    "homes": 0.10,
+    "copy": 0.08,
+    "chains": 0.08,
     "two-hop": 0.08,
+    "multiquery": 0.06,
     "multivalue": 0.05,
-    "multiquery": 0.05,
-    "frequent": 0.04,
+    "frequent": 0.03,
 }
 """How often each task is drawn."""
+LEAST_FILLER = (0.2, 0.5, 1.0, 4.0)
+"""Of scattered facts, how much filler stands among them: few facts in a short row teach little."""
+QUESTION_TOKENS = 18
+"""Of a question with its reply, about."""
 TEXT, QUESTION, REPLY = 1.0, 0.1, 4.0
 """Weight in the loss of running text (filler too), of a question and of its reply; what a task hid
 in its context has none: it cannot be foreseen."""
@@ -89,8 +94,13 @@ class Rows:
             weights += [0.0] * len(first) + [TEXT] * (len(first) * again)
         elif kind < stage.repeats + stage.recall:
             name = rng.choices(list(SHARES), list(SHARES.values()))[0]
-            share = rng.choice((0.5, 0.7)) if length < 1024 else rng.choice((0.8, 0.9))
-            sample = self.sample(rng, name, int(share * length))
+            share = rng.choice((0.4, 0.55, 0.7)) if length < 1024 else rng.choice((0.8, 0.9))
+            room = int((1 - share) * length / QUESTION_TOKENS)
+            n_questions = max(4, room) * rng.choice((1, 1, 4))
+            task = TASKS[name]
+            if name in SCATTERED:
+                task = partial(SCATTERED[name], least_filler=rng.choice(LEAST_FILLER))
+            sample = self.sample(rng, task, int(share * length), n_questions)
             for part, weight in self.recall(sample, rng):
                 ids += part
                 weights += [weight] * len(part)
@@ -105,13 +115,12 @@ class Rows:
         """n ids, each as likely as any other that is not a control token."""
         return [rng.randrange(N_CONTROL, self.tokenizer.get_vocab_size()) for _ in range(n)]
 
-    def sample(self, rng: random.Random, name: str, n_tokens: int) -> Sample:
-        """A task's sample whose context has at most n_tokens, and few or many facts."""
-        n_questions = max(8, n_tokens // rng.choice((32, 64, 128, 512)))
+    def sample(self, rng: random.Random, task: Task, n_tokens: int, n_questions: int) -> Sample:
+        """A task's sample whose context has at most n_tokens."""
         n_chars, state = n_tokens * CHARS_PER_TOKEN, rng.getstate()
         while True:
             rng.setstate(state)
-            sample = TASKS[name](rng, int(n_chars), n_questions, self.filler)
+            sample = task(rng, int(n_chars), n_questions, self.filler)
             held = len(self._encode(sample.context))
             if held <= n_tokens or n_chars < 200:
                 return sample

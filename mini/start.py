@@ -7,8 +7,9 @@ both stand from the beginning, weakly, and training makes of them what the tasks
 
 - layer 0 (which has rope): query head d reads the token d + 1 places back and writes what it was
   into a subspace of its own, M_d;
-- each layer without positions: a query of the present token looks for keys that hold it in M_0,
-  that is, for places where it came before, and adds what stands there to the residual stream.
+- each layer without positions: KV head n looks for places where the last n + 1 tokens came before
+  (the present one in M_0, the one before it, which M_0 holds here, in M_1, and so on), and adds
+  what stands there to the residual stream.
 """
 
 import torch
@@ -38,8 +39,15 @@ def look_back(model: Mini) -> None:
         _read_before(model, common, content, places, float(size))
         for block in model.blk:
             if not block.has_rope:
-                block.attn_q.weight.copy_((MATCH * content.T).repeat(c.n_heads, 1))
-                block.attn_k.weight.copy_((MATCH * places[0].T).repeat(c.n_kv_heads, 1))
+                held = [content, *places]
+                group = c.n_heads // c.n_kv_heads
+                queries = [_shared(held[: n + 1]) for n in range(c.n_kv_heads)]
+                keys = [_shared(held[1 : n + 2]) for n in range(c.n_kv_heads)]
+                block.attn_q.weight.copy_(
+                    MATCH * torch.cat(queries, 1).T.unflatten(0, (c.n_kv_heads, c.head_dim))
+                    .repeat_interleave(group, 0).flatten(0, 1)
+                )  # fmt: skip
+                block.attn_k.weight.copy_(MATCH * torch.cat(keys, 1).T)
                 block.attn_v.weight.copy_(content.T.repeat(c.n_kv_heads, 1))
                 block.attn_output.weight.copy_((size * content).repeat(1, c.n_heads))
 
@@ -71,6 +79,13 @@ def _read_before(
         rows[1::2] = strength * angle.sin()[:, None] * along
     block.attn_v.weight.copy_(content.T.repeat(c.n_kv_heads, 1))
     block.attn_output.weight.copy_(size * torch.cat(places, 1))
+
+
+def _shared(columns: list[Tensor]) -> Tensor:
+    """As many columns as each of them has: a run of the first, the run after it of the next."""
+    bounds = torch.linspace(0, columns[0].shape[1], len(columns) + 1).long().tolist()
+    runs = zip(columns, bounds, bounds[1:], strict=False)
+    return torch.cat([c[:, first:last] for c, first, last in runs], 1)
 
 
 def _directions(n: int, k: int) -> Tensor:

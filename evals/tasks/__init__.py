@@ -1,5 +1,7 @@
 """Long-context tasks: seeded contexts of any length, and questions that stand apart from them."""
 
+from collections.abc import Callable
+
 from .chains import chains, homes, two_hop
 from .facts import kv, multiquery, multivalue, needle
 from .filler import Filler, Plain, Prose
@@ -7,14 +9,19 @@ from .ruler import RULER
 from .sample import Part, Question, Sample, Task
 from .words import copy, frequent
 
-TASKS: dict[str, Task] = {
+SCATTERED: dict[str, Callable[..., Sample]] = {
     "needle": needle,
-    "kv": kv,
     "multivalue": multivalue,
     "multiquery": multiquery,
     "chains": chains,
     "homes": homes,
     "two-hop": two_hop,
+}
+"""Tasks of facts among filler; their generators also take least_filler, see `needle`."""
+TASKS: dict[str, Task] = {
+    "needle": needle,
+    "kv": kv,
+    **SCATTERED,
     "frequent": frequent,
     "copy": copy,
 }
@@ -24,6 +31,7 @@ ALL_TASKS: dict[str, Task] = {**TASKS, **RULER}
 __all__ = [
     "ALL_TASKS",
     "RULER",
+    "SCATTERED",
     "TASKS",
     "Filler",
     "Part",

@@ -3,7 +3,7 @@
 import random
 
 from . import wording
-from .facts import FACT_CHARS, LEAST_FILLER
+from .facts import LEAST_FILLER, facts_in
 from .filler import Filler
 from .names import JOBS, PLACES, RELATIONS, numbers, people, things
 from .sample import Question, Sample, scatter
@@ -12,13 +12,19 @@ CHAIN = (2, 3, 4, 5)
 """Things in a chain."""
 
 
-def chains(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def chains(
+    rng: random.Random,
+    n_chars: int,
+    n_questions: int,
+    filler: Filler,
+    least_filler: float = LEAST_FILLER,
+) -> Sample:
     """Numbers handed from thing to thing; all things with a number are asked for.
 
     The kin of RULER's variable tracking: a chain's links stand in their order, those of several
     chains mixed.
     """
-    room = max(1, n_chars // (FACT_CHARS * (LEAST_FILLER + 1) * CHAIN[-1]))
+    room = max(1, facts_in(n_chars, least_filler) // CHAIN[-1])
     values = numbers(rng, min(n_questions, room))
     lengths = [rng.choice(CHAIN) for _ in values]
     names = iter(things(rng, sum(lengths)))
@@ -46,9 +52,15 @@ def chains(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -
     return Sample(scatter(rng, facts, n_chars, filler), questions)
 
 
-def homes(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def homes(
+    rng: random.Random,
+    n_chars: int,
+    n_questions: int,
+    filler: Filler,
+    least_filler: float = LEAST_FILLER,
+) -> Sample:
     """Where people live and what they do, in filler; one of these is asked for."""
-    n = max(2, min(n_questions, n_chars // (FACT_CHARS * (LEAST_FILLER + 1))))
+    n = max(2, min(n_questions, facts_in(n_chars, least_filler)))
     facts, questions = [], []
     for person in people(rng, n):
         if rng.random() < 0.5:
@@ -65,9 +77,15 @@ def homes(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) ->
     return Sample(scatter(rng, facts, n_chars, filler), tuple(questions[:n_questions]))
 
 
-def two_hop(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def two_hop(
+    rng: random.Random,
+    n_chars: int,
+    n_questions: int,
+    filler: Filler,
+    least_filler: float = LEAST_FILLER,
+) -> Sample:
     """Who is whose brother, and where that one lives: the answer takes both facts."""
-    n = max(2, min(n_questions, n_chars // (2 * FACT_CHARS * (LEAST_FILLER + 1))))
+    n = max(2, min(n_questions, facts_in(n_chars, least_filler) // 2))
     names = people(rng, 2 * n)
     facts, questions = [], []
     for p, q in zip(names[:n], names[n:], strict=True):

@@ -10,16 +10,22 @@ from .sample import Part, Question, Sample, scatter
 
 FACT_CHARS = 48
 """Length of a fact in a sentence, about."""
-LEAST_FILLER = 4
-"""Characters of filler to one of needles, at least."""
+LEAST_FILLER = 4.0
+"""Characters of filler to one of facts, at least, unless a generator is told otherwise."""
 
 
-def needle(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def needle(
+    rng: random.Random,
+    n_chars: int,
+    n_questions: int,
+    filler: Filler,
+    least_filler: float = LEAST_FILLER,
+) -> Sample:
     """Numbers of things, in sentences of many forms between sentences of filler; one is asked for.
 
-    There are as many needles as questions, as far as four fifths filler remain.
+    There are as many needles as questions, as far as least_filler times as much filler remains.
     """
-    n = max(1, min(n_questions, n_chars // (FACT_CHARS * (LEAST_FILLER + 1))))
+    n = max(1, min(n_questions, facts_in(n_chars, least_filler)))
     keys, values = things(rng, n), numbers(rng, n)
     facts = [
         rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
@@ -44,10 +50,16 @@ def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sa
     return Sample(tuple(parts), number_questions(rng, keys[:held], values[:held], n_questions))
 
 
-def multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def multivalue(
+    rng: random.Random,
+    n_chars: int,
+    n_questions: int,
+    filler: Filler,
+    least_filler: float = LEAST_FILLER,
+) -> Sample:
     """Needles of which three or four bear numbers of one thing; all of these are asked for."""
     per_key = rng.choice((3, 4))
-    room = n_chars // (FACT_CHARS * (LEAST_FILLER + 1) * per_key)
+    room = facts_in(n_chars, least_filler) // per_key
     keys = things(rng, max(1, min(n_questions, room)))
     values = iter(numbers(rng, per_key * len(keys)))
     owners = keys * per_key
@@ -69,9 +81,15 @@ def multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Fille
     return Sample(scatter(rng, facts, n_chars, filler), tuple(questions))
 
 
-def multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def multiquery(
+    rng: random.Random,
+    n_chars: int,
+    n_questions: int,
+    filler: Filler,
+    least_filler: float = LEAST_FILLER,
+) -> Sample:
     """Needles of which a question asks for several at once."""
-    n = max(4, min(2 * n_questions, n_chars // (FACT_CHARS * (LEAST_FILLER + 1))))
+    n = max(4, min(2 * n_questions, facts_in(n_chars, least_filler)))
     keys, values = things(rng, n), numbers(rng, n)
     facts = [
         rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
@@ -83,6 +101,11 @@ def multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: Fille
         answers = tuple(values[i] for i in asked)
         questions.append(Question(f"The numbers of {names} are", f" {listed(answers)}.", answers))
     return Sample(scatter(rng, facts, n_chars, filler), tuple(questions))
+
+
+def facts_in(n_chars: int, least_filler: float) -> int:
+    """How many facts a context holds, about, beside least_filler times as much filler."""
+    return int(n_chars / (FACT_CHARS * (least_filler + 1)))
 
 
 def number_questions(

@@ -1,6 +1,7 @@
 """How facts and questions are put: the forms that a generator draws from.
 
-{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people.
+{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact names the thing
+before its number, as RULER's needles do.
 """
 
 NUMBER_FACTS = (
@@ -18,8 +19,8 @@ NUMBER_FACTS = (
     "The secret number of the {k} is {v}.",
     "One of the things to remember: the {k} is {v}.",
     "In the list the {k} stands at {v}.",
-    "Somebody had painted {v} on the {k}.",
-    "The number {v} belongs to the {k}.",
+    "On the back of the {k} somebody had painted {v}.",
+    "The {k} goes by the number {v}.",
 )
 TABLE_FACTS = (
     "{k}: {v}",

@@ -41,7 +41,7 @@ def test_rows_are_full_and_open_with_the_first_token(rows: Rows) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_replies_alone_weigh_most_and_facts_nothing(rows: Rows, task: str) -> None:
-    sample = rows.sample(random.Random(5), task, 400)
+    sample = rows.sample(random.Random(5), TASKS[task], 400, 8)
     spelt = {0.0: "", 0.1: "", TEXT: "", REPLY: ""}
     for ids, weight in rows.recall(sample, random.Random(6)):
         spelt[weight] += rows.tokenizer.decode(ids)
@@ -50,6 +50,12 @@ def test_replies_alone_weigh_most_and_facts_nothing(rows: Rows, task: str) -> No
         assert question.reply in spelt[REPLY] and question.text in spelt[0.1]
     for part in sample.parts:
         assert part.text in spelt[TEXT if part.is_filler else 0.0]
+
+
+def test_facts_of_a_step_stand_dense_and_thin(rows: Rows) -> None:
+    dense = rows.batch(0, Stage(1.0, 400, 60, repeats=0.0, recall=1.0))
+    filler = (dense.weights == TEXT).sum(1)
+    assert filler.min() < 60 and filler.max() > 150
 
 
 def test_repeats_are_read_once_before_they_count(rows: Rows) -> None:

@@ -20,7 +20,7 @@ def test_the_first_layer_s_heads_read_one_two_and_three_places_back() -> None:
     h = block.attn_norm(x)
     cos, sin = rope_table(60, 64, CONFIG.rope_theta)
     q = rope(block.attn_q(h).view(1, 60, 3, 64).transpose(1, 2), cos, sin)
-    k = rope(block.attn_k(h).view(1, 60, 1, 64).transpose(1, 2), cos, sin)
+    k = rope(block.attn_k(h).view(1, 60, 3, 64).transpose(1, 2), cos, sin)
     scores = (q @ k.mT / 8)[0]
     for head in range(3):
         back = [i - scores[head, i, : i + 1].argmax().item() for i in range(10, 60)]
@@ -42,3 +42,21 @@ def test_a_token_seen_before_brings_back_what_followed_it() -> None:
         ranks[name] = (logits > wanted).float().sum(-1).median().item()
     assert ranks["without"] > 150  # of 500
     assert ranks["with"] < 0.7 * ranks["without"]
+
+
+def test_of_two_places_after_a_token_the_second_head_looks_at_the_longer_match() -> None:
+    torch.manual_seed(0)
+    model = Mini(CONFIG)
+    look_back(model)
+    told = torch.randperm(500)[:300].view(2, 50, 3)
+    told[1, :, 1] = told[0, :, 1]  # every second word of a triple stands twice
+    right = 0
+    for i in range(50):
+        x = model.token_embd(torch.cat([told.flatten(), told[0, i, :2]])[None])
+        table = rope_table(x.shape[1], 64, CONFIG.rope_theta)
+        for block in model.blk[:3]:
+            x = block(x, *table)
+        h = model.blk[3].attn_norm(x)[0]
+        keys, query = model.blk[3].attn_k(h)[:, 64:128], model.blk[3].attn_q(h[-1])[64:128]
+        right += int(keys[3 * i + 2] @ query > keys[150 + 3 * i + 2] @ query)
+    assert right >= 38  # of 50

@@ -39,7 +39,7 @@ def test_orthogonalise_evens_out_singular_values() -> None:
 def test_accumulated_gradient_is_the_batch_s_and_the_same_for_any_threads() -> None:
     torch.manual_seed(0)
     config = MiniConfig(
-        n_vocab=50, n_layers=4, n_embd=32, n_heads=2, head_dim=16, n_ff=32, window=4
+        n_vocab=50, n_layers=4, n_embd=32, n_heads=2, n_kv_heads=1, head_dim=16, n_ff=32, window=4
     )
     model = Mini(config)
     ids, weights = torch.randint(0, 50, (7, 601)), torch.rand(7, 600).clamp(0.5) - 0.5
@@ -58,7 +58,9 @@ def test_accumulated_gradient_is_the_batch_s_and_the_same_for_any_threads() -> N
 
 def test_the_loss_counts_what_has_weight() -> None:
     torch.manual_seed(0)
-    config = MiniConfig(n_vocab=50, n_layers=4, n_embd=32, n_heads=2, head_dim=16, n_ff=32)
+    config = MiniConfig(
+        n_vocab=50, n_layers=4, n_embd=32, n_heads=2, n_kv_heads=1, head_dim=16, n_ff=32
+    )
     model, ids = Mini(config), torch.randint(0, 50, (2, 9))
     weights = torch.zeros(2, 8)
     weights[0, 3], weights[1, 7] = 2.0, 0.5
