@@ -9,20 +9,26 @@ both stand from the beginning, weakly, and training makes of them what the tasks
   into a subspace of its own, M_d;
 - each layer without positions: KV head n looks for places where the last n + 1 tokens came before
   (the present one in M_0, the one before it, which M_0 holds here, in M_1, and so on), and adds
-  what stands there to the residual stream.
+  what stands there to the residual stream. Where all layers have rope, every third does so, with
+  the dimensions that rope turns slowest.
 """
 
 import torch
 from torch import Tensor
 
-from .model import Mini
+from .model import Block, Mini
 
 SHARPNESS = 6.0
 """Logits by which the wanted place leads its neighbours."""
 MATCH = 1.3
-"""Scale of queries and keys that compare contents."""
+"""Scale of queries and keys that compare contents with all dimensions of a head."""
 FREQUENCIES = 8
 """Pairs of the rotation that tell neighbours apart, from the fastest on."""
+LOOK_EVERY = 3
+"""Of layers that all have rope, how many there are to one that looks for what came before."""
+SLOW = 5 / 8
+"""Where in a head's dimensions those pairs begin that compare what is far apart: at a rope_theta of
+500,000 they turn by less than half a radian in 1,500 tokens."""
 
 
 def look_back(model: Mini) -> None:
@@ -37,19 +43,27 @@ def look_back(model: Mini) -> None:
         content = _without(_directions(c.n_embd, c.head_dim), common)
         places = [_directions(c.n_embd, c.head_dim) for _ in range(c.n_heads)]
         _read_before(model, common, content, places, float(size))
-        for block in model.blk:
+        for layer, block in enumerate(model.blk):
             if not block.has_rope:
-                held = [content, *places]
-                group = c.n_heads // c.n_kv_heads
-                queries = [_shared(held[: n + 1]) for n in range(c.n_kv_heads)]
-                keys = [_shared(held[1 : n + 2]) for n in range(c.n_kv_heads)]
-                block.attn_q.weight.copy_(
-                    MATCH * torch.cat(queries, 1).T.unflatten(0, (c.n_kv_heads, c.head_dim))
-                    .repeat_interleave(group, 0).flatten(0, 1)
-                )  # fmt: skip
-                block.attn_k.weight.copy_(MATCH * torch.cat(keys, 1).T)
-                block.attn_v.weight.copy_(content.T.repeat(c.n_kv_heads, 1))
-                block.attn_output.weight.copy_((size * content).repeat(1, c.n_heads))
+                _match(block, content, places, float(size), first=0)
+            elif block.is_global and layer % LOOK_EVERY == LOOK_EVERY - 1:
+                _match(block, content, places, float(size), first=round(SLOW * c.head_dim))
+
+
+def _match(block: Block, content: Tensor, places: list[Tensor], size: float, first: int) -> None:
+    """A layer's heads look for the last tokens; dimensions before `first` of queries and keys stay
+    as they are: rope turns them too fast to compare what is far apart."""
+    c = block.config
+    n, held = c.head_dim - first, [content, *places]
+    scale = MATCH * c.head_dim / n
+    for head in range(c.n_heads):
+        queries = _shared(held[: head * c.n_kv_heads // c.n_heads + 1], n)
+        block.attn_q.weight[head * c.head_dim :][first : c.head_dim] = scale * queries.T
+    for head in range(c.n_kv_heads):
+        keys = _shared(held[1 : head + 2], n)
+        block.attn_k.weight[head * c.head_dim :][first : c.head_dim] = scale * keys.T
+    block.attn_v.weight.copy_(content.T.repeat(c.n_kv_heads, 1))
+    block.attn_output.weight.copy_((size * content).repeat(1, c.n_heads))
 
 
 def _read_before(
@@ -81,9 +95,9 @@ def _read_before(
     block.attn_output.weight.copy_(size * torch.cat(places, 1))
 
 
-def _shared(columns: list[Tensor]) -> Tensor:
-    """As many columns as each of them has: a run of the first, the run after it of the next."""
-    bounds = torch.linspace(0, columns[0].shape[1], len(columns) + 1).long().tolist()
+def _shared(columns: list[Tensor], n: int) -> Tensor:
+    """n columns: a run of the first ones', the run after it of the next ones'."""
+    bounds = torch.linspace(0, n, len(columns) + 1).long().tolist()
     runs = zip(columns, bounds, bounds[1:], strict=False)
     return torch.cat([c[:, first:last] for c, first, last in runs], 1)
 

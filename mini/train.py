@@ -34,11 +34,10 @@ STAGES = {
         Stage(0.03, 32768, 2, 0.0, 0.8),
     ),
     "llama": (
-        Stage(0.15, 256, 16, 0.5, 0.4),
-        Stage(0.30, 384, 12, 0.1, 0.6),
-        Stage(0.25, 1536, 4, 0.05, 0.6),
-        Stage(0.20, 4096, 2, 0.0, 0.65),
-        Stage(0.10, 12288, 2, 0.0, 0.8),
+        Stage(0.58, 384, 16, 0.08, 0.75),
+        Stage(0.24, 1536, 4, 0.05, 0.7),
+        Stage(0.14, 4096, 2, 0.0, 0.7),
+        Stage(0.04, 12288, 2, 0.0, 0.8),
     ),
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a

@@ -1,5 +1,7 @@
 """A new model looks back, if weakly, before it has learned anything."""
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip(
@@ -10,6 +12,7 @@ from kvarn.mini.model import Mini, MiniConfig, rope, rope_table  # noqa: E402
 from kvarn.mini.start import look_back  # noqa: E402
 
 CONFIG = MiniConfig(n_vocab=500, n_layers=4, n_embd=192, n_heads=3, n_ff=64)
+ROTATED = replace(CONFIG, architecture="llama", n_layers=3, rope_theta=500_000.0)
 
 
 def test_the_first_layer_s_heads_read_one_two_and_three_places_back() -> None:
@@ -27,10 +30,11 @@ def test_the_first_layer_s_heads_read_one_two_and_three_places_back() -> None:
         assert back.count(head + 1) >= 45
 
 
-def test_a_token_seen_before_brings_back_what_followed_it() -> None:
+@pytest.mark.parametrize("config", [CONFIG, ROTATED], ids=["cohere2", "llama"])
+def test_a_token_seen_before_brings_back_what_followed_it(config: MiniConfig) -> None:
     torch.manual_seed(0)
-    model = Mini(CONFIG)
-    plain = Mini(CONFIG)
+    model = Mini(config)
+    plain = Mini(config)
     look_back(model)
     first = torch.stack([torch.randperm(500)[:150] for _ in range(4)])
     ids = torch.cat([first, first], 1)  # 150 places apart: beyond the window of 128
