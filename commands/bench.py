@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,13 @@ from .options.model import (
     add_model_options,
     keep_from,
     model_from,
-    notice,
     positive,
 )
 from .options.store import add_kv_option, kv_folder
+from .progress import terminal
 
 if TYPE_CHECKING:
     from ..runtime.attend import Attend
-    from ..runtime.bench import Observer
-    from ..runtime.context.context import Progress
 
 
 def add(subparsers: Any) -> None:
@@ -125,11 +122,11 @@ def run(options: argparse.Namespace) -> int:
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
     if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
         raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
-    watch = _watch()
+    observer = terminal()
     results = [
         result
         for depth in options.n_depth
-        for result in run_depth(model, depth, sizes, setting, watch)
+        for result in run_depth(model, depth, sizes, setting, observer)
     ]
     print(render(results, options.output))
     return 0
@@ -144,27 +141,3 @@ def _attend(options: argparse.Namespace) -> Attend:
     if options.method != "full":
         raise KvarnError("--replay takes the place of --method: give one of them")
     return Replay(options.replay)
-
-
-def _watch() -> Observer:
-    """Tells on stderr what is going on, with bars on a terminal."""
-    from tqdm import tqdm
-
-    from ..runtime.bench import Observer
-
-    class Watch(Observer):
-        def say(self, line: str) -> None:
-            notice(line)
-
-        def progress(self, what: str) -> Progress:
-            bar = tqdm(desc=what, delay=1.0, leave=False, file=sys.stderr, disable=None)
-
-            def step(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-                if done == total:
-                    bar.close()
-
-            return step
-
-    return Watch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +20,11 @@ from .options.model import (
     notice,
     positive,
 )
+from .progress import terminal
 
 if TYPE_CHECKING:
     from ..evals.quality import Arm
     from ..evals.tasks import Filler
-    from ..runtime.bench import Observer
-    from ..runtime.context.context import Progress
     from ..runtime.keep import Keep
 
 _CONTEXTS = 20
@@ -181,7 +179,7 @@ def run(options: argparse.Namespace) -> int:
     if longest > model.config.n_ctx_train:
         notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
     rows = []
-    for row in evaluate(model, plan, options.work or home() / "evals", _watch()):
+    for row in evaluate(model, plan, options.work or home() / "evals", terminal()):
         notice(str(row))
         rows.append(row)
     print(render(rows, "json" if options.json else "md"))
@@ -240,31 +238,3 @@ def _filler(paths: list[Path]) -> tuple[Filler, str]:
         except UnicodeDecodeError as error:
             raise KvarnError(f"{file} is not UTF-8 text: byte at offset {error.start}") from error
     return Prose(texts), digest.hexdigest()
-
-
-def _watch() -> Observer:
-    """Tells on stderr what is going on, with bars and the time left on a terminal."""
-    from tqdm import tqdm
-
-    from ..runtime.bench import Observer
-
-    class Watch(Observer):
-        def say(self, line: str) -> None:
-            with tqdm.external_write_mode(file=sys.stderr):
-                notice(line)
-
-        def progress(self, what: str) -> Progress:
-            shown = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-            bar = tqdm(
-                desc=what, delay=1.0, leave=False, file=sys.stderr, disable=None, bar_format=shown
-            )
-
-            def step(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-                if done == total:
-                    bar.close()
-
-            return step
-
-    return Watch()

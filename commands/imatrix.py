@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .options.model import add_model_options, model_from, notice, positive
+from .options.model import add_model_options, model_from, notice
+from .options.texts import add_files_option, add_piece_options, text_from
 
 
 def add(subparsers: Any) -> None:
@@ -17,27 +18,9 @@ def add(subparsers: Any) -> None:
         description="Read texts in pieces of --ctx tokens and write the mean squares of the inputs "
         "of every matrix, as llama.cpp's tools read and write them. Ctrl-C saves what there is.",
     )
-    parser.add_argument(
-        "-f",
-        "--file",
-        metavar="FILE",
-        dest="files",
-        type=Path,
-        action="extend",
-        nargs="+",
-        required=True,
-        help="texts like those that the model will read",
-    )
+    add_files_option(parser, help="texts like those that the model will read")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
-    parser.add_argument(
-        "-c",
-        "--ctx",
-        metavar="N",
-        type=positive,
-        default=512,
-        help="tokens of each piece (default 512)",
-    )
-    parser.add_argument("--chunks", metavar="N", type=positive, help="use only the first N pieces")
+    add_piece_options(parser)
     add_model_options(parser)
 
 
@@ -47,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.observe import Observer
     from .interrupt import Interruptible
 
-    text = b"".join(file.read_bytes() for file in options.files)
+    text = text_from(options)
     model = model_from(options)
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
     observer = Observer(model, options.ctx)

@@ -17,6 +17,7 @@ from .options.model import (
     notice,
     positive,
 )
+from .options.texts import add_files_option, text_from
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
@@ -53,17 +54,7 @@ def _add_build(actions: Any) -> None:
         description="Read files, one after the other as one text, into a pack. Interrupted, the "
         "same command goes on where it was.",
     )
-    build.add_argument(
-        "-f",
-        "--file",
-        metavar="FILE",
-        dest="files",
-        type=Path,
-        action="extend",
-        nargs="+",
-        required=True,
-        help="UTF-8 texts, in this order",
-    )
+    add_files_option(build, help="UTF-8 texts, in this order")
     build.add_argument("-o", "--output", metavar="NAME", required=True, help=_NAME_HELP)
     build.add_argument(
         "-c",
@@ -95,7 +86,7 @@ def build(options: argparse.Namespace) -> int:
     from ..runtime.packs import build_pack
 
     path = pack_path(options.output)
-    text = b"".join(file.read_bytes() for file in options.files)
+    text = text_from(options)
     model = model_from(options)
     tokenizer = model.tokenizer
     # What is written in a document is text, also where it looks like a control token.

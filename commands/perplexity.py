@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..ops.errors import KvarnError
-from .options.model import add_kv_type_option, add_model_options, model_from, positive, ram_from
+from .options.model import add_kv_type_option, add_model_options, model_from, ram_from
+from .options.texts import add_piece_options
 
 
 def add(subparsers: Any) -> None:
@@ -20,15 +21,7 @@ def add(subparsers: Any) -> None:
         "average −log p over the second half of each: exp of that is the perplexity.",
     )
     parser.add_argument("-f", "--file", metavar="FILE", type=Path, required=True, help="the text")
-    parser.add_argument(
-        "-c",
-        "--ctx",
-        metavar="N",
-        type=positive,
-        default=512,
-        help="tokens of each piece (default 512)",
-    )
-    parser.add_argument("--chunks", metavar="N", type=positive, help="use only the first N pieces")
+    add_piece_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     add_model_options(parser)
     add_kv_type_option(parser)
