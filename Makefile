@@ -4,11 +4,13 @@
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding after up to a million tokens
 #   make evals    what the default model recalls of long contexts, by attention method
-#   make mini TEXT=FOLDER   train the default model anew (needs torch)
+#   make mini TEXT=FOLDER   train the default model and its encoders anew (needs torch);
+#                           SHAPE=llama: the second model, with rope in all layers
 
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
+SHAPE ?= cohere2
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
@@ -50,8 +52,11 @@ evals: $(VENV)/.ready
 mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }
 	$(BIN)/pip install --quiet -e '.[train]'
-	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --out build/mini
-	$(BIN)/python -m kvarn.mini.export build/mini build/kvarn-mini.gguf
+	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
+	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf
+	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt
+	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --length 8192
+	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"

@@ -12,7 +12,7 @@ torch = pytest.importorskip(
 )
 
 from kvarn.mini.data import new_tokenizer  # noqa: E402
-from kvarn.mini.export import write_gguf  # noqa: E402
+from kvarn.mini.export import NAMES, write_gguf  # noqa: E402
 from kvarn.mini.model import Mini, MiniConfig  # noqa: E402
 
 TEXT = (
@@ -50,7 +50,7 @@ def test_metadata_is_complete(exported) -> None:
     value = {key: field.contents() for key, field in reader.fields.items()}
     architecture = exported[1].config.architecture
     assert value["general.architecture"] == architecture
-    assert value["general.name"] == "kvarn-mini"
+    assert value["general.name"] == NAMES[value["general.architecture"]]
     assert value["general.file_type"] == gguf.LlamaFileType.MOSTLY_Q8_0
     expected = {
         "block_count": 4,

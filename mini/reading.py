@@ -1,0 +1,69 @@
+"""What the default model's encoders learn from: `python -m kvarn.mini.reading TEXTS OUT.txt`.
+
+Contexts of the recall tasks, each with its questions and replies behind it, and stretches of the
+texts: `kvarn learn` sees the queries that look far back, and what they should find.
+"""
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..evals.tasks import TASKS, Filler, Prose
+from .data import read_books
+from .rows import SHARES
+
+CONTEXT_CHARS = (3_000, 12_000, 25_000)
+"""Lengths of a context; the longest fills a learned context of 8,192 tokens nearly alone."""
+QUESTIONS = (10, 40)
+"""About a context; many, for each is a query that looks back."""
+PLAIN = 0.25
+"""Share of contexts that are running text."""
+SEED = 2_000_003
+"""Apart from the seeds of training and of its measurements."""
+
+
+def contexts(filler: Filler, seed: int) -> Iterator[str]:
+    """Contexts with their questions, without end."""
+    rng = random.Random(seed)
+    while True:
+        n_chars = rng.choice(CONTEXT_CHARS)
+        if rng.random() < PLAIN:
+            yield _running_text(rng, filler, n_chars)
+            continue
+        name = rng.choices(list(SHARES), list(SHARES.values()))[0]
+        sample = TASKS[name](rng, n_chars, rng.choice(QUESTIONS), filler)
+        asked = "".join(f"\n{q.text}{q.reply}" for q in sample.questions)
+        yield f"{sample.context}{asked}\n"
+
+
+def _running_text(rng: random.Random, filler: Filler, n_chars: int) -> str:
+    text = ""
+    for sentence in filler.sentences(rng):
+        text += sentence
+        if len(text) >= n_chars:
+            break
+    return text.lstrip() + "\n"
+
+
+def main() -> None:
+    """Entry point of the module."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("text", type=Path, help="folder of *.txt")
+    p.add_argument("out", type=Path, help="text file to write")
+    p.add_argument("--chars", type=float, default=2e6)
+    p.add_argument("--max-words-per-sentence", type=float, default=24.0)
+    p.add_argument("--seed", type=int, default=SEED)
+    args = p.parse_args()
+    books = read_books(args.text, args.max_words_per_sentence)
+    written = 0
+    with args.out.open("w", encoding="utf-8") as file:
+        for text in contexts(Prose([b.train for b in books]), args.seed):
+            written += file.write(text)
+            if written >= args.chars:
+                break
+    print(f"{args.out}: {written:,} characters")
+
+
+if __name__ == "__main__":
+    main()
