@@ -27,10 +27,10 @@ from .start import look_back
 
 STAGES = {
     "cohere2": (
-        Stage(0.46, 384, 16, 0.08, 0.75),
-        Stage(0.24, 1536, 4, 0.05, 0.7),
+        Stage(0.51, 384, 16, 0.08, 0.75),
+        Stage(0.21, 1536, 4, 0.05, 0.7),
         Stage(0.20, 6144, 2, 0.0, 0.7),
-        Stage(0.10, 16384, 2, 0.0, 0.8),
+        Stage(0.08, 16384, 2, 0.0, 0.8),
     ),
     "llama": (
         Stage(0.58, 384, 16, 0.08, 0.75),
@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("text", type=Path, help="folder of *.txt")
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoint, log and samples")
     p.add_argument("--shape", choices=list(SHAPES), default="cohere2")
-    p.add_argument("--tokens", type=float, default=10e6)
+    p.add_argument("--tokens", type=float, default=9e6)
     p.add_argument("--vocab", type=int, default=4096)
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
     p.add_argument("--lr-embd", type=float, default=6e-3, help="of embeddings and norms (AdamW)")
