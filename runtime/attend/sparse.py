@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .ahead import ReadAhead
 from .base import Attend, AttendError, LayerView
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
 from .full import Full
@@ -129,6 +130,7 @@ class SparseAttention(Attend):
         self._scratch = GatherScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         self._index.prepare(n_ctx, most)
         self._writer: SelectionWriter | None = None
+        self._ahead = ReadAhead(sparse)
         self._probe = MassProbe(config, store, n_ctx) if method.probe else None
 
     def _choices(self, stored: int, weight: float) -> int:
@@ -172,10 +174,12 @@ class SparseAttention(Attend):
             self.reads[layer.index].full_steps += len(q) == 1
             return
         began = time.perf_counter()
+        self._ahead.before(layer)
         k = self._choices(among.stop, self._weights[layer.index])
         index_bytes = self._index.choose(layer, q, among, k, self._lists, self._counts)
         if self._writer is not None:
             self._writer.add(layer.index, among.stop, self._lists, self._counts)
+        self._ahead.chosen(layer, self._lists, self._counts)
         chosen = time.perf_counter()
         gathered_attention(
             q,
