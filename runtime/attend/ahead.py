@@ -11,8 +11,10 @@ from .base import LayerView
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PATIENCE = 64
-"""Layers that are still read ahead after one for which the process had to wait for the disk."""
+PATIENCE = 8
+"""Layers that are still read ahead after the last one for which something came from disk."""
+ENOUGH = 1 << 20
+"""Bytes from disk between two layers that make asking worth its while."""
 
 Lists = tuple["NDArray[np.uint32]", "NDArray[np.int64]"]
 
@@ -20,14 +22,14 @@ Lists = tuple["NDArray[np.uint32]", "NDArray[np.int64]"]
 class ReadAhead:
     """Asks for the tiles that a layer has chosen, and for what the next one chose a step before.
 
-    Asking for what is in memory costs as much as finding it there, so it is done only while the
-    process has lately waited for a disk (its major faults).
+    Asking for what is in memory costs several times as much as reading it, so it is done only
+    while the process reads from disk.
     """
 
     def __init__(self, layers: list[int]) -> None:
         self._next = dict(zip(layers, layers[1:] + layers[:1]))
         self._last: dict[int, Lists] = {}
-        self._left, self._faults = 0, major_faults()
+        self._left, self._bytes = 0, bytes_from_disk()
 
     def before(self, layer: LayerView) -> None:
         """`layer` is about to choose its tokens: ask for what the next one may want."""
@@ -45,12 +47,12 @@ class ReadAhead:
             self._last[layer.index] = lists[:, : counts.max()].copy(), counts.copy()
 
     def _awake(self, layer: LayerView) -> bool:
-        """Whether the process has lately waited for the disk."""
+        """Whether the process has lately read from disk."""
         if not layer.store.n_mapped:
             return False
-        faults = major_faults()
-        self._left = PATIENCE if faults > self._faults else max(0, self._left - 1)
-        self._faults = faults
+        n_bytes = bytes_from_disk()
+        came = n_bytes - self._bytes >= ENOUGH
+        self._left, self._bytes = PATIENCE if came else max(0, self._left - 1), n_bytes
         if not self._left:
             self._last.clear()
         return bool(self._left)
@@ -64,12 +66,12 @@ class ReadAhead:
         read_ahead(lists, counts, store.segments(index), store.n_mapped, store.layout)
 
 
-def major_faults() -> int:
-    """Pages that this process has had to wait for so far; 0 where the system cannot read ahead."""
+def bytes_from_disk() -> int:
+    """What this process has had read so far; 0 where the system cannot read ahead."""
     from ...ops.attention.read_ahead import CAN_ASK
 
     if not CAN_ASK:
         return 0
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    return 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock

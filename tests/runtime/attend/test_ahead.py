@@ -1,4 +1,4 @@
-"""Reading ahead asks for what is chosen, while the disk is waited for, and changes no bit."""
+"""Reading ahead asks for what is chosen, while the disk is read, and changes no bit."""
 
 from itertools import count
 from pathlib import Path
@@ -36,11 +36,11 @@ def _decoded(model: Model, store: kvarn.Ram | kvarn.Disk, n: int = 3) -> list[np
         return [context.decode(token).copy() for token in ids[:n]]
 
 
-def test_a_disk_that_is_waited_for_is_asked(
+def test_while_much_comes_from_disk_it_is_asked(
     tiny: Model, tmp_path: Path, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults = count()
-    monkeypatch.setattr(ahead, "major_faults", lambda: next(faults))
+    read = count(0, ahead.ENOUGH)
+    monkeypatch.setattr(ahead, "bytes_from_disk", lambda: next(read))
     layers = sum(layer.window is None for layer in tiny.config.layers)
     expected = _decoded(tiny, kvarn.Ram())
     assert asked == []
@@ -52,14 +52,14 @@ def test_a_disk_that_is_waited_for_is_asked(
     assert all(4 + 16 < n <= 4 + 16 + 32 for _, n in asked)
 
 
-def test_it_ends_when_nothing_is_waited_for(
+def test_it_ends_when_nothing_comes_from_disk(
     tiny: Model, tmp_path: Path, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "major_faults", lambda: 7)
+    monkeypatch.setattr(ahead, "bytes_from_disk", lambda: 7)
     _decoded(tiny, kvarn.Disk(tmp_path / "pack"))
     assert asked == []
-    faults = iter([0, 1])
-    monkeypatch.setattr(ahead, "major_faults", lambda: next(faults, 1))
+    read = iter([0, ahead.ENOUGH])
+    monkeypatch.setattr(ahead, "bytes_from_disk", lambda: next(read, ahead.ENOUGH))
     monkeypatch.setattr(ahead, "PATIENCE", 1)
     _decoded(tiny, kvarn.Disk(tmp_path / "pack"))
     assert len(asked) == 1
