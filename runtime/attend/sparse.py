@@ -90,6 +90,11 @@ class TokenIndex(ABC):
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         """Index the stored keys of tokens first … last - 1 of the layer."""
 
+    def leave_out(self, layer: LayerView, stop: int) -> None:
+        """The layer, which is not searched, has tokens 0 … stop - 1: see `Column`."""
+        if self.column is not None:
+            self.column.filled[layer.index] = stop
+
     @abstractmethod
     def prepare(self, n_ctx: int, k: int) -> None:
         """Make room for choices of up to k tokens a query head among up to n_ctx."""
@@ -142,6 +147,8 @@ class SparseAttention(Attend):
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         if layer.config.window is None:
             self._extend(layer, start, start + n_tokens)
+        else:
+            self._index.leave_out(layer, start + n_tokens)
 
     def _extend(self, layer: LayerView, start: int, stop: int) -> None:
         """Index what is new, what was overwritten, and what was never indexed before it."""
@@ -160,7 +167,9 @@ class SparseAttention(Attend):
         column = self._index.column
         for done, layer in enumerate(layers, 1):
             missing = column is not None and column.filled[layer.index] < n_tokens
-            if layer.config.window is None and missing:
+            if layer.config.window is not None:
+                self._index.leave_out(layer, n_tokens)
+            elif missing:
                 self._extend(layer, n_tokens, n_tokens)
             if progress is not None:
                 progress(done, len(layers))

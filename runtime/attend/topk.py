@@ -117,6 +117,10 @@ class SketchIndex(TokenIndex):
         )  # fmt: skip
         self._factors.filled[i] = last
 
+    def leave_out(self, layer: LayerView, stop: int) -> None:
+        super().leave_out(layer, stop)
+        self._factors.filled[layer.index] = stop
+
     def choose(
         self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
         counts: NDArray[np.int64],

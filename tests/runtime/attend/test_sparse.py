@@ -1,6 +1,7 @@
 """Sparse methods: what they read is what the papers' formulas choose, and the rest is `full`."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram
 
 COMMON = {"budget": 40, "sink": 4, "window": 16}
@@ -202,6 +204,21 @@ def _clear(context, layer: int) -> None:
 
     column = context._cache.attend._index.column
     ctypes.memset(int(column.segments(layer)[0]), 0, 2 * 1024 * column.item_bytes)
+
+
+@pytest.mark.parametrize("method", [*METHODS[1:], BLOCKS], ids=name_of)
+def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path: Path) -> None:
+    """Layers with a window have no items and hold none up."""
+    windowed, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
+    assert any(layer.window for layer in windowed.config.layers)
+    with windowed.context(1100, method, store=pack) as context:
+        context.prefill(ids_of(windowed, 1060))
+    assert pack_info(tmp_path / "pack").indexes
+    with windowed.context(1100, method, store=pack) as context:
+        assert (context._cache.attend._index.column.filled == 1024).all()
+    with windowed.context(1100, replace(method, sink=1), store=pack) as context:
+        context.index()
+        assert (context._cache.attend._index.column.filled == 1060).all()
 
 
 def test_statistics_and_probe(model: Model) -> None:
