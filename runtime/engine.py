@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from typing import ParamSpec, TypeVar
@@ -58,9 +58,16 @@ def _uninterrupted() -> Iterator[None]:
 def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Run `function` on the engine thread and return its result (about 30 µs more than a call).
 
-    An interrupt (Ctrl-C) is raised in the waiting thread at once; the engine finishes the step it
-    is in, so that no kernel and no store is ever cut in the middle.
+    An interrupt (Ctrl-C) is raised in the waiting thread once `function` has ended, or has been
+    taken back before it began: no kernel and no store is ever cut in the middle, and who goes on
+    after it finds either all of a step or nothing. A second one is raised at once.
     """
     if threading.current_thread().name.startswith(_THREAD_NAME):
         return function(*args, **kwargs)
-    return _engine().submit(function, *args, **kwargs).result()
+    future = _engine().submit(function, *args, **kwargs)
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        if not future.cancel():
+            wait([future])
+        raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .home import home
 from .store import Disk, PackError
 from .store.disk import PackFolder, snapshot
+from .store.disk.archive import clear_imports
 from .store.disk.folder import take_lock
 from .store.disk.log import KV
 from .store.disk.manifest import Manifest
@@ -78,7 +79,11 @@ def pack_info(path: Path) -> PackInfo:
 
 
 def all_packs() -> list[Path]:
-    """The folders of the user's packs and sessions, in the order of their names."""
+    """The folders of the user's packs and sessions, in the order of their names.
+
+    What a killed import has left beside them is removed.
+    """
+    clear_imports(home() / "packs")
     folders = [path for kind in ("packs", "sessions") for path in (home() / kind).glob("*")]
     return sorted(path for path in folders if path.is_dir() and not path.name.startswith("."))
 

@@ -34,6 +34,13 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...], Any, Any, str], ...] = (
     ("--probe", METHODS[1:], "N", int, "every N steps measure the softmax mass that was read"),
     ("--index", ("topk",), ("flat", "sketch"), str, "topk: search all keys, or their sketches"),
     (
+        "--levels",
+        ("topk",),
+        "N",
+        int,
+        "topk: 2 searches blocks of similar keys first, and the sketches of few (default 1)",
+    ),
+    (
         "--bits",
         ("hash",),
         "N",

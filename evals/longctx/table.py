@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.measure import read_rate
+from ...ops.select import block_item_bytes, sketch_bits
 from ...runtime.attend import Attend, Full, Hash, TopK
 from ...runtime.bench import Observer, Result, Setting, run_depth
 from ...runtime.engine import on_engine
@@ -24,6 +25,7 @@ METHODS: dict[str, Callable[[str], Attend]] = {
     "full": lambda budget: Full(),
     "hash": lambda budget: Hash(budget=budget),
     "topk sketch": lambda budget: TopK(budget=budget, index="sketch"),
+    "topk sketch, two levels": lambda budget: TopK(budget=budget, index="sketch", levels=2),
     "topk flat": lambda budget: TopK(budget=budget, index="flat"),
 }
 """Name in the table → the method with this budget."""
@@ -80,7 +82,8 @@ def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
     """Memory for K and V, and the indexes, of a context that generates after `depth` tokens."""
     config = model.config
     layout = TileLayout(config.head_dim, plan.kv_type, plan.kv_type)
-    item = 4 + 2 + config.head_dim // 8  # a signature; of a sketch the factor, the bits
+    bits = sketch_bits(config.head_dim)
+    item = 4 + 2 + bits // 8 + block_item_bytes(bits)  # signatures, factors, sketches, blocks
     segment = layout.segment_bytes(config.n_kv_heads) + config.n_kv_heads * SEGMENT * item
     return n_segments(depth + plan.n_gen) * config.n_layers * segment + ROOM_BYTES
 

@@ -5,18 +5,23 @@ hash of the position. What is chosen is read by `ops.attention.gathered_attentio
 """
 
 from .api import Network, Range, SelectScratch, encode_keys, encode_rows, nearest
+from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .estimates import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
 from .exact import ExactScratch, largest, products
 from .warm import warm
 
 __all__ = [
+    "BlockScratch",
     "ExactScratch",
     "Network",
     "Range",
     "Rotation",
     "SelectScratch",
     "SketchScratch",
+    "best_in_blocks",
     "best_sketched",
+    "block_item_bytes",
+    "block_keys",
     "encode_keys",
     "encode_rows",
     "largest",

@@ -33,7 +33,7 @@ from .lists import clear, mark, write_list
 from .lookup import BYTES, half_bytes_of, look_up
 from .near import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
 
-_SAMPLED = 8  # segments
+STRIDE = 8  # of the segments that are scanned first, to tell what the best will be like
 
 
 @intrinsic
@@ -71,7 +71,7 @@ def sums_64(typingctx, kind, words, tables, limits, masks, sums):
 def make_query_tables(y, padded, tables):
     """tables int8[padded / 4, 16]: entry x of half byte i = sum of +-y_(4 i + bit), bit set: +.
 
-    Scaled so that no sum of entries leaves int8.
+    Scaled so that no sum of entries leaves int8; gives what a unit of them stands for.
     """
     total = np.float32(0.0)
     for i in range(padded):
@@ -83,6 +83,7 @@ def make_query_tables(y, padded, tables):
             for bit in range(4):
                 entry += y[4 * i + bit] if x >> bit & 1 else -y[4 * i + bit]
             tables[i, x] = np.int8(np.rint(entry * scale))
+    return total / np.float32(127 - padded // 8)
 
 
 @jit
@@ -169,17 +170,23 @@ def _scan_sketches(
 
 
 @jit
-def _first_limits(first, last, step, k, limits, entries, seen, spare, histogram):
-    """From a sample's entries, a limit that likely lets k tokens pass, and not many more."""
+def best_of_share(k):
+    """How many of every STRIDE-th segment's tokens are likely to hold its share of the best k.
+
+    Texts are not alike everywhere: a tenth more, and three standard deviations.
+    """
+    share = k / STRIDE
+    return np.int64(1.1 * share + 3.0 * np.sqrt(share) + 8.0)
+
+
+@jit
+def first_limits(wanted, limits, entries, seen, spare, histogram):
+    """Limits that `wanted` of a sample's entries reach, where it has so many."""
     for h in range(len(seen)):
-        sampled = (last - first) / step
-        wanted = k * sampled / (last - first)
-        wanted = np.int64(wanted + 2.0 * np.sqrt(wanted) + 2.0)
+        limits[h] = -np.inf
         if wanted < seen[h]:
             cost, _ = kth_cost(entries[h], seen[h], wanted, 32, spare[0], histogram)
             limits[h] = score_of(cost)
-        else:
-            limits[h] = -np.inf
 
 
 @jit
@@ -188,16 +195,15 @@ def _candidates(
     spare, histogram,
 ):  # fmt: skip
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
-    n_segments = (last - 1) // SEGMENT + 1 - first // SEGMENT
-    step = n_segments // _SAMPLED
+    wanted = best_of_share(k)
     for h in range(len(seen)):
         limits[h], seen[h] = -np.inf, 0
-    if step > 1:
+    if last - first > 2 * STRIDE * SEGMENT:
         _scan_sketches(
-            kind, padded, bits, factors, j, first, last, step, entries.shape[1] - SEGMENT, seed,
-            tables, work, limits, entries, seen, spare, histogram,
+            kind, padded, bits, factors, j, first, last, STRIDE, wanted, seed, tables, work, limits,
+            entries, seen, spare, histogram,
         )  # fmt: skip
-        _first_limits(first, last, step, k, limits, entries, seen, spare, histogram)
+        first_limits(wanted, limits, entries, seen, spare, histogram)
     again = True
     while again:
         for h in range(len(seen)):
@@ -218,7 +224,7 @@ def _candidates(
 
 
 @jit
-def _rerank(
+def rerank(
     shape, segments, j, listed, k, seed, rows, tiles, s, limits, entries, seen, spare, marks,
     histogram,
 ):  # fmt: skip
@@ -283,7 +289,7 @@ def _head(
         for h in range(together):
             mark(entries[h], seen[h], marks)
         n = write_list(marks, first, last, last, index) - first
-        _rerank(
+        rerank(
             shape, segments, j, index[first : first + n], k, seed, rows[g : g + together], tiles,
             s, limits, entries, seen, spare, marks, histogram,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .ahead import ReadAhead
 from .base import Attend, AttendError, LayerView
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
 from .full import Full
@@ -89,6 +90,11 @@ class TokenIndex(ABC):
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         """Index the stored keys of tokens first … last - 1 of the layer."""
 
+    def leave_out(self, layer: LayerView, stop: int) -> None:
+        """The layer, which is not searched, has tokens 0 … stop - 1: see `Column`."""
+        if self.column is not None:
+            self.column.filled[layer.index] = stop
+
     @abstractmethod
     def prepare(self, n_ctx: int, k: int) -> None:
         """Make room for choices of up to k tokens a query head among up to n_ctx."""
@@ -129,6 +135,7 @@ class SparseAttention(Attend):
         self._scratch = GatherScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         self._index.prepare(n_ctx, most)
         self._writer: SelectionWriter | None = None
+        self._ahead = ReadAhead(sparse)
         self._probe = MassProbe(config, store, n_ctx) if method.probe else None
 
     def _choices(self, stored: int, weight: float) -> int:
@@ -140,6 +147,8 @@ class SparseAttention(Attend):
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         if layer.config.window is None:
             self._extend(layer, start, start + n_tokens)
+        else:
+            self._index.leave_out(layer, start + n_tokens)
 
     def _extend(self, layer: LayerView, start: int, stop: int) -> None:
         """Index what is new, what was overwritten, and what was never indexed before it."""
@@ -158,7 +167,9 @@ class SparseAttention(Attend):
         column = self._index.column
         for done, layer in enumerate(layers, 1):
             missing = column is not None and column.filled[layer.index] < n_tokens
-            if layer.config.window is None and missing:
+            if layer.config.window is not None:
+                self._index.leave_out(layer, n_tokens)
+            elif missing:
                 self._extend(layer, n_tokens, n_tokens)
             if progress is not None:
                 progress(done, len(layers))
@@ -172,10 +183,12 @@ class SparseAttention(Attend):
             self.reads[layer.index].full_steps += len(q) == 1
             return
         began = time.perf_counter()
+        self._ahead.before(layer)
         k = self._choices(among.stop, self._weights[layer.index])
         index_bytes = self._index.choose(layer, q, among, k, self._lists, self._counts)
         if self._writer is not None:
             self._writer.add(layer.index, among.stop, self._lists, self._counts)
+        self._ahead.chosen(layer, self._lists, self._counts)
         chosen = time.perf_counter()
         gathered_attention(
             q,

@@ -159,8 +159,7 @@ class Context(Reader):
         """
         began = time.perf_counter()
         if self.reads_ahead(token):
-            _, self._logits, self._hidden = self._ahead.popleft()
-            self.tokens.append(token)
+            on_engine(self._accept)
             self.stats.add_accepted()
         else:
             self._check([token, *draft])

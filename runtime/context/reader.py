@@ -106,7 +106,7 @@ class Reader:
             on_engine(self._commit)
 
     def _commit(self) -> None:
-        """On the engine thread, which may still have been in a step that an interrupt left."""
+        """On the engine thread, which may still have been in a step that two interrupts left."""
         if self.tokens and self._hidden is None:
             self._read_last_again()
         self._saving.save(self.tokens, self._hidden)
@@ -145,9 +145,9 @@ class Reader:
                 f"stood there have been evicted; cut it to 0 and read it again"
             )
         if n_tokens < len(self.tokens):
-            del self.tokens[n_tokens:]
             self._logits = self._hidden = None
             self._ahead.clear()
+            del self.tokens[n_tokens:]
 
     def can_truncate(self, n_tokens: int) -> bool:
         """Whether the first `n_tokens` tokens can stay alone: not once others were evicted."""
@@ -196,6 +196,11 @@ class Reader:
         logits = self._project(hidden)
         self._logits = logits[0]
         self._ahead.extend(zip(draft, logits[1:], hidden[1:]))
+
+    def _accept(self) -> None:
+        """The next token of the draft becomes part of the context."""
+        token, self._logits, self._hidden = self._ahead.popleft()
+        self.tokens.append(token)
 
     def _project(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         logits = np.empty((len(hidden), self.model.config.n_vocab), np.float32)

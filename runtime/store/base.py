@@ -65,6 +65,11 @@ class KVStore(ABC):
     saved = Saved([], None)
 
     @property
+    def n_mapped(self) -> int:
+        """The first so many segments lie in mapped files, which are read when they are touched."""
+        return 0
+
+    @property
     def saves(self) -> bool:
         """Whether `commit` makes tokens outlast the process."""
         return False

@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_left_out_in_bytes(
     monkeypatch.setattr(table, "available_bytes", lambda: 1 << 20)
     needed = bytes_needed(tiny, FAST, 1 << 20)
     kv = 1025 * 2 * 2 * 64 * (16 * (32 + 32) + 16 * 4)
-    assert needed == kv + 1025 * 1024 * 2 * 2 * (4 + 2 + 2) + (3 << 29)
+    assert needed == kv + 1025 * 1024 * 2 * 2 * (4 + 2 + 8 + 15) + (3 << 29)
     ours, llama = rows_at(tiny, 1 << 20, FAST, Observer())
     assert f"({needed:,} bytes) of memory, 1 MiB are available" in ours.why
     assert ours.tokens_per_second is llama.tokens_per_second is None

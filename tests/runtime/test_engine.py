@@ -1,8 +1,10 @@
 """One thread computes, whoever asks."""
 
+import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -26,6 +28,38 @@ def test_an_error_reaches_the_caller_and_the_engine_goes_on() -> None:
     with pytest.raises(ZeroDivisionError):
         on_engine(lambda: 1 / 0)
     assert on_engine(max, 1, 2) == 2
+
+
+def interrupt() -> None:
+    """Ctrl-C, from any thread."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_an_interrupt_waits_for_the_end_of_what_runs() -> None:
+    done = []
+
+    def interrupted() -> None:
+        interrupt()
+        time.sleep(0.1)
+        done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        on_engine(interrupted)
+    assert done == [1]
+
+
+def test_an_interrupt_takes_back_what_has_not_begun() -> None:
+    held, done = threading.Event(), []
+    with ThreadPoolExecutor(1) as other:
+        running = threading.Event()
+        other.submit(on_engine, lambda: (running.set(), held.wait()))
+        running.wait()
+        threading.Timer(0.05, interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            on_engine(done.append, 1)
+        held.set()
+    on_engine(int)
+    assert done == []
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing_behind() -> None:

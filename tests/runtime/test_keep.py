@@ -1,5 +1,8 @@
 """Contexts that evict: NumPy of each method says which tokens stay and what they give."""
 
+import signal
+import threading
+import time
 from copy import copy
 from dataclasses import replace
 
@@ -16,7 +19,7 @@ from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
 from kvarn.runtime.attend import Attend, Full, LayerView
 from kvarn.runtime.context.reader import CHUNK, ContextError
-from kvarn.runtime.keep import KEEPS, Evicting, KeepError, Ring, SlotAttention
+from kvarn.runtime.keep import KEEPS, Evicting, KeepError, Ring, SlotAttention, Slots
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import SlotStore
 
@@ -218,6 +221,34 @@ def test_layers_with_windows_are_left_alone(tiny: Model, keep: Evicting) -> None
     context.prefill(ids_of(tiny, 100))
     assert context.kept(0).shape[1] == 24
     assert context.kept(1).shape[1] == 310
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=by_name)
+def test_an_interrupted_step_is_finished(
+    tiny: Model, keep: Evicting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, settle = ids_of(tiny, 60), Slots.settle
+
+    def interrupted(slots: Slots, position: int) -> None:
+        settle(slots, position)
+        if slots.layer == 0:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(0.05)
+
+    whole, cut = (tiny.context(80, keep=keep) for _ in range(2))
+    for context in (whole, cut):
+        context.prefill(ids[:50])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Slots, "settle", interrupted)
+        cut.decode(ids[50])
+    whole.decode(ids[50])
+    assert cut.tokens == ids[:51]
+    for token in ids[51:]:
+        np.testing.assert_array_equal(cut.logits, whole.logits)
+        for context in (whole, cut):
+            context.decode(token)
+    for layer in range(tiny.config.n_layers):
+        np.testing.assert_array_equal(cut.kept(layer), whole.kept(layer))
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)

@@ -13,13 +13,14 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ....ops.attention.layout import SEGMENT
 from . import files, log, manifest, superblock, tail
 from .errors import PackError
-from .folder import PackFolder, State, stride_of
+from .folder import PackFolder, State, stride_of, take_lock
 from .log import KV, Place
 from .manifest import Manifest
 from .plane import read_slot
@@ -31,6 +32,7 @@ Progress = Callable[[int, int], None]
 
 _NAMES = re.compile(rf"commits|tokens|tail-1|layer-\d{{3}}\.kv|index-{log.COLUMN_NAME.pattern}")
 _BLOCK = 1 << 20
+_IMPORTING = ".importing-"
 
 
 class _Stream(io.RawIOBase):
@@ -133,7 +135,8 @@ def import_pack(source: Path, path: Path, progress: Progress | None = None) -> N
     if path.exists():
         raise PackError(path, "it exists already: remove it first, or choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".importing-", dir=path.parent))
+    clear_imports(path.parent)
+    aside, lock = _make_aside(path.parent)
     try:
         try:
             with tarfile.open(source, "r:") as archive:
@@ -147,6 +150,31 @@ def import_pack(source: Path, path: Path, progress: Progress | None = None) -> N
         files.sync_folder(path.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        os.close(lock)
+
+
+def clear_imports(folder: Path) -> None:
+    """Remove what imports of processes that are no more have left in a folder of packs."""
+    for path in folder.glob(_IMPORTING + "*"):
+        try:
+            lock = take_lock(path)
+        except (PackError, OSError):
+            continue  # at work, done in between, or not ours to remove
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _make_aside(parent: Path) -> tuple[Path, int]:
+    """A new folder, and the descriptor of the lock that says that this process works in it."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_IMPORTING, dir=parent))
+        with suppress(PackError, FileNotFoundError):  # `clear_imports` was faster
+            lock = take_lock(path)
+            if os.fstat(lock).st_nlink:
+                return path, lock
+            os.close(lock)
 
 
 def _unpack(

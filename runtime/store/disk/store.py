@@ -68,6 +68,10 @@ class DiskStore(KVStore):
         self.commit(state.tokens, state.hidden)
 
     @property
+    def n_mapped(self) -> int:
+        return len(self._kv.places) if self._io == "mmap" else 0
+
+    @property
     def saves(self) -> bool:
         return self._writer is not None
 

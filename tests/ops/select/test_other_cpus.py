@@ -7,6 +7,7 @@ from numba import types
 
 from kvarn.ops.cache import jit
 from kvarn.ops.lower import lower
+from kvarn.ops.select.blocks.scan import add_means, signed_sums
 from kvarn.ops.select.dots import at_least
 from kvarn.ops.select.near import filled_words, kind_of, near_segment
 from kvarn.ops.select.sketch import sums_64
@@ -19,6 +20,8 @@ def _all(words, queries, tables, limits, masks, s):
     near_segment(kind_of(64, 1), words, words, 8, queries, tables, limits, s, masks)
     sums_64(kind_of(64, 4), words, tables, limits, masks, s)
     sums_64(kind_of(128, 1), words, tables, limits, masks, s)
+    add_means(kind_of(64, 4), words, queries, s)
+    signed_sums(kind_of(64, 4), words, tables, s)
     return filled_words(kind_of(32, 4), masks) + at_least(s, 0.0)
 
 

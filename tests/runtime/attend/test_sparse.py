@@ -1,6 +1,7 @@
 """Sparse methods: what they read is what the papers' formulas choose, and the rest is `full`."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,15 +23,18 @@ from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram
 
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 METHODS = [TopK(index="flat", **COMMON), Hash(**COMMON), TopK(index="sketch", **COMMON)]
+BLOCKS = TopK(index="sketch", levels=2, **COMMON)
 SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
 
 
 def name_of(method: Sparse) -> str:
-    return getattr(method, "index", "hash")
+    levels = " in blocks" if method == BLOCKS else ""
+    return getattr(method, "index", "hash") + levels
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +112,7 @@ def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
     assert len(context.tokens) == 601
 
 
-@pytest.mark.parametrize("method", METHODS, ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, BLOCKS], ids=name_of)
 def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, method) -> None:
     _, want = read(model, Full())
     for budget in ("100%", 604, 600):
@@ -119,7 +123,7 @@ def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, meth
     assert not np.array_equal(sparse, want)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, BLOCKS], ids=name_of)
 def test_one_thread_gives_the_same_bits(model: Model, method: Sparse) -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")
@@ -156,13 +160,43 @@ def test_an_index_does_not_depend_on_when_it_was_built(model: Model, kind: str, 
     assert seen == [(1, 2), (2, 2)]
 
 
-def _items(context, layer: int) -> np.ndarray:
+def test_blocks_are_built_when_a_segment_is_full(model: Model) -> None:
+    """Token by token, by chunks, after a cut, or afterwards from the store: the same blocks."""
+    ids = ids_of(model, 1030)
+    contexts = [model.context(1030, BLOCKS) for _ in range(2)]
+    contexts[0].prefill(ids[:1020])
+    assert not _items(contexts[0], 0, 1024).any()
+    contexts[1].prefill(ids[:1028])
+    contexts[1].truncate(1020)
+    contexts[1].decode(1)
+    contexts[1].truncate(1020)
+    logits = [[c.decode(token).copy() for token in ids[1020:]] for c in contexts]
+    np.testing.assert_array_equal(*logits)
+    built = _items(contexts[0], 0, 1024)
+    assert built.any()
+    np.testing.assert_array_equal(_items(contexts[1], 0, 1024), built)
+    contexts[0]._cache.attend._index.column.filled[:] = 0
+    _clear(contexts[0], 0)
+    contexts[0].index()
+    np.testing.assert_array_equal(_items(contexts[0], 0, 1024), built)
+
+
+def test_blocks_cover_what_flat_covers(model: Model) -> None:
+    covered = []
+    for method in (METHODS[0], BLOCKS):
+        context, _ = read(model, replace(method, probe=1, budget=200), n=5000)
+        covered.append([layer["covered_mass"] for layer in context.stats.as_dict()["layers"]])
+    for flat, near in zip(*covered):
+        assert near > 0.95 * flat
+
+
+def _items(context, layer: int, n_tokens: int = 60) -> np.ndarray:
     import ctypes
 
     column = context._cache.attend._index.column
     n = column.item_bytes
     raw = (ctypes.c_uint8 * (2 * 1024 * n)).from_address(int(column.segments(layer)[0]))
-    return np.frombuffer(raw, np.uint8).reshape(2, 1024, n)[:, :60].copy()
+    return np.frombuffer(raw, np.uint8).reshape(2, 1024, n)[:, :n_tokens].copy()
 
 
 def _clear(context, layer: int) -> None:
@@ -170,6 +204,21 @@ def _clear(context, layer: int) -> None:
 
     column = context._cache.attend._index.column
     ctypes.memset(int(column.segments(layer)[0]), 0, 2 * 1024 * column.item_bytes)
+
+
+@pytest.mark.parametrize("method", [*METHODS[1:], BLOCKS], ids=name_of)
+def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path: Path) -> None:
+    """Layers with a window have no items and hold none up."""
+    windowed, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
+    assert any(layer.window for layer in windowed.config.layers)
+    with windowed.context(1100, method, store=pack) as context:
+        context.prefill(ids_of(windowed, 1060))
+    assert pack_info(tmp_path / "pack").indexes
+    with windowed.context(1100, method, store=pack) as context:
+        assert (context._cache.attend._index.column.filled == 1024).all()
+    with windowed.context(1100, replace(method, sink=1), store=pack) as context:
+        context.index()
+        assert (context._cache.attend._index.column.filled == 1060).all()
 
 
 def test_statistics_and_probe(model: Model) -> None:
@@ -230,4 +279,8 @@ def test_the_methods_own_options() -> None:
         Hash(bits=48)
     with pytest.raises(AttendError, match="index is 'tree'"):
         kvarn.TopK(index="tree")
+    with pytest.raises(AttendError, match="levels is 2, expected 1 for index flat"):
+        kvarn.TopK(index="flat", levels=2)
+    with pytest.raises(AttendError, match="levels is 3, expected 1 or 2 for index sketch"):
+        kvarn.TopK(levels=3)
     assert set(ATTENDS) == {"full", "topk", "hash"}

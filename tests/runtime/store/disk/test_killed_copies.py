@@ -130,3 +130,34 @@ def test_what_a_killed_import_leaves_is_no_pack(
     named = {path.name for path in all_packs()}
     assert named <= {"clean", *map(str, range(FEW))}
     assert all(holds_all(path) for path in all_packs())
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_what_is_left_of_an_import_goes_once_its_process_is_gone(
+    full: Path, tmp_path: Path, alive: bool
+) -> None:
+    folder, exported = tmp_path / "packs", tmp_path / "exported"
+    export_pack(full, exported)
+    code = """
+import sys
+from pathlib import Path
+from kvarn.runtime.store.disk import archive
+def unpack(*_):
+    print(flush=True)
+    sys.stdin.read()
+archive._unpack = unpack
+archive.import_pack(*map(Path, sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", code, str(exported), str(folder / "slow")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()  # it is in the middle of its import
+        if not alive:
+            other.kill()
+            other.wait()
+        import_pack(exported, folder / "quick")
+        left = [path.name for path in folder.iterdir() if path.name.startswith(".importing-")]
+        other.kill()
+    assert len(left) == alive
+    assert holds_all(folder / "quick")

@@ -1,0 +1,80 @@
+"""Blocks of stored keys, written into their column."""
+
+import numpy as np
+from numba import prange
+
+from ... import simd as v
+from ...attention.layout import SEGMENT, TILE
+from ...cache import jit
+from ..encode import read_key
+from ..sketch_keys import put_sketch
+from .layout import BLOCK, BLOCKS, factors_at, means_at, order_at, scales_at
+from .order import dot, mean_of, put_in_order
+
+WORK_ROWS = SEGMENT + 5  # floats a thread: the keys, and what is computed of one block
+
+
+@jit
+def _read_keys(tiles, facts, bits, x):
+    """The 1,024 keys of a KV head's segment at `tiles` into x float32[1024, bits]."""
+    for t in range(SEGMENT):
+        read_key(tiles + t // TILE * facts[4], t % TILE, facts, x + 4 * bits * t)
+
+
+@jit
+def _put_mean(mean, bits, part, block):
+    """Round the mean at an address to 8 bits, there and in the column."""
+    top = np.float32(0.0)
+    for i in range(bits):
+        top = max(top, abs(v.load_one_f32(mean, 4 * i)))
+    scale = top / np.float32(127.0)
+    inverse = np.float32(1.0) / scale if scale > 0.0 else np.float32(0.0)
+    for i in range(bits):
+        rounded = np.rint(v.load_one_f32(mean, 4 * i) * inverse)
+        v.store(part, means_at(bits) + BLOCKS * i + block, np.int8(rounded))
+        v.store(mean, 4 * i, np.float32(rounded * scale))
+    v.store(part, scales_at(bits) + 4 * block, scale)
+
+
+@jit
+def _put_block(x, order, bits, rotation, part, block, work):
+    """Mean, spread and sketches of one block; order uint16[32], work: 5 * bits floats (address)."""
+    mean, key, sketch = work, work + 4 * bits, work + 12 * bits
+    mean_of(x, order, bits, mean)
+    _put_mean(mean, bits, part, block)
+    squares = np.float32(0.0)
+    for t in range(BLOCK):
+        row = x + 4 * bits * np.int64(order[t])
+        for i in range(0, 4 * bits, 64):
+            v.store(key, i, v.load_f32(row, i) - v.load_f32(mean, i))
+        squares += dot(key, key, bits)
+        factor = part + factors_at(bits) + 2 * (BLOCK * block + t)
+        put_sketch(key, bits, rotation, sketch, factor, key + 4 * bits)
+        for i in range(bits // 8):
+            byte = v.load_u8(sketch, i)
+            v.store(part, (bits // 8 * block + i) * BLOCK + t, byte)
+        v.store(part, order_at(bits) + 2 * (BLOCK * block + t), order[t])
+    spread = np.sqrt(squares / np.float32(BLOCK))
+    v.store(part, scales_at(bits) + 4 * (BLOCKS + block), np.float32(spread))
+
+
+@jit(parallel=True)
+def block_keys_kernel(
+    segments, facts, items, item_bytes, n_kv_heads, rotation, bits, works, orders, entries, spare,
+    histograms, first, last,
+):  # fmt: skip
+    """Segments first .. last-1. works float32[threads, WORK_ROWS * bits], orders uint16[threads,
+    1024], entries, spare uint64[threads, 1024]; some 2 bits^2 + 100 bits operations a key."""
+    parts, n = works.shape[0], (last - first) * n_kv_heads
+    for part in prange(parts):
+        x = np.int64(works[part].ctypes.data)
+        rows = x + 4 * bits * SEGMENT
+        for item in range(n * part // parts, n * (part + 1) // parts):
+            segment, j = first + item // n_kv_heads, item % n_kv_heads
+            _read_keys(segments[segment] + j * facts[5], facts, bits, x)
+            order = orders[part]
+            put_in_order(x, bits, order, rows, entries[part], spare[part], histograms[part])
+            to = items[segment] + j * SEGMENT * item_bytes
+            for block in range(BLOCKS):
+                own = order[BLOCK * block : BLOCK * (block + 1)]
+                _put_block(x, own, bits, np.int64(rotation.ctypes.data), to, block, rows)

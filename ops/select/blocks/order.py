@@ -1,0 +1,127 @@
+"""Which tokens of a segment form a block: halves of halves, across the widest direction.
+
+A part is halved by the median of its projections on the direction in which it is spread most, as
+two steps of the power method find it from its outermost key. Equal projections keep their order.
+"""
+
+import numpy as np
+
+from ...attention.layout import SEGMENT
+from ...cache import jit
+from ...simd import fma, hsum, load_f32, set_f32, store
+from ..best import kth_cost
+from ..dots import cost_of, float_bits
+from .layout import BLOCK
+
+_STEPS = 2  # of the power method: four find 1% more of the softmax, for half as much time again
+
+
+@jit
+def _add_row(x, row, bits, factor, total):
+    """total += factor * row; addresses of floats."""
+    for i in range(0, 4 * bits, 64):
+        here = load_f32(x, 4 * bits * row + i)
+        store(total, i, fma(here, set_f32(factor), load_f32(total, i)))
+
+
+@jit
+def _scale(y, bits, factor):
+    for i in range(0, 4 * bits, 64):
+        store(y, i, load_f32(y, i) * set_f32(factor))
+
+
+@jit
+def _clear(y, bits):
+    for i in range(0, 4 * bits, 64):
+        store(y, i, set_f32(0.0))
+
+
+@jit
+def dot(x, y, bits):
+    """The product of two vectors of floats at addresses."""
+    total = set_f32(0.0)
+    for i in range(0, 4 * bits, 64):
+        total = fma(load_f32(x, i), load_f32(y, i), total)
+    return hsum(total)
+
+
+@jit
+def mean_of(x, order, bits, mean):
+    """The mean of the rows `order` of x float32[1024, bits]; addresses."""
+    _clear(mean, bits)
+    for row in order:
+        _add_row(x, np.int64(row), bits, np.float32(1.0), mean)
+    _scale(mean, bits, np.float32(1.0) / np.float32(len(order)))
+
+
+@jit
+def _outermost(x, order, bits, mean, direction):
+    """The row farthest from the mean, minus the mean."""
+    most, far = np.float32(-1.0), np.int64(order[0])
+    middle = dot(mean, mean, bits)
+    for row in order:
+        here = x + 4 * bits * np.int64(row)
+        distance = dot(here, here, bits) - np.float32(2.0) * dot(here, mean, bits) + middle
+        if distance > most:
+            most, far = distance, np.int64(row)
+    _clear(direction, bits)
+    _add_row(x, far, bits, np.float32(1.0), direction)
+    _add_row(mean, 0, bits, np.float32(-1.0), direction)
+
+
+@jit
+def _power_step(x, order, bits, mean, direction, turned):
+    """direction = C direction of length 1, C the rows' covariance."""
+    middle, total = dot(mean, direction, bits), np.float32(0.0)
+    _clear(turned, bits)
+    for row in order:
+        along = dot(x + 4 * bits * np.int64(row), direction, bits) - middle
+        _add_row(x, np.int64(row), bits, along, turned)
+        total += along
+    _add_row(mean, 0, bits, -total, turned)
+    length = np.sqrt(dot(turned, turned, bits))
+    if length > np.float32(0.0):
+        _clear(direction, bits)
+        _add_row(turned, 0, bits, np.float32(1.0) / length, direction)
+
+
+@jit
+def _halve(x, order, bits, direction, entries, spare, histogram):
+    """The half of the rows with the largest projections moves to the front."""
+    n = len(order)
+    for i in range(n):
+        along = dot(x + 4 * bits * np.int64(order[i]), direction, bits)
+        cost = cost_of(np.uint64(float_bits(along)))
+        entries[i] = (cost << np.uint64(32)) | np.uint64(order[i])
+    limit, below = kth_cost(entries, n, n // 2, 32, spare, histogram)
+    ties, front, back = n // 2 - below, 0, n // 2
+    for i in range(n):
+        cost = entries[i] >> np.uint64(32)
+        if cost < limit or (cost == limit and ties > 0):
+            ties -= cost == limit
+            order[front] = np.uint16(entries[i])
+            front += 1
+        else:
+            order[back] = np.uint16(entries[i])
+            back += 1
+
+
+@jit
+def put_in_order(x, bits, order, scratch, entries, spare, histogram):
+    """order uint16[1024]: the rows of x float32[1024, bits] (an address), block after block.
+
+    scratch: address of 3 * bits floats; entries, spare: room for 1,024.
+    """
+    mean, direction, turned = scratch, scratch + 4 * bits, scratch + 8 * bits
+    for i in range(SEGMENT):
+        order[i] = i
+    size = SEGMENT
+    while size > BLOCK:
+        for at in range(0, SEGMENT, size):
+            part = order[at : at + size]
+            mean_of(x, part, bits, mean)
+            _outermost(x, part, bits, mean, direction)
+            for _ in range(_STEPS):
+                _power_step(x, part, bits, mean, direction, turned)
+            _halve(x, part, bits, direction, entries, spare, histogram)
+        size //= 2
