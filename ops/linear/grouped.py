@@ -6,7 +6,7 @@ A group of TOKENS tokens is, per block of columns:
     d    float32[TOKENS]
     s    blocks of 32: float32[TOKENS]; of 256: int16[TOKENS][16]   (see `activations.Blocks`)
 
-in the order [run of RUN columns][group][block]: what a run of columns of the matrix meets is read
+in the order [run of columns][group][block]: what a run of columns of the matrix meets is read
 from begin to end. In rows of tokens it would lie thousands of bytes apart, in few sets of a cache.
 """
 
@@ -19,7 +19,7 @@ from ..simd import load_i8x32, load_i16x16, load_one_f32, store, widen_i16
 from ..steps import Step, step
 
 TOKENS = 4  # of a group; buffers of rows have room for the last one to be read whole
-RUN = 512  # columns
+RUN = 512  # columns of bytes, or half as many of words: of 512 tokens, what stays in L2
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,15 @@ class GroupLayout:
     def n_bytes(self) -> int:
         return self.s + (4 if self.block == 32 else 32) * TOKENS
 
+    @property
+    def run(self) -> int:
+        """Blocks of a run."""
+        return RUN // (2 if self.words else 1) // self.block
+
     def buffer_bytes(self, max_rows: int, n_cols: int) -> int:
         """Bytes of all groups, the last run in full."""
-        return -(-max_rows // TOKENS) * -(-n_cols // RUN) * (RUN // self.block) * self.n_bytes
+        runs = -(-n_cols // (self.run * self.block))
+        return -(-max_rows // TOKENS) * runs * self.run * self.n_bytes
 
 
 @cache
@@ -56,7 +62,7 @@ def group_kernel(where: GroupLayout) -> Step:
     """Rows to groups: addresses of q, d and s (`activations.Blocks`), T, blocks per row; address of
     the groups. Reads up to TOKENS - 1 rows after the last."""
     block, words, row_bytes = where.block, where.words, where.row
-    d_at, s_at, n_bytes, run = where.d, where.s, where.n_bytes, RUN // where.block
+    d_at, s_at, n_bytes, run = where.d, where.s, where.n_bytes, where.run
 
     @step("iiiiii")
     def _group(part, parts, ticket, q, d, s, n_tokens, n_blocks, out):
