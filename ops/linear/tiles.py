@@ -239,6 +239,9 @@ def multiply(typingctx, kind, sums, w, x):
     where = group_layout(kind.literal_value)
 
     def codegen(ctx, b, sig, vals):
+        attributes = b.function.attributes
+        attributes.alignstack = 32  # what waits there is not to cross cache lines
+        attributes.add("nounwind")  # as it is: without any other, llvmlite forgets the first
         _, before, w, x = vals
         w, x = (b.inttoptr(v, I8.as_pointer()) for v in (w, x))
         tokens = [
