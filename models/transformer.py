@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ..ops import pointwise
 from ..ops.linear import Activations, Weight, get_rows, linear
+from ..ops.simd import aligned
 from ..ops.steps import Graph, record
 from .attention import Attention
 from .config import ModelConfig, RopeConfig
@@ -77,7 +78,8 @@ class Transformer:
             "temperature": 1,
         }
         self._memory = {
-            name: np.empty((max_chunk, width), np.float32) for name, width in widths.items()
+            name: aligned(max_chunk * width, np.float32).reshape(max_chunk, width)
+            for name, width in widths.items()
         }
         # Valid from the start: recording reads what is there.
         self._ids = np.zeros(max_chunk, np.int32)

@@ -7,7 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 PIECE = 32 << 20
-_AT_ONCE = 4 << 20
+# Between two of these the thread that populates asks for the interpreter again, which another one
+# that imports gives up every 5 ms only.
+_AT_ONCE = 64 << 20
 
 
 class Arena:

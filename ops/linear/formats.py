@@ -6,8 +6,8 @@ small integers per 16 weights beside them: `w = d * scale * q + low * minimum`.
 
 An emitter turns a block at an address into vectors. Codes are <32 x i8>, in the order of the
 weights: unsigned where the format allows (`signed=False`, at most `top`), because the integer dot
-products of x86 multiply unsigned by signed bytes; the offset of such a format (8 for Q4_0) goes
-into `low`, which meets the sum of the activations. Adding a type is one entry and its emitters.
+products of x86 multiply unsigned by signed bytes; the offset of such a format is its `centre` (8
+for Q4_0), which meets the sum of the activations. Adding a type is one entry and its emitters.
 
 Blocks of 32, byte by byte (h: f16; n: 16 bytes, low nibbles are weights 0-15, high 16-31):
 
@@ -52,13 +52,19 @@ class Format:
     signed: bool
     # block / 32 vectors <32 x i8>, emitted one by one as they are asked for: few are alive at once
     codes: Callable[[Builder, Value], Iterable[Value]]
-    # n blocks at once -> <n x float> d and low (None: always 0)
+    # n blocks at once -> <n x float> d and low (None: see `centre`)
     floats: Callable[[Builder, Blocks], tuple[Value, Value | None]]
     # blocks of 256: <16 x i16> scales and minima (None: none), one per 16 weights
     scales: Callable[[Builder, Value], tuple[Value, Value | None]] | None = None
     grain: int = 32  # weights that share a scale
     # the same where they are bytes: <16 x i8>, eight scales and eight minima
     scale_bytes: Callable[[Builder, Value], Value] | None = None
+    centre: int = 0  # what codes are too large by: low = -centre * d
+
+    def d_and_low(self, b: Builder, blocks: Blocks) -> tuple[Value, Value | None]:
+        """<n x float> d and low (None: always 0) of n blocks."""
+        d, low = self.floats(b, blocks)
+        return d, scaled(b, d, -self.centre) if self.centre else low
 
 
 # ------------------------------------------------------------ small pieces --
@@ -257,12 +263,11 @@ def _codes_5(offset: int):
     return codes
 
 
-def one_half(offset: int = 0, centre: int = 0):
-    """`d` alone; codes are `centre` too large (and minima, if any, are the scales themselves)."""
+def one_half(offset: int = 0):
+    """`d` alone (minima of formats with a centre are the scales themselves)."""
 
     def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
-        d = halves(b, ps, offset)
-        return d, scaled(b, d, -centre) if centre else None
+        return halves(b, ps, offset), None
 
     return floats
 
@@ -282,24 +287,23 @@ def two_halves(offset: int = 0, sign: int = 1):
 
 
 def _e8m0(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
-    """Half of 2**(e - 127), since the table holds doubled values; codes are 12 too large."""
+    """Half of 2**(e - 127), since the table holds doubled values."""
     ty = vty(I32, len(ps))
     e = b.zext(gather(b, ps, I8, 0), ty)
     normal = b.shl(b.sub(e, const(ty, 1)), const(ty, 23))
     small = b.shl(const(ty, 0x00200000), e)
     bits = b.select(b.icmp_unsigned("<", e, const(ty, 2)), small, normal)
-    d = b.bitcast(bits, vty(F32, len(ps)))
-    return d, scaled(b, d, -12)
+    return b.bitcast(bits, vty(F32, len(ps))), None
 
 
 _MXFP4_FROM_0 = tuple(v + 12 for v in MXFP4_VALUES)
 
 BLOCKS_OF_32 = (
     Format("Q8_0", 32, 34, 127, True, _codes_q8_0, one_half()),
-    Format("Q4_0", 32, 18, 15, False, _codes_4(2), one_half(0, 8)),
+    Format("Q4_0", 32, 18, 15, False, _codes_4(2), one_half(), centre=8),
     Format("Q4_1", 32, 20, 15, False, _codes_4(4), two_halves()),
-    Format("Q5_0", 32, 22, 31, False, _codes_5(2), one_half(0, 16)),
+    Format("Q5_0", 32, 22, 31, False, _codes_5(2), one_half(), centre=16),
     Format("Q5_1", 32, 24, 31, False, _codes_5(4), two_halves()),
     Format("IQ4_NL", 32, 18, 127, True, _codes_4(2, IQ4_VALUES), one_half()),
-    Format("MXFP4", 32, 17, 24, False, _codes_4(1, _MXFP4_FROM_0), _e8m0),
+    Format("MXFP4", 32, 17, 24, False, _codes_4(1, _MXFP4_FROM_0), _e8m0, centre=12),
 )

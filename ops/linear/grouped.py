@@ -4,9 +4,10 @@ A group of TOKENS tokens is, per block of columns:
 
     x    [TOKENS][block] int8, or int16 for kernels that take words
     d    float32[TOKENS]
-    s    blocks of 32: float32[TOKENS]; of 256: int16[TOKENS][16]   (see `activations.Blocks`)
+    s    blocks of 32: float32[TOKENS], times minus the centre of the weights' codes if they have
+         one; of 256: int16[TOKENS][256 / grain], for each grain of columns that share a scale
 
-in the order [run of RUN columns][group][block]: what a run of columns of the matrix meets is read
+in the order [run of columns][group][block]: what a run of columns of the matrix meets is read
 from begin to end. In rows of tokens it would lie thousands of bytes apart, in few sets of a cache.
 """
 
@@ -15,11 +16,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ..simd import load_i8x32, load_i16x16, load_one_f32, store, widen_i16
+import numpy as np
+
+from ..simd import (
+    emits,
+    i16x8,
+    i16x16,
+    load_i8x32,
+    load_i16x16,
+    load_one_f32,
+    shuffle,
+    store,
+    widen_i16,
+)
 from ..steps import Step, step
 
 TOKENS = 4  # of a group; buffers of rows have room for the last one to be read whole
-RUN = 512  # columns
+RUN = 512  # columns of bytes, or half as many of words: of 512 tokens, what stays in L2
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,8 @@ class GroupLayout:
 
     block: int
     words: bool
+    grain: int  # of blocks of 256
+    centre: int  # of blocks of 32
 
     @property
     def row(self) -> int:
@@ -43,12 +58,28 @@ class GroupLayout:
         return self.d + 4 * TOKENS
 
     @property
+    def s_row(self) -> int:
+        """Bytes of the sums of one token."""
+        return 4 if self.block == 32 else 256 // self.grain * 2
+
+    @property
     def n_bytes(self) -> int:
-        return self.s + (4 if self.block == 32 else 32) * TOKENS
+        return self.s + self.s_row * TOKENS
+
+    @property
+    def run(self) -> int:
+        """Blocks of a run."""
+        return RUN // (2 if self.words else 1) // self.block
 
     def buffer_bytes(self, max_rows: int, n_cols: int) -> int:
         """Bytes of all groups, the last run in full."""
-        return -(-max_rows // TOKENS) * -(-n_cols // RUN) * (RUN // self.block) * self.n_bytes
+        runs = -(-n_cols // (self.run * self.block))
+        return -(-max_rows // TOKENS) * runs * self.run * self.n_bytes
+
+
+_sums_of_two = emits(i16x8, i16x16)(
+    lambda b, v: b.add(shuffle(b, v, range(0, 16, 2)), shuffle(b, v, range(1, 16, 2)))
+)
 
 
 @cache
@@ -56,7 +87,8 @@ def group_kernel(where: GroupLayout) -> Step:
     """Rows to groups: addresses of q, d and s (`activations.Blocks`), T, blocks per row; address of
     the groups. Reads up to TOKENS - 1 rows after the last."""
     block, words, row_bytes = where.block, where.words, where.row
-    d_at, s_at, n_bytes, run = where.d, where.s, where.n_bytes, RUN // where.block
+    d_at, s_at, s_row, n_bytes, run = where.d, where.s, where.s_row, where.n_bytes, where.run
+    factor = np.float32(-where.centre if where.centre else 1)
 
     @step("iiiiii")
     def _group(part, parts, ticket, q, d, s, n_tokens, n_blocks, out):
@@ -74,8 +106,10 @@ def group_kernel(where: GroupLayout) -> Step:
                             store(to, t * row_bytes + k, codes)
                     store(to, d_at + 4 * t, load_one_f32(d, 4 * at))
                     if block == 32:
-                        store(to, s_at + 4 * t, load_one_f32(s, 4 * at))
-                    else:
+                        store(to, s_at + 4 * t, load_one_f32(s, 4 * at) * factor)
+                    elif s_row == 32:
                         store(to, s_at + 32 * t, load_i16x16(s, 32 * at))
+                    else:
+                        store(to, s_at + 16 * t, _sums_of_two(load_i16x16(s, 32 * at)))
 
     return _group

@@ -22,10 +22,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..simd import INTP, Tile, prefetch_l1
+from ..simd import F32, INTP, Tile, const, prefetch_l1
 from ..steps import Step, step
 from .columns import ROWS, Interleaved, Transposed, pointer, write
-from .formats import SideBySide, gather
+from .formats import SideBySide, gather, read
 from .kformats import FORMATS
 from .share import take
 from .tiles import scaled_sums, unit_of_bytes
@@ -106,9 +106,11 @@ def add_block(typingctx, kind, sums, w, x, x_row, d, s, d_row):
         whole = unit_of_bytes(b, f, codes, list(tokens(x, x_row)))
         scale, low = f.floats(b, SideBySide(w, ROWS))
         acc = [b.extract_value(before, t) for t in range(sums.n)]
+        ds, ss = ([read(b, p, F32) for p in tokens(base, d_row)] for base in (d, s))
+        if f.centre:
+            ss = [b.fmul(st, const(F32, -f.centre)) for st in ss]
         out = before
-        added = scaled_sums(b, whole, scale, low, acc, tokens(d, d_row), tokens(s, d_row))
-        for t, new in enumerate(added):
+        for t, new in enumerate(scaled_sums(b, f, whole, scale, low, acc, ds, ss)):
             out = b.insert_value(out, new, t)
         return out
 

@@ -25,7 +25,6 @@ from .formats import (
     I8,
     I16,
     I32,
-    Blocks,
     Builder,
     Format,
     Value,
@@ -35,7 +34,6 @@ from .formats import (
     read,
     read_bytes,
     read_nibbles,
-    scaled,
     two_halves,
 )
 
@@ -145,12 +143,14 @@ def _scales_iq4_xs(b: Builder, p: Value) -> tuple[Value, Value | None]:
 # fmt: off
 BLOCKS_OF_256 = (
     Format("Q2_K", 256, 84, 3, False, _codes_q2_k, two_halves(80, -1), _scales_q2_k, 16),
-    Format("Q3_K", 256, 110, 7, False, _codes_q3_k, one_half(108, 4), _scales_q3_k, 16),
+    Format("Q3_K", 256, 110, 7, False, _codes_q3_k, one_half(108), _scales_q3_k, 16,
+           centre=4),
     Format("Q4_K", 256, 144, 15, False, _codes_q4_k, two_halves(0, -1), _scales_q4_k,
            scale_bytes=_scale_bytes_q4_k),
     Format("Q5_K", 256, 176, 31, False, _codes_q5_k, two_halves(0, -1), _scales_q4_k,
            scale_bytes=_scale_bytes_q4_k),
-    Format("Q6_K", 256, 210, 63, False, _codes_q6_k, one_half(208, 32), _scales_q6_k, 16),
+    Format("Q6_K", 256, 210, 63, False, _codes_q6_k, one_half(208), _scales_q6_k, 16,
+           centre=32),
     Format("IQ4_XS", 256, 136, 127, True, _codes_iq4_xs, one_half(), _scales_iq4_xs),
 )
 # fmt: on
@@ -165,10 +165,6 @@ def biased(f: Format) -> Format:
     def codes(b: Builder, p: Value) -> Iterable[Value]:
         return (b.xor(q, const(q.type, -128)) for q in f.codes(b, p))
 
-    def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
-        d, _ = f.floats(b, ps)
-        return d, scaled(b, d, -128)
-
     def scales(b: Builder, p: Value) -> tuple[Value, Value | None]:
         scale, _ = inner(b, p)
         return scale, scale
@@ -178,8 +174,8 @@ def biased(f: Format) -> Format:
         top=255,
         signed=False,
         codes=codes,
-        floats=floats,
         scales=scales if inner else None,
+        centre=128,
     )
 
 

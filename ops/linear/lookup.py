@@ -29,7 +29,7 @@ _VEC = vty(F32, 16)
 
 def _factors(b, f, w):
     """For each 16 weights of a block: the factor of the codes and what is added to the product."""
-    d, low = (x and b.extract_element(x, ir.Constant(I32, 0)) for x in f.floats(b, [w]))
+    d, low = (x and b.extract_element(x, ir.Constant(I32, 0)) for x in f.d_and_low(b, [w]))
     if not f.scales:
         return [(d, low)] * 2
     scales, minima = f.scales(b, w)

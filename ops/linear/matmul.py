@@ -1,8 +1,9 @@
 """Prefill: a quantised matrix by many vectors, panel by panel, in register tiles.
 
-Threads take panels of 16 rows one by one. A run of columns is unpacked into the thread's buffer,
-which stays in L1, and used for all tokens, whose sums wait in another. Rows come as they are in a
-file, or interleaved (`interleaved`): the same results.
+Threads take panels of 16 rows, four by four and the last ones one by one. A run of columns is
+unpacked into the thread's buffer, which stays in L1, and used for all tokens, whose sums wait in
+another; then the same columns of the next panel, while the activations are still in L2. Rows come
+as they are in a file, or interleaved (`interleaved`): the same results.
 """
 
 from __future__ import annotations
@@ -13,29 +14,40 @@ from typing import Any
 from ..cache import jit
 from ..simd import load_f32, load_one_f32, prefetch_l1, store
 from ..steps import Step, step
-from .grouped import RUN, TOKENS
+from .grouped import TOKENS
 from .kformats import FORMATS
 from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
 from .share import take
 from .tiles import group_layout, load_sums, multiply, no_sums, store_sums
 
+PANELS = 4  # that a thread takes at a time: what it reads of L3 is a fourth
+
 
 def scratch_bytes(kind: int, n_tokens: int) -> int:
-    """Bytes each thread of the kernel works in: a run, rows to be transposed, sums of a panel."""
-    f, where = FORMATS[kind], panel_layout(FORMATS[kind])
+    """Bytes each thread of the kernel works in: a run, rows to be transposed, sums of panels."""
+    where, run = panel_layout(FORMATS[kind]), group_layout(kind).run
     groups = -(-n_tokens // TOKENS)
-    return RUN // f.block * where.n_bytes + where.rows_bytes + groups * TOKENS * 64
+    return run * where.n_bytes + where.rows_bytes + PANELS * groups * TOKENS * 64
 
 
 @jit
-def _write_out(sums, rows, n_tokens, out, n_rows):
-    """The sums of a panel, float32[T][16], to a column of tiles of out, float32[T, N]."""
+def _panels_of(number, sets):
+    """(first panel, how many) of a ticket: so many sets of PANELS, then single ones."""
+    if number < sets:
+        return PANELS * number, PANELS
+    return (PANELS - 1) * sets + number, 1
+
+
+@jit
+def _write_out(sums, groups, rows, n_tokens, out, n_rows):
+    """The sums of panels, each float32[T][16], to columns of out, float32[T, N]."""
     for t in range(n_tokens):
-        if rows == 16:
-            store(out, t * n_rows * 4, load_f32(sums, t * 64))
-        else:
-            for r in range(rows):
-                store(out, (t * n_rows + r) * 4, load_one_f32(sums, t * 64 + 4 * r))
+        place, lane = out + t * n_rows * 4, sums + t * 64
+        for _ in range(rows // 16):
+            store(place, 0, load_f32(lane, 0))
+            place, lane = place + 64, lane + groups * TOKENS * 64
+        for r in range(rows % 16):
+            store(place, 4 * r, load_one_f32(lane, 4 * r))
 
 
 def _unpacking(kind: int, interleaved: bool) -> Any:
@@ -44,7 +56,7 @@ def _unpacking(kind: int, interleaved: bool) -> Any:
     Meanwhile the next ones, at address `ahead`, are asked for.
     """
     f, panel_bytes = FORMATS[kind], panel_layout(FORMATS[kind]).n_bytes
-    size, block, run = f.n_bytes, f.block, RUN // f.block
+    size, block, run = f.n_bytes, f.block, group_layout(kind).run
 
     @jit
     def _unpack_rows(w, stride, rows, n, ahead, panel, waiting):
@@ -78,9 +90,10 @@ def matmul_kernel(kind: int, interleaved: bool = False) -> Step:
     blocks per row; address of y, float32[T, N]; T; address of the buffers and bytes for each
     thread.
     """
-    f, where, x_bytes = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(kind).n_bytes
-    size, run = f.n_bytes * (16 if interleaved else 1), RUN // f.block  # size: from block to block
+    f, where, group = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(kind)
+    size = f.n_bytes * (16 if interleaved else 1)  # from block to block
     panel_bytes, rows_bytes = where.n_bytes, where.rows_bytes
+    x_bytes, run = group.n_bytes, group.run
     _unpack_run = _unpacking(kind, interleaved)
 
     @jit
@@ -94,17 +107,21 @@ def matmul_kernel(kind: int, interleaved: bool = False) -> Step:
             x, sums = x + run * x_bytes, sums + TOKENS * 64
 
     @jit
-    def _one_panel(w, stride, rows, x, n_blocks, groups, panel, then):
-        """Gives the address of the sums; `then` is that of the next panel."""
+    def _panels(w, stride, rows, x, n_blocks, groups, panel, then):
+        """Gives the address of the sums; `then` is that of what comes next."""
         waiting = panel + run * panel_bytes
-        sums = waiting + rows_bytes
-        for g in range(groups):
+        sums, n_panels = waiting + rows_bytes, (rows + 15) // 16
+        for g in range(n_panels * groups):
             store_sums(sums + g * TOKENS * 64, no_sums())
         for start in range(0, n_blocks, run):
             n = min(run, n_blocks - start)
-            ahead = w + (start + run) * size if start + run < n_blocks else then
-            _unpack_run(w + start * size, stride, rows, n, ahead, panel, waiting)
-            _use_run(panel, n, x + start * groups * x_bytes, groups, sums)
+            last = w + (start + run) * size if start + run < n_blocks else then
+            for p in range(n_panels):
+                place = w + p * 16 * stride + start * size
+                ahead = place + 16 * stride if p + 1 < n_panels else last
+                _unpack_run(place, stride, min(16, rows - 16 * p), n, ahead, panel, waiting)
+                place = sums + p * groups * TOKENS * 64
+                _use_run(panel, n, x + start * groups * x_bytes, groups, place)
         return sums
 
     @step("iiiiiiiii")
@@ -112,14 +129,16 @@ def matmul_kernel(kind: int, interleaved: bool = False) -> Step:
         part, parts, ticket, w, stride, n_rows, x, n_blocks, out, n_tokens, scratch, each
     ):
         groups = (n_tokens + TOKENS - 1) // TOKENS
-        first = take(ticket) * 16
-        while first < n_rows:
-            then, rows = take(ticket) * 16, min(16, n_rows - first)
-            sums = _one_panel(
-                w + first * stride, stride, rows, x, n_blocks, groups,
-                scratch + part * each, w + then * stride,
+        sets = max(0, n_rows // (16 * PANELS) - parts)
+        first, n = _panels_of(take(ticket), sets)
+        while 16 * first < n_rows:
+            then, after = _panels_of(take(ticket), sets)
+            rows = min(16 * n, n_rows - 16 * first)
+            sums = _panels(
+                w + first * 16 * stride, stride, rows, x, n_blocks, groups,
+                scratch + part * each, w + then * 16 * stride,
             )  # fmt: skip
-            _write_out(sums, rows, n_tokens, out + first * 4, n_rows)
-            first = then
+            _write_out(sums, groups, rows, n_tokens, out + first * 64, n_rows)
+            first, n = then, after
 
     return _matmul_kernel

@@ -6,8 +6,8 @@ are decoded row by row. A block of the panel is contiguous:
 
     codes    per 32 columns 8 x [16 rows][4 columns] int8; in words 16 x [16 rows][2 columns] int16
     scales   (blocks of 256) per grain int32[16 rows]: the scale; for pair sums twice as int16
-    minima   (blocks of 256) per 32 columns [16 rows][2] int16
-    d, low   float32[16 rows] each
+    minima   (blocks of 256) per two grains [16 rows][2] int16
+    d, low   float32[16 rows] each; blocks of 32 with a centre need no low
 
 Signed codes are words on AVX2: there, exact products of signed bytes cost as much as of words
 (vpmaddubsw needs |w| and sign(w) * x, and adds only two of their products in 16 bits).
@@ -159,7 +159,7 @@ def decode_row(typingctx, kind, w, row, rows, panel):
         write(b, scales, b.gep(rows, [step(32)]), where.row_scales)
         if minima is not None:
             write(b, minima, b.gep(rows, [step(32)]), where.row_minima)
-        d, low = f.floats(b, [w])
+        d, low = f.d_and_low(b, [w])
         write(b, d, b.gep(panel, [step(4)]), where.d)
         if low is not None:
             write(b, low, b.gep(panel, [step(4)]), where.low)
@@ -181,8 +181,13 @@ def spread(typingctx, kind, rows, panel):
             step = b.mul(loop.index, ir.Constant(loop.index.type, where.code_bytes))
             _spread_codes(b, f, where, from_rows, b.gep(panel, [step]))
         _spread_scales(b, f, where, rows, panel)
-        for j, minima in enumerate(words_of_rows(b, at(b, rows, where.row_minima), 32)):
-            write(b, minima, panel, where.minima + 64 * j)
+        minima = words_of_rows(b, at(b, rows, where.row_minima), 32)
+        if f.grain == 32:  # each is there twice
+            low, high = (const(minima[0].type, mask) for mask in (0xFFFF, -0x10000))
+            pairs = zip(minima[::2], minima[1::2])
+            minima = [b.or_(b.and_(x, low), b.and_(y, high)) for x, y in pairs]
+        for j, pair in enumerate(minima):
+            write(b, pair, panel, where.minima + 64 * j)
         return ctx.get_dummy_value()
 
     return types.void(kind, INTP, INTP), codegen

@@ -87,7 +87,7 @@ def _add_dots(b, f, acc, both, blocks, x):
 def _step_32(b, f, n, sums, w, tokens):
     """n blocks of 32, for each token: acc += dots * (weight scale * activation scale)."""
     blocks = [at(b, w, i * f.n_bytes) for i in range(n)]
-    scale, low = f.floats(b, blocks)
+    scale, low = f.d_and_low(b, blocks)
     add = _add_four_dots if n == STEP and fits_four_dots(f) else _add_dots
     lanes, zero = [*range(n), *[n] * (STEP - n)], ir.Constant(scale.type, [0.0] * n)
     if low is not None and n < STEP:
@@ -112,7 +112,7 @@ def _step_256(b, f, sums, w, tokens):
         for t, (x, _, _) in enumerate(tokens):
             part = scaled_dot(b, q, read(b, at(b, x, 64 * i), vty(I8, 64)), f.signed, scales[i])
             whole[t] = part if i == 0 else add_in_order(b, whole[t], part)
-    scale, low = (v and b.extract_element(v, ir.Constant(I32, 0)) for v in f.floats(b, [w]))
+    scale, low = (v and b.extract_element(v, ir.Constant(I32, 0)) for v in f.d_and_low(b, [w]))
     out = []
     for (acc, below), total, (_, d, s) in zip(sums, whole, tokens):
         dx = read(b, d, F32)

@@ -156,7 +156,7 @@ def _units_256(b, f: Format, where: PanelLayout, w, x):
 def _low_256(b, f: Format, where: PanelLayout, w, s):
     """sum of minimum * sum(x) over the block's grains, <16 x i32> for each token."""
     totals = [None] * len(s)
-    for j in range(8):
+    for j in range(128 // f.grain):
         minima = read(b, w, vty(I16, 32), where.minima + 64 * j)
         for t, st in enumerate(s):
             pair = b.bitcast(splat(b, read(b, st, I32, 4 * j), 16), vty(I16, 32))
@@ -168,12 +168,13 @@ def _low_256(b, f: Format, where: PanelLayout, w, s):
 def _block(b, f: Format, w, acc, x, d, s):
     """acc[t] += one block of the panel at w times token t."""
     where = panel_layout(f)
-    has_low = not f.signed
+    has_low = not f.signed and (f.block == 256 or not f.centre)
     whole = _unit(b, f, where, w, x, None) if f.block == 32 else _units_256(b, f, where, w, x)
     below = _low_256(b, f, where, w, s) if f.block == 256 and has_low else None
     scale, low = read(b, w, FLOATS, where.d), read(b, w, FLOATS, where.low) if has_low else None
     if f.block == 32:
-        return scaled_sums(b, whole, scale, low, acc, d, s)
+        ds, ss = ([read(b, p, F32) for p in ps] for ps in (d, s))
+        return scaled_sums(b, f, whole, scale, low, acc, ds, ss)
     out = []
     for t, total in enumerate(whole):
         dx = splat(b, read(b, d[t], F32), 16)
@@ -184,14 +185,21 @@ def _block(b, f: Format, w, acc, x, d, s):
     return out
 
 
-def scaled_sums(b, whole, scale, low, acc, d, s):
-    """A block of 32: acc[t] + whole[t] * (scale * d) + low * s, in this order."""
+def scaled_sums(b, f: Format, whole, scale, low, acc, d, s):
+    """A block of 32, rounded in the order written:
+
+    codes with a centre   acc[t] + scale * (whole[t] * d[t] + s[t]), s already times -centre
+    others                acc[t] + whole[t] * (scale * d[t]) + low * s[t]
+    """
     out = []
-    for total, before, dt, st in zip(whole, acc, d, s):
-        factor = b.fmul(scale, splat(b, read(b, dt, F32), 16))
-        new = fmuladd(b, b.sitofp(total, FLOATS), factor, before)
+    for integers, before, *floats in zip(whole, acc, d, s):
+        total, (dt, st) = b.sitofp(integers, FLOATS), (splat(b, v, 16) for v in floats)
+        if f.centre:
+            new = fmuladd(b, scale, fmuladd(b, total, dt, st), before)
+        else:
+            new = fmuladd(b, total, b.fmul(scale, dt), before)
         if low is not None:
-            new = fmuladd(b, low, splat(b, read(b, st, F32), 16), new)
+            new = fmuladd(b, low, st, new)
         out.append(new)
     return out
 
@@ -239,11 +247,14 @@ def multiply(typingctx, kind, sums, w, x):
     where = group_layout(kind.literal_value)
 
     def codegen(ctx, b, sig, vals):
+        attributes = b.function.attributes
+        attributes.alignstack = 32  # what waits there is not to cross cache lines
+        attributes.add("nounwind")  # as it is: without any other, llvmlite forgets the first
         _, before, w, x = vals
         w, x = (b.inttoptr(v, I8.as_pointer()) for v in (w, x))
         tokens = [
             [at(b, x, start + t * size) for t in range(TOKENS)]
-            for start, size in ((0, where.row), (where.d, 4), (where.s, 4 if f.block == 32 else 32))
+            for start, size in ((0, where.row), (where.d, 4), (where.s, where.s_row))
         ]
         acc = [b.extract_value(before, t) for t in range(TOKENS)]
         out = before
@@ -256,4 +267,6 @@ def multiply(typingctx, kind, sums, w, x):
 
 def group_layout(kind: int) -> GroupLayout:
     """How the kernel of this format reads activations."""
-    return GroupLayout(FORMATS[kind].block, panel_layout(FORMATS[kind]).words)
+    f = FORMATS[kind]
+    centre = f.centre if f.block == 32 else 0
+    return GroupLayout(f.block, panel_layout(f).words, f.grain, centre)

@@ -98,6 +98,11 @@ class GGUFFile:
         """
         return typed(self.path, self.metadata, key, kind, default)
 
+    def touch(self) -> None:
+        """See `Source.touch`: of all shards."""
+        for source in self._sources:
+            source.touch()
+
     def close(self) -> None:
         """Let go of the files. Arrays taken from them stay valid; nothing new can be read."""
         for source in self._sources:

@@ -54,7 +54,7 @@ def _panel_q4_0(w, x, d, s, out):
     ("kernel", "target", "instructions"),
     [
         (_row_q8_0, "avx512", {"vpdpbusd", "vcvtph2ps"}),
-        (_tile_q8_0, "avx512", {"vpdpbusd", "vfmadd231ps"}),
+        (_tile_q8_0, "avx512", {"vpdpbusd", "vfmadd213ps"}),
         (_panel_q4_0, "avx512", {"vpdpbusd", "vfmadd231ps"}),
         (_row_q6_k, "avx2", {"vpmaddubsw", "vpmaddwd"}),
         (_tile_q8_0, "avx2", {"vpmaddwd", "vpbroadcastd"}),
