@@ -8,11 +8,11 @@ Hyperplanes beyond the wanted number are zeros: their bits are 0 in every signat
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
 from .. import simd as v
-from ..attention.layout import KV_TYPES, SEGMENT, TILE
-from ..attention.shape import VEC, at, read_row, write
+from ..attention.keys import decode_key
+from ..attention.layout import SEGMENT, TILE
+from ..attention.shape import VEC
 from ..cache import jit
 from ..simd import bcast_f32, emits, f32x16, fma, load_f32, set_f32, store
 
@@ -24,21 +24,6 @@ def _positive(b, x):
     """Bit i is set where lane i is above zero."""
     mask = b.fcmp_ordered(">", x, v.const(VEC, 0.0))
     return b.zext(b.bitcast(mask, v.I16), v.I32)
-
-
-@intrinsic(prefer_literal=True)
-def decode_block(typingctx, kind, row, scale, out):
-    """32 stored elements at `row` (their scale at `scale`) to floats at `out`; addresses all."""
-    name = KV_TYPES[kind.literal_value]
-
-    def codegen(ctx, b, sig, vals):
-        row, scale, out = (at(b, n) for n in vals[1:])
-        for i, x in enumerate(read_row(b, name, row, scale, 0, 2)):
-            write(b, out, 64 * i, x)
-        return ctx.get_dummy_value()
-
-    n = types.intp
-    return types.void(kind, n, n, n), codegen
 
 
 @jit
@@ -74,18 +59,8 @@ def tile_of(segments, head, token, facts):
 @jit
 def sign_stored(segments, head, token, facts, planes, lanes, slot, low, high, buffer):
     """Signature of a stored key into item `slot` of the columns `low` and `high`."""
-    kind, blocks, scale_row = facts[0], facts[2], facts[11]
-    tile = tile_of(segments, head, token, facts)
-    row = tile + token % TILE * facts[6]
-    scales = tile + facts[9] + token % TILE * scale_row
-    x = buffer.ctypes.data
-    for i in range(blocks):
-        if kind == 0:
-            decode_block(0, row + 64 * i, scales, x + 128 * i)
-        elif kind == 1:
-            decode_block(1, row + 32 * i, scales + 2 * i, x + 128 * i)
-        else:
-            decode_block(2, row + 16 * i, scales + 2 * i, x + 128 * i)
+    blocks, x = facts[2], buffer.ctypes.data
+    decode_key(tile_of(segments, head, token, facts), token % TILE, facts, x)
     store(item(low, head, slot), 0, word_of(x, 32 * blocks, planes, lanes, 0))
     if lanes > 32:
         store(item(high, head, slot), 0, word_of(x, 32 * blocks, planes, lanes, 32))

@@ -13,44 +13,22 @@ from numba import prange, types
 from numba.extending import intrinsic
 
 from .. import simd as v
-from ..attention.layout import KV_TYPES, SEGMENT, TILE
+from ..attention.keys import decode_key
+from ..attention.layout import SEGMENT, TILE
 from ..attention.rotation import rotate_row
-from ..attention.shape import at, read_row, write
+from ..attention.shape import at
 from ..cache import jit
 from ..simd import bcast_f32, load_f32, set_f32, store, vexp
 
 MAX_WIDTH = 512  # of any layer, in floats
 
 
-@intrinsic(prefer_literal=True)
-def _decode_block(typingctx, kind, row, scale, out):
-    """32 floats at `out` from a stored block at `row` with its scale at `scale`."""
-    name = KV_TYPES[kind.literal_value]
-
-    def codegen(ctx, b, sig, vals):
-        row, scale, out = (at(b, x) for x in vals[1:])
-        for i, x in enumerate(read_row(b, name, row, scale, 0, 2)):
-            write(b, out, 64 * i, x)
-        return ctx.get_dummy_value()
-
-    n = types.intp
-    return types.void(kind, n, n, n), codegen
-
-
 @jit
 def read_key(tile, r, facts, out):
     """Key r of the tile at address `tile` as padded float32 at `out`, not rotated any more."""
-    kind, blocks, rotation = facts[0], facts[2], facts[3]
-    row, scale = tile + r * facts[6], tile + facts[9] + r * facts[11]
-    for i in range(blocks):
-        if kind == 0:
-            _decode_block(0, row + 64 * i, scale, out + 128 * i)
-        elif kind == 1:
-            _decode_block(1, row + 32 * i, scale + 2 * i, out + 128 * i)
-        else:
-            _decode_block(2, row + 16 * i, scale + 2 * i, out + 128 * i)
-    if kind == 2:
-        rotate_row(out, 32 * blocks, rotation)
+    decode_key(tile, r, facts, out)
+    if facts[0] == 2:
+        rotate_row(out, 32 * facts[2], facts[3])
 
 
 @jit

@@ -110,6 +110,13 @@ class SketchScratch(SelectScratch):
         return threads
 
 
+def check_query(name: str, q: F32, s: SketchScratch) -> None:
+    """Raise OpsError unless q holds one token's query heads."""
+    shape = 1, s.n_kv_heads * s.group, s.layout.head_dim
+    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
+        raise OpsError(f"{name}: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+
+
 @cache
 def _sketch(k: int, v: int, blocks: int, bits: int, together: int) -> Any:
     return make_sketch(k, v, blocks, bits, together)
@@ -139,9 +146,7 @@ def best_sketched(
     s = scratch
     few = min(few, among.last - among.first)
     check_choice("sketches", among, few, index, counts, s)
-    shape = 1, s.n_kv_heads * s.group, s.layout.head_dim
-    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
-        raise OpsError(f"sketches: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+    check_query("sketches", q, s)
     if not 1 <= k <= few:
         raise OpsError(f"sketches: cannot choose {k} of {few} candidates")
     if among.stop > SEGMENT * min(len(segments), len(bits), len(factors)):

@@ -13,7 +13,7 @@ from ...simd import aligned
 from ...threads import n_threads
 from ..api import Range, check_choice
 from ..best import HISTOGRAM
-from ..estimates import Rotation, SketchScratch, sketch_bits
+from ..estimates import Rotation, SketchScratch, check_query, sketch_bits
 from .build import WORK_ROWS, block_keys_kernel
 from .layout import BLOCKS, block_item_bytes
 from .scan import make_blocks
@@ -109,9 +109,7 @@ def best_in_blocks(
     s = scratch
     few = min(few, max(k, among.last - among.first))
     check_choice("blocks", among, k, index, counts, s)
-    shape = 1, s.n_kv_heads * s.group, s.layout.head_dim
-    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
-        raise OpsError(f"blocks: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+    check_query("blocks", q, s)
     if not k <= few <= s.k:
         raise OpsError(f"blocks: cannot choose {k} of {few} candidates, there is room for {s.k}")
     if among.stop > SEGMENT * len(segments) or among.stop // SEGMENT > len(items):

@@ -5,19 +5,18 @@ import re
 import pytest
 from numba import types
 
+from kvarn.ops.attention.keys import decode_key
 from kvarn.ops.cache import jit
 from kvarn.ops.evict.farthest import farthest
-from kvarn.ops.evict.signatures import decode_block, word_of
+from kvarn.ops.evict.signatures import word_of
 from kvarn.ops.lower import lower
 from kvarn.ops.simd import store
 
 
 @jit
 def _all(x, planes, columns, codes, lanes, out):
-    """A stored block decoded, signed, and 1,024 slots scanned."""
-    decode_block(0, x, x, out)
-    decode_block(1, x, x, out)
-    decode_block(2, x, x, out)
+    """A stored key decoded, signed, and 1,024 slots scanned."""
+    decode_key(x, 0, columns, out)
     store(out, 0, word_of(out, 64, planes, 32, 0))
     return farthest(columns, columns, 2, columns, 0, codes, 1024, 4, 900, lanes)
 
