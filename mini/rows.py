@@ -15,15 +15,15 @@ from ..evals.tasks import SCATTERED, TASKS, Filler, Sample, Task
 from .data import BOS, N_CONTROL, Ids, token_id
 
 SHARES = {
-    "needle": 0.28,
-    "kv": 0.24,
-    "homes": 0.10,
-    "copy": 0.08,
-    "chains": 0.08,
+    "kv": 0.30,
+    "needle": 0.16,
+    "chains": 0.13,
+    "homes": 0.08,
     "two-hop": 0.08,
-    "multiquery": 0.06,
+    "multiquery": 0.07,
+    "frequent": 0.08,
+    "copy": 0.05,
     "multivalue": 0.05,
-    "frequent": 0.03,
 }
 """How often each task is drawn."""
 LEAST_FILLER = (0.2, 0.5, 1.0, 4.0)
@@ -129,7 +129,7 @@ class Rows:
     def recall(self, sample: Sample, rng: random.Random) -> Iterator[tuple[list[int], float]]:
         """The ids of a context and its questions with replies, with the weight of each stretch."""
         for part in sample.parts:
-            yield self._encode(part.text), TEXT if part.is_filler else 0.0
+            yield self._encode(part.text), TEXT if part.is_foreseeable else 0.0
         for question in rng.sample(sample.questions, len(sample.questions)):
             yield self._encode("\n" + question.text), QUESTION
             yield self._encode(question.reply), REPLY

@@ -35,8 +35,11 @@ def needle(
 
 
 def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A table of things and numbers that fills the context; one thing's number is asked for."""
-    form = rng.choice(wording.TABLE_FACTS + wording.NUMBER_FACTS)
+    """A table of things and numbers that fills the context; one thing's number is asked for.
+
+    Half of the tables are bare, the others of sentences.
+    """
+    form = rng.choice(rng.choice((wording.TABLE_FACTS, wording.NUMBER_FACTS)))
     n = max(1, n_chars // len(form.format(k="old bed", v="12345")))
     keys, values = things(rng, n), numbers(rng, n)
     parts: list[Part] = []

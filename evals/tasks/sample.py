@@ -11,10 +11,14 @@ from .filler import Filler
 
 @dataclass(frozen=True)
 class Part:
-    """A stretch of a context: filler, or what the task hid in it."""
+    """A stretch of a context.
+
+    is_foreseeable: whether what stands before it lets a reader guess at it, as with running text or
+    a list of few words over and over; not so what a task hid.
+    """
 
     text: str
-    is_filler: bool
+    is_foreseeable: bool
 
 
 @dataclass(frozen=True)
@@ -73,5 +77,5 @@ def begun(parts: list[Part]) -> tuple[Part, ...]:
     """The parts that hold something, the first without its leading space."""
     held = [part for part in parts if part.text]
     if held:
-        held[0] = Part(held[0].text.lstrip(), held[0].is_filler)
+        held[0] = Part(held[0].text.lstrip(), held[0].is_foreseeable)
     return tuple(held)

@@ -1,7 +1,8 @@
 """How facts and questions are put: the forms that a generator draws from.
 
-{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact names the thing
-before its number, as RULER's needles do.
+{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact names first what
+is asked by: the thing before its number, as RULER's needles do, and of two things the one that was
+told of before.
 """
 
 NUMBER_FACTS = (
@@ -46,11 +47,11 @@ SEVERAL_QUESTIONS = (
     "Question: which numbers belong to the {k}? Answer:",
 )
 LINK_FACTS = (
-    "The {b} has the same number as the {a}.",
-    "The number of the {b} is that of the {a}.",
+    "The {a} has the same number as the {b}.",
+    "The {a} gave its number to the {b}.",
     "The {a} and the {b} have the same number.",
     "From the {a} the {b} took its number.",
-    "The {b} is numbered like the {a}.",
+    "As the {a} is numbered, so is the {b}.",
 )
 CHAIN_QUESTIONS = (
     "Which things have the number {v}? They are the",
@@ -89,9 +90,14 @@ TWO_HOP_QUESTIONS = (
     "Question: in which place is the {r} of {p}? Answer: the {r} of {p} is",
 )
 FREQUENT_QUESTIONS = (
-    "Which words are the most frequent in the list? They are",
-    "The most frequent words are",
-    "Question: which words occur most often? Answer:",
+    "Which three words are the most frequent in the list? They are",
+    "The three most frequent words are",
+    "Question: which three words occur most often? Answer:",
+)
+MOST_FREQUENT_QUESTIONS = (
+    "Which word is the most frequent in the list? It is",
+    "The most frequent word is",
+    "Question: which word occurs most often? Answer:",
 )
 COPY_QUESTIONS = (
     'How does the passage go on that begins "{x}"? It goes on:',

@@ -7,30 +7,41 @@ from .filler import Filler
 from .names import ADJECTIVES, NOUNS
 from .sample import Part, Question, Sample, begun
 
-OFTEN = 3
-"""Words asked for."""
-SHARE = 0.12
-"""Of all words, how many each of the frequent ones is; the others share the rest evenly."""
+SHARES = (0.18, 0.12, 0.08)
+"""Of all words, how many each of the frequent ones is, from rank to rank; the others share the
+rest evenly."""
+KINDS = 40
+"""Different words in a list."""
 
 
 def frequent(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A long list of words of which three come far more often than the others."""
-    vocabulary = rng.sample(sorted({*ADJECTIVES, *NOUNS}), 40)
-    often, others = vocabulary[:OFTEN], vocabulary[OFTEN:]
-    words: list[str] = []
-    room = n_chars - len("Words:")
+    """A long list of words, three of which come far more often than the others; they are asked
+    for from the most frequent one on, and then that one alone."""
+    vocabulary = rng.sample(sorted({*ADJECTIVES, *NOUNS}), KINDS)
+    n, state = max(KINDS, n_chars // 6), rng.getstate()
     while True:
-        word = rng.choice(often) if rng.random() < OFTEN * SHARE else rng.choice(others)
-        room -= len(word) + 1
-        if room < 0 and words:
+        rng.setstate(state)
+        text = "".join(f" {word}" for word in _list_of(rng, vocabulary, n))
+        room = n_chars - len("Words:")
+        if len(text) <= room or n == KINDS:
             break
-        words.append(word)
-    counts = {word: words.count(word) for word in dict.fromkeys(words)}
-    ranked = sorted(counts, key=lambda word: -counts[word])[:OFTEN]
-    context = (Part("Words:", False), Part("".join(f" {word}" for word in words), False))
-    form = rng.choice(wording.FREQUENT_QUESTIONS)
-    reply = " " + ", ".join(ranked) + "."
-    return Sample(context, (Question(form, reply, tuple(ranked)),))
+        n = max(KINDS, min(n - 1, n * room // len(text)))
+    often = vocabulary[: len(SHARES)]
+    asked = ((wording.FREQUENT_QUESTIONS, often), (wording.MOST_FREQUENT_QUESTIONS, often[:1]))
+    questions = tuple(
+        Question(rng.choice(forms), f" {', '.join(words)}.", tuple(words)) for forms, words in asked
+    )
+    return Sample((Part("Words:", False), Part(text, True)), questions[:n_questions])
+
+
+def _list_of(rng: random.Random, vocabulary: list[str], n: int) -> list[str]:
+    """At most n words in random order, of each of the vocabulary as many as is its due."""
+    counts = [round(share * n) for share in SHARES]
+    others = len(vocabulary) - len(counts)
+    counts += [max(1, (n - sum(counts)) // others)] * others
+    words = [word for word, count in zip(vocabulary, counts, strict=True) for _ in range(count)]
+    rng.shuffle(words)
+    return words
 
 
 def copy(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:

@@ -49,7 +49,7 @@ def test_replies_alone_weigh_most_and_facts_nothing(rows: Rows, task: str) -> No
     for question in sample.questions:
         assert question.reply in spelt[REPLY] and question.text in spelt[0.1]
     for part in sample.parts:
-        assert part.text in spelt[TEXT if part.is_filler else 0.0]
+        assert part.text in spelt[TEXT if part.is_foreseeable else 0.0]
 
 
 def test_facts_of_a_step_stand_dense_and_thin(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
