@@ -5,6 +5,7 @@ from numba.extending import intrinsic
 
 from ..cache import jit
 from .layout import KV_TYPES
+from .rotation import rotate_row
 from .shape import at, read_row, write
 
 
@@ -38,3 +39,11 @@ def decode_key(tile, r, facts, out):
             _decode_block(1, row + 32 * i, scale + 2 * i, out + 128 * i)
         else:
             _decode_block(2, row + 16 * i, scale + 2 * i, out + 128 * i)
+
+
+@jit
+def read_key(tile, r, facts, out):
+    """Key r of the tile at address `tile` as padded float32 at `out`, not rotated any more."""
+    decode_key(tile, r, facts, out)
+    if facts[0] == 2:
+        rotate_row(out, 32 * facts[2], facts[3])

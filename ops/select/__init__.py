@@ -4,10 +4,11 @@ Every choice is exact and the same for any number of threads; equal scores are d
 hash of the position. What is chosen is read by `ops.attention.gathered_attention`.
 """
 
-from .api import Network, Range, SelectScratch, encode_keys, encode_rows, nearest
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
-from .estimates import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
+from .choice import Range
 from .exact import ExactScratch, largest, products
+from .signatures import Network, SignatureScratch, encode_keys, encode_rows, nearest
+from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
 from .warm import warm
 
 __all__ = [
@@ -16,7 +17,7 @@ __all__ = [
     "Network",
     "Range",
     "Rotation",
-    "SelectScratch",
+    "SignatureScratch",
     "SketchScratch",
     "best_in_blocks",
     "best_sketched",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..cache import jit
-from .near import bit_count, low_bit
+from .masks import bit_count, low_bit
 
 _LOW = np.uint64(0xFFFFFFFF)
 

@@ -5,8 +5,9 @@ import numpy as np
 from ..attention.gathered import GatherScratch, gathered_attention
 from ..attention.layout import SEGMENT, TileLayout
 from ..simd import aligned
-from .api import Network, Range, SelectScratch, encode_keys, encode_rows, nearest
-from .estimates import Rotation, SketchScratch, best_sketched, sketch_keys
+from .choice import Range
+from .signatures import Network, SignatureScratch, encode_keys, encode_rows, nearest
+from .sketch import Rotation, SketchScratch, best_sketched, sketch_keys
 
 _STORED, _CHOSEN = 64, 4  # tokens
 
@@ -29,7 +30,7 @@ def warm(layout: TileLayout, n_heads: int, n_kv_heads: int) -> None:
     encode_rows(network, q[0], signatures[0])
     nearest(
         signatures, columns[:1], 32, among, _CHOSEN, index, counts, seed=0,
-        scratch=SelectScratch(group, 1, SEGMENT, _CHOSEN),
+        scratch=SignatureScratch(group, 1, SEGMENT, _CHOSEN),
     )  # fmt: skip
 
     rotation = Rotation.random(layout.head_dim, 0)

@@ -97,10 +97,10 @@ class SignatureIndex(TokenIndex):
         )
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ...ops.select import SelectScratch
+        from ...ops.select import SignatureScratch
 
         config = self._config
-        self._scratch = SelectScratch(config.n_heads, config.n_kv_heads, n_ctx, k)
+        self._scratch = SignatureScratch(config.n_heads, config.n_kv_heads, n_ctx, k)
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         assert self.column is not None

@@ -11,9 +11,9 @@ from ...attention.layout import SEGMENT, TileLayout
 from ...errors import OpsError
 from ...simd import aligned
 from ...threads import n_threads
-from ..api import Range, check_choice
 from ..best import HISTOGRAM
-from ..estimates import Rotation, SketchScratch, check_query, sketch_bits
+from ..choice import Range, check_choice
+from ..sketch.api import Rotation, SketchScratch, check_query, sketch_bits
 from .build import WORK_ROWS, block_keys_kernel
 from .layout import BLOCKS, block_item_bytes
 from .scan import make_blocks

@@ -4,10 +4,10 @@ import numpy as np
 from numba import prange
 
 from ... import simd as v
+from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ...cache import jit
-from ..encode import read_key
-from ..sketch_keys import put_sketch
+from ..sketch.keys import put_sketch
 from .layout import BLOCK, BLOCKS, factors_at, means_at, order_at, scales_at
 from .order import dot, mean_of, put_in_order
 

@@ -10,7 +10,7 @@ from ...attention.layout import SEGMENT
 from ...cache import jit
 from ...simd import fma, hsum, load_f32, set_f32, store
 from ..best import kth_cost
-from ..dots import cost_of, float_bits
+from ..scores import cost_of, float_bits
 from .layout import BLOCK
 
 _STEPS = 2  # of the power method: four find 1% more of the softmax, for half as much time again

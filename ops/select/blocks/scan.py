@@ -11,68 +11,23 @@ min(estimate, bound), whatever was ruled out on the way.
 """
 
 import numpy as np
-from numba import prange, types
-from numba.extending import intrinsic
+from numba import prange
 
 from ... import simd as v
 from ...attention import shape as of
 from ...attention.layout import SEGMENT
-from ...attention.shape import VEC, at, read, write
 from ...cache import jit
 from ..best import prune
-from ..dots import at_least, cost_of, pack_queries, score_of
-from ..encode import dense
+from ..candidates import STRIDE, best_of_share, first_limits, rerank
+from ..dense import dense
 from ..lists import clear, mark, write_list
-from ..lookup import BYTES, look_up
-from ..near import bit_count, kind_of, low_bit
-from ..sketch import STRIDE, best_of_share, first_limits, make_query_tables, rerank
+from ..masks import bit_count, kind_of, low_bit
+from ..queries import make_query_tables, pack_queries
+from ..scores import at_least, cost_of, score_of
 from .layout import BLOCK, BLOCKS, factors_at, means_at, order_at, scales_at
+from .sums import DIMENSIONS, add_means, signed_sums
 
 REACH = 4.0
-_DIMENSIONS = 16  # whose products with 16 means are summed in registers
-
-
-@intrinsic
-def add_means(typingctx, kind, means, queries, sums):
-    """sums[query][16 blocks] += products of 16 dimensions; addresses all.
-
-    means i8 [16][32], queries f32 [query][bits], sums f32 [query][32].
-    """
-
-    def codegen(ctx, b, sig, vals):
-        means, queries, sums = (at(b, x) for x in vals[1:])
-        total = [read(b, sums, 4 * BLOCKS * h, VEC) for h in range(kind.queries)]
-        for d in range(_DIMENSIONS):
-            x = b.sitofp(read(b, means, BLOCKS * d, v.vty(v.I8, 16)), VEC)
-            for h in range(kind.queries):
-                q = v.splat(b, read(b, queries, 4 * (h * kind.bits + d), v.F32), 16)
-                total[h] = v.fmuladd(b, x, q, total[h])
-        for h, x in enumerate(total):
-            write(b, sums, 4 * BLOCKS * h, x)
-        return ctx.get_dummy_value()
-
-    n = types.intp
-    return types.void(kind, n, n, n), codegen
-
-
-@intrinsic
-def signed_sums(typingctx, kind, bits, table, sums):
-    """sums i8 [32 tokens] of a block over the half bytes of a query's table; addresses all."""
-
-    def codegen(ctx, b, sig, vals):
-        bits, table, sums = (at(b, x) for x in vals[1:])
-        total = v.const(BYTES, 0)
-        for i in range(kind.bits // 8):
-            plane = read(b, bits, BLOCK * i, BYTES)
-            halves = b.and_(plane, v.const(BYTES, 15)), b.lshr(plane, v.const(BYTES, 4))
-            for half, x in enumerate(halves):
-                entries = read(b, table, 16 * (2 * i + half), v.vty(v.I8, 16))
-                total = b.add(total, look_up(b, entries, x))
-        write(b, sums, 0, total)
-        return ctx.get_dummy_value()
-
-    n = types.intp
-    return types.void(kind, n, n, n), codegen
 
 
 @jit
@@ -85,9 +40,9 @@ def _rule_out(kind, bits, part, ahead, queries, reach, limits, turn, centres, bo
     n = len(reach)
     for i in range(0, 4 * BLOCKS * n, 64):
         v.store(centres, i, v.set_f32(0.0))
-    for d in range(0, bits, _DIMENSIONS):
+    for d in range(0, bits, DIMENSIONS):
         means, q = part + means_at(bits) + BLOCKS * d, queries + 4 * d
-        for line in range(0, BLOCKS * _DIMENSIONS, 64):
+        for line in range(0, BLOCKS * DIMENSIONS, 64):
             v.prefetch_l1(ahead, means_at(bits) + BLOCKS * d + line)
         add_means(kind, means, q, centres)
         add_means(kind, means + 16, q, centres + 64)

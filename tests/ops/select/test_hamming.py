@@ -7,7 +7,7 @@ from kvarn.ops import threads
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import nearest_reference
-from kvarn.ops.select import Range, SelectScratch, nearest
+from kvarn.ops.select import Range, SignatureScratch, nearest
 
 SEED = 20_240_517
 
@@ -25,7 +25,7 @@ def _choose(queries, signatures, bits, among: Range, k: int) -> list[np.ndarray]
     n_kv_heads, group = queries.shape
     memory, items = _column(signatures, bits)
     index, counts = np.zeros((n_kv_heads, among.stop), np.uint32), np.zeros(n_kv_heads, np.int64)
-    scratch = SelectScratch(n_kv_heads * group, n_kv_heads, among.stop, k)
+    scratch = SignatureScratch(n_kv_heads * group, n_kv_heads, among.stop, k)
     nearest(queries, items, bits, among, k, index, counts, seed=SEED, scratch=scratch)
     assert memory is not None  # alive up to here
     return [index[j, :n] for j, n in enumerate(counts)]
@@ -107,6 +107,6 @@ def test_refuses_in_words() -> None:
         with pytest.raises(OpsError, match=words):
             nearest(
                 q, np.zeros(1, np.int64), bits, among, k, index, counts, seed=0,
-                scratch=SelectScratch(1, 1, 100, 100),
+                scratch=SignatureScratch(1, 1, 100, 100),
             )  # fmt: skip
     assert signatures.shape == (1, 100)

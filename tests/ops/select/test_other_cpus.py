@@ -7,10 +7,11 @@ from numba import types
 
 from kvarn.ops.cache import jit
 from kvarn.ops.lower import lower
-from kvarn.ops.select.blocks.scan import add_means, signed_sums
-from kvarn.ops.select.dots import at_least
-from kvarn.ops.select.near import filled_words, kind_of, near_segment
-from kvarn.ops.select.sketch import sums_64
+from kvarn.ops.select.blocks.sums import add_means, signed_sums
+from kvarn.ops.select.masks import filled_words, kind_of
+from kvarn.ops.select.scores import at_least
+from kvarn.ops.select.signatures.near import near_segment
+from kvarn.ops.select.sketch.scan import sums_64
 
 
 @jit

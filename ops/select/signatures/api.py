@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attention.append import append_facts
-from ..attention.layout import SEGMENT, TileLayout
-from ..errors import OpsError
-from ..simd import aligned
-from ..threads import n_threads
-from .best import HISTOGRAM
+from ...attention.append import append_facts
+from ...attention.layout import SEGMENT, TileLayout
+from ...errors import OpsError
+from ...simd import aligned
+from ...threads import n_threads
+from ..choice import Range, SelectScratch, check_choice
 from .encode import MAX_WIDTH, encode_keys_kernel, encode_rows_kernel
 from .hamming import make_hamming
 from .near import PLANE_BYTES
@@ -105,71 +105,25 @@ def encode_rows(network: Network, x: F32, out: U64) -> None:
     encode_rows_kernel(x, network.weights, _widths(network.widths), _work(1)[0], out)
 
 
-class SelectScratch:
-    """Memory for choosing up to k tokens a query head of up to n_ctx, for each thread.
-
-    `together`: query heads of a group that share one pass over the index, at most 4.
-    """
-
-    def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
-        group = n_heads // n_kv_heads
-        self.together = next(n for n in (4, 3, 2, 1) if group % n == 0)
-        self.n_kv_heads, self.group, self.n_ctx, self.k = n_kv_heads, group, n_ctx, k
-        self.threads = 0
+class SignatureScratch(SelectScratch):
+    """SelectScratch with what comparing signatures needs."""
 
     def ready(self, threads: int) -> int:
-        """Scratch for each of `threads` threads, at most one a KV head; gives how many."""
-        threads = min(threads, self.n_kv_heads)
-        if threads > self.threads:
-            n, room = self.together, 2 * self.k + 4 * SEGMENT
-            even = n + n % 2  # the pairs of queries that are compared together
+        """As SelectScratch's."""
+        before = self.threads
+        threads = super().ready(threads)
+        if threads > before:
+            n = self.together
             self.tables = aligned(threads * n * 256, np.uint8).reshape(threads, n, 16, 16)
-            self.limits = aligned(threads * even * 64, np.uint8).reshape(threads, even, 64)
-            self.masks = aligned(threads * even * 32, np.uint64).reshape(threads, 2, even, 16)
             self.planes = aligned(threads * PLANE_BYTES, np.uint8).reshape(threads, PLANE_BYTES)
             # Of each query a limit and a count, of each thread in cache lines of its own.
             self.tally = aligned(threads * 16, np.int64).reshape(threads, 2, 8)
-            self.entries = np.empty((threads, n, room), np.uint64)
-            self.spare = np.empty((threads, 2, room), np.uint64)
-            self.seen = np.zeros((threads, n), np.int64)
-            self.marks = np.zeros((threads, -(-self.n_ctx // 64)), np.uint64)
-            self.histograms = np.zeros((threads, HISTOGRAM), np.int64)
-            self.threads = threads
         return threads
 
 
 @cache
 def _hamming(bits: int, together: int) -> Any:
     return make_hamming(bits, together)
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What to choose from: tokens first .. last-1 compete, all others below stop are taken."""
-
-    first: int
-    last: int
-    stop: int
-
-
-def check_choice(
-    name: str, among: Range, k: int, index: NDArray[np.uint32], counts: I64, s: SelectScratch
-) -> None:
-    """Raise OpsError unless k of the range fit the lists and the scratch."""
-    if not 0 <= among.first < among.last <= among.stop <= s.n_ctx:
-        raise OpsError(f"{name}: {among} does not fit a context of {s.n_ctx} tokens")
-    if not 1 <= k <= min(s.k, among.last - among.first):
-        found = min(s.k, among.last - among.first)
-        raise OpsError(f"{name}: cannot choose {k} tokens, expected 1 to {found}")
-    fixed = among.first + among.stop - among.last
-    longest = fixed + min(k * s.group, among.last - among.first)
-    if index.shape[0] != s.n_kv_heads or index.shape[1] < longest or index.dtype != np.uint32:
-        raise OpsError(
-            f"{name}: lists are {index.dtype} {index.shape}, expected uint32 "
-            f"({s.n_kv_heads}, {longest} or more)"
-        )
-    if counts.shape != (s.n_kv_heads,) or counts.dtype != np.int64:
-        raise OpsError(f"{name}: counts are {counts.dtype} {counts.shape}")
 
 
 def nearest(
@@ -182,7 +136,7 @@ def nearest(
     counts: I64,
     *,
     seed: int,
-    scratch: SelectScratch,
+    scratch: SignatureScratch,
 ) -> None:
     """Lists of tokens: of `among`, the union of the k nearest of each query head of a KV head.
 

@@ -18,9 +18,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..attention.shape import at, read, write
-from .lookup import BYTES, half_bytes_of, look_up
+from ... import simd as v
+from ...attention.shape import at, read, write
+from ..lookup import BYTES, half_bytes_of, look_up
 
 TOKENS = 128
 TABLE_BYTES = 256  # of a pair: 16 half bytes of up to 64 bits, 16 entries each

@@ -12,43 +12,15 @@ from llvmlite import ir
 from numba import prange, types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..attention.keys import decode_key
-from ..attention.layout import SEGMENT, TILE
-from ..attention.rotation import rotate_row
-from ..attention.shape import at
-from ..cache import jit
-from ..simd import bcast_f32, load_f32, set_f32, store, vexp
+from ... import simd as v
+from ...attention.keys import read_key
+from ...attention.layout import SEGMENT, TILE
+from ...attention.shape import at
+from ...cache import jit
+from ...simd import load_f32, set_f32, store, vexp
+from ..dense import dense
 
 MAX_WIDTH = 512  # of any layer, in floats
-
-
-@jit
-def read_key(tile, r, facts, out):
-    """Key r of the tile at address `tile` as padded float32 at `out`, not rotated any more."""
-    decode_key(tile, r, facts, out)
-    if facts[0] == 2:
-        rotate_row(out, 32 * facts[2], facts[3])
-
-
-@jit
-def dense(x, n_in, weights, bias, n_out, y):
-    """y = W x + b at addresses of float32; weights [n_in][n_out], n_out a multiple of 16."""
-    o = 0
-    while o + 32 <= n_out:
-        a, b = load_f32(bias, 4 * o), load_f32(bias, 4 * o + 64)
-        for e in range(n_in):
-            factor = bcast_f32(x, 4 * e)
-            a = v.fma(load_f32(weights, 4 * (e * n_out + o)), factor, a)
-            b = v.fma(load_f32(weights, 4 * (e * n_out + o) + 64), factor, b)
-        store(y, 4 * o, a)
-        store(y, 4 * o + 64, b)
-        o += 32
-    if o < n_out:
-        a = load_f32(bias, 4 * o)
-        for e in range(n_in):
-            a = v.fma(load_f32(weights, 4 * (e * n_out + o)), bcast_f32(x, 4 * e), a)
-        store(y, 4 * o, a)
 
 
 @jit

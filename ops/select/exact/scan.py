@@ -5,67 +5,19 @@ that unsigned order is falling order of the scores.
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import prange, types
-from numba.extending import intrinsic
+from numba import prange
 
-from .. import simd as v
-from ..attention import shape as of
-from ..attention.decode import key_scores
-from ..attention.layout import SEGMENT, TILE
-from ..attention.rotation import rotate_row
-from ..attention.shape import VEC, at, read
-from ..attention.steps import HEAD_SCORES
-from ..cache import jit
-from .best import prune
-from .lists import clear, mark, write_list
-from .near import low_bit
-
-_LOW = np.uint64(0xFFFFFFFF)
-_SIGN = np.uint64(0x80000000)
-
-
-@intrinsic
-def at_least(typingctx, scores, limit):
-    """Bit i = float32 i of 16 at an address is not below the limit; NaN never is."""
-
-    def codegen(ctx, b, sig, vals):
-        x = read(b, at(b, vals[0]), 0, VEC)
-        hits = b.fcmp_ordered(">=", x, v.splat(b, vals[1], 16))
-        return b.zext(b.bitcast(hits, ir.IntType(16)), v.I64)
-
-    return types.uint64(types.intp, types.float32), codegen
-
-
-@jit
-def cost_of(bits):
-    """The bits of a float32 (uint64) as a cost: a larger number costs less."""
-    return (bits ^ (_LOW if bits & _SIGN else _SIGN)) ^ _LOW
-
-
-@intrinsic
-def float_bits(typingctx, x):
-    """The bits of a float32."""
-
-    def codegen(ctx, b, sig, vals):
-        return b.bitcast(vals[0], v.I32)
-
-    return types.uint32(types.float32), codegen
-
-
-@intrinsic
-def _as_float(typingctx, bits):
-    def codegen(ctx, b, sig, vals):
-        return b.bitcast(b.trunc(vals[0], v.I32), v.F32)
-
-    return types.float32(types.uint64), codegen
-
-
-@jit
-def score_of(cost):
-    """The float32 that costs this much."""
-    bits = cost ^ _LOW
-    return _as_float(bits ^ (_SIGN if bits & _SIGN else _LOW))
+from ... import simd as v
+from ...attention import shape as of
+from ...attention.decode import key_scores
+from ...attention.layout import SEGMENT, TILE
+from ...attention.steps import HEAD_SCORES
+from ...cache import jit
+from ..best import prune
+from ..lists import clear, mark, write_list
+from ..masks import low_bit
+from ..queries import pack_queries
+from ..scores import at_least, cost_of, score_of
 
 
 @jit
@@ -81,16 +33,6 @@ def collect_scores(s, lo, hi, segment, limit, entries, n):
                 entries[n] = (cost << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
                 n += 1
     return n
-
-
-@jit
-def pack_queries(q, j, group, rotation, rows):
-    """The query heads of KV head j into rows float32[heads, padded], rotated where K is."""
-    for h in range(group):
-        for i in range(rows.shape[1]):
-            rows[h, i] = q[0, j * group + h, i] if i < q.shape[2] else np.float32(0.0)
-        if rotation:
-            rotate_row(rows[h].ctypes.data, rows.shape[1], rotation)
 
 
 @jit

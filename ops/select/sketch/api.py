@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attention.append import append_facts
-from ..attention.layout import SEGMENT, TileLayout
-from ..attention.listed import WORK_BYTES
-from ..errors import OpsError
-from ..simd import aligned
-from ..threads import n_threads
-from .api import Range, SelectScratch, check_choice
-from .sketch import make_sketch
-from .sketch_keys import sketch_keys_kernel
+from ...attention.append import append_facts
+from ...attention.layout import SEGMENT, TileLayout
+from ...attention.listed import WORK_BYTES
+from ...errors import OpsError
+from ...simd import aligned
+from ...threads import n_threads
+from ..choice import Range, SelectScratch, check_choice
+from .keys import sketch_keys_kernel
+from .scan import make_sketch
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]

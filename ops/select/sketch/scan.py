@@ -17,23 +17,20 @@ from llvmlite import ir
 from numba import prange, types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..attention import shape as of
-from ..attention.decode import key_scores
-from ..attention.layout import SEGMENT, TILE
-from ..attention.listed import gather_rows
-from ..attention.shape import at, read, write
-from ..attention.steps import HEAD_SCORES
-from ..cache import jit
-from ..simd import set_f32, set_i8, store
-from .best import kth_cost, prune
-from .dots import at_least, cost_of, float_bits, pack_queries, score_of
-from .encode import dense
-from .lists import clear, mark, write_list
-from .lookup import BYTES, half_bytes_of, look_up
-from .near import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
-
-STRIDE = 8  # of the segments that are scanned first, to tell what the best will be like
+from ... import simd as v
+from ...attention import shape as of
+from ...attention.layout import SEGMENT
+from ...attention.shape import at, read, write
+from ...cache import jit
+from ...simd import set_f32, set_i8, store
+from ..best import prune
+from ..candidates import STRIDE, best_of_share, first_limits, rerank
+from ..dense import dense
+from ..lists import clear, mark, write_list
+from ..lookup import BYTES, half_bytes_of, look_up
+from ..masks import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
+from ..queries import make_query_tables, pack_queries
+from ..scores import cost_of, float_bits, score_of
 
 
 @intrinsic
@@ -65,25 +62,6 @@ def sums_64(typingctx, kind, words, tables, limits, masks, sums):
 
     n = types.intp
     return types.void(kind, n, n, n, n, n), codegen
-
-
-@jit
-def make_query_tables(y, padded, tables):
-    """tables int8[padded / 4, 16]: entry x of half byte i = sum of +-y_(4 i + bit), bit set: +.
-
-    Scaled so that no sum of entries leaves int8; gives what a unit of them stands for.
-    """
-    total = np.float32(0.0)
-    for i in range(padded):
-        total += abs(y[i])
-    scale = np.float32(127 - padded // 8) / total if total > 0.0 else np.float32(0.0)
-    for i in range(padded // 4):
-        for x in range(16):
-            entry = np.float32(0.0)
-            for bit in range(4):
-                entry += y[4 * i + bit] if x >> bit & 1 else -y[4 * i + bit]
-            tables[i, x] = np.int8(np.rint(entry * scale))
-    return total / np.float32(127 - padded // 8)
 
 
 @jit
@@ -170,26 +148,6 @@ def _scan_sketches(
 
 
 @jit
-def best_of_share(k):
-    """How many of every STRIDE-th segment's tokens are likely to hold its share of the best k.
-
-    Texts are not alike everywhere: a tenth more, and three standard deviations.
-    """
-    share = k / STRIDE
-    return np.int64(1.1 * share + 3.0 * np.sqrt(share) + 8.0)
-
-
-@jit
-def first_limits(wanted, limits, entries, seen, spare, histogram):
-    """Limits that `wanted` of a sample's entries reach, where it has so many."""
-    for h in range(len(seen)):
-        limits[h] = -np.inf
-        if wanted < seen[h]:
-            cost, _ = kth_cost(entries[h], seen[h], wanted, 32, spare[0], histogram)
-            limits[h] = score_of(cost)
-
-
-@jit
 def _candidates(
     kind, padded, bits, factors, j, first, last, k, seed, tables, work, limits, entries, seen,
     spare, histogram,
@@ -221,42 +179,6 @@ def _candidates(
         if seen[h] > k:
             prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
             seen[h] = k
-
-
-@jit
-def rerank(
-    shape, segments, j, listed, k, seed, rows, tiles, s, limits, entries, seen, spare, marks,
-    histogram,
-):  # fmt: skip
-    """Mark each query's k largest exact products among the listed tokens."""
-    n = len(seen)
-    parts = s + 4 * HEAD_SCORES
-    for h in range(n):
-        limits[h], seen[h] = -np.inf, 0
-    for begin in range(0, len(listed), SEGMENT):
-        block = listed[begin : min(begin + SEGMENT, len(listed))]
-        gather_rows(shape, block, segments, j, False, tiles)
-        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s)
-        for h in range(n):
-            line, m = s + h * HEAD_SCORES, seen[h]
-            for i in range(0, len(block), TILE):
-                some = at_least(line + 4 * i, limits[h])
-                while some:
-                    t = i + low_bit(some)
-                    some &= some - np.uint64(1)
-                    if t < len(block):
-                        cost = cost_of(np.uint64(v.load_u32(line, 4 * t)))
-                        entries[h, m] = (cost << np.uint64(32)) | np.uint64(block[t])
-                        m += 1
-            if m + SEGMENT > entries.shape[1]:
-                worst = prune(entries[h], m, k, 32, seed, spare[0], spare[1], histogram)
-                m, limits[h] = k, score_of(worst)
-            seen[h] = m
-    clear(marks, np.int64(listed[len(listed) - 1]) + 1)
-    for h in range(n):
-        if seen[h] > k:
-            prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
-        mark(entries[h], min(seen[h], k), marks)
 
 
 @jit

@@ -10,23 +10,12 @@ samples were.
 import numpy as np
 from numba import prange
 
-from ..attention.layout import SEGMENT
-from ..cache import jit
-from .best import prune
-from .lists import clear, mark, write_list
-from .near import (
-    MASK_BYTES,
-    WORDS,
-    bit_count,
-    filled_words,
-    kind_of,
-    low_bit,
-    make_tables,
-    near_segment,
-    set_limit,
-    trim,
-    word_at,
-)
+from ...attention.layout import SEGMENT
+from ...cache import jit
+from ..best import prune
+from ..lists import clear, mark, write_list
+from ..masks import MASK_BYTES, WORDS, bit_count, filled_words, kind_of, low_bit, trim
+from .near import make_tables, near_segment, set_limit, word_at
 
 _SAMPLE = 4096  # signatures
 _RUN = 64  # of them side by side: few pages are touched

@@ -1,12 +1,13 @@
-"""Sketches of stored keys: bits of the rotated key and one factor (see `sketch`)."""
+"""Sketches of stored keys: bits of the rotated key and one factor (see `scan`)."""
 
 import numpy as np
 from numba import prange
 
-from .. import simd as v
-from ..attention.layout import SEGMENT, TILE
-from ..cache import jit
-from .encode import dense, read_key
+from ... import simd as v
+from ...attention.keys import read_key
+from ...attention.layout import SEGMENT, TILE
+from ...cache import jit
+from ..dense import dense
 
 
 @jit

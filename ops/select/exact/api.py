@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attention.layout import SEGMENT, TileLayout
-from ..attention.listed import WORK_BYTES
-from ..errors import OpsError
-from ..simd import aligned
-from ..threads import n_threads
-from .api import Range, SelectScratch, check_choice
-from .dots import make_flat, make_products
+from ...attention.layout import SEGMENT, TileLayout
+from ...attention.listed import WORK_BYTES
+from ...errors import OpsError
+from ...simd import aligned
+from ...threads import n_threads
+from ..choice import Range, SelectScratch, check_choice
+from .scan import make_flat, make_products
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]

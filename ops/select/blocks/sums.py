@@ -1,0 +1,54 @@
+"""The inner steps of the search in blocks: q . mean of 16 blocks, and a block's sums of signs."""
+
+from numba import types
+from numba.extending import intrinsic
+
+from ... import simd as v
+from ...attention.shape import VEC, at, read, write
+from ..lookup import BYTES, look_up
+from .layout import BLOCK, BLOCKS
+
+DIMENSIONS = 16  # whose products with 16 means are summed in registers
+
+
+@intrinsic
+def add_means(typingctx, kind, means, queries, sums):
+    """sums[query][16 blocks] += products of 16 dimensions; addresses all.
+
+    means i8 [16][32], queries f32 [query][bits], sums f32 [query][32].
+    """
+
+    def codegen(ctx, b, sig, vals):
+        means, queries, sums = (at(b, x) for x in vals[1:])
+        total = [read(b, sums, 4 * BLOCKS * h, VEC) for h in range(kind.queries)]
+        for d in range(DIMENSIONS):
+            x = b.sitofp(read(b, means, BLOCKS * d, v.vty(v.I8, 16)), VEC)
+            for h in range(kind.queries):
+                q = v.splat(b, read(b, queries, 4 * (h * kind.bits + d), v.F32), 16)
+                total[h] = v.fmuladd(b, x, q, total[h])
+        for h, x in enumerate(total):
+            write(b, sums, 4 * BLOCKS * h, x)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n), codegen
+
+
+@intrinsic
+def signed_sums(typingctx, kind, bits, table, sums):
+    """sums i8 [32 tokens] of a block over the half bytes of a query's table; addresses all."""
+
+    def codegen(ctx, b, sig, vals):
+        bits, table, sums = (at(b, x) for x in vals[1:])
+        total = v.const(BYTES, 0)
+        for i in range(kind.bits // 8):
+            plane = read(b, bits, BLOCK * i, BYTES)
+            halves = b.and_(plane, v.const(BYTES, 15)), b.lshr(plane, v.const(BYTES, 4))
+            for half, x in enumerate(halves):
+                entries = read(b, table, 16 * (2 * i + half), v.vty(v.I8, 16))
+                total = b.add(total, look_up(b, entries, x))
+        write(b, sums, 0, total)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n), codegen

@@ -1,0 +1,72 @@
+"""From estimates to a choice: how many to look for first, and the candidates' exact scores."""
+
+import numpy as np
+
+from .. import simd as v
+from ..attention.decode import key_scores
+from ..attention.layout import SEGMENT, TILE
+from ..attention.listed import gather_rows
+from ..attention.steps import HEAD_SCORES
+from ..cache import jit
+from .best import kth_cost, prune
+from .lists import clear, mark
+from .masks import low_bit
+from .scores import at_least, cost_of, score_of
+
+STRIDE = 8  # of the segments that are scanned first, to tell what the best will be like
+
+
+@jit
+def best_of_share(k):
+    """How many of every STRIDE-th segment's tokens are likely to hold its share of the best k.
+
+    Texts are not alike everywhere: a tenth more, and three standard deviations.
+    """
+    share = k / STRIDE
+    return np.int64(1.1 * share + 3.0 * np.sqrt(share) + 8.0)
+
+
+@jit
+def first_limits(wanted, limits, entries, seen, spare, histogram):
+    """Limits that `wanted` of a sample's entries reach, where it has so many."""
+    for h in range(len(seen)):
+        limits[h] = -np.inf
+        if wanted < seen[h]:
+            cost, _ = kth_cost(entries[h], seen[h], wanted, 32, spare[0], histogram)
+            limits[h] = score_of(cost)
+
+
+@jit
+def rerank(
+    shape, segments, j, listed, k, seed, rows, tiles, s, limits, entries, seen, spare, marks,
+    histogram,
+):  # fmt: skip
+    """Mark each query's k largest exact products among the listed tokens."""
+    n = len(seen)
+    parts = s + 4 * HEAD_SCORES
+    for h in range(n):
+        limits[h], seen[h] = -np.inf, 0
+    for begin in range(0, len(listed), SEGMENT):
+        block = listed[begin : min(begin + SEGMENT, len(listed))]
+        gather_rows(shape, block, segments, j, False, tiles)
+        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s)
+        for h in range(n):
+            line, m = s + h * HEAD_SCORES, seen[h]
+            for i in range(0, len(block), TILE):
+                some = at_least(line + 4 * i, limits[h])
+                while some:
+                    t = i + low_bit(some)
+                    some &= some - np.uint64(1)
+                    if t < len(block):
+                        cost = cost_of(np.uint64(v.load_u32(line, 4 * t)))
+                        entries[h, m] = (cost << np.uint64(32)) | np.uint64(block[t])
+                        m += 1
+            if m + SEGMENT > entries.shape[1]:
+                worst = prune(entries[h], m, k, 32, seed, spare[0], spare[1], histogram)
+                m, limits[h] = k, score_of(worst)
+            seen[h] = m
+    clear(marks, np.int64(listed[len(listed) - 1]) + 1)
+    for h in range(n):
+        if seen[h] > k:
+            prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
+        mark(entries[h], min(seen[h], k), marks)

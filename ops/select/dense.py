@@ -1,0 +1,25 @@
+"""A matrix times one vector, in the order of its inputs."""
+
+from .. import simd as v
+from ..cache import jit
+from ..simd import bcast_f32, load_f32, store
+
+
+@jit
+def dense(x, n_in, weights, bias, n_out, y):
+    """y = W x + b at addresses of float32; weights [n_in][n_out], n_out a multiple of 16."""
+    o = 0
+    while o + 32 <= n_out:
+        a, b = load_f32(bias, 4 * o), load_f32(bias, 4 * o + 64)
+        for e in range(n_in):
+            factor = bcast_f32(x, 4 * e)
+            a = v.fma(load_f32(weights, 4 * (e * n_out + o)), factor, a)
+            b = v.fma(load_f32(weights, 4 * (e * n_out + o) + 64), factor, b)
+        store(y, 4 * o, a)
+        store(y, 4 * o + 64, b)
+        o += 32
+    if o < n_out:
+        a = load_f32(bias, 4 * o)
+        for e in range(n_in):
+            a = v.fma(load_f32(weights, 4 * (e * n_out + o)), bcast_f32(x, 4 * e), a)
+        store(y, 4 * o, a)

@@ -1,0 +1,78 @@
+"""Masks of a segment's tokens: a bit for each token that a query may want.
+
+masks  uint64 [query][16 words], bit t % 64 of word t // 64 for token t of the segment
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+from .. import simd as v
+from ..attention.layout import SEGMENT
+from ..attention.shape import at, read
+from ..cache import jit
+
+WORDS = SEGMENT // 64  # of a mask of one segment
+MASK_BYTES = 8 * WORDS
+
+
+class Kind(types.Type):
+    """Bits of a signature (32 or 64) and queries compared together (1 to 4), as constants."""
+
+    def __init__(self, bits: int, queries: int) -> None:
+        self.bits, self.queries = bits, queries
+        super().__init__(f"signatures_{bits}_{queries}")
+
+
+register_model(Kind)(models.OpaqueModel)
+
+
+@intrinsic(prefer_literal=True)
+def kind_of(typingctx, bits, queries):
+    """The Kind for two integer constants."""
+    out = Kind(bits.literal_value, queries.literal_value)
+    return out(bits, queries), lambda ctx, b, sig, vals: ctx.get_dummy_value()
+
+
+@intrinsic
+def filled_words(typingctx, kind, masks):
+    """Bit 16 h + w = word w of query h's mask is not 0."""
+
+    def codegen(ctx, b, sig, vals):
+        n = WORDS * kind.queries
+        x = read(b, at(b, vals[1]), 0, v.vty(v.I64, n))
+        some = b.icmp_unsigned("!=", x, v.const(x.type, 0))
+        some = b.bitcast(some, ir.IntType(n))
+        return some if n == 64 else b.zext(some, v.I64)
+
+    return types.uint64(kind, types.intp), codegen
+
+
+low_bit = v.emits(types.int64, types.uint64)(
+    lambda b, m: v.call(b, "llvm.cttz.i64", v.I64, m, ir.Constant(ir.IntType(1), 0))
+)  # 64 of 0
+bit_count = v.emits(types.int64, types.uint64)(lambda b, m: v.call(b, "llvm.ctpop.i64", v.I64, m))
+
+
+@jit
+def inside(word, first, last):
+    """Bits of mask word `word` (64 positions from 64 * word on) within first .. last-1."""
+    ones = ~np.uint64(0)
+    lo, hi = first - 64 * word, last - 64 * word
+    if lo >= 64 or hi <= 0:
+        return np.uint64(0)
+    if lo > 0:
+        ones = ones << np.uint64(lo)
+    if hi < 64:
+        ones = ones & ((np.uint64(1) << np.uint64(hi)) - np.uint64(1))
+    return ones
+
+
+@jit
+def trim(masks, segment, first, last):
+    """Clear the bits of a segment's masks uint64[queries, WORDS] outside first .. last-1."""
+    if first > segment * SEGMENT or last < (segment + 1) * SEGMENT:
+        for h in range(masks.shape[0]):
+            for w in range(WORDS):
+                masks[h, w] &= inside(segment * WORDS + w, first, last)

@@ -1,0 +1,56 @@
+"""Scores as costs: larger float32 cost less, in the order of unsigned integers."""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .. import simd as v
+from ..attention.shape import VEC, at, read
+from ..cache import jit
+
+_LOW = np.uint64(0xFFFFFFFF)
+_SIGN = np.uint64(0x80000000)
+
+
+@intrinsic
+def at_least(typingctx, scores, limit):
+    """Bit i = float32 i of 16 at an address is not below the limit; NaN never is."""
+
+    def codegen(ctx, b, sig, vals):
+        x = read(b, at(b, vals[0]), 0, VEC)
+        hits = b.fcmp_ordered(">=", x, v.splat(b, vals[1], 16))
+        return b.zext(b.bitcast(hits, ir.IntType(16)), v.I64)
+
+    return types.uint64(types.intp, types.float32), codegen
+
+
+@jit
+def cost_of(bits):
+    """The bits of a float32 (uint64) as a cost: a larger number costs less."""
+    return (bits ^ (_LOW if bits & _SIGN else _SIGN)) ^ _LOW
+
+
+@intrinsic
+def float_bits(typingctx, x):
+    """The bits of a float32."""
+
+    def codegen(ctx, b, sig, vals):
+        return b.bitcast(vals[0], v.I32)
+
+    return types.uint32(types.float32), codegen
+
+
+@intrinsic
+def _as_float(typingctx, bits):
+    def codegen(ctx, b, sig, vals):
+        return b.bitcast(b.trunc(vals[0], v.I32), v.F32)
+
+    return types.float32(types.uint64), codegen
+
+
+@jit
+def score_of(cost):
+    """The float32 that costs this much."""
+    bits = cost ^ _LOW
+    return _as_float(bits ^ (_SIGN if bits & _SIGN else _LOW))
