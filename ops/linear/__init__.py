@@ -1,9 +1,8 @@
 """Matrices times activations, y = x W^T, for every weight type: straight from GGUF bytes.
 
-`formats`, `kformats` say how a type is read, `columns` how 16 rows at once; the kernels are `rows`
-(one token), `batch` (up to four), `interleaved` (both, for types that are laid out anew), `matmul`
-with `panels` and `tiles` (many) and `floats` (unquantised types); `linear` picks one; `activations`
-and `grouped` prepare the inputs; `lookup` reads single rows.
+`formats` say how a type is read; the kernels are those of `decode` (few tokens), `prefill` (many)
+and `floats` (unquantised types), of which `linear` picks one; `activations` and `grouped` prepare
+the inputs; `lookup` reads single rows.
 """
 
 from .activations import Activations

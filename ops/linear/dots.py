@@ -27,7 +27,8 @@ from ..simd import (
     shuffle,
     vty,
 )
-from .formats import I16, I32, Builder, Format, Value, pinned
+from .formats import Format
+from .formats.pieces import I16, I32, Builder, Value, pinned
 
 AVX2 = VARIANT == "avx2"
 

@@ -39,9 +39,9 @@ from ..simd import (
     vty,
 )
 from ..steps import Step, step
-from .columns import transposed
-from .formats import read
-from .rows import AHEAD, PART
+from .decode.rows import AHEAD, PART
+from .formats.columns import transposed
+from .formats.pieces import read
 from .share import take
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}

@@ -13,18 +13,18 @@ from ..steps import Step
 from ..threads import n_threads
 from ..types import QUANT_TYPES
 from .activations import Activations
-from .batch import MOST, batch_kernel
+from .decode.batch import MOST, batch_kernel
+from .decode.interleaved import interleaved_kernel
+from .decode.rows import matvec_kernel
 from .floats import (
     float_matmul_kernel,
     float_matvec_kernel,
     float_scratch_bytes,
 )
-from .interleaved import interleaved_kernel
-from .kformats import FORMATS, KINDS
+from .formats import FORMATS, KINDS
 from .lookup import get_rows
-from .matmul import matmul_kernel, scratch_bytes
-from .rows import matvec_kernel
-from .tiles import group_layout
+from .prefill.matmul import matmul_kernel, scratch_bytes
+from .prefill.tiles import group_layout
 from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)

@@ -20,8 +20,8 @@ from ..errors import OpsError
 from ..simd import F32, I8, I32, INTP, call, load_u32, shuffle, splat, store, vty
 from ..steps import Step, step
 from .floats import FLOAT_TYPES, load_float
-from .formats import at
-from .kformats import FORMATS, KINDS
+from .formats import FORMATS, KINDS
+from .formats.pieces import at
 from .weight import Weight
 
 _VEC = vty(F32, 16)

@@ -11,8 +11,8 @@ from ..arena import Arena
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
 from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
-from .interleaved import interleave_kernel
-from .kformats import KINDS
+from .decode.interleaved import interleave_kernel
+from .formats import KINDS
 
 Q8_0 = QUANT_TYPES["Q8_0"]
 
@@ -24,7 +24,7 @@ class Weight:
     type         how the file stores them
     stored_type  how `data` stores them: the same, unless they were re-encoded
     data         uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
-    interleaved  the same bytes in the order of `interleaved`, where the treatment is "repacked":
+    interleaved  the same bytes as `decode.interleaved` has them, where the treatment is "repacked":
                  products read these, and `data` is for single rows
     """
 

@@ -8,7 +8,7 @@ from numba import types
 
 from kvarn.ops.cache import jit
 from kvarn.ops.linear import interleaved, rows, tiles
-from kvarn.ops.linear.kformats import KINDS
+from kvarn.ops.linear.formats import KINDS
 from kvarn.ops.lower import lower
 from kvarn.ops.simd import hsum, set_f32
 

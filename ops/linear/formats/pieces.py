@@ -1,34 +1,15 @@
-"""What a kernel must know of a quantised format: one table entry per type.
-
-A weight is `w = d * q + low` with small integers q (codes). Formats with blocks of 32 weights have
-one `d` and one `low` per block; formats with blocks of 256 have one `d` and `low` per block and
-small integers per 16 weights beside them: `w = d * scale * q + low * minimum`.
-
-An emitter turns a block at an address into vectors. Codes are <32 x i8>, in the order of the
-weights: unsigned where the format allows (`signed=False`, at most `top`), because the integer dot
-products of x86 multiply unsigned by signed bytes; the offset of such a format is its `centre` (8
-for Q4_0), which meets the sum of the activations. Adding a type is one entry and its emitters.
-
-Blocks of 32, byte by byte (h: f16; n: 16 bytes, low nibbles are weights 0-15, high 16-31):
-
-    Q8_0  h d | 32 int8            IQ4_NL  h d | n (index of a table)
-    Q4_0  h d | n                  MXFP4   e8m0 exponent | n (index of a table)
-    Q4_1  h d | h m | n
-    Q5_0  h d | 32 fifth bits | n
-    Q5_1  h d | h m | 32 fifth bits | n
-"""
+"""What emitters are made of: reading a block, one or many at once, and taking its bits apart."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
-from ..reference.quants import IQ4_VALUES, MXFP4_VALUES
-from ..simd import VARIANT, call, const, emit_join, shuffle, vty
+from ...simd import VARIANT, call, const, emit_join, shuffle, vty
 
 Value = Any  # an llvmlite value
 Builder = Any
@@ -39,32 +20,6 @@ I8, I16, I32, F16, F32 = (
     ir.HalfType(),
     ir.FloatType(),
 )
-
-
-@dataclass(frozen=True)
-class Format:
-    """How to read one block; emitters take a builder and a byte pointer."""
-
-    type_name: str
-    block: int  # weights per block: 32 or 256
-    n_bytes: int
-    top: int  # largest |code|
-    signed: bool
-    # block / 32 vectors <32 x i8>, emitted one by one as they are asked for: few are alive at once
-    codes: Callable[[Builder, Value], Iterable[Value]]
-    # n blocks at once -> <n x float> d and low (None: see `centre`)
-    floats: Callable[[Builder, Blocks], tuple[Value, Value | None]]
-    # blocks of 256: <16 x i16> scales and minima (None: none), one per 16 weights
-    scales: Callable[[Builder, Value], tuple[Value, Value | None]] | None = None
-    grain: int = 32  # weights that share a scale
-    # the same where they are bytes: <16 x i8>, eight scales and eight minima
-    scale_bytes: Callable[[Builder, Value], Value] | None = None
-    centre: int = 0  # what codes are too large by: low = -centre * d
-
-    def d_and_low(self, b: Builder, blocks: Blocks) -> tuple[Value, Value | None]:
-        """<n x float> d and low (None: always 0) of n blocks."""
-        d, low = self.floats(b, blocks)
-        return d, scaled(b, d, -self.centre) if self.centre else low
 
 
 # ------------------------------------------------------------ small pieces --
@@ -110,7 +65,7 @@ def read_nibbles(b: Builder, p: Value, offset: int) -> Value:
     return nibbles(b, read_bytes(b, p, offset, 16))
 
 
-def _read_bits(b: Builder, p: Value, offset: int, value: int) -> Value:
+def read_bits(b: Builder, p: Value, offset: int, value: int) -> Value:
     """`value` for each bit set of 32."""
     if isinstance(p, Columns):
         return p.read_bits(b, offset, value)
@@ -240,29 +195,6 @@ def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
     return values[0]
 
 
-# ---------------------------------------------------- blocks of 32 weights --
-
-
-def _codes_q8_0(b: Builder, p: Value) -> list[Value]:
-    return [read_bytes(b, p, 2, 32)]
-
-
-def _codes_4(offset: int, table: Sequence[int] | None = None):
-    def codes(b: Builder, p: Value) -> list[Value]:
-        q = read_nibbles(b, p, offset)
-        return [q if table is None else look_up(b, q, table)]
-
-    return codes
-
-
-def _codes_5(offset: int):
-    def codes(b: Builder, p: Value) -> list[Value]:
-        q = read_nibbles(b, p, offset + 4)
-        return [b.or_(q, _read_bits(b, p, offset, 16))]
-
-    return codes
-
-
 def one_half(offset: int = 0):
     """`d` alone (minima of formats with a centre are the scales themselves)."""
 
@@ -284,26 +216,3 @@ def two_halves(offset: int = 0, sign: int = 1):
         return d, low if sign > 0 else b.fneg(low)
 
     return floats
-
-
-def _e8m0(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
-    """Half of 2**(e - 127), since the table holds doubled values."""
-    ty = vty(I32, len(ps))
-    e = b.zext(gather(b, ps, I8, 0), ty)
-    normal = b.shl(b.sub(e, const(ty, 1)), const(ty, 23))
-    small = b.shl(const(ty, 0x00200000), e)
-    bits = b.select(b.icmp_unsigned("<", e, const(ty, 2)), small, normal)
-    return b.bitcast(bits, vty(F32, len(ps))), None
-
-
-_MXFP4_FROM_0 = tuple(v + 12 for v in MXFP4_VALUES)
-
-BLOCKS_OF_32 = (
-    Format("Q8_0", 32, 34, 127, True, _codes_q8_0, one_half()),
-    Format("Q4_0", 32, 18, 15, False, _codes_4(2), one_half(), centre=8),
-    Format("Q4_1", 32, 20, 15, False, _codes_4(4), two_halves()),
-    Format("Q5_0", 32, 22, 31, False, _codes_5(2), one_half(), centre=16),
-    Format("Q5_1", 32, 24, 31, False, _codes_5(4), two_halves()),
-    Format("IQ4_NL", 32, 18, 127, True, _codes_4(2, IQ4_VALUES), one_half()),
-    Format("MXFP4", 32, 17, 24, False, _codes_4(1, _MXFP4_FROM_0), _e8m0, centre=12),
-)

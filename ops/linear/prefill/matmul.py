@@ -3,7 +3,7 @@
 Threads take panels of 16 rows, four by four and the last ones one by one. A run of columns is
 unpacked into the thread's buffer, which stays in L1, and used for all tokens, whose sums wait in
 another; then the same columns of the next panel, while the activations are still in L2. Rows come
-as they are in a file, or interleaved (`interleaved`): the same results.
+as they are in a file, or interleaved (`decode.interleaved`): the same results.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..cache import jit
-from ..simd import load_f32, load_one_f32, prefetch_l1, store
-from ..steps import Step, step
-from .grouped import TOKENS
-from .kformats import FORMATS
+from ...cache import jit
+from ...simd import load_f32, load_one_f32, prefetch_l1, store
+from ...steps import Step, step
+from ..formats import FORMATS
+from ..grouped import TOKENS
+from ..share import take
 from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
-from .share import take
 from .tiles import group_layout, load_sums, multiply, no_sums, store_sums
 
 PANELS = 4  # that a thread takes at a time: what it reads of L3 is a fourth

@@ -1,16 +1,16 @@
 """Reading 16 rows of a quantised matrix at once, one row per lane.
 
 Rows lie one after the other in a file: their words are transposed in registers. Interleaved rows
-(`interleaved`) already stand as the lanes do.
+(`decode.interleaved`) already stand as the lanes do.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
-from ..simd import BYTES, I8, I32, const, emit_join, shuffle, vty
-from ..types import ROWS_SIDE_BY_SIDE
-from .formats import Columns, SideBySide, at, field, gather, read
+from ...simd import BYTES, I8, I32, const, emit_join, shuffle, vty
+from ...types import ROWS_SIDE_BY_SIDE
+from .pieces import Columns, SideBySide, at, field, gather, read
 
 ROWS = ROWS_SIDE_BY_SIDE
 

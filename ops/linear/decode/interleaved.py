@@ -10,8 +10,8 @@ by block (`formats.SideBySide`):
     [16 rows] f16  scales | [16 rows][4 bytes]  codes 0-3 (low nibbles) and 16-19 (high ones)
                           | codes 4-7, 20-23 | codes 8-11, 24-27 | codes 12-15, 28-31
 
-Floats are added as the kernel of many tokens (`tiles`) adds them: a token's results have the same
-bits in a batch of any size.
+Floats are added as the kernel of many tokens (`prefill.tiles`) adds them: a token's results have
+the same bits in a batch of any size.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..simd import F32, INTP, Tile, const, prefetch_l1
-from ..steps import Step, step
-from .columns import ROWS, Interleaved, Transposed, pointer, write
-from .formats import SideBySide, gather, read
-from .kformats import FORMATS
-from .share import take
-from .tiles import scaled_sums, unit_of_bytes
+from ...simd import F32, INTP, Tile, const, prefetch_l1
+from ...steps import Step, step
+from ..formats import FORMATS
+from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
+from ..formats.pieces import SideBySide, gather, read
+from ..prefill.tiles import scaled_sums, unit_of_bytes
+from ..share import take
 
 AHEAD = 3072  # bytes to ask for ahead, see `rows`
 PANELS = 2  # of 16 rows, that a thread takes at a time

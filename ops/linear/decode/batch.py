@@ -15,13 +15,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..cache import jit
-from ..simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
-from ..steps import Step, step
-from .grouped import TOKENS
-from .kformats import FORMATS
+from ...cache import jit
+from ...simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
+from ...steps import Step, step
+from ..formats import FORMATS
+from ..grouped import TOKENS
+from ..share import take
 from .rows import AHEAD, PART, STEP, add_to, low_type
-from .share import take
 
 MOST = 4  # tokens; beyond, unpacking the rows into panels costs less than it saves
 

@@ -16,8 +16,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..cache import jit
-from ..simd import (
+from ...cache import jit
+from ...simd import (
     F32,
     I8,
     I16,
@@ -35,8 +35,8 @@ from ..simd import (
     store,
     vty,
 )
-from ..steps import Step, step
-from .dots import (
+from ...steps import Step, step
+from ..dots import (
     add_in_order,
     dot,
     factors,
@@ -47,9 +47,9 @@ from .dots import (
     madd,
     scaled_dot,
 )
-from .formats import Format, at, read
-from .kformats import FORMATS
-from .share import take
+from ..formats import FORMATS, Format
+from ..formats.pieces import at, read
+from ..share import take
 
 STEP = 4  # blocks of 32 per step: their scales share a vector
 # Bytes to ask for ahead. The hardware's prefetcher stops at the end of each page: without this a

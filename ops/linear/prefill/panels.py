@@ -22,8 +22,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..simd import I16, I32, INTP, const, shuffle, vty
-from .columns import (
+from ...simd import I16, I32, INTP, const, shuffle, vty
+from ..dots import AVX2
+from ..formats import FORMATS, Format
+from ..formats.columns import (
     ROWS,
     Interleaved,
     Transposed,
@@ -31,9 +33,7 @@ from .columns import (
     words_of_rows,
     write,
 )
-from .dots import AVX2
-from .formats import Format, SideBySide, at
-from .kformats import FORMATS
+from ..formats.pieces import SideBySide, at
 
 
 @dataclass(frozen=True)

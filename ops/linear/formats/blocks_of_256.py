@@ -1,4 +1,4 @@
-"""The formats with blocks of 256 weights: two levels of scales (see `formats`).
+"""The formats with blocks of 256 weights: two levels of scales (see `format`).
 
 Byte by byte (h: f16; chunks of 32 bytes hold field j of 32 weights at bits j*width):
 
@@ -12,21 +12,18 @@ Byte by byte (h: f16; chunks of 32 bytes hold field j of 32 weights at bits j*wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
 
 from llvmlite import ir
 
-from ..reference.quants import IQ4_VALUES
-from ..simd import I64, VARIANT, const, shuffle, splat, vty
-from .formats import (
-    BLOCKS_OF_32,
+from ...reference.quants import IQ4_VALUES
+from ...simd import I64, const, shuffle, splat, vty
+from .format import Format
+from .pieces import (
     I8,
     I16,
     I32,
     Builder,
-    Format,
     Value,
     field,
     look_up,
@@ -154,34 +151,3 @@ BLOCKS_OF_256 = (
     Format("IQ4_XS", 256, 136, 127, True, _codes_iq4_xs, one_half(), _scales_iq4_xs),
 )
 # fmt: on
-
-
-def biased(f: Format) -> Format:
-    """The format with 128 added to its signed codes: for dot products that take any u8."""
-    if not f.signed:
-        return f
-    inner: Any = f.scales
-
-    def codes(b: Builder, p: Value) -> Iterable[Value]:
-        return (b.xor(q, const(q.type, -128)) for q in f.codes(b, p))
-
-    def scales(b: Builder, p: Value) -> tuple[Value, Value | None]:
-        scale, _ = inner(b, p)
-        return scale, scale
-
-    return replace(
-        f,
-        top=255,
-        signed=False,
-        codes=codes,
-        scales=scales if inner else None,
-        centre=128,
-    )
-
-
-# Kernels are compiled for a kind: the number of an entry. AVX-512 multiplies any unsigned byte, so
-# signed codes get an offset there.
-FORMATS: tuple[Format, ...] = tuple(
-    biased(f) if VARIANT == "avx512" else f for f in (*BLOCKS_OF_32, *BLOCKS_OF_256)
-)
-KINDS: dict[str, int] = {f.type_name: kind for kind, f in enumerate(FORMATS)}

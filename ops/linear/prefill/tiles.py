@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..simd import (
+from ...simd import (
     F32,
     I8,
     I16,
@@ -34,10 +34,10 @@ from ..simd import (
     splat,
     vty,
 )
-from .dots import AVX2, dot_onto, madd
-from .formats import Format, at, pinned, read
-from .grouped import TOKENS, GroupLayout
-from .kformats import FORMATS
+from ..dots import AVX2, dot_onto, madd
+from ..formats import FORMATS, Format
+from ..formats.pieces import at, pinned, read
+from ..grouped import TOKENS, GroupLayout
 from .panels import PanelLayout, panel_layout
 
 ACC = vty(I32, 16)

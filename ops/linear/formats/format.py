@@ -1,0 +1,44 @@
+"""What a kernel must know of a quantised format: one table entry per type.
+
+A weight is `w = d * q + low` with small integers q (codes). Formats with blocks of 32 weights have
+one `d` and one `low` per block; formats with blocks of 256 have one `d` and `low` per block and
+small integers per 16 weights beside them: `w = d * scale * q + low * minimum`.
+
+An emitter turns a block at an address into vectors. Codes are <32 x i8>, in the order of the
+weights: unsigned where the format allows (`signed=False`, at most `top`), because the integer dot
+products of x86 multiply unsigned by signed bytes; the offset of such a format is its `centre` (8
+for Q4_0), which meets the sum of the activations. Adding a type is one entry and its emitters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .pieces import Blocks, Builder, Value, scaled
+
+
+@dataclass(frozen=True)
+class Format:
+    """How to read one block; emitters take a builder and a byte pointer."""
+
+    type_name: str
+    block: int  # weights per block: 32 or 256
+    n_bytes: int
+    top: int  # largest |code|
+    signed: bool
+    # block / 32 vectors <32 x i8>, emitted one by one as they are asked for: few are alive at once
+    codes: Callable[[Builder, Value], Iterable[Value]]
+    # n blocks at once -> <n x float> d and low (None: see `centre`)
+    floats: Callable[[Builder, Blocks], tuple[Value, Value | None]]
+    # blocks of 256: <16 x i16> scales and minima (None: none), one per 16 weights
+    scales: Callable[[Builder, Value], tuple[Value, Value | None]] | None = None
+    grain: int = 32  # weights that share a scale
+    # the same where they are bytes: <16 x i8>, eight scales and eight minima
+    scale_bytes: Callable[[Builder, Value], Value] | None = None
+    centre: int = 0  # what codes are too large by: low = -centre * d
+
+    def d_and_low(self, b: Builder, blocks: Blocks) -> tuple[Value, Value | None]:
+        """<n x float> d and low (None: always 0) of n blocks."""
+        d, low = self.floats(b, blocks)
+        return d, scaled(b, d, -self.centre) if self.centre else low
