@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from .home import home
 from .store import Disk, PackError
-from .store.disk import PackFolder, snapshot
+from .store.disk import PackFolder
 from .store.disk.archive import clear_imports
 from .store.disk.folder import take_lock
-from .store.disk.log import KV
-from .store.disk.manifest import Manifest
+from .store.disk.format import snapshot
+from .store.disk.format.log import KV
+from .store.disk.format.manifest import Manifest
 
 if TYPE_CHECKING:
     from .context.context import Progress

@@ -18,13 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ....ops.attention.layout import SEGMENT
-from . import files, log, manifest, superblock, tail
+from . import files
 from .errors import PackError
 from .folder import PackFolder, State, stride_of, take_lock
-from .log import KV, Place
-from .manifest import Manifest
+from .format import log, manifest, superblock, tail
+from .format.log import KV, Place
+from .format.manifest import Manifest
+from .format.superblock import Commit, Tail
 from .plane import read_slot
-from .superblock import Commit, Tail
 from .verify import verify
 
 Progress = Callable[[int, int], None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .errors import PackError
 from .folder import PackFolder, create
-from .manifest import NAME, Manifest, ModelFacts, Parent, SlotFacts
+from .format.manifest import NAME, Manifest, ModelFacts, Parent, SlotFacts
 from .plane import Io
 from .slots import DiskSlots
 from .store import DiskStore

@@ -24,11 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, TileLayout
-from . import files, log, manifest, superblock, tail
+from . import files
 from .errors import PackDamaged, PackError
-from .log import KV, Tables
-from .manifest import Manifest
-from .superblock import Commit
+from .format import log, manifest, superblock, tail
+from .format.log import KV, Tables
+from .format.manifest import Manifest
+from .format.superblock import Commit
 
 LOCK = "lock"
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)

@@ -13,7 +13,7 @@ from ..anonymous import anonymous
 from . import files
 from .errors import PackDamaged
 from .folder import PackFolder, stride_of
-from .log import KV, Place
+from .format.log import KV, Place
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ import numpy as np
 from ....ops.attention.layout import TileLayout
 from ..base import Saved
 from ..slots import SlotStore
-from . import snapshot
 from .errors import PackDamaged, PackError
 from .folder import PackFolder
+from .format import snapshot
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from ....ops.attention.layout import SEGMENT, n_segments
 from ..base import Column, KVStore, Saved, StoreError
 from .errors import PackError
 from .folder import PackFolder, State
-from .log import COLUMN_NAME, KV, MOST_ITEM_BYTES, Tables
+from .format.log import COLUMN_NAME, KV, MOST_ITEM_BYTES, Tables
 from .plane import Io, Plane
 from .writer import Writer
 

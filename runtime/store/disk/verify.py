@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import snapshot, superblock
 from .errors import PackError
 from .folder import PackFolder, State
+from .format import snapshot, superblock
 from .plane import read_slot
 
 Progress = Callable[[int, int], None]

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
-from . import files, log, superblock, tail
+from . import files
 from .errors import PackError
 from .folder import PackFolder, State
-from .log import KV, Place
+from .format import log, superblock, tail
+from .format.log import KV, Place
+from .format.superblock import Commit, Tail
 from .plane import Plane
-from .superblock import Commit, Tail
 
 _MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 hold
 

@@ -11,7 +11,7 @@ from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.store import DiskStore, RamStore
 from kvarn.runtime.store.disk.folder import PackFolder, create
-from kvarn.runtime.store.disk.manifest import Manifest, ModelFacts
+from kvarn.runtime.store.disk.format.manifest import Manifest, ModelFacts
 
 LAYERS, HEADS, HEAD_DIM, EMBD = 2, 1, 16, 8
 FACTS = ModelFacts("a small model", "0123456789abcdef", LAYERS, HEADS, HEAD_DIM, EMBD)

@@ -14,7 +14,7 @@ from packs import FACTS, check, fill, fill_column, make, opened, random_tokens, 
 from kvarn.ops.errors import KvarnError
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.folder import PackFolder, create
-from kvarn.runtime.store.disk.manifest import Manifest
+from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
 
 TOKENS = random_tokens(2200)
@@ -185,7 +185,7 @@ def test_a_newer_format_is_named_with_ours(pack: Path) -> None:
 def test_a_manifest_of_sound_sum_and_wrong_content_is_told(
     pack: Path, change: dict[str, object]
 ) -> None:
-    from kvarn.runtime.store.disk.manifest import _check
+    from kvarn.runtime.store.disk.format.manifest import _check
 
     data = json.loads((pack / "pack.json").read_text()) | change
     data["check"] = _check(data)

@@ -24,7 +24,7 @@ from packs import (
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError, RamStore, StoreError
 from kvarn.runtime.store.disk.folder import PackFolder, create
-from kvarn.runtime.store.disk.manifest import Manifest
+from kvarn.runtime.store.disk.format.manifest import Manifest
 
 SIZES = [1, 15, 16, 17, SEGMENT - 1, SEGMENT, SEGMENT + 1, 2 * SEGMENT + 500]
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....ops.attention.layout import SEGMENT
-from .errors import PackDamaged
-from .files import DIGEST, digest
+from .....ops.attention.layout import SEGMENT
+from ..errors import PackDamaged
+from ..files import DIGEST, digest
 
 if TYPE_CHECKING:
-    from .folder import PackFolder
+    from ..folder import PackFolder
 
 NAME = "tokens"
 KV = ""

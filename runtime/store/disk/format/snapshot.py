@@ -23,9 +23,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from . import files
-from .errors import PackDamaged
-from .files import DIGEST, digest
+from .. import files
+from ..errors import PackDamaged
+from ..files import DIGEST, digest
 from .log import COLUMN_NAME, MOST_ITEM_BYTES
 
 NAME = "snapshot"

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
-from ....ops.attention.layout import KV_TYPES, SEGMENT
-from . import files
-from .errors import PackDamaged, PackError
-from .files import digest
+from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
+from .....ops.attention.layout import KV_TYPES, SEGMENT
+from .. import files
+from ..errors import PackDamaged, PackError
+from ..files import digest
 
 FORMAT = 2
 _PLAIN = 1  # the format of packs that keep all tokens, which older versions read too

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConvertError
-from .architectures import HFArchitecture
-from .folder import optional_json
+from ...errors import ConvertError
+from ..architectures import HFArchitecture
+from ..folder import optional_json
 from .sentencepiece import PieceType, read_sentencepiece
 from .tokens import Tokens, added_tokens
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConvertError
+from ...errors import ConvertError
 from .sentencepiece import PieceType
 
 MAX_VOCAB = 1 << 24

@@ -9,11 +9,11 @@ from typing import Any
 
 from gguf import GGUFWriter, SpecialVocab
 
-from ...runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
-from ..errors import ConvertError
-from .architectures import HFArchitecture
+from ....runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
+from ...errors import ConvertError
+from ..architectures import HFArchitecture
+from ..folder import optional_json
 from .bpe import byte_level_tokens, pre_tokenizer
-from .folder import optional_json
 from .pieces import read_pieces
 from .tokens import Tokens
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ....ops.attention.layout import TILE, TILES, TileLayout
-from .errors import PackDamaged
-from .files import DIGEST, digest
+from .....ops.attention.layout import TILE, TILES, TileLayout
+from ..errors import PackDamaged
+from ..files import DIGEST, digest
 
 U8 = NDArray[np.uint8]
 _HEAD = struct.Struct("<II")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from ..errors import ConvertError
+from ...errors import ConvertError
 
 _MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConvertError
-from .folder import optional_json
+from ...errors import ConvertError
+from ..folder import optional_json
 from .pretokenizers import CHECK_TEXT, pre_tokenizer_of
 from .sentencepiece import PieceType
 from .tokens import ADDED_SCORE, Tokens, added_tokens, looks_special

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .files import DIGEST, digest
+from ..files import DIGEST, digest
 
 NAME = "commits"
 _HEAD = struct.Struct("<8sII")

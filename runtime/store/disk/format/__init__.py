@@ -1,0 +1,1 @@
+"""The files of a pack, byte by byte: a module for each, with its drawing, its reader and writer."""
