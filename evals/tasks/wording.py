@@ -24,13 +24,15 @@ NUMBER_FACTS = (
     "The {k} goes by the number {v}.",
 )
 TABLE_FACTS = (
-    "{k}: {v}",
-    '"{k}": "{v}",',
+    "- {k}: {v}",
     "| {k} | {v} |",
-    "{k} = {v}",
+    "* {k} = {v}",
     "- {k}, {v}",
-    "{k}\t{v}",
+    "> {k}\t{v}",
+    "+ {k} -> {v}",
 )
+"""Each name stands behind a space, as it does in a question: a small vocabulary spells a word that
+opens a line in other pieces, and to find it all the same is not what these tasks are about."""
 NUMBER_QUESTIONS = (
     "What is the number of the {k}? It is",
     "Which number belongs to the {k}? It is",
