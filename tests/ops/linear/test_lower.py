@@ -7,8 +7,9 @@ import pytest
 from numba import types
 
 from kvarn.ops.cache import jit
-from kvarn.ops.linear import interleaved, rows, tiles
+from kvarn.ops.linear.decode import interleaved, rows
 from kvarn.ops.linear.formats import KINDS
+from kvarn.ops.linear.prefill import tiles
 from kvarn.ops.lower import lower
 from kvarn.ops.simd import hsum, set_f32
 

@@ -15,8 +15,9 @@ from kvarn.runtime.keep import Evicting
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import PackError
-from kvarn.runtime.store.disk import slots, snapshot
+from kvarn.runtime.store.disk import slots
 from kvarn.runtime.store.disk.archive import export_pack
+from kvarn.runtime.store.disk.format import snapshot
 from kvarn.runtime.store.disk.verify import verify
 
 N_CTX = 256
@@ -130,7 +131,7 @@ SAVES = textwrap.dedent(
     """
     import os, signal, sys
     from pathlib import Path
-    from kvarn.runtime.store.disk import snapshot
+    from kvarn.runtime.store.disk.format import snapshot
 
     def save(folder, number, last):
         # Snapshot `number`, killed at its call number `last`; says how many it has made.
