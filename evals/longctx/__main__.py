@@ -3,9 +3,9 @@
     python -m kvarn.evals.longctx [--depths N,…] [--methods M,…] [--budget 1%] [--kv-type q8_0]
 
 Every method runs over the same context in memory: --read tokens read for real, then filled (see
-`kvarn bench`). Depths that memory does not hold are left out with the bytes they need. llama.cpp
-stands beside them up to --llama-depth, for it has to read all of a context. Refuses to measure
-while other programs keep the CPU busy. Prints a markdown table; --json FILE writes the rows, too.
+`kvarn bench`); so does llama.cpp beside them, with its own K and V repeated. Depths that memory
+does not hold are left out with the bytes they need. Refuses to measure while other programs keep
+the CPU busy. Prints a markdown table; --json FILE writes the rows, too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokens", dest="n_gen", type=int, default=Plan.n_gen)
     parser.add_argument("--repetitions", type=int, default=Plan.repetitions)
     parser.add_argument("--threads", type=int, default=Plan.threads)
-    parser.add_argument("--llama-depth", type=int, default=Plan.llama_depth)
     parser.add_argument("-m", "--model", type=Path, help="another model")
     parser.add_argument("--folder", type=Path, help="where the model file is kept between runs")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the rows to FILE, too")

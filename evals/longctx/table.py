@@ -74,8 +74,6 @@ class Plan:
     n_gen: int = 16
     repetitions: int = 3
     threads: int = 2
-    llama_depth: int = 4096
-    """How deep llama.cpp is asked to go: it has to read every token."""
 
 
 def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
@@ -88,18 +86,36 @@ def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
     return n_segments(depth + plan.n_gen) * config.n_layers * segment + ROOM_BYTES
 
 
+def llama_bytes_needed(model: Model, plan: Plan, depth: int) -> int:
+    """The same for llama.cpp, whose K and V also stand in the state that they are made from."""
+    config = model.config
+    layout = TileLayout(config.head_dim, plan.kv_type, plan.kv_type)
+    segment = layout.segment_bytes(config.n_kv_heads)
+    return 2 * n_segments(depth + plan.n_gen) * config.n_layers * segment + ROOM_BYTES
+
+
 def rows_at(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterator[Row]:
     """kvarn's rows at one depth, of each method, then llama.cpp's.
 
     Raises `KvarnError` where other programs keep the CPU busy.
     """
-    needed, available = bytes_needed(model, plan, depth), available_bytes()
-    if needed > available:
-        sizes = f"{human_bytes(needed)} ({needed:,} bytes) of memory"
-        yield Row(depth, "kvarn", why=f"needs {sizes}, {human_bytes(available)} are available")
+    if why := _lacks(bytes_needed(model, plan, depth)):
+        yield Row(depth, "kvarn", why=why)
     else:
         yield from _ours(model, depth, plan, observer)
-    yield _llama(model.path, depth, plan)
+    if why := _lacks(llama_bytes_needed(model, plan, depth)):
+        yield Row(depth, "llama.cpp", why=why)
+    else:
+        yield _llama(model.path, depth, plan)
+
+
+def _lacks(needed: int) -> str:
+    """What is missing where memory has no room for so many bytes, else nothing."""
+    available = available_bytes()
+    if needed <= available:
+        return ""
+    sizes = f"{human_bytes(needed)} ({needed:,} bytes) of memory"
+    return f"needs {sizes}, {human_bytes(available)} are available"
 
 
 def _ours(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterator[Row]:
@@ -136,15 +152,13 @@ def _row(model: Model, name: str, result: Result, bandwidth: float) -> Row:
 
 
 def _llama(path: Path, depth: int, plan: Plan) -> Row:
-    """llama.cpp with the better of flash attention on and off, where it is to go so deep."""
-    if depth > plan.llama_depth:
-        why = f"would have to read {depth:,} tokens first (--llama-depth)"
-        return Row(depth, "llama.cpp", why=why)
+    """llama.cpp with the better of flash attention on and off."""
     settings = {
         "path": str(path),
         "n_ctx": depth + plan.n_gen * (plan.repetitions + 1),
         "threads": plan.threads,
         "kv_type": plan.kv_type,
+        "n_read": plan.n_read,
     }
     speeds = []
     bandwidth = _idle_bandwidth()

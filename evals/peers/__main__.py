@@ -4,9 +4,10 @@
 
 For each file: start-up; for each depth prefill of 512 tokens and decode of 64, kvarn and llama.cpp
 in turn (flash attention off and on, the better one counts); and what a token costs when its kernels
-do nothing. Medians of the rounds and the ratio, with the machine's read bandwidth of the moment,
-the share of it that decode reaches, and peak memory (of kvarn also beyond file and KV cache).
-Refuses to measure while other programs keep the CPU busy.
+do nothing. Of a depth --read tokens are read; K and V of these are then repeated, by both. Medians
+of the rounds and the ratio, with the machine's read bandwidth of the moment, the share of it that
+decode reaches, and peak memory (of kvarn also beyond file and KV cache). Refuses to measure while
+other programs keep the CPU busy.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kvarn.evals.peers", description=__doc__)
     parser.add_argument("--types", default="q8_0,q4_0,q4_k_m", help="file types, with commas")
     parser.add_argument("--depths", default="0", help="tokens of context before, with commas")
+    parser.add_argument(
+        "--read", dest="n_read", type=int, default=1024, help="tokens of a depth to read for real"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each case (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="threads of both (default 2)")
     parser.add_argument("--kv-type", choices=("f16", "q8_0"), default="f16")

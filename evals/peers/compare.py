@@ -107,7 +107,7 @@ def compare_file(
 ) -> Iterator[Row]:
     """The rows of one file: start-up, each case at each depth, and what launching costs."""
     shared = {"path": str(path), "n_ctx": max(depths) + 1024, "threads": options.threads}
-    shared["kv_type"] = options.kv_type
+    shared.update(kv_type=options.kv_type, n_read=options.n_read)
     check_idle()
     yield _start_up(kind, shared, options.rounds)
     with ExitStack() as stack:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Peer:
-    """One model with one context; exact attention has no flash to turn on or off."""
+    """One model with one context; `n_read` tokens of a depth are read, the others filled."""
 
-    def __init__(self, path: str, n_ctx: int, threads: int, kv_type: str) -> None:
-        self.kv_type = kv_type
+    def __init__(self, path: str, n_ctx: int, threads: int, kv_type: str, n_read: int) -> None:
+        self.kv_type, self.n_read = kv_type, n_read
         self.model = load(path, threads=threads)  # imports the kernels, as the commands do
         from ...runtime.store import Ram
 
@@ -38,8 +38,11 @@ class Peer:
         """Have exactly `depth` tokens in the context."""
         context = self.context
         context.truncate(min(depth, len(context.tokens)))
+        read = min(depth, self.n_read) - len(context.tokens)
+        if read > 0:
+            context.prefill(self.tokens(read))
         if depth > len(context.tokens):
-            context.prefill(self.tokens(depth - len(context.tokens)))
+            context.fill(depth)
 
 
 def answer(peer: Peer, command: dict[str, Any]) -> dict[str, Any]:

@@ -16,13 +16,18 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from .llama_state import repeated
+
 BATCH = 512
 
 
 class Peer:
-    """One model with one context; `flash` turns flash attention on."""
+    """One model with one context; `flash` turns flash attention on, `n_read` is how many tokens of
+    a depth are read: beyond, their K and V are repeated."""
 
-    def __init__(self, path: str, n_ctx: int, threads: int, flash: bool, kv_type: str) -> None:
+    def __init__(
+        self, path: str, n_ctx: int, threads: int, flash: bool, kv_type: str, n_read: int
+    ) -> None:
         llama_cpp.llama_backend_init()
         model_params = llama_cpp.llama_model_default_params()
         self.model = llama_cpp.llama_model_load_from_file(path.encode(), model_params)
@@ -43,7 +48,7 @@ class Peer:
         vocabulary = llama_cpp.llama_model_get_vocab(self.model)
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(vocabulary)
         self.rng = np.random.default_rng(0)
-        self.n_tokens = 0
+        self.n_tokens, self.n_read = 0, n_read
 
     def truncate(self, n_tokens: int) -> None:
         memory = llama_cpp.llama_get_memory(self.context)
@@ -65,8 +70,24 @@ class Peer:
     def fill(self, depth: int) -> None:
         """Have exactly `depth` tokens in the context."""
         self.truncate(depth)
+        if min(depth, self.n_read) > self.n_tokens:
+            self.read(min(depth, self.n_read) - self.n_tokens)
         if depth > self.n_tokens:
-            self.read(depth - self.n_tokens)
+            self._repeat(depth)
+
+    def _repeat(self, depth: int) -> None:
+        """Go on to `depth` tokens with the K and V of those that are there."""
+        state = np.empty(llama_cpp.llama_state_seq_get_size(self.context, 0), np.uint8)
+        pointer = ctypes.POINTER(ctypes.c_uint8)
+        llama_cpp.llama_state_seq_get_data(
+            self.context, state.ctypes.data_as(pointer), len(state), 0
+        )
+        longer = repeated(state, depth)
+        if not llama_cpp.llama_state_seq_set_data(
+            self.context, longer.ctypes.data_as(pointer), len(longer), 0
+        ):
+            raise RuntimeError(f"llama.cpp does not take a state of {depth} tokens")
+        self.n_tokens = depth
 
 
 def answer(peer: Peer, command: dict[str, Any]) -> dict[str, Any]:

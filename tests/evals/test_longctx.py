@@ -12,7 +12,7 @@ from kvarn.ops.errors import KvarnError
 from kvarn.runtime.bench import Observer
 from kvarn.runtime.model import Model
 
-FAST = Plan(n_read=64, n_gen=2, repetitions=1, llama_depth=0)
+FAST = Plan(n_read=64, n_gen=2, repetitions=1)
 
 
 class FakeWorker:
@@ -39,7 +39,7 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "Worker", FakeWorker)
 
 
-def test_every_method_has_a_row_and_llama_where_it_can_go(tiny: Model) -> None:
+def test_every_method_has_a_row_and_llama(tiny: Model) -> None:
     plan = Plan(n_read=64, n_gen=2, repetitions=1, kv_type="f16")
     rows = list(rows_at(tiny, 2048, plan, Observer()))
     assert [row.who for row in rows] == [*METHODS, "llama.cpp"]
@@ -50,8 +50,6 @@ def test_every_method_has_a_row_and_llama_where_it_can_go(tiny: Model) -> None:
     assert full.index_ms is None
     assert all(row.index_ms > 0 and row.attention_ms > 0 for row in sparse)
     assert (llama.tokens_per_second, llama.bandwidth) == (20.0, 20.0)
-    deep = list(rows_at(tiny, 2048, FAST, Observer()))[-1]
-    assert deep.why == "would have to read 2,048 tokens first (--llama-depth)"
 
 
 def test_what_does_not_fit_is_left_out_in_bytes(
@@ -63,6 +61,7 @@ def test_what_does_not_fit_is_left_out_in_bytes(
     assert needed == kv + 1025 * 1024 * 2 * 2 * (4 + 2 + 8 + 15) + (3 << 29)
     ours, llama = rows_at(tiny, 1 << 20, FAST, Observer())
     assert f"({needed:,} bytes) of memory, 1 MiB are available" in ours.why
+    assert f"({2 * kv + (3 << 29):,} bytes) of memory" in llama.why
     assert ours.tokens_per_second is llama.tokens_per_second is None
 
 
@@ -82,7 +81,7 @@ def test_the_command_prints_a_table_and_writes_json(
     options = (
         "--depths 256,2048 --methods full,hash --read 64 --tokens 2 --repetitions 1 --threads 1"
     )
-    arguments = ["-m", str(tiny_path), *options.split(), "--llama-depth", "0", "--json", str(out)]
+    arguments = ["-m", str(tiny_path), *options.split(), "--json", str(out)]
     assert front.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 2 * 3

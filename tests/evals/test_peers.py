@@ -38,7 +38,7 @@ def test_random_models_are_what_they_say(tmp_path: Path, mix: str) -> None:
 
 
 def test_a_worker_answers_over_its_pipe(tiny_path: Path) -> None:
-    settings = {"path": str(tiny_path), "n_ctx": 64, "threads": 1, "kv_type": "f16"}
+    settings = {"path": str(tiny_path), "n_ctx": 64, "threads": 1, "kv_type": "f16", "n_read": 12}
     with Worker("worker_kvarn", settings) as worker:
         assert worker.speed(8, 0, 16) > 0
         assert worker.speed(0, 2, 16) > 0
@@ -47,7 +47,7 @@ def test_a_worker_answers_over_its_pipe(tiny_path: Path) -> None:
 
 
 def test_depths_are_filled_exactly(tiny_path: Path) -> None:
-    peer = worker_kvarn.Peer(str(tiny_path), 64, 1, "f16")
+    peer = worker_kvarn.Peer(str(tiny_path), 64, 1, "f16", 12)
     for depth, n_prompt, n_gen in ((16, 8, 0), (4, 0, 3), (20, 1, 0)):
         command = {"n_prompt": n_prompt, "n_gen": n_gen, "n_depth": depth}
         assert worker_kvarn.answer(peer, command)["seconds"] > 0
@@ -55,9 +55,9 @@ def test_depths_are_filled_exactly(tiny_path: Path) -> None:
 
 
 def test_a_dead_worker_is_an_error(tmp_path: Path) -> None:
-    settings = {"path": str(tmp_path / "none"), "n_ctx": 8, "threads": 1, "kv_type": "f16"}
+    shared = {"n_ctx": 8, "threads": 1, "kv_type": "f16", "n_read": 8}
     with pytest.raises(KvarnError, match="a peer ended with exit code"):
-        Worker("worker_kvarn", settings)
+        Worker("worker_kvarn", {"path": str(tmp_path / "none"), **shared})
 
 
 def test_a_busy_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_rows_take_the_better_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(compare, "Worker", Fake)
     monkeypatch.setattr(compare, "check_idle", lambda: None)
     monkeypatch.setattr(compare, "read_rate", lambda: 2e10)
-    options = argparse.Namespace(threads=2, kv_type="f16", rounds=2)
+    options = argparse.Namespace(threads=2, kv_type="f16", n_read=8, rounds=2)
     start, row, launching = compare_file(tmp_path, "q8_0", {"decode 64": (0, 64)}, [1], options)
     assert (start.kvarn, start.llama, start.ratio) == (2.0, 3.0, 1.5)
     assert (row.ratio, row.llama_flash, row.bandwidth) == (1.5, True, 20.0)
@@ -100,7 +100,7 @@ def test_rows_take_the_better_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_what_a_token_reads(tiny_path: Path) -> None:
-    peer = worker_kvarn.Peer(str(tiny_path), 64, 1, "f16")
+    peer = worker_kvarn.Peer(str(tiny_path), 64, 1, "f16", 12)
     found = worker_kvarn.facts(peer)
     matrices = [t for t in peer.model.file.tensors.values() if len(t.shape) == 2]
     weights = peer.model.transformer.weights
