@@ -35,30 +35,12 @@ def add(subparsers: Any) -> None:
         "and V is in memory at the start. Where --keep evicts, all of a depth is read, and each "
         "repetition goes on where the last one ended.",
     )
-    parser.add_argument(
-        "-p",
-        "--n-prompt",
-        metavar="N,…",
-        type=counts,
-        default=[512],
-        help="prompt lengths (default 512; 0: none)",
-    )
-    parser.add_argument(
-        "-n",
-        "--n-gen",
-        metavar="N,…",
-        type=counts,
-        default=[128],
-        help="generated lengths (default 128; 0: none)",
-    )
-    parser.add_argument(
-        "-d",
-        "--n-depth",
-        metavar="N,…",
-        type=counts,
-        default=[0],
-        help="tokens of context before each measurement (default 0)",
-    )
+    for short, name, default, what in (
+        ("-p", "--n-prompt", 512, "prompt lengths (default 512; 0: none)"),
+        ("-n", "--n-gen", 128, "generated lengths (default 128; 0: none)"),
+        ("-d", "--n-depth", 0, "tokens of context before each measurement (default 0)"),
+    ):
+        parser.add_argument(short, name, metavar="N,…", type=counts, default=[default], help=what)
     parser.add_argument(
         "--fill",
         metavar="N",

@@ -1,12 +1,15 @@
 """Single facts to be found again: needles in filler, and tables of nothing but facts."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from . import wording
 from .filler import Filler
 from .names import numbers, things
 from .sample import Part, Question, Sample, scatter
+
+Draw = Callable[[random.Random, int], list[str]]
+"""(random, n) -> n different keys or values."""
 
 FACT_CHARS = 48
 """Length of a fact in a sentence, about."""
@@ -40,17 +43,7 @@ def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sa
     Half of the tables are bare, the others of sentences.
     """
     form = rng.choice(rng.choice((wording.TABLE_FACTS, wording.NUMBER_FACTS)))
-    n = max(1, n_chars // len(form.format(k="old bed", v="12345")))
-    keys, values = things(rng, n), numbers(rng, n)
-    parts: list[Part] = []
-    for k, v in zip(keys, values, strict=True):
-        row = ("\n" if parts else "") + form.format(k=k, v=v)
-        n_chars -= len(row)
-        if n_chars < 0 and parts:
-            break
-        parts.append(Part(row, False))
-    held = len(parts)
-    return Sample(tuple(parts), number_questions(rng, keys[:held], values[:held], n_questions))
+    return table(rng, form, things, numbers, n_chars, n_questions)
 
 
 def multivalue(
@@ -104,6 +97,23 @@ def multiquery(
         answers = tuple(values[i] for i in asked)
         questions.append(Question(f"The numbers of {names} are", f" {listed(answers)}.", answers))
     return Sample(scatter(rng, facts, n_chars, filler), tuple(questions))
+
+
+def table(
+    rng: random.Random, form: str, keys: Draw, values: Draw, n_chars: int, n_questions: int
+) -> Sample:
+    """Facts of one form, line by line, as many as there is room for; some are asked for."""
+    n = max(1, n_chars // len(form.format(k="old bed", v="12345")))
+    named, given = keys(rng, n), values(rng, n)
+    parts: list[Part] = []
+    for k, v in zip(named, given, strict=True):
+        row = ("\n" if parts else "") + form.format(k=k, v=v)
+        n_chars -= len(row)
+        if n_chars < 0 and parts:
+            break
+        parts.append(Part(row, False))
+    held = len(parts)
+    return Sample(tuple(parts), number_questions(rng, named[:held], given[:held], n_questions))
 
 
 def facts_in(n_chars: int, least_filler: float) -> int:

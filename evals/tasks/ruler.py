@@ -6,18 +6,14 @@ one question, as RULER's do; where one holds several facts alike, each is asked 
 
 import random
 import uuid
-from collections.abc import Callable
 from itertools import pairwise
 
 from . import wording
 from .documents import qa_single, qa_two
-from .facts import listed, number_questions
+from .facts import Draw, listed, number_questions, table
 from .filler import Filler, Prose
 from .names import numbers, things
 from .sample import Part, Question, Sample, Task, begun, scatter
-
-Draw = Callable[[random.Random, int], list[str]]
-"""(random, n) -> n different keys or values."""
 
 NOISE = Prose(
     [
@@ -64,12 +60,14 @@ def niah_multikey_1(rng: random.Random, n_chars: int, n_questions: int, filler: 
 
 def niah_multikey_2(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """Nothing but needles, of which one is asked for: the numbers of things."""
-    return _stacked(rng, n_chars, n_questions, things, numbers)
+    form = rng.choice(wording.NUMBER_FACTS)
+    return table(rng, form, things, numbers, n_chars, n_questions)
 
 
 def niah_multikey_3(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """Nothing but needles, of which one is asked for: UUIDs that belong to UUIDs."""
-    return _stacked(rng, n_chars, n_questions, records, identifiers)
+    form = rng.choice(wording.NUMBER_FACTS)
+    return table(rng, form, records, identifiers, n_chars, n_questions)
 
 
 def niah_multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
@@ -162,25 +160,6 @@ def _hidden(
     facts = [_fact(rng, key, value) for key, value in zip(named, given, strict=True)]
     questions = number_questions(rng, named, given, n)
     return Sample(scatter(rng, facts, n_chars, filler), questions)
-
-
-def _stacked(
-    rng: random.Random, n_chars: int, n_questions: int, keys: Draw, values: Draw
-) -> Sample:
-    """Needles of one form, line by line, of which some are asked for."""
-    form = rng.choice(wording.NUMBER_FACTS)
-    n = 1 + n_chars // len(form)
-    named, given = keys(rng, n), values(rng, n)
-    parts: list[Part] = []
-    for key, value in zip(named, given, strict=True):
-        line = ("\n" if parts else "") + form.format(k=key, v=value)
-        n_chars -= len(line)
-        if n_chars < 0 and parts:
-            break
-        parts.append(Part(line, False))
-    held = len(parts)
-    questions = number_questions(rng, named[:held], given[:held], n_questions)
-    return Sample(tuple(parts), questions)
 
 
 def _fact(rng: random.Random, key: str, value: str) -> str:

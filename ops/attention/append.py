@@ -1,5 +1,7 @@
 """append_kv: round or quantise new keys and values and write them into their tiles."""
 
+from functools import cache
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -139,8 +141,9 @@ def append_kernel(
             _put_token(k + row, v_new + row, n, base + j * head_bytes, place % TILE, facts, buffer)
 
 
+@cache
 def append_facts(layout) -> np.ndarray:
-    """A TileLayout as the integers that append_kernel reads."""
+    """A TileLayout as the integers that append_kernel reads; one array for all callers."""
     return np.array(
         [
             *layout.codes,

@@ -13,18 +13,13 @@ from ...simd import aligned
 from ...threads import n_threads
 from ..best import HISTOGRAM
 from ..choice import Range, check_choice
-from ..sketch.api import Rotation, SketchScratch, check_query, sketch_bits
+from ..sketch.api import Rotation, SketchScratch, check_query, check_rotation
 from .build import WORK_ROWS, block_keys_kernel
 from .layout import BLOCKS, block_item_bytes
 from .scan import make_blocks
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
-
-
-@cache
-def _facts(layout: TileLayout) -> I64:
-    return append_facts(layout)
 
 
 def block_keys(
@@ -43,15 +38,14 @@ def block_keys(
     room = min(len(segments), len(items))
     if not 0 <= first <= last <= room:
         raise OpsError(f"blocks: segments {first} to {last - 1} lie outside the {room} stored")
-    if rotation.bits != sketch_bits(layout.head_dim):
-        raise OpsError(f"blocks: a rotation of {rotation.bits} for head_dim {layout.head_dim}")
+    check_rotation("blocks", rotation, layout)
     threads = max(1, min(n_threads(), (last - first) * n_kv_heads))
     n = threads * WORK_ROWS * rotation.bits
     works = aligned(n, np.float32)[:n].reshape(threads, -1)
     works[:] = 0  # what rows have beyond head_dim
     entries, spare = np.empty((2, threads, SEGMENT), np.uint64)
     block_keys_kernel(
-        segments, _facts(layout), items, block_item_bytes(rotation.bits), n_kv_heads,
+        segments, append_facts(layout), items, block_item_bytes(rotation.bits), n_kv_heads,
         rotation.weights, rotation.bits, works, np.empty((threads, SEGMENT), np.uint16), entries,
         spare, np.empty((threads, HISTOGRAM), np.int64), first, last,
     )  # fmt: skip

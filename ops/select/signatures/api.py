@@ -57,11 +57,6 @@ class Network:
 
 
 @cache
-def _facts(layout: TileLayout) -> I64:
-    return append_facts(layout)
-
-
-@cache
 def _work(threads: int) -> F32:
     n = threads * 3 * MAX_WIDTH
     return aligned(n, np.float32)[:n].reshape(threads, -1)  # type: ignore[no-any-return]
@@ -93,7 +88,7 @@ def encode_keys(
         raise OpsError(f"encoder: tokens {first} to {last - 1} lie outside the {room} stored")
     threads = 1 if last - first <= _SERIAL_TOKENS else n_threads()
     encode_keys_kernel(
-        segments, _facts(layout), items, network.bits // 8, n_kv_heads, network.weights,
+        segments, append_facts(layout), items, network.bits // 8, n_kv_heads, network.weights,
         _widths(network.widths), _work(threads), first, last,
     )  # fmt: skip
 

@@ -44,9 +44,10 @@ class Rotation:
         return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
 
 
-@cache
-def _facts(layout: TileLayout) -> I64:
-    return append_facts(layout)
+def check_rotation(name: str, rotation: Rotation, layout: TileLayout) -> None:
+    """Raise OpsError unless the rotation is one of keys of this layout."""
+    if rotation.bits != sketch_bits(layout.head_dim):
+        raise OpsError(f"{name}: a rotation of {rotation.bits} for head_dim {layout.head_dim}")
 
 
 def sketch_keys(
@@ -66,13 +67,12 @@ def sketch_keys(
     room = SEGMENT * min(len(segments), len(bits), len(factors))
     if not 0 <= first <= last <= room:
         raise OpsError(f"sketches: tokens {first} to {last - 1} lie outside the {room} stored")
-    if rotation.bits != sketch_bits(layout.head_dim):
-        raise OpsError(f"sketches: a rotation of {rotation.bits} for head_dim {layout.head_dim}")
+    check_rotation("sketches", rotation, layout)
     threads = 1 if last - first <= _SERIAL_TOKENS else n_threads()
     n = threads * 2 * rotation.bits
     works = aligned(n, np.float32)[:n].reshape(threads, -1)
     sketch_keys_kernel(
-        segments, _facts(layout), bits, factors, n_kv_heads, rotation.weights, rotation.bits,
+        segments, append_facts(layout), bits, factors, n_kv_heads, rotation.weights, rotation.bits,
         works, first, last,
     )  # fmt: skip
 
