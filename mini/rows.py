@@ -15,15 +15,15 @@ from ..evals.tasks import SCATTERED, TASKS, Filler, Sample, Task
 from .data import BOS, N_CONTROL, Ids, token_id
 
 SHARES = {
-    "kv": 0.26,
-    "chains": 0.22,
+    "chains": 0.20,
+    "kv": 0.20,
+    "multiquery": 0.13,
     "frequent": 0.13,
-    "needle": 0.12,
+    "needle": 0.10,
     "two-hop": 0.08,
-    "multiquery": 0.06,
+    "multivalue": 0.06,
     "homes": 0.05,
-    "copy": 0.04,
-    "multivalue": 0.04,
+    "copy": 0.05,
 }
 """How often each task is drawn."""
 LEAST_FILLER = (0.2, 0.5, 1.0, 4.0)

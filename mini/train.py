@@ -27,20 +27,22 @@ from .start import look_back
 
 STAGES = {
     "cohere2": (
-        Stage(0.51, 384, 16, 0.08, 0.75),
-        Stage(0.21, 1536, 4, 0.05, 0.7),
-        Stage(0.20, 6144, 2, 0.0, 0.7),
-        Stage(0.08, 16384, 2, 0.0, 0.8),
+        Stage(0.48, 384, 16, 0.08, 0.78),
+        Stage(0.25, 1536, 4, 0.04, 0.75),
+        Stage(0.20, 6144, 2, 0.0, 0.75),
+        Stage(0.07, 16384, 2, 0.0, 0.8),
     ),
     "llama": (
-        Stage(0.58, 384, 16, 0.08, 0.75),
-        Stage(0.24, 1536, 4, 0.05, 0.7),
-        Stage(0.14, 4096, 2, 0.0, 0.7),
+        Stage(0.58, 384, 16, 0.08, 0.78),
+        Stage(0.24, 1536, 4, 0.04, 0.75),
+        Stage(0.14, 4096, 2, 0.0, 0.75),
         Stage(0.04, 12288, 2, 0.0, 0.8),
     ),
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a
 rotated one reads no further than it was trained."""
+TOKENS = {"cohere2": 13e6, "llama": 6e6}
+"""How many a shape reads, unless told otherwise."""
 SHAPES: dict[str, dict[str, Any]] = {
     "cohere2": {},
     "llama": {"architecture": "llama", "n_layers": 6, "rope_theta": 500_000.0},
@@ -58,7 +60,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("text", type=Path, help="folder of *.txt")
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoint, log and samples")
     p.add_argument("--shape", choices=list(SHAPES), default="cohere2")
-    p.add_argument("--tokens", type=float, default=9e6)
+    p.add_argument("--tokens", type=float, help="to read (default: as many as the shape needs)")
     p.add_argument("--vocab", type=int, default=4096)
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
     p.add_argument("--lr-embd", type=float, default=6e-3, help="of embeddings and norms (AdamW)")
@@ -67,7 +69,9 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--checkpoint-minutes", type=float, default=4.0)
-    return p.parse_args()
+    args = p.parse_args()
+    args.tokens = args.tokens or TOKENS[args.shape]
+    return args
 
 
 def rate(done: float, decay: float, warmup: float = 0.03) -> float:
