@@ -95,7 +95,7 @@ def vt(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sa
     facts = [_fact(rng, members[0], value)]
     for a, b in pairwise(members):
         facts.append(rng.choice(wording.LINK_FACTS).format(a=a, b=b))
-    form = rng.choice(wording.CHAIN_QUESTIONS)
+    form = rng.choice(wording.HOLDER_QUESTIONS)
     reply = " " + ", the ".join(members) + "."
     question = Question(form.format(v=value), reply, tuple(members))
     return Sample(scatter(rng, facts, n_chars, NOISE), (question,))

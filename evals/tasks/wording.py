@@ -56,6 +56,11 @@ LINK_FACTS = (
     "As the {a} is numbered, so is the {b}.",
 )
 CHAIN_QUESTIONS = (
+    "Which things have the number of the {k}? They are the {k}, the",
+    "The things with the same number as the {k} are the {k}, the",
+    "Question: what has the number of the {k}? Answer: the {k}, the",
+)
+HOLDER_QUESTIONS = (
     "Which things have the number {v}? They are the",
     "The things with the number {v} are the",
     "Question: what has the number {v}? Answer: the",
