@@ -1,5 +1,9 @@
 """Sizes in words, memory in numbers."""
 
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
 from kvarn.runtime.memory import available_bytes, human_bytes, peak_resident_bytes
@@ -22,3 +26,11 @@ def test_sizes_read_well(n_bytes: int, text: str) -> None:
 def test_memory_figures_are_plausible() -> None:
     assert 1 << 24 < peak_resident_bytes() < 1 << 44
     assert 1 << 24 < available_bytes() < 1 << 44
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_programs_peak_is_not_that_of_its_parent() -> None:
+    held = np.ones(200 << 20, np.uint8)
+    code = "from kvarn.runtime.memory import peak_resident_bytes; print(peak_resident_bytes())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(told.stdout) < held.nbytes < peak_resident_bytes()
