@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..evals.tasks import TASKS, Filler, Prose
 from .data import read_books
-from .rows import SHARES
+from .rows import MIXED
 
 CONTEXT_CHARS = (3_000, 12_000, 25_000)
 """Lengths of a context; the longest fills a learned context of 8,192 tokens nearly alone."""
@@ -31,7 +31,7 @@ def contexts(filler: Filler, seed: int) -> Iterator[str]:
         if rng.random() < PLAIN:
             yield _running_text(rng, filler, n_chars)
             continue
-        name = rng.choices(list(SHARES), list(SHARES.values()))[0]
+        name = rng.choices(list(MIXED), list(MIXED.values()))[0]
         sample = TASKS[name](rng, n_chars, rng.choice(QUESTIONS), filler)
         asked = "".join(f"\n{q.text}{q.reply}" for q in sample.questions)
         yield f"{sample.context}{asked}\n"

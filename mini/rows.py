@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,19 @@ from tokenizers import Tokenizer
 from ..evals.tasks import SCATTERED, TASKS, Filler, Sample, Task
 from .data import BOS, N_CONTROL, Ids, token_id
 
-SHARES = {
+SINGLE = {
+    "kv": 0.35,
+    "needle": 0.30,
+    "homes": 0.12,
+    "two-hop": 0.06,
+    "multiquery": 0.05,
+    "chains": 0.04,
+    "copy": 0.04,
+    "frequent": 0.02,
+    "multivalue": 0.02,
+}
+"""How often each task is drawn at first: mostly such as take one look at one fact."""
+MIXED = {
     "chains": 0.20,
     "kv": 0.20,
     "multiquery": 0.13,
@@ -25,7 +37,7 @@ SHARES = {
     "homes": 0.05,
     "copy": 0.05,
 }
-"""How often each task is drawn."""
+"""How often later, when single facts are found: what needs more than one look."""
 LEAST_FILLER = (0.2, 0.5, 1.0, 4.0)
 """Of scattered facts, how much filler stands among them: few facts in a short row teach little."""
 QUESTION_TOKENS = 18
@@ -46,10 +58,10 @@ Weights = NDArray[np.float32]
 class Stage:
     """A stretch of the training: its share of the tokens, the rows' length and their number.
 
-    repeats, recall: shares of rows that are random tokens over and over, and of those with a task;
-    the others are running text. Random tokens are what teaches a model to look back at all, for
-    nearly every target of theirs is an answer (Olsson et al. 2022, In-context learning and
-    induction heads).
+    repeats, recall: shares of rows that are random tokens over and over, and of those with a task,
+    which `tasks` tells; the others are running text. Random tokens are what teaches a model to look
+    back at all, for nearly every target of theirs is an answer (Olsson et al. 2022, In-context
+    learning and induction heads).
     """
 
     share: float
@@ -57,6 +69,7 @@ class Stage:
     batch: int
     repeats: float
     recall: float
+    tasks: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,7 @@ class Rows:
             ids += first * (again + 1)
             weights += [0.0] * len(first) + [TEXT] * (len(first) * again)
         elif kind < stage.repeats + stage.recall:
-            name = rng.choices(list(SHARES), list(SHARES.values()))[0]
+            name = rng.choices(list(stage.tasks), list(stage.tasks.values()))[0]
             share = rng.choice((0.4, 0.55, 0.7)) if length < 1024 else rng.choice((0.8, 0.9))
             room = int((1 - share) * length / QUESTION_TOKENS)
             n_questions = max(4, room) * rng.choice((1, 1, 4))

@@ -22,21 +22,22 @@ from .losses import accumulate, validate
 from .model import Mini, MiniConfig
 from .optim import Muon
 from .recall import Recall
-from .rows import Rows, Stage
+from .rows import MIXED, SINGLE, Rows, Stage
 from .start import look_back
 
 STAGES = {
     "cohere2": (
-        Stage(0.48, 384, 16, 0.08, 0.78),
-        Stage(0.25, 1536, 4, 0.04, 0.75),
-        Stage(0.20, 6144, 2, 0.0, 0.75),
-        Stage(0.07, 16384, 2, 0.0, 0.8),
+        Stage(0.32, 384, 16, 0.08, 0.78, SINGLE),
+        Stage(0.16, 384, 16, 0.04, 0.8, MIXED),
+        Stage(0.25, 1536, 4, 0.04, 0.75, MIXED),
+        Stage(0.20, 6144, 2, 0.0, 0.75, MIXED),
+        Stage(0.07, 16384, 2, 0.0, 0.8, MIXED),
     ),
     "llama": (
-        Stage(0.58, 384, 16, 0.08, 0.78),
-        Stage(0.24, 1536, 4, 0.04, 0.75),
-        Stage(0.14, 4096, 2, 0.0, 0.75),
-        Stage(0.04, 12288, 2, 0.0, 0.8),
+        Stage(0.66, 384, 16, 0.08, 0.78, SINGLE),
+        Stage(0.10, 384, 16, 0.04, 0.8, MIXED),
+        Stage(0.14, 1536, 4, 0.04, 0.75, MIXED),
+        Stage(0.10, 4096, 2, 0.0, 0.75, MIXED),
     ),
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a

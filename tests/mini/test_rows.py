@@ -9,9 +9,9 @@ pytest.importorskip("tokenizers", reason="only needed to train: pip install kvar
 
 from kvarn.evals.tasks import TASKS, Plain
 from kvarn.mini.data import Corpus, new_tokenizer
-from kvarn.mini.rows import MOST_TEXT, REPLY, SHARES, TEXT, Rows, Stage
+from kvarn.mini.rows import MIXED, MOST_TEXT, REPLY, SINGLE, TEXT, Rows, Stage
 
-MIXED = Stage(1.0, 200, 4, repeats=0.2, recall=0.5)
+STAGE = Stage(1.0, 200, 4, repeats=0.2, recall=0.5, tasks=MIXED)
 PARAGRAPH = "The number of the old bed is 48213. She went to the mill, and came back late.\n"
 
 
@@ -25,15 +25,15 @@ def rows() -> Rows:
 def test_a_step_is_a_function_of_seed_and_number(rows: Rows) -> None:
     again = Rows(rows.tokenizer, rows.text, Plain(), seed=3)
     other = Rows(rows.tokenizer, rows.text, Plain(), seed=4)
-    batch = rows.batch(7, MIXED)
-    np.testing.assert_array_equal(again.batch(7, MIXED).ids, batch.ids)
-    np.testing.assert_array_equal(again.batch(7, MIXED).weights, batch.weights)
-    assert (other.batch(7, MIXED).ids != batch.ids).any()
-    assert (rows.batch(8, MIXED).ids != batch.ids).any()
+    batch = rows.batch(7, STAGE)
+    np.testing.assert_array_equal(again.batch(7, STAGE).ids, batch.ids)
+    np.testing.assert_array_equal(again.batch(7, STAGE).weights, batch.weights)
+    assert (other.batch(7, STAGE).ids != batch.ids).any()
+    assert (rows.batch(8, STAGE).ids != batch.ids).any()
 
 
 def test_rows_are_full_and_open_with_the_first_token(rows: Rows) -> None:
-    batch = rows.batch(0, Stage(1.0, 300, 20, repeats=0.2, recall=0.5))
+    batch = rows.batch(0, Stage(1.0, 300, 20, repeats=0.2, recall=0.5, tasks=MIXED))
     assert batch.ids.shape == (20, 301) and batch.weights.shape == (20, 300)
     assert (batch.ids[:, 0] == rows.bos).all()
     assert set(np.unique(batch.weights)) <= {np.float32(w) for w in (0, 0.1, TEXT, REPLY)}
@@ -52,15 +52,14 @@ def test_replies_alone_weigh_most_and_facts_nothing(rows: Rows, task: str) -> No
         assert part.text in spelt[TEXT if part.is_foreseeable else 0.0]
 
 
-def test_facts_of_a_step_stand_dense_and_thin(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvarn.mini.rows.SHARES", {"needle": 1.0})
-    batch = rows.batch(0, Stage(1.0, 2000, 20, repeats=0.0, recall=1.0))
+def test_facts_of_a_step_stand_dense_and_thin(rows: Rows) -> None:
+    batch = rows.batch(0, Stage(1.0, 2000, 20, 0.0, 1.0, {"needle": 1.0}))
     facts = (batch.weights == 0).sum(1)
     assert facts.max() > 4 * facts.min()
 
 
 def test_repeats_are_read_once_before_they_count(rows: Rows) -> None:
-    batch = rows.batch(0, Stage(1.0, 128, 20, repeats=1.0, recall=0.0))
+    batch = rows.batch(0, Stage(1.0, 128, 20, 1.0, 0.0, MIXED))
     for ids, weights in zip(batch.ids, batch.weights, strict=True):
         n = int((weights == 0).sum())
         assert 8 <= n <= 128
@@ -69,10 +68,11 @@ def test_repeats_are_read_once_before_they_count(rows: Rows) -> None:
 
 
 def test_long_rows_draw_their_targets(rows: Rows) -> None:
-    weights = rows.batch(0, Stage(1.0, 4 * MOST_TEXT, 1, repeats=0.0, recall=0.0)).weights
+    weights = rows.batch(0, Stage(1.0, 4 * MOST_TEXT, 1, 0.0, 0.0, MIXED)).weights
     assert 0.8 * MOST_TEXT < (weights == TEXT).sum() < 1.2 * MOST_TEXT
 
 
 def test_every_task_is_trained() -> None:
-    assert SHARES.keys() == TASKS.keys()
-    assert sum(SHARES.values()) == pytest.approx(1.0)
+    for shares in (SINGLE, MIXED):
+        assert shares.keys() == TASKS.keys()
+        assert sum(shares.values()) == pytest.approx(1.0)
