@@ -34,15 +34,16 @@ STAGES = {
         Stage(0.07, 16384, 2, 0.0, 0.8, MIXED),
     ),
     "llama": (
-        Stage(0.66, 384, 16, 0.08, 0.78, SINGLE),
+        Stage(0.12, 384, 16, 0.6, 0.3, SINGLE),
+        Stage(0.40, 384, 16, 0.08, 0.8, SINGLE),
         Stage(0.10, 384, 16, 0.04, 0.8, MIXED),
-        Stage(0.14, 1536, 4, 0.04, 0.75, MIXED),
-        Stage(0.10, 4096, 2, 0.0, 0.75, MIXED),
+        Stage(0.26, 1536, 4, 0.04, 0.75, MIXED),
+        Stage(0.12, 4096, 2, 0.0, 0.75, MIXED),
     ),
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a
 rotated one reads no further than it was trained."""
-TOKENS = {"cohere2": 13e6, "llama": 6e6}
+TOKENS = {"cohere2": 13e6, "llama": 4e6}
 """How many a shape reads, unless told otherwise."""
 SHAPES: dict[str, dict[str, Any]] = {
     "cohere2": {},
