@@ -1,4 +1,4 @@
-"""The model file that comes with the package: there, small, and readable without torch."""
+"""The model files: there, small, and readable without torch."""
 
 from pathlib import Path
 
@@ -6,41 +6,49 @@ import gguf
 import numpy as np
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "mini" / "kvarn-mini.gguf"
+FOLDER = Path(__file__).resolve().parents[2] / "mini"
+DEFAULT, SECOND = FOLDER / "kvarn-mini.gguf", FOLDER / "kvarn-mini-llama.gguf"
+BLOCK_TENSORS = {"cohere2": 8, "llama": 9}
 
 
-@pytest.fixture(scope="module")
-def reader() -> gguf.GGUFReader:
-    return gguf.GGUFReader(FILE)
+def values(file: Path) -> dict[str, object]:
+    return {key: field.contents() for key, field in gguf.GGUFReader(file).fields.items()}
 
 
-def test_is_at_most_6_megabytes() -> None:
-    assert FILE.stat().st_size <= 6_000_000
+@pytest.mark.parametrize(("file", "most"), [(DEFAULT, 6_000_000), (SECOND, 8_000_000)])
+def test_sizes_are_those_of_a_package(file: Path, most: int) -> None:
+    assert file.stat().st_size <= most
 
 
-def test_says_what_it_is(reader: gguf.GGUFReader) -> None:
-    value = {key: field.contents() for key, field in reader.fields.items()}
-    assert value["general.architecture"] == "cohere2"
-    assert value["general.name"] == "kvarn-mini"
+@pytest.mark.parametrize(("file", "architecture"), [(DEFAULT, "cohere2"), (SECOND, "llama")])
+def test_they_say_what_they_are(file: Path, architecture: str) -> None:
+    value = values(file)
+    assert value["general.architecture"] == architecture
+    assert str(value["general.name"]).startswith("kvarn-mini")
     assert value["general.license"] == "mit"
-    assert "public-domain" in value["general.description"]
-    assert value["cohere2.attention.sliding_window"] == 128
+    assert "public-domain" in str(value["general.description"])
+    assert value.get(f"{architecture}.attention.sliding_window") == (
+        128 if file == DEFAULT else None
+    )
 
 
-def test_weights_are_finite_and_of_the_declared_shape(reader: gguf.GGUFReader) -> None:
-    def number(key: str) -> int:
-        return int(reader.fields[f"cohere2.{key}"].contents())
-
+@pytest.mark.parametrize("file", [DEFAULT, SECOND])
+def test_weights_are_finite_and_of_the_declared_shape(file: Path) -> None:
+    value, reader = values(file), gguf.GGUFReader(file)
+    architecture = str(value["general.architecture"])
+    width, n_vocab, n_blocks = (
+        value[f"{architecture}.{key}"] for key in ("embedding_length", "vocab_size", "block_count")
+    )
     shapes = {t.name: tuple(int(n) for n in t.shape) for t in reader.tensors}
-    assert shapes["token_embd.weight"] == (number("embedding_length"), number("vocab_size"))
-    assert len(shapes) == 2 + 8 * number("block_count")
+    assert shapes["token_embd.weight"] == (width, n_vocab)
+    assert len(shapes) == 2 + BLOCK_TENSORS[architecture] * n_blocks
     for tensor in reader.tensors:
         assert np.isfinite(gguf.quants.dequantize(tensor.data, tensor.tensor_type)).all()
 
 
 def test_llama_cpp_continues_a_sentence_in_english() -> None:
     llama_cpp = pytest.importorskip("llama_cpp", reason="the oracle, llama-cpp-python, is absent")
-    llama = llama_cpp.Llama(str(FILE), n_ctx=256, n_threads=1, verbose=False)
+    llama = llama_cpp.Llama(str(DEFAULT), n_ctx=256, n_threads=1, verbose=False)
     text = llama("It was a cold evening, and the", max_tokens=60, temperature=0.0)
     words = text["choices"][0]["text"].lower().split()
     common = {"the", "a", "and", "of", "to", "was", "he", "she", "his", "her", "in", "it", "had"}
