@@ -18,7 +18,7 @@ MASK_BYTES = 8 * WORDS
 
 
 class Kind(types.Type):
-    """Bits of a signature (32 or 64) and queries compared together (1 to 4), as constants."""
+    """Bits of a signature or sketch and queries compared together (1 to 4), as constants."""
 
     def __init__(self, bits: int, queries: int) -> None:
         self.bits, self.queries = bits, queries
