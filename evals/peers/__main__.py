@@ -43,6 +43,8 @@ def main() -> int:
     folder = options.folder or Path(tempfile.gettempdir()) / "kvarn-peers"
     folder.mkdir(parents=True, exist_ok=True)
     depths = [int(depth) for depth in options.depths.split(",")]
+    if min(options.n_read, options.rounds, options.threads, *(d + 1 for d in depths)) < 1:
+        parser.error("every number is expected to be 1 or more (a depth may be 0)")
     rows: list[Row] = []
     for kind in options.types.split(","):
         path = folder / f"1b-{kind}.gguf"
