@@ -45,7 +45,7 @@ def test_a_token_seen_before_brings_back_what_followed_it(config: MiniConfig) ->
         wanted = logits.gather(2, ids[:, 151:, None])
         ranks[name] = (logits > wanted).float().sum(-1).median().item()
     assert ranks["without"] > 150  # of 500
-    assert ranks["with"] < 0.7 * ranks["without"]
+    assert ranks["with"] < 0.15 * ranks["without"]  # at half the strength 0.3 to 0.5
 
 
 def test_of_two_places_after_a_token_the_second_head_looks_at_the_longer_match() -> None:
