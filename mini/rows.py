@@ -27,11 +27,12 @@ SINGLE = {
 }
 """How often each task is drawn at first: mostly such as take one look at one fact."""
 MIXED = {
-    "chains": 0.20,
-    "kv": 0.20,
-    "multiquery": 0.13,
-    "frequent": 0.13,
+    "kv": 0.18,
+    "chains": 0.17,
+    "multiquery": 0.11,
     "needle": 0.10,
+    "records": 0.10,
+    "frequent": 0.10,
     "two-hop": 0.08,
     "multivalue": 0.06,
     "homes": 0.05,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from .chains import chains, homes, two_hop
-from .facts import kv, multiquery, multivalue, needle
+from .facts import kv, multiquery, multivalue, needle, records
 from .filler import Filler, Plain, Prose
 from .ruler import RULER
 from .sample import Part, Question, Sample, Task
@@ -21,6 +21,7 @@ SCATTERED: dict[str, Callable[..., Sample]] = {
 TASKS: dict[str, Task] = {
     "needle": needle,
     "kv": kv,
+    "records": records,
     **SCATTERED,
     "frequent": frequent,
     "copy": copy,

@@ -46,6 +46,11 @@ def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sa
     return table(rng, form, things, numbers, n_chars, n_questions)
 
 
+def records(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A table as machines write them: JSON, CSV, lines of `name = value`."""
+    return table(rng, rng.choice(wording.RECORDS), things, numbers, n_chars, n_questions)
+
+
 def multivalue(
     rng: random.Random,
     n_chars: int,

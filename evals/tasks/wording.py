@@ -31,8 +31,16 @@ TABLE_FACTS = (
     "> {k}\t{v}",
     "+ {k} -> {v}",
 )
-"""Each name stands behind a space, as it does in a question: a small vocabulary spells a word that
-opens a line in other pieces, and to find it all the same is not what these tasks are about."""
+"""Each name stands behind a space, as it does in a question."""
+RECORDS = (
+    "{k}: {v}",
+    '"{k}": "{v}",',
+    "{k} = {v}",
+    "{k}\t{v}",
+    "{k},{v}",
+)
+"""Each name opens a line or follows a quote: a small vocabulary spells it there in other pieces
+than behind a space, where a question has it."""
 NUMBER_QUESTIONS = (
     "What is the number of the {k}? It is",
     "Which number belongs to the {k}? It is",

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("tokenizers", reason="only needed to train: pip install kvarn[train]")
 
-from kvarn.evals.tasks import TASKS, Plain
+from kvarn.evals.tasks import TASKS, Plain, Sample, Task
 from kvarn.mini.data import Corpus, new_tokenizer
 from kvarn.mini.rows import MIXED, MOST_TEXT, REPLY, SINGLE, TEXT, Rows, Stage
 
@@ -52,6 +52,21 @@ def test_replies_alone_weigh_most_and_facts_nothing(rows: Rows, task: str) -> No
         assert part.text in spelt[TEXT if part.is_foreseeable else 0.0]
 
 
+def test_a_stage_draws_its_own_tasks(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def sample(
+        self: Rows, rng: random.Random, task: Task, n_tokens: int, n_questions: int
+    ) -> Sample:
+        drawn.append(task)
+        return Sample((), ())
+
+    monkeypatch.setattr(Rows, "sample", sample)
+    rows.batch(0, Stage(1.0, 200, 40, 0.0, 1.0, {"kv": 0.75, "copy": 0.25}))
+    assert len(drawn) == 40 and set(drawn) == {TASKS["kv"], TASKS["copy"]}
+    assert drawn.count(TASKS["kv"]) > 20
+
+
 def test_facts_of_a_step_stand_dense_and_thin(rows: Rows) -> None:
     batch = rows.batch(0, Stage(1.0, 2000, 20, 0.0, 1.0, {"needle": 1.0}))
     facts = (batch.weights == 0).sum(1)
@@ -73,6 +88,6 @@ def test_long_rows_draw_their_targets(rows: Rows) -> None:
 
 
 def test_every_task_is_trained() -> None:
+    assert MIXED.keys() == TASKS.keys() >= SINGLE.keys()
     for shares in (SINGLE, MIXED):
-        assert shares.keys() == TASKS.keys()
         assert sum(shares.values()) == pytest.approx(1.0)

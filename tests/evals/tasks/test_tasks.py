@@ -63,11 +63,12 @@ def test_questions_end_where_answers_begin(task: str) -> None:
 
 
 @cases("needle", "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1",
-       "niah_multikey_2", "niah_multikey_3", "kv")  # fmt: skip
+       "niah_multikey_2", "niah_multikey_3", "kv", "records")  # fmt: skip
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_thing_asked_for_has_one_number(task: str, seed: int) -> None:
     sample = made(task, 8_000, seed)
-    numbers = numbers_of(sample.context, wording.NUMBER_FACTS + wording.TABLE_FACTS)
+    forms = wording.RECORDS if task == "records" else wording.NUMBER_FACTS + wording.TABLE_FACTS
+    numbers = numbers_of(sample.context, forms)
     for question in sample.questions:
         thing = asked(wording.NUMBER_QUESTIONS, question.text)["k"]
         assert [*question.answers] == numbers[thing]
