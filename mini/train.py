@@ -27,11 +27,12 @@ from .start import look_back
 
 STAGES = {
     "cohere2": (
-        Stage(0.32, 384, 16, 0.08, 0.78, SINGLE),
-        Stage(0.16, 384, 16, 0.04, 0.8, MIXED),
-        Stage(0.25, 1536, 4, 0.04, 0.75, MIXED),
+        Stage(0.05, 384, 16, 0.6, 0.3, SINGLE),
+        Stage(0.23, 384, 16, 0.08, 0.78, SINGLE),
+        Stage(0.17, 384, 16, 0.04, 0.8, MIXED),
+        Stage(0.26, 1536, 4, 0.04, 0.75, MIXED),
         Stage(0.20, 6144, 2, 0.0, 0.75, MIXED),
-        Stage(0.07, 16384, 2, 0.0, 0.8, MIXED),
+        Stage(0.09, 16384, 2, 0.0, 0.8, MIXED),
     ),
     "llama": (
         Stage(0.12, 384, 16, 0.6, 0.3, SINGLE),
@@ -43,7 +44,7 @@ STAGES = {
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a
 rotated one reads no further than it was trained."""
-TOKENS = {"cohere2": 13e6, "llama": 4e6}
+TOKENS = {"cohere2": 10e6, "llama": 4e6}
 """How many a shape reads, unless told otherwise."""
 SHAPES: dict[str, dict[str, Any]] = {
     "cohere2": {},
@@ -57,7 +58,7 @@ PROMPTS = ("", "It was a cold evening, and the old man", '"I do not know," said'
 
 
 def arguments() -> argparse.Namespace:
-    """The command line; its defaults are how the shipped model was made."""
+    """The command line; its defaults are the recipe."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("text", type=Path, help="folder of *.txt")
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoint, log and samples")
@@ -72,7 +73,8 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--checkpoint-minutes", type=float, default=4.0)
     args = p.parse_args()
-    args.tokens = args.tokens or TOKENS[args.shape]
+    if args.tokens is None:
+        args.tokens = TOKENS[args.shape]
     return args
 
 

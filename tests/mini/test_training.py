@@ -13,7 +13,7 @@ from kvarn.mini.losses import accumulate, loss_sum  # noqa: E402
 from kvarn.mini.model import Mini, MiniConfig, windowed_attention  # noqa: E402
 from kvarn.mini.optim import orthogonalise  # noqa: E402
 from kvarn.mini.rows import Batch  # noqa: E402
-from kvarn.mini.train import rate  # noqa: E402
+from kvarn.mini.train import SHAPES, STAGES, TOKENS, rate  # noqa: E402
 
 
 @pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 24, 29])
@@ -91,3 +91,13 @@ def test_learning_rate_rises_holds_and_falls_to_zero() -> None:
     shares = [rate(step / 1000, 0.5) for step in range(1001)]
     assert shares[0] < 0.05 and shares[100] == shares[499] == 1.0
     assert 0.49 < shares[750] < 0.51 and shares[1000] == 0.0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_stages_of_a_shape_are_its_whole_run(shape: str) -> None:
+    stages = STAGES[shape]
+    assert sum(stage.share for stage in stages) == pytest.approx(1.0)
+    assert [stage.length for stage in stages] == sorted(stage.length for stage in stages)
+    assert all(stage.repeats + stage.recall <= 1 for stage in stages)
+    assert stages[0].repeats > 0.5  # first of all, to look back at all
+    assert TOKENS[shape] > 0
