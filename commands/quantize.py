@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.imatrix import read_imatrix
     from ..convert.quantize.mixes import mix_of
     from ..ops import threads
-    from ..ops.cache import on_compile
+    from ..ops.kept import on_compile
     from ..runtime.engine import on_engine
 
     on_compile(CompileNotice(ENCODERS))

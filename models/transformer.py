@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ops import pointwise
+from ..ops.arena import aligned
 from ..ops.linear import Activations, Weight, get_rows, linear
-from ..ops.simd import aligned
 from ..ops.steps import Graph, record
 from .attention import Attention
 from .config import ModelConfig, RopeConfig

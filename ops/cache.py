@@ -7,23 +7,17 @@
 notice changes in the kernel's own file only, keeps its folder in a setting that belongs to the
 host application, and lets two processes that compile at once mix up their files.
 
-A compiled specialisation is one file, written aside and renamed, so readers see all of it or
-nothing:
+A compiled specialisation is one file (`kept`) that holds
 
-    offset  bytes
-         0     32  SHA-256 of the rest
-        32      …  pickle of (names of functions it calls in the process,
-                   Numba's reduced CompileResult: object code, types, environment)
+    (names of functions it calls in the process,
+     Numba's reduced CompileResult: object code, types, environment)
 
 named by a hash of what was compiled: the function's code, constants, closure and plain globals,
-its options and signature.  A damaged file counts as absent.
+its options and signature.
 """
 
 import hashlib
-import pickle
-import sys
 import types as python_types
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,10 +27,14 @@ import numpy as np
 from llvmlite import binding as llvm
 from numba.core import compiler, serialize
 from numba.core.caching import _Cache
+from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
-from . import cache_dir, threads
+from . import kept, threads, variant
+from .errors import OpsError
+from .kept import folders
+from .kept.code import external
 
 OPTIONS: dict[str, Any] = {
     # Never full fastmath: results keep NaN and infinities.
@@ -46,20 +44,12 @@ OPTIONS: dict[str, Any] = {
 }
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
-_listeners: list[Callable[[str], None]] = []
-
-
-class Counts:
-    """What this process has done: kernels compiled, loaded from files, and not to be cached."""
-
-    compiled: int = 0
-    loaded: int = 0
-    uncachable: tuple[str, ...] = ()
-
-
-def on_compile(listener: Callable[[str], None]) -> None:
-    """Have `listener(name of the kernel)` called before each compilation, for a progress line."""
-    _listeners.append(listener)
+_, _cpu, _features = cpu_target.target_context.codegen().magic_tuple()
+if (_cpu, _features) != (variant.CPU, variant.LISTED):
+    raise OpsError(
+        f"compiling kernels: Numba compiles for {_cpu}, kvarn chose kernels for {variant.CPU}; say "
+        "NUMBA_CPU_NAME and NUMBA_CPU_FEATURES in the environment and not in .numba_config.yaml"
+    )
 
 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -93,7 +83,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str | None:
-        found = cache_dir.readable()
+        found = folders.readable()
         return str(found[0]) if found else None
 
     def enable(self) -> None:
@@ -121,91 +111,25 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         if self._options.get("parallel"):
-            threads.start()  # before the first region, whoever calls it
+            threads.start_numba()  # before the first region, whoever calls it
         name = self.file_name(sig, target_context.codegen().magic_tuple())
-        if (kept := self.kept(name)) is not None:
-            external, reduced = kept
-            _provide(external, target_context)
-            return compiler.CompileResult._rebuild(target_context, *reduced)
-        Counts.compiled += 1
-        for listener in _listeners:
-            listener(self.name)
-        return None
-
-    def kept(self, name: str) -> Any:
-        """What the file of this name holds, None if there is none; counted as a kernel loaded."""
-        for folder in cache_dir.readable() if self._enabled else ():
-            if (payload := _read(folder / name)) is not None:
-                Counts.loaded += 1
-                return payload
-        return None
-
-    def keep(self, name: str, payload: Any) -> None:
-        """Write a file for this and other processes."""
-        # Sources that have changed since (an upgrade) would find these kernels under their key.
-        if self._enabled and cache_dir.sources_hash() == cache_dir.SOURCES:
-            _Places.write(name, serialize.dumps(payload))
+        found = kept.find(name) if self._enabled else None
+        if found is None:
+            kept.compiling(self.name)
+            return None
+        external, reduced = found
+        _provide(external, target_context)
+        return compiler.CompileResult._rebuild(target_context, *reduced)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
             # A kernel's fault that tests look for: it would be compiled anew by every process.
-            Counts.uncachable += (self.name,)
+            kept.Counts.uncachable += (self.name,)
             return
-        name = self.file_name(sig, data.codegen.magic_tuple())
-        self.keep(name, (external(data.library._final_module), data._reduce()))
-
-
-class _Places:
-    """The folder that takes new kernels: the first root that works, found on first use."""
-
-    roots: list[Path] | None = None
-    said = False
-
-    @classmethod
-    def write(cls, name: str, payload: bytes) -> None:
-        """Keep one kernel, in the next folder if this one fails; in none if all do."""
-        if cls.roots is None:
-            cls.roots = cache_dir.candidates()
-            if cls._usable():
-                cache_dir.prune(cls.roots[0] / "kernels")
-        while cls.roots:
-            try:
-                folder = cls.roots[0] / "kernels" / cache_dir.key()
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                return _write(folder / name, payload)
-            except OSError as error:
-                cls._next(f"{error.filename or cls.roots[0]}: {error.strerror or error}")
-
-    @classmethod
-    def _usable(cls) -> bool:
-        """Skip roots that cannot be written to; whether one is left."""
-        while cls.roots:
-            against = cache_dir.writable(cls.roots[0])
-            if against is None:
-                return True
-            cls._next(against)
-        return False
-
-    @classmethod
-    def _next(cls, against: str) -> None:
-        assert cls.roots
-        del cls.roots[0]
-        if not cls.said:
-            cls.said = True
-            instead = f"using {cls.roots[0]}" if cls.roots else "compiling anew in every process"
-            print(
-                f"kvarn: cannot keep compiled kernels ({against}): {instead}; "
-                "set KVARN_CACHE to a folder with room that you can write to",
-                file=sys.stderr,
-            )
-
-
-def external(module: llvm.ModuleRef) -> tuple[str, ...]:
-    """Names of the functions that a compiled module calls outside itself."""
-    names = {
-        f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")
-    }
-    return tuple(sorted(names))
+        if self._enabled:
+            name = self.file_name(sig, data.codegen.magic_tuple())
+            payload = external(data.library._final_module), data._reduce()
+            kept.keep(name, serialize.dumps(payload))
 
 
 def _provide(external: tuple[str, ...], target_context: Any) -> None:
@@ -216,29 +140,6 @@ def _provide(external: tuple[str, ...], target_context: Any) -> None:
     rtsys.initialize(target_context)
     if any(llvm.address_of_symbol(name) is None for name in external):
         target_context.refresh()
-
-
-def _read(path: Path) -> Any:
-    """What a kernel's file holds, or None if it is absent or damaged."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    if hashlib.sha256(data[32:]).digest() != data[:32]:
-        return None
-    return pickle.loads(data[32:])
-
-
-def _write(path: Path, payload: bytes) -> None:
-    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}.tmp")
-    try:
-        with aside.open("wb") as file:
-            file.write(hashlib.sha256(payload).digest())
-            file.write(payload)
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = ()) -> Any:
@@ -291,6 +192,6 @@ def _function_fingerprint(
 def _outside_source(function: Callable[..., Any]) -> str:
     """Hash of the file of a kernel that is not part of ops/, which the folder's key leaves out."""
     path = Path(function.__code__.co_filename)
-    if path.is_relative_to(cache_dir.OPS) or not path.is_file():
+    if path.is_relative_to(folders.OPS) or not path.is_file():
         return ""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -45,7 +45,7 @@ def variant() -> dict[str, Any]:
                for name in better if variant.NEEDS[name] - variant.FEATURES]  # fmt: skip
     why = "KVARN_SIMD asks for it" if forced else "the best that this CPU runs"
     return {
-        "llvm_name": variant.target_cpu(),
+        "llvm_name": variant.CPU,
         "features": [name for name in _FEATURES if name in variant.FEATURES],
         "variant": variant.VARIANT,
         "why": why + (f"; it lacks what {'; '.join(lacking)} needs" if lacking else ""),
@@ -75,14 +75,14 @@ def memory() -> dict[str, Any]:
 
 def cache() -> dict[str, Any]:
     """Where compiled kernels are kept and what stands against better places."""
-    from . import cache_dir
+    from .kept import folders
 
     tried: list[str] = []
-    for root in cache_dir.candidates():
-        against = cache_dir.writable(root)
+    for root in folders.candidates():
+        against = folders.writable(root)
         if against is None:
-            folder = root / "kernels" / cache_dir.key()
-            sizes = [file.stat().st_size for file in folder.glob("*.kernel")]
+            folder = root / "kernels" / folders.key()
+            sizes = [file.stat().st_size for file in folder.glob("*-*.*")]
             return {
                 "folder": str(folder),
                 "n_kernels": len(sizes),

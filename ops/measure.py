@@ -19,7 +19,8 @@ from . import threads
 from .arena import Arena
 from .cache import jit
 from .simd import load_i64, prefetch_l1, set_i64, store
-from .steps import Step, step
+from .steps import KeptStep
+from .steps.define import step
 from .types import QUANT_TYPES, row_bytes
 
 if TYPE_CHECKING:
@@ -119,12 +120,12 @@ def empty_kernels() -> Iterator[None]:
 
     For a process that only measures: graphs recorded inside stay empty.
     """
-    original = Step.address
-    Step.address = property(lambda self: original.__get__(_nothing))  # type: ignore[method-assign, assignment]
+    original = KeptStep.address
+    KeptStep.address = property(lambda self: _nothing.address)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        Step.address = original  # type: ignore[method-assign]
+        KeptStep.address = original  # type: ignore[method-assign]
 
 
 def matvec(type_name: str, n_bytes: int = BUFFER) -> float:

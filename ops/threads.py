@@ -4,17 +4,22 @@ One thread of the process, the engine's, runs all kernels; it calls `start` firs
 differ in what a parallel region costs (measured on two cores): `omp` 1.1 to 1.3 us, `tbb` 1.5 to
 1.8 us, `workqueue` 63 to 110 us.  So the order is omp, tbb, workqueue; a layer that the host
 application asked for (NUMBA_THREADING_LAYER, numba.config) or already started is kept.
+
+GNU's OpenMP, which `omp` is on Linux, is there without Numba too: then steps run in its threads
+(`launch`), and Numba is imported when a kernel comes up that carries a parallel loop of its own.
 """
 
 import ctypes
-import importlib.metadata
 import os
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
+from types import ModuleType
+from typing import Any
 
-import numba
-from numba.np.ufunc import parallel
+from llvmlite import binding as llvm
 
 from .errors import OpsError
 from .machine import physical_cores
@@ -26,6 +31,9 @@ ORDER = ["omp", "tbb", "workqueue"]
 # none; 1,000 last about 50 us, which bridges the gaps between the kernels of a token.
 _LOOKS = "1000"
 _WAIT_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+_GNU = "libgomp.so.1"
+_NUMBA_S_OWN = ["tbb", "omp", "workqueue"]
+"""Numba's own order of layers: another one was somebody's choice."""
 HOW_TO_FIX = "pip install tbb, or apt install libgomp1"
 
 
@@ -39,15 +47,33 @@ _here = _Here()
 _wanted: int | None = None
 _said_slow = False
 
-__all__ = ["layer", "max_threads", "n_threads", "physical_cores", "set_threads", "start"]
+__all__ = [
+    "layer",
+    "max_threads",
+    "n_threads",
+    "physical_cores",
+    "set_threads",
+    "start",
+    "start_numba",
+    "uses_gnu",
+]
 
 
 def start() -> None:
-    """Choose the layer, once per process, and give the calling thread its number of threads."""
-    _launch()
+    """Give the calling thread its number of threads."""
     n = _wanted or min(physical_cores(), max_threads())
-    numba.set_num_threads(n)
+    if _launched():
+        import numba
+
+        numba.set_num_threads(n)
     _here.n_threads = n
+
+
+def start_numba() -> None:
+    """Have Numba's threads ready for its parallel loops in the calling thread; `start` comes with
+    it. Chooses Numba's layer, once per process."""
+    _launch()
+    start()
 
 
 def set_threads(n: int) -> None:
@@ -67,63 +93,125 @@ def set_threads(n: int) -> None:
 
 def n_threads() -> int:
     """Threads that a parallel kernel uses when the calling thread runs it."""
-    # Asked for by every matrix of a token: Numba's own count is 0.5 us away, 5 us out of cache.
-    if _here.n_threads:
-        return _here.n_threads
-    _launch()
-    return int(parallel._get_num_threads())
+    if not _here.n_threads:
+        start()
+    return _here.n_threads
 
 
+@cache
 def max_threads() -> int:
     """The most threads there can be: logical CPUs of the affinity, or NUMBA_NUM_THREADS."""
-    return int(numba.config.NUMBA_NUM_THREADS)
+    if (numba := _imported("numba")) is not None:
+        return int(numba.config.NUMBA_NUM_THREADS)
+    asked = os.environ.get("NUMBA_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def layer() -> str:
     """Name of the layer in use: "omp", "tbb" or "workqueue"."""
+    if uses_gnu():
+        return "omp"
+    import numba
+
     _launch()
     return str(numba.threading_layer())
 
 
+@cache
+def uses_gnu() -> bool:
+    """Whether steps run in the threads of GNU's OpenMP, loaded for them by this call.
+
+    Not where it is absent, nor where the host application chose a layer or has started another.
+    """
+    if sys.platform != "linux" or not _may_choose():
+        return False
+    if _launched() and _imported("numba").threading_layer() != "omp":
+        return False
+    with _settings_to_wait():
+        try:
+            llvm.load_library_permanently(_GNU)
+        except RuntimeError:
+            return False
+    return True
+
+
+def _may_choose() -> bool:
+    """Whether nobody has asked for a layer."""
+    numba = _imported("numba")
+    if numba is None:
+        return not {"NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY"} & set(os.environ)
+    config = numba.config
+    order = config.THREADING_LAYER_PRIORITY
+    return bool(config.THREADING_LAYER == "default" and order == _NUMBA_S_OWN)
+
+
+def _imported(name: str) -> Any:
+    """A module if it has been imported, else None."""
+    found: ModuleType | None = sys.modules.get(name)
+    return found
+
+
+def _launched() -> bool:
+    """Whether Numba's threads are there, whoever started them."""
+    parallel = _imported("numba.np.ufunc.parallel")
+    return parallel is not None and bool(parallel._is_initialized)
+
+
+@contextmanager
+def _settings_to_wait() -> Iterator[None]:
+    """Have OpenMP, which reads its settings when it is loaded, look for work as often as is good;
+    afterwards the environment is as it was."""
+    if any(name in os.environ for name in _WAIT_SETTINGS):
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = _LOOKS
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
+
+
 def _launch() -> None:
+    import numba
+    from numba.np.ufunc import parallel
+
     if parallel._is_initialized:
         return
-    config = numba.config
+    config, ours = numba.config, _may_choose()
     host_priority = config.THREADING_LAYER_PRIORITY
-    # Numba's own order puts tbb first; another order or a layer was somebody's choice.
-    ours = config.THREADING_LAYER == "default" and host_priority == ["tbb", "omp", "workqueue"]
-    # The library reads its settings when it is loaded; afterwards the environment is as it was.
-    ours_to_wait = ours and not any(name in os.environ for name in _WAIT_SETTINGS)
+    with _settings_to_wait() if ours else nullcontext():
+        if ours:
+            _preload_tbb()
+            config.THREADING_LAYER_PRIORITY = ORDER
+        try:
+            parallel._launch_threads()
+        except ValueError as error:
+            raise OpsError(f"starting the threading layer: {error}") from error
+        finally:
+            config.THREADING_LAYER_PRIORITY = host_priority
     if ours:
-        _preload_tbb()
-        config.THREADING_LAYER_PRIORITY = ORDER
-    if ours_to_wait:
-        os.environ["GOMP_SPINCOUNT"] = _LOOKS
-    try:
-        parallel._launch_threads()
-    except ValueError as error:
-        raise OpsError(f"starting the threading layer: {error}") from error
-    finally:
-        config.THREADING_LAYER_PRIORITY = host_priority
-        if ours_to_wait:
-            del os.environ["GOMP_SPINCOUNT"]
-    if ours:
-        _say_if_slow()
+        _say_if_slow(str(numba.threading_layer()))
 
 
 def _preload_tbb() -> None:
     """Load the library of the `tbb` package, whose folder is not on the loader's path."""
     if sys.platform != "linux":
         return
+    import importlib.metadata
+
     with suppress(importlib.metadata.PackageNotFoundError, OSError):
         for file in importlib.metadata.files("tbb") or ():
             if file.name == "libtbb.so.12":
                 ctypes.CDLL(str(file.locate()), mode=ctypes.RTLD_GLOBAL)
 
 
-def _say_if_slow() -> None:
+def _say_if_slow(layer: str) -> None:
     global _said_slow  # noqa: PLW0603
-    if numba.threading_layer() == "workqueue" and max_threads() > 1 and not _said_slow:
+    if layer == "workqueue" and max_threads() > 1 and not _said_slow:
         _said_slow = True
         print(
             "kvarn: only Numba's workqueue threads are there, 50 times slower to start than "

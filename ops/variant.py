@@ -6,12 +6,13 @@
     generic  any target, from target-neutral vector code alone
 
 `KVARN_SIMD=<name>` takes another one that the CPU can run (for tests and for finding faults).
+Imports no Numba.
 """
 
 import os
 import platform
 
-from numba.core.registry import cpu_target
+from llvmlite import binding as llvm
 
 from .errors import OpsError
 
@@ -26,15 +27,21 @@ REGISTER_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
 REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
 
-def target_features() -> frozenset[str]:
-    """Features of the CPU that Numba compiles for: the host's, unless NUMBA_CPU_* say otherwise."""
-    features: str = cpu_target.target_context.codegen().magic_tuple()[2]
-    return frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
+def target() -> tuple[str, str]:
+    """LLVM's name of the CPU that Numba compiles for, as `znver3`; its features, as `+avx,-sse4a`.
 
-
-def target_cpu() -> str:
-    """LLVM's name of the CPU that Numba compiles for, as `znver3`."""
-    return str(cpu_target.target_context.codegen().magic_tuple()[1])
+    The host's, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise.
+    """
+    name = os.environ.get("NUMBA_CPU_NAME")
+    features = os.environ.get("NUMBA_CPU_FEATURES")
+    if features is None and name == "generic":
+        features = ""
+    if features is None:
+        found = llvm.get_host_cpu_features()
+        if os.environ.get("NUMBA_ENABLE_AVX") == "0":
+            found.update({feature: False for feature in found if feature.startswith("avx")})
+        features = found.flatten()
+    return name or llvm.get_host_cpu_name(), features
 
 
 def choose(features: frozenset[str], machine: str, forced: str | None = None) -> str:
@@ -66,7 +73,8 @@ def choose(features: frozenset[str], machine: str, forced: str | None = None) ->
     return forced
 
 
-FEATURES = target_features()
+CPU, LISTED = target()
+FEATURES = frozenset(feature[1:] for feature in LISTED.split(",") if feature.startswith("+"))
 VARIANT = choose(FEATURES, platform.machine(), os.environ.get("KVARN_SIMD"))
 
 

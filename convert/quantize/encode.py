@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.simd import aligned
+from ...ops.arena import aligned
 from ...ops.threads import n_threads
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...runtime.engine import on_engine

@@ -1,4 +1,4 @@
-"""The checking wrappers: append_kv, attention and its scratch."""
+"""The checking wrappers: append_kv, attention and its scratch. Imports no Numba."""
 
 from functools import cache
 from typing import Any
@@ -6,17 +6,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arena import aligned
 from ..errors import OpsError
-from ..simd import aligned
-from ..steps import Step, cell_of
+from ..steps import cell_of, kernel, kernels
 from ..threads import n_threads
-from .append import append_facts, append_kernel
-from .chunk import ROWS, make_chunk, work_floats
-from .layout import SEGMENT, TileLayout, n_segments
-from .token import make_token, work_bytes
+from .layout import SEGMENT, TileLayout, append_facts, n_segments
+from .work import ROWS, chunk_work_floats, token_work_bytes
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
+_append_kernel = kernel(f"{__package__}.append", "append_kernel")
+_attend_kernel = kernels(f"{__package__}.token", "attend_kernel")
+_merge_kernel = kernels(f"{__package__}.token", "merge_kernel")
+_chunk_kernel = kernels(f"{__package__}.chunk", "chunk_kernel")
 _FAR = 1 << 60  # a window that hides nothing
 _SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
 _SERIAL_ELEMENTS = 1 << 20  # of outputs of blocks to merge, likewise
@@ -26,16 +28,6 @@ def _aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
     """Uninitialised memory on a cache line."""
     out: NDArray[Any] = aligned(int(np.prod(shape)), dtype)
     return out[: int(np.prod(shape))].reshape(shape)
-
-
-@cache
-def _token(k: int, v: int, blocks: int, heads: int) -> tuple[Step, Step]:
-    return make_token(k, v, blocks, heads)
-
-
-@cache
-def _chunk(k: int, v: int, blocks: int) -> Any:
-    return make_chunk(k, v, blocks)
 
 
 @cache
@@ -71,16 +63,17 @@ class AttentionScratch:
         self.merged = _aligned((n_heads, layout.padded))
         self.partial = _aligned((n_segments(n_ctx) + 1, n_kv_heads, rows, layout.padded))
         self.maxima, self.totals = np.empty((2, *self.partial.shape[:3]), np.float32)
-        self.token = _token(*layout.codes, self.heads)
+        self.attend_kernel = _attend_kernel(*layout.codes, self.heads)
+        self.merge_kernel = _merge_kernel(*layout.codes, self.heads)
         self.threads = 0
         self.ready(n_threads())
 
     def ready(self, threads: int) -> int:
         """Scratch for each of `threads` threads; gives `threads`."""
         if threads > self.threads:
-            n_bytes = work_bytes(self.layout.padded, self.partial.shape[2])
+            n_bytes = token_work_bytes(self.layout.padded, self.partial.shape[2])
             self.work = _aligned((threads, n_bytes), np.uint8)
-            n = work_floats(self.layout.padded) if self.max_rows > 1 else 0
+            n = chunk_work_floats(self.layout.padded) if self.max_rows > 1 else 0
             self.rows = _aligned((threads, -(-n // 16) * 16))
             self.newest = np.empty((threads, ROWS), np.int64)
             self.threads = threads
@@ -122,7 +115,7 @@ def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, s
         )
     parallel = shape[0] * shape[1] > _SERIAL_ROWS
     facts, buffers = _append_state(layout, n_threads() if parallel else 1)
-    append_kernel(
+    _append_kernel(
         k.ctypes.data, v.ctypes.data, *shape, segments.ctypes.data, cell_of(start),
         facts.ctypes.data, buffers.ctypes.data, buffers.strides[0], parallel=parallel,
     )  # fmt: skip
@@ -175,10 +168,10 @@ def attention(
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
-    threads = s.ready(n_threads())
-    _chunk(*layout.codes)(
-        q, segments, n_kv_heads, start, far, float(scale), float(softcap), out,
-        s.rows[:threads], s.newest[:threads],
+    s.ready(n_threads())
+    _chunk_kernel(*layout.codes)(
+        q.ctypes.data, *shape, segments.ctypes.data, n_kv_heads, start, far, s.rows.ctypes.data,
+        s.rows.strides[0], s.newest.ctypes.data, out.ctypes.data, scale, softcap,
     )  # fmt: skip
 
 
@@ -187,14 +180,13 @@ def _one_token(
     softcap: float, s: AttentionScratch,
 ) -> None:  # fmt: skip
     s.ready(n_threads())
-    attend_kernel, merge_kernel = s.token
     group, cell = s.n_heads // s.n_kv_heads, cell_of(start)
     blocks = s.partial.ctypes.data, s.maxima.ctypes.data, s.totals.ctypes.data
-    attend_kernel(
+    s.attend_kernel(
         q.ctypes.data, q.shape[2], s.n_kv_heads, group, segments.ctypes.data, cell, window,
         s.work.ctypes.data, s.work.strides[0], *blocks, scale, softcap,
     )  # fmt: skip
-    merge_kernel(
+    s.merge_kernel(
         *blocks, s.merged.ctypes.data, q.shape[2], s.n_kv_heads, group, cell, window,
         out.ctypes.data, parallel=s.partial.size > _SERIAL_ELEMENTS,
     )  # fmt: skip

@@ -1,7 +1,5 @@
 """append_kv: round or quantise new keys and values and write them into their tiles."""
 
-from functools import cache
-
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -9,7 +7,8 @@ from numba.extending import intrinsic
 
 from .. import simd as v
 from ..cache import jit
-from ..steps import step, word
+from ..steps.define import step
+from ..steps.words import word
 from .layout import KV_TYPES, SEGMENT, TILE
 from .rotation import rotate_row
 from .shape import VEC, at, read, write
@@ -139,23 +138,3 @@ def append_kernel(
         for j in range(n_heads):
             row = 4 * n * (t * n_heads + j)
             _put_token(k + row, v_new + row, n, base + j * head_bytes, place % TILE, facts, buffer)
-
-
-@cache
-def append_facts(layout) -> np.ndarray:
-    """A TileLayout as the integers that append_kernel reads; one array for all callers."""
-    return np.array(
-        [
-            *layout.codes,
-            layout.rotation,
-            layout.tile_bytes,
-            layout.head_bytes,
-            layout.k_row_bytes,
-            layout.v_row_bytes,
-            layout.v_offset,
-            layout.scale_offset,
-            layout.v_scale,
-            layout.scale_row_bytes,
-        ],
-        np.int64,
-    )

@@ -6,11 +6,15 @@ converted to float32 once, scores and sums are register tiles, and a running max
 sums (flash attention). Cuts depend on shapes and positions alone, never on threads.
 """
 
-from numba import prange
+import numpy as np
 
 from ..cache import jit
+from ..linear.share import take
 from ..pointwise.tanh import vtanh
-from ..simd import hmax, hsum, load_f32, set_f32, store, vexp, vmax
+from ..simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
+from ..steps import Step
+from ..steps.define import step
+from ..steps.words import word
 from . import shape as of
 from .layout import SEGMENT, TILE
 from .rotation import rotate_row
@@ -25,23 +29,17 @@ from .tiles import (
     unpack_value,
     weigh_step,
 )
+from .work import ROWS
 
-ROWS = 96  # a multiple of every panel height
 _NEVER = -1e30
-_FAR = 1 << 60  # a window that hides nothing
-
-
-def work_floats(padded: int) -> int:
-    """Floats of scratch that a thread needs for rows of `padded` elements."""
-    return 2 * ROWS * padded + 2 * 128 * padded + 128 * ROWS + 2 * ROWS
 
 
 @jit
-def _unpack(shape, segments, head, start, stop, kt, vs):
+def unpack(shape, segments, head, start, stop, kt, vs):
     """K transposed and V in float32 for the keys start..stop-1; zeros up to a whole tile."""
     blocks = of.padded(shape) // 32
     for first in range(start, stop, TILE):
-        base = segments[first // SEGMENT] + head * of.head_bytes(shape)
+        base = word(segments, first // SEGMENT * 8) + head * of.head_bytes(shape)
         base += first % SEGMENT // TILE * of.tile_bytes(shape)
         scales = base + of.scale_offset(shape)
         for i in range(blocks):
@@ -64,7 +62,7 @@ def panel_scores(shape, qp, kt, panels, n_keys, newest, first_key, scores):
     high, n = of.panel(shape), of.padded(shape)
     for tile in range((n_keys + TILE - 1) // TILE):
         for panel in range(panels):
-            if first_key + tile * TILE > newest[panel]:
+            if first_key + tile * TILE > word(newest, 8 * panel):
                 continue
             sums = no_panel(shape)
             k, q = kt + 64 * tile * n, qp + 4 * high * panel * n
@@ -110,16 +108,17 @@ def _softmax(
         hi = min(position + 1 - first_key, n_keys)
         lo = max(position - window + 1 - first_key, 0)
         s = scores + 4 * r * of.keys(shape)
-        seen = min(newest[r // of.panel(shape)] + 1 - first_key, n_keys)
-        top, part = _softmax_row(s, seen, lo, hi, softcap, m[r])
-        if top > m[r]:
-            keep = vexp(set_f32(m[r] - top))
+        seen = min(word(newest, r // of.panel(shape) * 8) + 1 - first_key, n_keys)
+        old, whole = load_one_f32(m, 4 * r), load_one_f32(total, 4 * r)
+        top, part = _softmax_row(s, seen, lo, hi, softcap, old)
+        if top > old:
+            keep = vexp(set_f32(old - top))
             for c in range(of.vectors(shape)):
                 o = 4 * (r * of.padded(shape) + 16 * c)
                 store(sums, o, load_f32(sums, o) * keep)
-            total[r] *= hmax(keep)
-        m[r] = top
-        total[r] += part
+            whole *= hmax(keep)
+        store(m, 4 * r, top)
+        store(total, 4 * r, whole + part)
 
 
 @jit
@@ -132,98 +131,110 @@ def panel_values(shape, scores, vs, panels, n_keys, newest, first_key, sums):
             p = scores + 4 * high * panel * of.keys(shape)
             x = vs + 64 * c * of.keys(shape)
             tile = get_panel(shape, place)
-            for t in range(min(n_keys, newest[panel] + 1 - first_key)):
+            for t in range(min(n_keys, word(newest, 8 * panel) + 1 - first_key)):
                 tile = weigh_step(shape, tile, p + 4 * t, x + 64 * t)
             put_panel(shape, tile, place)
 
 
 @jit
-def _pack_rows(shape, q, head, group, row0, rows, scale, qp, line):
-    """Query rows, scaled and rotated where K is, into panels; rows beyond the last are zeros."""
-    high, n = of.panel(shape), of.padded(shape)
+def pack_rows(shape, q, stride, n, group, row0, rows, scale, qp, line):
+    """Query rows, scaled and rotated where K is, into panels; rows beyond the last are zeros.
+
+    q: the first of the `group` heads of the first token, `stride` bytes from token to token.
+    """
+    high, padded = of.panel(shape), of.padded(shape)
     panels = (rows + high - 1) // high
     for r in range(panels * high):
-        for i in range(n):
-            line[i] = 0.0
+        for i in range(padded):
+            store(line, 4 * i, np.float32(0))
         if r < rows:
-            for i in range(q.shape[2]):
-                line[i] = q[(row0 + r) // group, head * group + (row0 + r) % group, i] * scale
+            row = q + (row0 + r) // group * stride + (row0 + r) % group * 4 * n
+            for i in range(n):
+                store(line, 4 * i, np.float32(load_one_f32(row, 4 * i) * scale))
         if of.rotates_k(shape):
-            rotate_row(line.ctypes.data, n, of.rotation(shape))
-        for i in range(n):
-            qp[(r // high * n + i) * high + r % high] = line[i]
+            rotate_row(line, padded, of.rotation(shape))
+        for i in range(padded):
+            place = (r // high * padded + i) * high + r % high
+            store(qp, 4 * place, load_one_f32(line, 4 * i))
     return panels
 
 
 @jit
-def _finish_rows(shape, sums, total, head, group, row0, rows, out):
-    """out = sums / total, rotated back where V is."""
-    n = of.padded(shape)
+def finish_rows(shape, sums, total, stride, n, group, row0, rows, out):
+    """out = sums / total, rotated back where V is; out as q of `pack_rows`."""
+    padded = of.padded(shape)
     for r in range(rows):
-        line = sums[r * n : (r + 1) * n]
+        line = sums + 4 * r * padded
         if of.rotates_v(shape):
-            rotate_row(line.ctypes.data, n, of.rotation(shape))
-        factor = 1.0 / total[r]
-        for i in range(out.shape[2]):
-            out[(row0 + r) // group, head * group + (row0 + r) % group, i] = line[i] * factor
+            rotate_row(line, padded, of.rotation(shape))
+        factor = 1.0 / load_one_f32(total, 4 * r)
+        row = out + (row0 + r) // group * stride + (row0 + r) % group * 4 * n
+        for i in range(n):
+            store(row, 4 * i, np.float32(load_one_f32(line, 4 * i) * factor))
 
 
 @jit
 def _rows_block(
-    shape, q, segments, head, group, row0, rows, start, window, scale, softcap, work, newest, out
-):
+    shape, q, stride, length, segments, head, group, row0, rows, start, window, scale, softcap,
+    work, newest, out,
+):  # fmt: skip
     """One block of query rows of one KV head against all the keys it may see."""
     n, keys = of.padded(shape), of.keys(shape)
-    qp, sums = work[: ROWS * n], work[ROWS * n : 2 * ROWS * n]
-    rest = work[2 * ROWS * n :]
-    kt, vs = rest[: keys * n].ctypes.data, rest[keys * n :].ctypes.data
-    rest = rest[2 * keys * n :]
-    scores, m, total = rest.ctypes.data, rest[ROWS * keys :], rest[ROWS * keys + ROWS :]
-    panels = _pack_rows(shape, q, head, group, row0, rows, scale, qp, sums)
-    high = of.panel(shape)
+    qp, sums = work, work + 4 * ROWS * n
+    kt = sums + 4 * ROWS * n
+    vs = kt + 4 * keys * n
+    scores = vs + 4 * keys * n
+    m = scores + 4 * ROWS * keys
+    total = m + 4 * ROWS
+    panels = pack_rows(shape, q, stride, length, group, row0, rows, scale, qp, sums)
+    high, last = of.panel(shape), start
     for panel in range(panels):
-        newest[panel] = start + (row0 + min((panel + 1) * high, rows) - 1) // group
+        last = start + (row0 + min((panel + 1) * high, rows) - 1) // group
+        store(newest, 8 * panel, last)
     for i in range(panels * high * n):
-        sums[i] = 0.0
+        store(sums, 4 * i, np.float32(0))
     for r in range(rows):
-        m[r] = _NEVER
-        total[r] = 0.0
-    oldest = max(start + row0 // group - window + 1, 0)
-    stop = newest[panels - 1] + 1
+        store(m, 4 * r, np.float32(_NEVER))
+        store(total, 4 * r, np.float32(0))
+    oldest, stop = max(start + row0 // group - window + 1, 0), last + 1
     for first in range(oldest // keys * keys, stop, keys):
         n_keys = min(stop - first, keys)
-        _unpack(shape, segments, head, first, first + n_keys, kt, vs)
-        panel_scores(shape, qp.ctypes.data, kt, panels, n_keys, newest, first, scores)
+        unpack(shape, segments, head, first, first + n_keys, kt, vs)
+        panel_scores(shape, qp, kt, panels, n_keys, newest, first, scores)
         _softmax(
-            shape, rows, row0, group, start, window, first, n_keys, newest, softcap,
-            scores, sums.ctypes.data, m, total,
+            shape, rows, row0, group, start, window, first, n_keys, newest, softcap, scores, sums,
+            m, total,
         )  # fmt: skip
-        panel_values(shape, scores, vs, panels, n_keys, newest, first, sums.ctypes.data)
-    _finish_rows(shape, sums, total, head, group, row0, rows, out)
+        panel_values(shape, scores, vs, panels, n_keys, newest, first, sums)
+    finish_rows(shape, sums, total, stride, length, group, row0, rows, out)
 
 
-def make_chunk(k, v, blocks):
-    """The kernel for KV types (k, v) and rows of 32 * blocks elements."""
+def chunk_kernel(k: int, v: int, blocks: int) -> Step:
+    """For KV types (k, v) and rows of 32 * blocks elements."""
 
-    @jit(parallel=True)
-    def chunk_kernel(q, segments, n_kv_heads, start, window, scale, softcap, out, work, newest):
-        """q, out float32[T, H, E] at positions start..; work float32[threads, work_floats(padded)];
-        newest int64[threads, ROWS]. About 4 T H E S / 2 multiply-adds for S = T fresh keys.
+    @step("iiiiiiiiiiiiff")
+    def kernel(
+        part, parts, ticket, q, n_tokens, n_heads, n, segments, n_kv_heads, start, window, work,
+        stride, newest, out, scale, softcap,
+    ):  # fmt: skip
+        """q, out float32[T, H, n] at positions start..; work: `chunk_work_floats` for each thread,
+        `stride` bytes apart; newest int64[threads, ROWS].
+
+        About 4 T H E S / 2 multiply-adds for S = T fresh keys.
         """
-        n_tokens, n_heads, _ = q.shape
-        group = n_heads // n_kv_heads
-        n_rows = n_tokens * group
-        n_blocks = (n_rows + ROWS - 1) // ROWS
-        items, parts = n_blocks * n_kv_heads, min(work.shape[0], n_blocks * n_kv_heads)
-        for part in prange(parts):
-            shape = of.shape_of(k, v, blocks, 1)
-            # Later rows see more keys: deal the blocks out in turn.
-            for item in range(part, items, parts):
-                row0 = item // n_kv_heads * ROWS
-                rows = min(ROWS, n_rows - row0)
-                _rows_block(
-                    shape, q, segments, item % n_kv_heads, group, row0, rows, start, window,
-                    scale, softcap, work[part], newest[part], out,
-                )  # fmt: skip
+        shape, group = of.shape_of(k, v, blocks, 1), n_heads // n_kv_heads
+        n_rows, token = n_tokens * group, 4 * n_heads * n
+        items = (n_rows + ROWS - 1) // ROWS * n_kv_heads
+        work, newest = work + part * stride, newest + part * 8 * ROWS
+        # Later rows see more keys: they go first, so that no thread ends long after the others.
+        item = items - 1 - take(ticket)
+        while item >= 0:
+            row0, head = item // n_kv_heads * ROWS, item % n_kv_heads
+            place = 4 * head * group * n
+            _rows_block(
+                shape, q + place, token, n, segments, head, group, row0, min(ROWS, n_rows - row0),
+                start, window, scale, softcap, work, newest, out + place,
+            )  # fmt: skip
+            item = items - 1 - take(ticket)
 
-    return chunk_kernel
+    return kernel

@@ -6,8 +6,6 @@ from ..simd import hmax, hsum, load_f32, prefetch_l1, set_f32, store, vexp, vmax
 from . import shape as of
 from .layout import TILE
 from .steps import (
-    HEAD_PARTS,
-    HEAD_SCORES,
     add_sums,
     fold,
     key_step,
@@ -16,6 +14,7 @@ from .steps import (
     strip_bytes,
     value_step,
 )
+from .work import HEAD_PARTS, HEAD_SCORES
 
 _NEVER = -1e30  # score of a key out of sight: its exponential is 0
 _AHEAD = 2  # tiles: about the time that memory takes to answer
@@ -111,6 +110,3 @@ def attend_block(shape, q, base, lo, hi, groups, softcap, work, out, m, total):
         for i in range(n * of.vectors(shape)):
             store(place, 64 * i, set_f32(0.0))
         weigh_values(shape, base, lo, hi, s, place)
-
-
-WORK_BYTES = 4 * HEAD_SCORES + 2 * 4 * HEAD_PARTS

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arena import aligned
 from ..errors import OpsError
-from ..simd import aligned
 from ..threads import n_threads
 from .layout import TileLayout, n_segments
-from .listed import WORK_BYTES, make_gathered
+from .listed import make_gathered
+from .work import WORK_BYTES
 
 # Elements of K that one thread gathers in less than the others need to wake.
 SERIAL_ELEMENTS = 32_768

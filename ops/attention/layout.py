@@ -22,7 +22,10 @@ With f16 the scales are absent and the tile is exactly 4,096 bytes.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import OpsError
 
@@ -135,3 +138,23 @@ class TileLayout:
 def n_segments(n_tokens: int) -> int:
     """Segments that hold `n_tokens` tokens."""
     return -(-n_tokens // SEGMENT)
+
+
+@cache
+def append_facts(layout: TileLayout) -> NDArray[np.int64]:
+    """A TileLayout as the integers that kernels read; one array for all callers."""
+    return np.array(
+        [
+            *layout.codes,
+            layout.rotation,
+            layout.tile_bytes,
+            layout.head_bytes,
+            layout.k_row_bytes,
+            layout.v_row_bytes,
+            layout.v_offset,
+            layout.scale_offset,
+            layout.v_scale,
+            layout.scale_row_bytes,
+        ],
+        np.int64,
+    )

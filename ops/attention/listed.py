@@ -20,11 +20,10 @@ from .decode import key_scores, softmax_head, weigh_values
 from .layout import SEGMENT, TILE
 from .rotation import rotate_row
 from .shape import at, read, write
-from .steps import HEAD_PARTS, HEAD_SCORES
 from .token import merge_blocks
+from .work import HEAD_SCORES
 
 _AHEAD = 32  # tokens
-WORK_BYTES = 4 * HEAD_SCORES + 2 * 4 * HEAD_PARTS
 
 
 def _copier(n_bytes):

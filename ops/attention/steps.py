@@ -16,11 +16,8 @@ from numba.extending import intrinsic
 
 from .. import simd as v
 from ..simd import Tile
-from .layout import SEGMENT
 from .shape import STRIDE, VEC, WIDE, at, read, read_row, write
-
-HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
-HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
+from .work import HEAD_PARTS, HEAD_SCORES
 
 
 def _to_four(b, x):

@@ -9,11 +9,14 @@ import numpy as np
 from ..cache import jit
 from ..linear.share import take
 from ..simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
-from ..steps import Step, step, word
+from ..steps import Step
+from ..steps.define import step
+from ..steps.words import word
 from . import shape as of
-from .decode import WORK_BYTES, attend_block
+from .decode import attend_block
 from .layout import SEGMENT
 from .rotation import rotate_row
+from .work import WORK_BYTES
 
 
 @jit
@@ -53,25 +56,21 @@ def merge_blocks(shape, partial, m, total, n_blocks, rows, out):
         store(out, 64 * c, load_f32(out, 64 * c) * set_f32(r))
 
 
-def work_bytes(padded: int, rows: int) -> int:
-    """Bytes that each thread works in, for `rows` query heads a KV head."""
-    return -(-(WORK_BYTES + 4 * rows * padded) // 64) * 64
+def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+    """Attention of blocks: KV types (k, v), rows of 32 * blocks, `heads` query heads at a time.
 
-
-def make_token(k: int, v: int, blocks: int, heads: int) -> tuple[Step, Step]:
-    """The steps for KV types (k, v), rows of 32 * blocks and `heads` query heads at a time.
-
-    What they share: addresses of partial float32[blocks, J, rows, padded] and of m and total
-    float32[blocks, J, rows], where rows is the number of query heads a KV head (`group`), rounded
-    up to a multiple of `heads`. Tokens max(0, start + 1 - window) to [start] are seen.
+    What it shares with `merge_kernel`: addresses of partial float32[blocks, J, rows, padded] and of
+    m and total float32[blocks, J, rows], where rows is the number of query heads a KV head
+    (`group`), rounded up to a multiple of `heads`. Tokens max(0, start + 1 - window) to [start] are
+    seen.
     """
 
     @step("iiiiiiiiiiiiff")
-    def attend_kernel(
+    def kernel(
         part, parts, ticket, q, n, n_kv_heads, group, segments, start, window, work, stride,
         partial, m, total, scale, softcap,
     ):  # fmt: skip
-        """q float32[J * group, n]; work: `work_bytes` for each thread, `stride` bytes apart.
+        """q float32[J * group, n]; work: `token_work_bytes` for each thread, `stride` bytes apart.
 
         Reads the K and V rows and scales of the tokens once.
         """
@@ -93,8 +92,14 @@ def make_token(k: int, v: int, blocks: int, heads: int) -> tuple[Step, Step]:
             )  # fmt: skip
             item = take(ticket)
 
+    return kernel
+
+
+def merge_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+    """The outputs of `attend_kernel`'s blocks to those of the token."""
+
     @step("iiiiiiiiii")
-    def merge_kernel(
+    def kernel(
         part, parts, ticket, partial, m, total, merged, n, n_kv_heads, group, start, window, out
     ):  # fmt: skip
         """out float32[J * group, n] = the blocks' outputs by their share of the softmax.
@@ -117,4 +122,4 @@ def make_token(k: int, v: int, blocks: int, heads: int) -> tuple[Step, Step]:
             for c in range(n):
                 store(out, 4 * (i * n + c), load_one_f32(place, 4 * c))
 
-    return attend_kernel, merge_kernel
+    return kernel

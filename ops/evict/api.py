@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arena import aligned
 from ..attention import AttentionScratch, append_kv
-from ..attention.append import append_facts
-from ..attention.layout import SEGMENT, TILE, TileLayout
+from ..attention.layout import SEGMENT, TILE, TileLayout, append_facts
 from ..errors import OpsError
-from ..simd import aligned
 from ..threads import n_threads
 from .chunk import make_leaving
 from .farthest import choose_kernel, sign_kernel

@@ -11,14 +11,14 @@ from numba import prange, types
 from .. import simd as v
 from ..attention import shape as of
 from ..attention.chunk import (
-    ROWS,
-    _finish_rows,
-    _pack_rows,
-    _unpack,
+    finish_rows,
+    pack_rows,
     panel_scores,
     panel_values,
+    unpack,
 )
 from ..attention.layout import TILE
+from ..attention.work import ROWS
 from ..cache import jit
 from ..pointwise.tanh import vtanh
 from ..simd import emits, f32x16, hmax, hsum, i32x16, load_f32, load_i32, set_f32, store, vexp, vmax
@@ -90,13 +90,13 @@ def _keys_block(
     stop = min(n_all, newest[panels - 1] + 1) if staged else n_all
     for first in range(0, stop, keys):
         n_keys, seen_from = min(stop - first, keys), first if staged else -_FAR
-        _unpack(shape, segments, head, first, first + n_keys, kt, vs)
-        panel_scores(shape, qp, kt, panels, n_keys, newest, seen_from, scores)
+        unpack(shape, segments.ctypes.data, head, first, first + n_keys, kt, vs)
+        panel_scores(shape, qp, kt, panels, n_keys, newest.ctypes.data, seen_from, scores)
         _softmax(
             shape, rows, row0, group, leaves + 4 * first, n_keys, staged, first, softcap, scores,
             sums, m, total,
         )  # fmt: skip
-        panel_values(shape, scores, vs, panels, n_keys, newest, seen_from, sums)
+        panel_values(shape, scores, vs, panels, n_keys, newest.ctypes.data, seen_from, sums)
 
 
 @jit
@@ -107,7 +107,12 @@ def _rows_block(
     """One block of query rows of one KV head against slots and staged tokens."""
     n, keys = of.padded(shape), of.keys(shape)
     qp, sums, rest = work[: ROWS * n], work[ROWS * n : 2 * ROWS * n], work[2 * ROWS * n :]
-    panels = _pack_rows(shape, q, head, group, row0, rows, scale, qp, sums)
+    length, stride = q.shape[2], 4 * q.shape[1] * q.shape[2]
+    place = 4 * head * group * length
+    panels = pack_rows(
+        shape, q.ctypes.data + place, stride, length, group, row0, rows, scale, qp.ctypes.data,
+        sums.ctypes.data,
+    )  # fmt: skip
     high = of.panel(shape)
     for panel in range(panels):
         newest[panel] = (row0 + min((panel + 1) * high, rows) - 1) // group
@@ -126,7 +131,10 @@ def _rows_block(
         shape, staged, head, panels, rows, row0, group, newest, n_tokens, True,
         leaves[head, first_staged:].ctypes.data, softcap, qp.ctypes.data, sums.ctypes.data, rest,
     )  # fmt: skip
-    _finish_rows(shape, sums, total, head, group, row0, rows, out)
+    finish_rows(
+        shape, sums.ctypes.data, total.ctypes.data, stride, length, group, row0, rows,
+        out.ctypes.data + place,
+    )  # fmt: skip
 
 
 def make_leaving(k, v, blocks):

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arena import aligned
 from ..attention.layout import TileLayout
 from ..errors import OpsError
 from ..reference.attention import rotate
-from ..simd import aligned
 
 F32 = NDArray[np.float32]
 MIN_BITS, MAX_BITS = 4, 64

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from ..arena import aligned
 from ..attention import AttentionScratch
 from ..attention.layout import SEGMENT, TileLayout
-from ..simd import aligned
 from .api import (
     Stage,
     choose_farthest,

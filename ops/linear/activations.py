@@ -4,7 +4,7 @@
 
 Blocks of 32 meet the formats with a float scale per 32 weights; blocks of 256 those whose inner
 scales are integers, so that a whole block is summed in integers. Beside them stand the sums that
-undo offsets and minima: d * sum(q) per 32 as float32, sum(q) per 16 as int16.
+undo offsets and minima: d * sum(q) per 32 as float32, sum(q) per 16 as int16. Imports no Numba.
 """
 
 from __future__ import annotations
@@ -14,62 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arena import aligned
 from ..errors import OpsError
-from ..simd import (
-    aligned,
-    hmax,
-    hsum_i32,
-    load_f32,
-    set_f32,
-    store,
-    to_i8,
-    vabs,
-    vmax,
-    widen_i32,
-)
-from ..steps import step
-from .grouped import TOKENS, GroupLayout, group_kernel
+from ..steps import kernel, kernels
+from .groups import TOKENS, GroupLayout
 
 _FLOAT = np.dtype(np.float32)
-F127 = np.float32(127)
-TINY = np.float32(1e-35)  # below, 127 / top would overflow: such blocks become zeros
-
-
-@step("iiiiii")
-def _quantise_32(part, parts, ticket, x, n_rows, n_cols, q, d, s):
-    """x float32[T, K] -> q int8[T, K], d and s float32[T, K/32]; all of them addresses."""
-    n = n_cols // 32
-    for k in range(n_rows * part // parts * n, n_rows * (part + 1) // parts * n):
-        a, c = load_f32(x, 128 * k), load_f32(x, 128 * k + 64)
-        top = hmax(vmax(vabs(a), vabs(c)))
-        scale = top / F127
-        inverse = set_f32(F127 / top if top > TINY else np.float32(0))
-        qa, qc = to_i8(a * inverse), to_i8(c * inverse)
-        store(q, 32 * k, qa)
-        store(q, 32 * k + 16, qc)
-        store(d, 4 * k, scale)
-        store(s, 4 * k, scale * np.float32(hsum_i32(widen_i32(qa) + widen_i32(qc))))
-
-
-@step("iiiiii")
-def _quantise_256(part, parts, ticket, x, n_rows, n_cols, q, d, s):
-    """x float32[T, K] -> q int8[T, K], d float32[T, K/256], s int16[T, K/16]."""
-    n = n_cols // 256
-    for k in range(n_rows * part // parts * n, n_rows * (part + 1) // parts * n):
-        at = 1024 * k
-        top16 = vabs(load_f32(x, at))
-        for j in range(64, 1024, 64):
-            top16 = vmax(top16, vabs(load_f32(x, at + j)))
-        top = hmax(top16)
-        store(d, 4 * k, top / F127)
-        inverse = set_f32(F127 / top if top > TINY else np.float32(0))
-        for j in range(16):
-            qj = to_i8(load_f32(x, at + j * 64) * inverse)
-            store(q, 256 * k + j * 16, qj)
-            store(s, 32 * k + 2 * j, np.int16(hsum_i32(widen_i32(qj))))
-
-
-_QUANTISE = {32: _quantise_32, 256: _quantise_256}
+_QUANTISE = {n: kernel(f"{__package__}.quantise", f"quantise_{n}") for n in (32, 256)}
+_group_kernel = kernels(f"{__package__}.grouped", "group_kernel")
 
 
 class Blocks:
@@ -100,7 +52,7 @@ class Blocks:
         if groups is None:
             groups = self._groups[where] = aligned(where.buffer_bytes(rows, n_cols), np.uint8)
         address = int(groups.ctypes.data)
-        group_kernel(where)(*self.addresses, n_tokens, n_cols // where.block, address)
+        _group_kernel(where)(*self.addresses, n_tokens, n_cols // where.block, address)
         return address
 
 

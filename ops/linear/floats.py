@@ -9,11 +9,10 @@ sums, two vectors of weights and one broadcast activation fit AVX2's sixteen reg
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from ..cache import jit
@@ -38,7 +37,8 @@ from ..simd import (
     store,
     vty,
 )
-from ..steps import Step, step
+from ..steps import Step
+from ..steps.define import step
 from .decode.rows import AHEAD, PART
 from .formats.columns import transposed
 from .formats.pieces import read
@@ -79,7 +79,6 @@ _load_16 = _loader(16, f32x16)
 load_float = _loader(0, types.float32)  # (name of the type, address)
 
 
-@cache
 def float_matvec_kernel(type_name: str) -> Step:
     """`y = W x`: address, row stride in bytes and rows of W; address of x, float32[K]; K; address
     of y, float32[N]."""
@@ -178,8 +177,7 @@ def _tile(tokens: int) -> Any:
     """The kernel of one register tile: 16 rows by so many tokens."""
 
     @jit
-    def _tile_kernel(weights, run, x, start, sums_at, t):
-        stride = x.shape[1] * 4
+    def _tile_kernel(weights, run, x, stride, start, sums_at, t):
         sums = _load_sums(tokens, sums_at + t * 64)
         for k in range(run):
             sums = _fma_column(sums, weights + k * 64, x, t * stride + start + k * 4, stride)
@@ -192,33 +190,28 @@ _six, _four, _two, _one = (_tile(tokens) for tokens in (6, 4, 2, 1))
 
 
 @jit
-def _use(weights, run, x, start, sums_at):
+def _use(weights, run, x, n_tokens, stride, start, sums_at):
     """sums[t] += x[t] times one run of columns (from byte `start` of x[t]) of 16 rows."""
-    t, n_tokens = 0, len(x)
+    t = 0
     while n_tokens - t >= 6:
-        _six(weights, run, x, start, sums_at, t)
+        _six(weights, run, x, stride, start, sums_at, t)
         t += 6
     if n_tokens - t >= 4:
-        _four(weights, run, x, start, sums_at, t)
+        _four(weights, run, x, stride, start, sums_at, t)
         t += 4
     if n_tokens - t >= 2:
-        _two(weights, run, x, start, sums_at, t)
+        _two(weights, run, x, stride, start, sums_at, t)
         t += 2
     if n_tokens - t == 1:
-        _one(weights, run, x, start, sums_at, t)
+        _one(weights, run, x, stride, start, sums_at, t)
 
 
-def float_scratch_bytes(n_tokens: int) -> int:
-    """Bytes each thread of the kernel below works in: a run of weights, sums of 16 rows."""
-    return (RUN + n_tokens) * 64
+def float_matmul_kernel(type_name: str) -> Step:
+    """`Y = X W^T` of one type.
 
-
-@cache
-def float_matmul_kernel(type_name: str) -> Any:
-    """The jitted Y = X W^T of one type.
-
-    Arguments: address, row stride and rows of W; x float32[T, K]; out float32[T, N]; address of the
-    buffers and bytes for each thread, address of an int64; threads.
+    Arguments: address, row stride in bytes and rows of W; address of x, float32[T, K]; K; address
+    of y, float32[T, N]; T; address of the buffers and bytes for each thread. Facts: bytes of a
+    thread's buffer for a run of weights, and for the sums of each token.
     """
     size = FLOAT_TYPES[type_name][0]
 
@@ -234,28 +227,28 @@ def float_matmul_kernel(type_name: str) -> Any:
                 store(weights, (k * 16 + r) * 4, load_float(type_name, place))
 
     @jit
-    def _one_panel(w, stride, rows, x, out, first, weights):
-        n_tokens, n_cols = x.shape
+    def _one_panel(w, stride, rows, x, n_tokens, n_cols, out, n_rows, weights):
         sums = weights + RUN * 64
         for t in range(n_tokens):
             store(sums, t * 64, set_f32(0.0))
         for start in range(0, n_cols, RUN):
             run = min(RUN, n_cols - start)
             _unpack_run(w, stride, rows, start, run, weights)
-            _use(weights, run, x, start * 4, sums)
+            _use(weights, run, x, n_tokens, n_cols * 4, start * 4, sums)
         for t in range(n_tokens):
             for r in range(rows):
-                out[t, first + r] = load_one_f32(sums, (t * 16 + r) * 4)
+                store(out, 4 * (t * n_rows + r), load_one_f32(sums, (t * 16 + r) * 4))
 
-    @jit(parallel=True)
-    def _float_matmul_kernel(w, stride, n_rows, x, out, scratch, per_thread, counter, threads):
-        store(counter, 0, 0)
-        for th in prange(threads):
-            weights = scratch + th * per_thread
-            first = take(counter) * 16
-            while first < n_rows:
-                rows = min(16, n_rows - first)
-                _one_panel(w + first * stride, stride, rows, x, out, first, weights)
-                first = take(counter) * 16
+    @step("iiiiiiiii", (RUN * 64, 64))
+    def _float_matmul_kernel(
+        part, parts, ticket, w, stride, n_rows, x, n_cols, out, n_tokens, scratch, each
+    ):
+        weights = scratch + part * each
+        first = take(ticket) * 16
+        while first < n_rows:
+            rows = min(16, n_rows - first)
+            place, to = w + first * stride, out + 4 * first
+            _one_panel(place, stride, rows, x, n_tokens, n_cols, to, n_rows, weights)
+            first = take(ticket) * 16
 
     return _float_matmul_kernel

@@ -1,40 +1,48 @@
-"""The one entry to all matrix kernels: y = x W^T for weights of any type."""
+"""The one entry to all matrix kernels: y = x W^T for weights of any type. Imports no Numba."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arena import Arena
 from ..errors import OpsError
-from ..steps import Step
+from ..steps import Step, kernels
 from ..threads import n_threads
 from ..types import QUANT_TYPES
 from .activations import Activations
-from .decode.batch import MOST, batch_kernel
-from .decode.interleaved import interleaved_kernel
-from .decode.rows import matvec_kernel
-from .floats import (
-    float_matmul_kernel,
-    float_matvec_kernel,
-    float_scratch_bytes,
-)
-from .formats import FORMATS, KINDS
+from .decode import MOST
+from .groups import TOKENS, GroupLayout
 from .lookup import get_rows
-from .prefill.matmul import matmul_kernel, scratch_bytes
-from .prefill.tiles import group_layout
 from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)
 
+_matvec_kernel = kernels(f"{__package__}.decode.rows", "matvec_kernel")
+_batch_kernel = kernels(f"{__package__}.decode.batch", "batch_kernel")
+_interleaved_kernel = kernels(f"{__package__}.decode.interleaved", "interleaved_kernel")
+_matmul_kernel = kernels(f"{__package__}.prefill.matmul", "matmul_kernel")
+_float_matvec_kernel = kernels(f"{__package__}.floats", "float_matvec_kernel")
+_float_matmul_kernel = kernels(f"{__package__}.floats", "float_matmul_kernel")
 
-def _few_tokens(kind: int, n_tokens: int, interleaved: bool) -> tuple[Step, tuple[int, ...]]:
+
+def _few_tokens(name: str, n_tokens: int, interleaved: bool) -> tuple[Step, tuple[int, ...]]:
     """The kernel for up to `MOST` tokens of a quantised type, and what it has to be told of T."""
     if interleaved:
-        return interleaved_kernel(kind, n_tokens if n_tokens <= 2 else MOST), (n_tokens,)
-    return (batch_kernel(kind), (n_tokens,)) if n_tokens > 1 else (matvec_kernel(kind), ())
+        return _interleaved_kernel(name, n_tokens if n_tokens <= 2 else MOST), (n_tokens,)
+    return (_batch_kernel(name), (n_tokens,)) if n_tokens > 1 else (_matvec_kernel(name), ())
+
+
+@cache
+def _many_tokens(name: str, interleaved: bool) -> tuple[Step, GroupLayout, int, int]:
+    """The kernel for more; how it reads them, and the bytes that a thread needs: of itself, and for
+    each group."""
+    kernel = _matmul_kernel(name, interleaved)
+    block, words, grain, centre, itself, each = kernel.facts
+    return kernel, GroupLayout(block, bool(words), grain, centre), itself, each
 
 
 def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> None:
@@ -61,24 +69,23 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
     if not n_tokens or not weight.n_rows:
         return
     place = weight.products_address, weight.data.shape[1], weight.n_rows
-    name, interleaved = weight.stored_type.name, weight.interleaved is not None
-    kind, threads = KINDS.get(name), n_threads()
-    if kind is None and n_tokens == 1:
-        kernel = float_matvec_kernel(name)
-        kernel(*place, x.ctypes.data, n_cols, out.ctypes.data, group=act.counter)
-    elif kind is None:
-        scratch = act.scratch(threads, float_scratch_bytes(n_tokens))
-        float_matmul_kernel(name)(*place, x, out, *scratch, act.counter, threads)
+    stored, interleaved, threads = weight.stored_type, weight.interleaved is not None, n_threads()
+    name, n_blocks, y = stored.name, n_cols // stored.block, out.ctypes.data
+    if stored.block == 1 and n_tokens == 1:
+        _float_matvec_kernel(name)(*place, x.ctypes.data, n_cols, y, group=act.counter)
+    elif stored.block == 1:
+        kernel = _float_matmul_kernel(name)
+        itself, each = kernel.facts
+        scratch = act.scratch(threads, itself + n_tokens * each)
+        kernel(*place, x.ctypes.data, n_cols, y, n_tokens, *scratch)
     elif n_tokens <= MOST:
-        block = FORMATS[kind].block
-        kernel, more = _few_tokens(kind, n_tokens, interleaved)
-        inputs = (*act.quantised(block), n_cols // block, out.ctypes.data, *more)
-        kernel(*place, *inputs, group=act.counter)
+        kernel, more = _few_tokens(name, n_tokens, interleaved)
+        kernel(*place, *act.quantised(stored.block), n_blocks, y, *more, group=act.counter)
     else:
-        x_groups = act.grouped(group_layout(kind))
-        scratch = act.scratch(threads, scratch_bytes(kind, n_tokens))
-        inputs = x_groups, n_cols // FORMATS[kind].block, out.ctypes.data, n_tokens
-        matmul_kernel(kind, interleaved)(*place, *inputs, *scratch)
+        kernel, groups, itself, each = _many_tokens(name, interleaved)
+        x_groups = act.grouped(groups)
+        scratch = act.scratch(threads, itself + -(-n_tokens // TOKENS) * each)
+        kernel(*place, x_groups, n_blocks, y, n_tokens, *scratch)
 
 
 def warm(types: Sequence[str]) -> None:

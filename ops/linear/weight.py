@@ -1,4 +1,4 @@
-"""A matrix of the model in the form that the kernels read."""
+"""A matrix of the model in the form that the kernels read. Imports no Numba."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy.typing as npt
 from ..arena import Arena
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
+from ..steps import kernels
 from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
-from .decode.interleaved import interleave_kernel
-from .formats import KINDS
 
 Q8_0 = QUANT_TYPES["Q8_0"]
+_interleave_kernel = kernels(f"{__package__}.decode.interleaved", "interleave_kernel")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +81,7 @@ class Weight:
         if treatment == "repacked" and arena is not None:
             interleaved = arena.take(data.nbytes)
             places = address, expected, n_rows, interleaved.ctypes.data
-            interleave_kernel(KINDS[type.name])(*places)
+            _interleave_kernel(type.name)(*places)
         return cls(name, type, n_rows, n_cols, treatment, stored_type, data, address, interleaved)
 
     @property

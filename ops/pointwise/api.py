@@ -1,12 +1,16 @@
-"""The checking wrappers of the pointwise operations."""
+"""The checking wrappers of the pointwise operations. Imports no Numba."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OpsError
-from .elementwise import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU, elementwise_kernel, rows_kernel
-from .norms import norm_kernel
-from .rotary import rope_kernel
+from ..steps import kernel
+from .codes import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU
+
+elementwise_kernel = kernel(f"{__package__}.elementwise", "elementwise_kernel")
+rows_kernel = kernel(f"{__package__}.elementwise", "rows_kernel")
+norm_kernel = kernel(f"{__package__}.norms", "norm_kernel")
+rope_kernel = kernel(f"{__package__}.rotary", "rope_kernel")
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)

@@ -4,11 +4,10 @@ import math
 
 from ..cache import jit
 from ..simd import fma, load_f32, load_one_f32, set_f32, store, vexp
-from ..steps import step
+from ..steps.define import step
+from .codes import ADD, GEGLU, SCALE, SWIGLU
 from .tails import load_tail, store_tail
 from .tanh import vtanh
-
-SWIGLU, GEGLU, ADD, SCALE, SOFTCAP = range(5)
 
 _GELU = 2 * math.sqrt(2 / math.pi)
 _CUBE = _GELU * 0.044715

@@ -4,7 +4,7 @@ import math
 
 from ..cache import jit
 from ..simd import fma, hsum, load_f32, set_f32, store
-from ..steps import step
+from ..steps.define import step
 from .tails import first_lanes, load_tail, store_tail
 
 

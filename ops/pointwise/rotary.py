@@ -7,7 +7,7 @@ from numba.extending import intrinsic
 from .. import simd as v
 from ..cache import jit
 from ..simd import fma, load_f32, load_one_f32, store
-from ..steps import step
+from ..steps.define import step
 
 
 @intrinsic

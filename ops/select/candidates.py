@@ -6,7 +6,7 @@ from .. import simd as v
 from ..attention.decode import key_scores
 from ..attention.layout import SEGMENT, TILE
 from ..attention.listed import gather_rows
-from ..attention.steps import HEAD_SCORES
+from ..attention.work import HEAD_SCORES
 from ..cache import jit
 from .best import kth_cost, prune
 from .lists import clear, mark

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arena import aligned
 from ..attention.layout import SEGMENT
 from ..errors import OpsError
-from ..simd import aligned
 from .best import HISTOGRAM
 
 I64 = NDArray[np.int64]

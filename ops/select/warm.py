@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from ..arena import aligned
 from ..attention.gathered import GatherScratch, gathered_attention
 from ..attention.layout import SEGMENT, TileLayout
-from ..simd import aligned
 from .choice import Range
 from .signatures import Network, SignatureScratch, encode_keys, encode_rows, nearest
 from .sketch import Rotation, SketchScratch, best_sketched, sketch_keys

@@ -78,7 +78,6 @@ from .math import (
     vexp,
 )
 from .memory import (
-    aligned,
     bcast_f32,
     bcast_f32x8,
     bcast_half,
@@ -175,7 +174,7 @@ from .types import (
 # fmt: off
 __all__ = [  # noqa: RUF022
     "BYTES", "ELEM", "ELEM_BITS", "F16", "F32", "FEATURES", "FLOATS", "I16", "I32", "I64", "I8",
-    "INTP", "INTS", "REGISTERS", "REGISTER_BYTES", "Tile", "Tree", "VARIANT", "Vec", "aligned",
+    "INTP", "INTS", "REGISTERS", "REGISTER_BYTES", "Tile", "Tree", "VARIANT", "Vec",
     "as_bytes", "as_i8x32", "as_i8x64", "bcast_f32", "bcast_f32x8", "bcast_half", "bcast_half8",
     "bcast_i32", "bcast_i32_i8", "bcast_i32_i8x32", "bcast_i32x8", "bcast_i64", "bits_f16",
     "bits_f32", "bits_i16", "bits_i32", "bits_i64", "bits_i8", "call", "const", "ctpop",

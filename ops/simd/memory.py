@@ -1,13 +1,12 @@
 """Loads, stores and prefetches at `array or integer address + byte offset`.
 
 Vector accesses are emitted with alignment 1, so every offset is legal; an aligned address is as
-fast as an aligned instruction.  Give kernels aligned buffers all the same (`aligned`).
+fast as an aligned instruction.  Give kernels aligned buffers all the same (`arena.aligned`).
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -152,10 +151,3 @@ def _prefetch(locality: int, what: str) -> Any:
 
 prefetch = _prefetch(2, "Ask for a cache line into L2 (L1's few fill buffers stay free): gathers.")
 prefetch_l1 = _prefetch(3, "Ask for a cache line into L1: dense scans.")
-
-
-def aligned(n: int, dtype: Any, line: int = 64) -> Any:
-    """np.empty(n, dtype) starting on a cache line: NumPy only promises 16 bytes."""
-    raw = np.empty(n * np.dtype(dtype).itemsize + line, np.uint8)
-    start = -raw.ctypes.data % line
-    return raw[start : start + raw.size - line].view(dtype)

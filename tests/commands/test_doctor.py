@@ -113,11 +113,11 @@ def test_kernels_that_cannot_run_are_a_problem_and_an_exit_code(monkeypatch, cap
 
 
 def test_no_place_for_kernels(report, monkeypatch, tmp_path):
-    from kvarn.ops import cache_dir
+    from kvarn.ops.kept import folders
 
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr(cache_dir, "candidates", lambda: [blocked / "a"])
+    monkeypatch.setattr(folders, "candidates", lambda: [blocked / "a"])
     found = facts.cache()
     assert found["folder"] is None and len(found["not_usable"]) == 1
     text = doctor.render({**report, "cache": found, "problems": []})

@@ -1,8 +1,9 @@
 """Memory given out bit by bit."""
 
+import numpy as np
 import pytest
 
-from kvarn.ops.arena import PIECE, Arena
+from kvarn.ops.arena import PIECE, Arena, aligned
 
 
 @pytest.mark.parametrize("n_bytes", [0, 100, PIECE + 5])
@@ -23,3 +24,10 @@ def test_memory_stays_with_who_took_it():
     piece[:] = 7
     del arena
     assert piece.sum() == 7000
+
+
+def test_aligned_buffers_start_on_a_cache_line():
+    for n in (1, 3, 64, 1001):
+        buffer = aligned(n, np.float32)
+        assert buffer.ctypes.data % 64 == 0
+        assert buffer.shape == (n,) and buffer.dtype == np.float32

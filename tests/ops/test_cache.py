@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.ops import cache, cache_dir
+from kvarn.ops import cache
+from kvarn.ops.kept import files, folders
 
 PROGRAM = """
 import sys
@@ -16,12 +17,13 @@ import numpy as np
 import numba
 from numba import prange
 from numba.core import event
-from kvarn.ops import cache, simd as v
+from kvarn.ops import kept, simd as v
+from kvarn.ops.kept import folders
 from kvarn.ops.cache import jit
 
 # The sources may be edited while the tests run.
-cache.cache_dir.key = lambda: "key"
-cache.cache_dir.sources_hash = lambda: cache.cache_dir.SOURCES
+folders.key = lambda: "key"
+folders.sources_hash = lambda: folders.SOURCES
 
 @jit
 def helper(a):
@@ -35,7 +37,7 @@ def factory(k):
     return kernel
 
 heard = []
-cache.on_compile(heard.append)
+kept.on_compile(heard.append)
 with event.install_recorder("numba:compile") as recorder:
     out = np.zeros(3, np.float32)
     for k in map(int, sys.argv[1:]):
@@ -43,9 +45,9 @@ with event.install_recorder("numba:compile") as recorder:
         assert (out == 16 * k).all(), (k, out)
 compiled = sum(e.is_start for _, e in recorder.buffer)
 assert numba.config.CACHE_DIR == "", numba.config.CACHE_DIR
-assert not cache.Counts.uncachable
-assert len(heard) == cache.Counts.compiled == compiled, (heard, compiled)
-print(compiled, cache.Counts.loaded)
+assert not kept.Counts.uncachable
+assert len(heard) == kept.Counts.compiled == compiled, (heard, compiled)
+print(compiled, kept.Counts.loaded)
 """
 
 
@@ -77,35 +79,35 @@ def run(tmp_path):
 
 
 def test_a_second_process_compiles_nothing(run, tmp_path):
-    kept = tmp_path / "cache"
+    folder = tmp_path / "cache"
     run.program.write_text(PROGRAM)
-    assert run(2, KVARN_CACHE=str(kept)) == ((2, 0), "")
-    assert run(2, KVARN_CACHE=str(kept)) == ((0, 1), "")
+    assert run(2, KVARN_CACHE=str(folder)) == ((2, 0), "")
+    assert run(2, KVARN_CACHE=str(folder)) == ((0, 1), "")
     # A kernel of the same factory, compiled by another process, is not taken for the first one.
-    assert run(3, KVARN_CACHE=str(kept)) == ((1, 1), "")
-    assert run(2, 3, KVARN_CACHE=str(kept)) == ((0, 2), "")
+    assert run(3, KVARN_CACHE=str(folder)) == ((1, 1), "")
+    assert run(2, 3, KVARN_CACHE=str(folder)) == ((0, 2), "")
 
 
 def test_damaged_files_are_compiled_anew(run, tmp_path):
-    kept = tmp_path / "cache"
-    run(2, KVARN_CACHE=str(kept))
-    files = sorted(kept.rglob("*.kernel"))
+    folder = tmp_path / "cache"
+    run(2, KVARN_CACHE=str(folder))
+    files = sorted(folder.rglob("*.kernel"))
     assert len(files) == 2
     for file in files:
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
     files[0].write_bytes(b"")
-    assert run(2, KVARN_CACHE=str(kept)) == ((2, 0), "")
+    assert run(2, KVARN_CACHE=str(folder)) == ((2, 0), "")
 
 
 def test_processes_that_compile_at_once_leave_whole_files(run, tmp_path):
-    kept = tmp_path / "cache"
-    processes = [run.start(2, 3, KVARN_CACHE=str(kept)) for _ in range(2)]
+    folder = tmp_path / "cache"
+    processes = [run.start(2, 3, KVARN_CACHE=str(folder)) for _ in range(2)]
     for process in processes:
         run.finish(process)
-    assert not list(kept.rglob("*.tmp"))
-    assert run(2, 3, KVARN_CACHE=str(kept)) == ((0, 2), "")
+    assert not list(folder.rglob("*.tmp"))
+    assert run(2, 3, KVARN_CACHE=str(folder)) == ((0, 2), "")
 
 
 def test_unusable_folder_is_said_once_and_replaced(run, tmp_path):
@@ -127,12 +129,12 @@ def test_full_disk(monkeypatch, tmp_path, capsys):
             raise OSError(28, "No space left on device", str(path))
         path.write_bytes(payload)
 
-    monkeypatch.setattr(cache_dir, "candidates", lambda: [tmp_path / "home", tmp_path / "tmp"])
-    monkeypatch.setattr(cache, "_write", full)
-    monkeypatch.setattr(cache._Places, "roots", None)
-    monkeypatch.setattr(cache._Places, "said", False)
+    monkeypatch.setattr(folders, "candidates", lambda: [tmp_path / "home", tmp_path / "tmp"])
+    monkeypatch.setattr(files, "_write", full)
+    monkeypatch.setattr(files._Places, "roots", None)
+    monkeypatch.setattr(files._Places, "said", False)
     for name in ("a.kernel", "b.kernel"):
-        cache._Places.write(name, b"x")
+        files._Places.write(name, b"x")
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "No space left" in said and "KVARN_CACHE" in said
     assert {p.name for p in (tmp_path / "tmp").rglob("*.kernel")} == {"a.kernel", "b.kernel"}
@@ -141,35 +143,35 @@ def test_full_disk(monkeypatch, tmp_path, capsys):
 def test_without_any_folder_kernels_are_not_kept(monkeypatch, tmp_path, capsys):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr(cache_dir, "candidates", lambda: [blocked / "a", blocked / "b"])
-    monkeypatch.setattr(cache._Places, "roots", None)
-    monkeypatch.setattr(cache._Places, "said", False)
-    cache._Places.write("a.kernel", b"x")
-    cache._Places.write("b.kernel", b"x")
+    monkeypatch.setattr(folders, "candidates", lambda: [blocked / "a", blocked / "b"])
+    monkeypatch.setattr(files._Places, "roots", None)
+    monkeypatch.setattr(files._Places, "said", False)
+    files._Places.write("a.kernel", b"x")
+    files._Places.write("b.kernel", b"x")
     assert capsys.readouterr().err.count("cannot keep") == 1
 
 
 def test_folders_that_others_can_write_to_are_not_trusted(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_dir, "candidates", lambda: [tmp_path])
-    assert cache_dir.writable(tmp_path) is None
-    (folder,) = cache_dir.readable()
+    monkeypatch.setattr(folders, "candidates", lambda: [tmp_path])
+    assert folders.writable(tmp_path) is None
+    (folder,) = folders.readable()
     folder.chmod(0o777)
-    assert cache_dir.readable() == []
-    assert "written by others" in str(cache_dir.writable(tmp_path))
+    assert folders.readable() == []
+    assert "written by others" in str(folders.writable(tmp_path))
     folder.chmod(0o755)
-    assert cache_dir.readable() == [folder]
+    assert folders.readable() == [folder]
 
 
 def test_roots_in_order(monkeypatch, tmp_path):
     monkeypatch.delenv("KVARN_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the standard says: ignore it
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_dir.candidates()[0] == tmp_path / ".cache" / "kvarn"
+    assert folders.candidates()[0] == tmp_path / ".cache" / "kvarn"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_dir.candidates()[0] == tmp_path / "xdg" / "kvarn"
+    assert folders.candidates()[0] == tmp_path / "xdg" / "kvarn"
     monkeypatch.setenv("KVARN_CACHE", str(tmp_path / "chosen"))
-    assert cache_dir.candidates()[0] == tmp_path / "chosen"
-    assert all(root.is_absolute() for root in cache_dir.candidates())
+    assert folders.candidates()[0] == tmp_path / "chosen"
+    assert all(root.is_absolute() for root in folders.candidates())
 
 
 def test_pruning_keeps_this_key_and_the_newest(tmp_path):
@@ -177,34 +179,34 @@ def test_pruning_keeps_this_key_and_the_newest(tmp_path):
     for age, name in enumerate(names):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (time.time() - 100 * age,) * 2)
-    (tmp_path / cache_dir.key()).mkdir()
-    os.utime(tmp_path / cache_dir.key(), (0, 0))
-    cache_dir.prune(tmp_path, keep=2)
-    assert {p.name for p in tmp_path.iterdir()} == {"old0", "old1", cache_dir.key()}
+    (tmp_path / folders.key()).mkdir()
+    os.utime(tmp_path / folders.key(), (0, 0))
+    folders.prune(tmp_path, keep=2)
+    assert {p.name for p in tmp_path.iterdir()} == {"old0", "old1", folders.key()}
 
 
 def test_key_changes_with_any_source(tmp_path):
     (tmp_path / "a.py").write_text("1")
     (tmp_path / "sub").mkdir()
-    seen = {cache_dir.sources_hash(tmp_path)}
+    seen = {folders.sources_hash(tmp_path)}
     (tmp_path / "sub" / "b.py").write_text("2")
-    seen.add(cache_dir.sources_hash(tmp_path))
+    seen.add(folders.sources_hash(tmp_path))
     (tmp_path / "sub" / "b.py").write_text("3")
-    seen.add(cache_dir.sources_hash(tmp_path))
+    seen.add(folders.sources_hash(tmp_path))
     (tmp_path / "sub" / "b.py").rename(tmp_path / "c.py")
-    seen.add(cache_dir.sources_hash(tmp_path))
+    seen.add(folders.sources_hash(tmp_path))
     assert len(seen) == 4
 
 
 def test_kernels_of_changed_sources_are_not_kept(monkeypatch):
-    kept = []
-    monkeypatch.setattr(cache._Places, "write", lambda name, payload: kept.append(name))
-    monkeypatch.setattr(cache_dir, "sources_hash", lambda: "edited since")
+    written = []
+    monkeypatch.setattr(files._Places, "write", lambda name, payload: written.append(name))
+    monkeypatch.setattr(folders, "sources_hash", lambda: "edited since")
     assert _double(5)(1) == 7
-    assert kept == []
-    monkeypatch.setattr(cache_dir, "sources_hash", lambda: cache_dir.SOURCES)
+    assert written == []
+    monkeypatch.setattr(folders, "sources_hash", lambda: folders.SOURCES)
     assert _double(6)(1) == 8
-    assert len(kept) == 1
+    assert len(written) == 1
 
 
 def test_missing_functions_of_the_process_are_provided(monkeypatch):

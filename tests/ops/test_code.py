@@ -6,45 +6,66 @@ import sys
 
 import pytest
 
-PROGRAM = """
+KERNELS = """
 import numpy as np
-from kvarn.ops import cache
 from kvarn.ops.simd import load_one_f32, store
-from kvarn.ops.steps import step
-
-# The sources may be edited while the tests run.
-cache.cache_dir.key = lambda: "key"
-cache.cache_dir.sources_hash = lambda: cache.cache_dir.SOURCES
+from kvarn.ops.steps.define import step
 
 @step("iif")
 def scale(part, parts, ticket, x, n, factor):
     for i in range(n * part // parts, n * (part + 1) // parts):
         store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) * factor))
 
+def shift(by):
+    @step("ii", (by, 77))
+    def kernel(part, parts, ticket, x, n):
+        for i in range(n * part // parts, n * (part + 1) // parts):
+            store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) + by))
+
+    return kernel
+
 @step("i")
 def allocate(part, parts, ticket, x):
     made = np.arange(5)  # of memory that Numba counts
     store(x, 4 * part, np.float32(made[part]))
+"""
+PROGRAM = """
+import sys
+import numpy as np
+from kvarn.ops import kept
+from kvarn.ops.kept import folders
+from kvarn.ops.steps import kernel, kernels
 
+# The sources may be edited while the tests run.
+folders.key = lambda: "key"
+folders.sources_hash = lambda: folders.SOURCES
+
+scale, allocate = kernel("made", "scale"), kernel("made", "allocate")
+shift = kernels("made", "shift")
 x = np.ones(9, np.float32)
 scale(x.ctypes.data, 9, 3.0)
 assert (x == 3).all(), x
-print(cache.Counts.compiled, cache.Counts.loaded, len(scale._entry.overloads))
+for by in (1, 5):
+    shift(by)(x.ctypes.data, 9)
+    assert shift(by).facts == (by, 77)
+assert (x == 9).all(), x
+print(kept.Counts.compiled, kept.Counts.loaded, int("numba" in sys.modules))
 allocate(x.ctypes.data, parallel=False)
 assert x[0] == 0, x
-print(cache.Counts.compiled, cache.Counts.loaded, len(allocate._entry.overloads))
+print(int("numba" in sys.modules))
 """
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs PROGRAM: kernels compiled, loaded and rebuilt, after the first step and the second."""
+    """Runs PROGRAM: kernels compiled and loaded, whether Numba was needed; again for `allocate`."""
+    (tmp_path / "made.py").write_text(KERNELS)
     (tmp_path / "program.py").write_text(PROGRAM)
 
-    def start() -> list[int]:
+    def start(**environment: str) -> list[int]:
         done = subprocess.run(
             [sys.executable, tmp_path / "program.py"],
-            env={**os.environ, "KVARN_CACHE": str(tmp_path / "kept"), "NUMBA_NUM_THREADS": "1"},
+            env={**os.environ, "KVARN_CACHE": str(tmp_path / "kept"), **environment},
             capture_output=True,
             text=True,
             check=False,
@@ -55,14 +76,20 @@ def run(tmp_path):
     return start
 
 
-def test_a_step_comes_back_by_its_code_and_one_that_needs_numba_by_its_kernel(run, tmp_path):
-    compiled, loaded, rebuilt, *_ = run()
-    assert compiled > 0
-    assert (loaded, rebuilt) == (0, 1)
-    # What launches steps, and one of them by code alone; the other with all that Numba kept.
-    assert run() == [0, 2, 0, 0, 3, 1]
-    [code] = tmp_path.rglob("*.code")
-    data = bytearray(code.read_bytes())
+def test_steps_come_back_without_numba_unless_they_need_it(run, tmp_path):
+    compiled, loaded, *needed = run()
+    assert compiled >= 6 and loaded == 0 and needed == [1, 1]
+    # What launches steps, and three of them by code alone; the fourth with all that Numba kept.
+    assert run() == [0, 4, 0, 1]
+    (damaged,) = tmp_path.rglob("scale-*.code")
+    data = bytearray(damaged.read_bytes())
     data[-1] ^= 1
-    code.write_bytes(data)
-    assert run() == [0, 2, 1, 0, 3, 1]
+    damaged.write_bytes(data)
+    compiled, _, *needed = run()
+    assert (compiled, needed) == (0, [1, 1])  # its kernel was kept, too
+    assert run() == [0, 4, 0, 1]
+
+
+def test_threads_that_numba_starts_give_the_same(run):
+    run()
+    assert run(NUMBA_THREADING_LAYER="workqueue")[2:] == [1, 1]

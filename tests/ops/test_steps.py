@@ -1,5 +1,8 @@
 """Kernels by address: arguments arrive, parts cover the work, graphs repeat what was recorded."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,8 @@ from kvarn.ops import threads
 from kvarn.ops.errors import OpsError
 from kvarn.ops.linear.share import take
 from kvarn.ops.simd import load_one_f32, store
-from kvarn.ops.steps import Step, record, step
+from kvarn.ops.steps import record
+from kvarn.ops.steps.define import CompiledStep, step
 
 
 @step("iiff")
@@ -76,7 +80,7 @@ def test_steps_of_a_group_have_a_ticket_each_and_start_anew(n_threads):
 
 def test_more_arguments_than_a_record_holds_are_refused():
     with pytest.raises(OpsError, match="15 arguments, at most 14"):
-        Step("i" * 15, scale_and_shift.kernel.py_func)
+        CompiledStep("i" * 15, (), scale_and_shift.kernel.py_func)
 
 
 def test_an_error_while_recording_ends_the_recording():
@@ -88,3 +92,34 @@ def test_an_error_while_recording_ends_the_recording():
     x = np.ones(3, np.float32)
     scale_and_shift(x.ctypes.data, 3, 1.0, 1.0)
     assert (x == 2).all()
+
+
+FORKED = """
+import os
+import numpy as np
+from kvarn.ops import pointwise, threads
+from kvarn.ops.errors import OpsError
+
+x = np.ones((1, 64), np.float32)
+pointwise.scale(x, 2.0)
+child = os.fork()
+if not child:
+    try:
+        pointwise.scale(x, 2.0)
+    except OpsError as error:
+        os._exit(7 if "was forked" in str(error) else 1)
+    os._exit(0)
+print(threads.uses_gnu(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+pointwise.scale(x, 2.0)
+assert (x == 4).all()
+"""
+
+
+def test_a_forked_process_says_that_it_has_no_threads():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=120
+    )
+    uses_gnu, code = done.stdout.split()
+    if uses_gnu != "True":
+        pytest.skip("steps do not run in the threads of GNU's OpenMP here")
+    assert code == "7"

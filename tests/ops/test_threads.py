@@ -61,7 +61,8 @@ def test_openmp_threads_soon_sleep_unless_the_user_says_otherwise():
 def test_only_workqueue_is_said_with_the_remedy():
     # As on an image without libgomp and tbb: the modules that load them fail to.
     pools = {f"numba.np.ufunc.{name}pool": None for name in ("omp", "tbb")}
-    hide = f"import sys; sys.modules.update({pools})"
+    hide = f"import sys; sys.modules.update({pools})\n"
+    hide += "from kvarn.ops import threads; threads._GNU = 'libgomp-is-not-here.so'\n"
     (layer, _), said = run(program=hide + PROGRAM, NUMBA_NUM_THREADS="2")
     assert layer == "workqueue"
     assert said.count("\n") == 1

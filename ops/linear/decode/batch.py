@@ -8,7 +8,6 @@ numbers that decoding it token by token gives. Bytes read per call: those of the
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -17,13 +16,12 @@ from numba.extending import intrinsic
 
 from ...cache import jit
 from ...simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
-from ...steps import Step, step
-from ..formats import FORMATS
-from ..grouped import TOKENS
+from ...steps import Step
+from ...steps.define import step
+from ..formats import FORMATS, KINDS
+from ..groups import TOKENS
 from ..share import take
 from .rows import AHEAD, PART, STEP, add_to, low_type
-
-MOST = 4  # tokens; beyond, unpacking the rows into panels costs less than it saves
 
 
 def _tiles(f, tokens):
@@ -111,14 +109,14 @@ def _rows_of(kind: int, tokens: int) -> Any:
     return _one_row
 
 
-@cache
-def batch_kernel(kind: int) -> Step:
+def batch_kernel(type_name: str) -> Step:
     """`Y = X W^T` of one format for a few tokens.
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
     scales and their sums; blocks per row; address of y, float32[T, N]; T. Reads activations of up
     to TOKENS - 1 rows after the last.
     """
+    kind = KINDS[type_name]
     block, s_bytes = FORMATS[kind].block, 4 if FORMATS[kind].block == 32 else 32
     _four, _two = (_rows_of(kind, tokens) for tokens in (TOKENS, 2))
 

@@ -16,15 +16,14 @@ the same bits in a batch of any size.
 
 from __future__ import annotations
 
-from functools import cache
-
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from ...simd import F32, INTP, Tile, const, prefetch_l1
-from ...steps import Step, step
-from ..formats import FORMATS
+from ...steps import Step
+from ...steps.define import step
+from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
 from ..formats.pieces import SideBySide, gather, read
 from ..prefill.tiles import scaled_sums, unit_of_bytes
@@ -57,10 +56,10 @@ def _interleave(typingctx, kind, w, stride, out):
     return types.void(kind, INTP, INTP, INTP), codegen
 
 
-@cache
-def interleave_kernel(kind: int) -> Step:
+def interleave_kernel(type_name: str) -> Step:
     """Lays rows out anew: address of the rows and bytes of one; their number, a multiple of 16;
     address of as many bytes."""
+    kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes
 
     @step("iiii")
@@ -133,14 +132,14 @@ def store_sums(typingctx, sums, out, out_row, n):
     return types.void(sums, INTP, INTP, INTP), codegen
 
 
-@cache
-def interleaved_kernel(kind: int, tokens: int) -> Step:
+def interleaved_kernel(type_name: str, tokens: int) -> Step:
     """`Y = X W^T` of interleaved rows, for so many tokens at a time.
 
     Arguments: address, bytes of a row and number of rows of W; addresses of the activations, their
     scales and their sums; blocks per row; address of y, float32[T, N]; T. Reads activations of up
     to tokens - 1 rows after the last.
     """
+    kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes * ROWS
 
     @step("iiiiiiiii")

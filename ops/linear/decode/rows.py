@@ -10,8 +10,6 @@ The vector is int8 with a scale per 32 (or 256) and its sums beside it (`activat
 
 from __future__ import annotations
 
-from functools import cache
-
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -35,7 +33,8 @@ from ...simd import (
     store,
     vty,
 )
-from ...steps import Step, step
+from ...steps import Step
+from ...steps.define import step
 from ..dots import (
     add_in_order,
     dot,
@@ -47,7 +46,7 @@ from ..dots import (
     madd,
     scaled_dot,
 )
-from ..formats import FORMATS, Format
+from ..formats import FORMATS, KINDS, Format
 from ..formats.pieces import at, read
 from ..share import take
 
@@ -151,13 +150,13 @@ def add_blocks(typingctx, kind, n, acc, below, w, x, d, s):
     return both(kind, n, f32x16, below, *[INTP] * 4), codegen
 
 
-@cache
-def matvec_kernel(kind: int) -> Step:
+def matvec_kernel(type_name: str) -> Step:
     """`y = W x` of one format.
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
     scales and their sums; blocks per row; address of y, float32[N].
     """
+    kind = KINDS[type_name]
     f = FORMATS[kind]
     size, block = f.n_bytes, f.block
     n_at_once = STEP if block == 32 else 1

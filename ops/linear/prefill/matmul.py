@@ -8,26 +8,20 @@ as they are in a file, or interleaved (`decode.interleaved`): the same results.
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import astuple
 from typing import Any
 
 from ...cache import jit
 from ...simd import load_f32, load_one_f32, prefetch_l1, store
-from ...steps import Step, step
-from ..formats import FORMATS
-from ..grouped import TOKENS
+from ...steps import Step
+from ...steps.define import step
+from ..formats import FORMATS, KINDS
+from ..groups import TOKENS
 from ..share import take
 from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
 from .tiles import group_layout, load_sums, multiply, no_sums, store_sums
 
 PANELS = 4  # that a thread takes at a time: what it reads of L3 is a fourth
-
-
-def scratch_bytes(kind: int, n_tokens: int) -> int:
-    """Bytes each thread of the kernel works in: a run, rows to be transposed, sums of panels."""
-    where, run = panel_layout(FORMATS[kind]), group_layout(kind).run
-    groups = -(-n_tokens // TOKENS)
-    return run * where.n_bytes + where.rows_bytes + PANELS * groups * TOKENS * 64
 
 
 @jit
@@ -82,14 +76,15 @@ def _unpacking(kind: int, interleaved: bool) -> Any:
     return _unpack_interleaved if interleaved else _unpack_rows
 
 
-@cache
-def matmul_kernel(kind: int, interleaved: bool = False) -> Step:
+def matmul_kernel(type_name: str, interleaved: bool) -> Step:
     """`Y = X W^T` of one format.
 
     Arguments: address, row stride in bytes and rows of W; address of the activations in groups;
     blocks per row; address of y, float32[T, N]; T; address of the buffers and bytes for each
-    thread.
+    thread. Facts: the fields of the groups' layout; bytes of a thread's buffer for a run and rows
+    to be transposed, and for the sums of each group.
     """
+    kind = KINDS[type_name]
     f, where, group = FORMATS[kind], panel_layout(FORMATS[kind]), group_layout(kind)
     size = f.n_bytes * (16 if interleaved else 1)  # from block to block
     panel_bytes, rows_bytes = where.n_bytes, where.rows_bytes
@@ -124,7 +119,9 @@ def matmul_kernel(kind: int, interleaved: bool = False) -> Step:
                 _use_run(panel, n, x + start * groups * x_bytes, groups, place)
         return sums
 
-    @step("iiiiiiiii")
+    facts = (*astuple(group), run * panel_bytes + rows_bytes, PANELS * TOKENS * 64)
+
+    @step("iiiiiiiii", facts)
     def _matmul_kernel(
         part, parts, ticket, w, stride, n_rows, x, n_blocks, out, n_tokens, scratch, each
     ):

@@ -37,7 +37,7 @@ from ...simd import (
 from ..dots import AVX2, dot_onto, madd
 from ..formats import FORMATS, Format
 from ..formats.pieces import at, pinned, read
-from ..grouped import TOKENS, GroupLayout
+from ..groups import TOKENS, GroupLayout
 from .panels import PanelLayout, panel_layout
 
 ACC = vty(I32, 16)

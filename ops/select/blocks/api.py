@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...attention.append import append_facts
-from ...attention.layout import SEGMENT, TileLayout
+from ...arena import aligned
+from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...errors import OpsError
-from ...simd import aligned
 from ...threads import n_threads
 from ..best import HISTOGRAM
 from ..choice import Range, check_choice

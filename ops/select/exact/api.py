@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arena import aligned
 from ...attention.layout import SEGMENT, TileLayout
-from ...attention.listed import WORK_BYTES
+from ...attention.work import WORK_BYTES
 from ...errors import OpsError
-from ...simd import aligned
 from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
 from .scan import make_flat, make_products

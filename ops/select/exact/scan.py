@@ -11,7 +11,7 @@ from ... import simd as v
 from ...attention import shape as of
 from ...attention.decode import key_scores
 from ...attention.layout import SEGMENT, TILE
-from ...attention.steps import HEAD_SCORES
+from ...attention.work import HEAD_SCORES
 from ...cache import jit
 from ..best import prune
 from ..lists import clear, mark, write_list

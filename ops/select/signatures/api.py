@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...attention.append import append_facts
-from ...attention.layout import SEGMENT, TileLayout
+from ...arena import aligned
+from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...errors import OpsError
-from ...simd import aligned
 from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
 from .encode import MAX_WIDTH, encode_keys_kernel, encode_rows_kernel

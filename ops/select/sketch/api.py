@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...attention.append import append_facts
-from ...attention.layout import SEGMENT, TileLayout
-from ...attention.listed import WORK_BYTES
+from ...arena import aligned
+from ...attention.layout import SEGMENT, TileLayout, append_facts
+from ...attention.work import WORK_BYTES
 from ...errors import OpsError
-from ...simd import aligned
 from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
 from .keys import sketch_keys_kernel

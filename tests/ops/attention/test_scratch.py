@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from kvarn.ops.arena import aligned
 from kvarn.ops.attention import AttentionScratch, TileLayout, append_kv, attention
 from kvarn.ops.reference.attention import attention_reference, read_kv
-from kvarn.ops.simd import aligned
 
 N_TOKENS = 41
 

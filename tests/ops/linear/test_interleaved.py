@@ -6,7 +6,7 @@ import pytest
 from kvarn.ops import threads
 from kvarn.ops.arena import Arena
 from kvarn.ops.linear import Activations, Weight, get_rows, linear
-from kvarn.ops.linear.decode.batch import MOST
+from kvarn.ops.linear.decode import MOST
 from kvarn.ops.reference.linear import linear_reference, rounded_activations
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES

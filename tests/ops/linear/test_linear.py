@@ -11,7 +11,7 @@ import pytest
 from kvarn.ops import threads
 from kvarn.ops.errors import OpsError
 from kvarn.ops.linear import Activations, Weight, get_rows, linear, warm
-from kvarn.ops.linear.decode.batch import MOST
+from kvarn.ops.linear.decode import MOST
 from kvarn.ops.reference.linear import (
     linear_reference,
     quantise_activations,

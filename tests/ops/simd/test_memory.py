@@ -57,10 +57,3 @@ def test_f16_stores_round_to_even_and_touch_nothing_else():
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(out[3:35].copy().view(np.float16), x.astype(np.float16))
     assert (out[:3] == 7).all() and (out[37:] == 7).all()
-
-
-def test_aligned_buffers_start_on_a_cache_line():
-    for n in (1, 3, 64, 1001):
-        buffer = v.aligned(n, np.float32)
-        assert buffer.ctypes.data % 64 == 0
-        assert buffer.shape == (n,) and buffer.dtype == np.float32

@@ -3,11 +3,12 @@
     $KVARN_CACHE, else $XDG_CACHE_HOME/kvarn, else ~/.cache/kvarn, else <temporary>/kvarn-<user>
       └─ kernels/
            └─ <key>/           hash of the sources of ops/, versions, variant, CPU
-                └─ <kernel>-<hash>.kernel      one compiled specialisation (cache.py draws it)
+                ├─ <kernel>-<hash>.kernel      one compiled specialisation (cache.py draws it)
+                └─ <kernel>-<hash>.code        machine code of one step (code.py)
 
 A kernel is machine code that is run as it is read, so only folders that nobody else can write to
 are trusted.  All folders that exist are read from; the first that can be written to is written to
-(kernels built ahead by root, read by everyone).
+(kernels built ahead by root, read by everyone).  Imports no Numba.
 """
 
 import hashlib
@@ -18,14 +19,14 @@ import stat
 import sys
 import tempfile
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import llvmlite
-import numba
 
-from .variant import FEATURES, VARIANT, target_cpu
+from ..variant import CPU, LISTED, VARIANT
 
-OPS = Path(__file__).resolve().parent
+OPS = Path(__file__).resolve().parents[1]
 KEEP = 8  # folders of other keys that stay: other variants, CPUs and versions in use side by side
 
 
@@ -42,18 +43,25 @@ def sources_hash(folder: Path = OPS) -> str:
 SOURCES = sources_hash()
 
 
+def _numba_version() -> str:
+    """Numba's file that tells its version; neither it nor importlib.metadata is worth importing."""
+    found = find_spec("numba")
+    assert found and found.origin
+    return Path(found.origin).with_name("_version.py").read_text()
+
+
 @lru_cache(maxsize=1)
 def key() -> str:
     """Name of the folder of kernels that fit this program, these libraries and this CPU."""
     parts = (
         SOURCES,
-        numba.__version__,
+        _numba_version(),
         llvmlite.__version__,
         sys.implementation.cache_tag,
         platform.machine(),
         VARIANT,
-        target_cpu(),
-        ",".join(sorted(FEATURES)),
+        CPU,
+        LISTED,
     )
     return f"{VARIANT}-{hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
 

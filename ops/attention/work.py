@@ -1,0 +1,23 @@
+"""Memory that a thread works in, by kernel. Imports no Numba."""
+
+from .layout import SEGMENT
+
+HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
+HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
+WORK_BYTES = 4 * HEAD_SCORES + 2 * 4 * HEAD_PARTS
+"""Of a block of tokens and up to four query heads."""
+
+ROWS = 96
+"""Query rows of a block of a chunk: a multiple of every panel's height."""
+MOST_KEYS = 128
+"""Keys of a block of a chunk, at most."""
+
+
+def token_work_bytes(padded: int, rows: int) -> int:
+    """For one new token, with `rows` query heads a KV head."""
+    return -(-(WORK_BYTES + 4 * rows * padded) // 64) * 64
+
+
+def chunk_work_floats(padded: int) -> int:
+    """Floats for a chunk of new tokens, with rows of `padded` elements."""
+    return 2 * ROWS * padded + 2 * MOST_KEYS * padded + MOST_KEYS * ROWS + 2 * ROWS

@@ -1,0 +1,112 @@
+"""Machine code of steps, which comes back without Numba. Imports none.
+
+A kernel as Numba keeps it takes some 10 ms to come back, with its types, its environment and LLVM's
+form of it, and Numba itself 350 ms to be imported. A step is called by address, has no result and
+raises nothing: its machine code is all that it needs. It is kept as a file that ends in
+`.code` and holds the fields of a `Code`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import binding as llvm
+
+from ..variant import CPU, LISTED
+
+# What has to do with exceptions, objects and memory of Numba: steps with such calls come back as
+# other kernels do.
+_NUMBA = ("Py", "_Py", "NRT_", "numba_")
+_ENTRY = """
+target triple = "{triple}"
+target datalayout = "{layout}"
+
+declare i32 @"{kernel}"(ptr, ptr, i64, i64, i64)
+
+define i64 @{symbol}(i64 %record, i64 %part, i64 %parts) {{
+  %result = alloca i64
+  %error = alloca ptr
+  call i32 @"{kernel}"(ptr %result, ptr %error, i64 %record, i64 %part, i64 %parts)
+  ret i64 0
+}}
+"""
+
+
+class Code(NamedTuple):
+    """One step, compiled.
+
+    called   names of functions of the process that it calls
+    symbol   the one way into the object file, in C's words:
+             int64 symbol(int64 record, int64 part, int64 parts)
+    kinds    of its arguments, see `steps.step`
+    facts    what its callers have to know of it
+    object   an object file that holds all that is called inside the kernel
+    """
+
+    called: tuple[str, ...]
+    symbol: str
+    kinds: str
+    facts: tuple[int, ...]
+    object: bytes
+
+
+def link(code: Code) -> int | None:
+    """Where the code is, in this process from now on; None where it lacks what the code calls."""
+    if any(llvm.address_of_symbol(name) is None for name in code.called):
+        return None
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
+    engine.finalize_object()
+    return int(engine.get_function_address(code.symbol))
+
+
+def of_kernel(result: Any, symbol: str, kinds: str, facts: tuple[int, ...]) -> Code | None:
+    """The code of a step's entry that Numba has compiled; None where it cannot do without Numba."""
+    # Also there where Numba has loaded the kernel and not compiled it.
+    module = llvm.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
+    kernel, layout = result.fndesc.llvm_func_name, module.data_layout
+    entry = _ENTRY.format(triple=module.triple, layout=layout, kernel=kernel, symbol=symbol)
+    module.link_in(llvm.parse_assembly(entry))
+    for value in (*module.functions, *module.global_variables):
+        if not value.is_declaration and value.name != symbol:
+            value.linkage = "internal"
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options()))
+    called = external(module)
+    if any(function.startswith(_NUMBA) for function in called):
+        return None
+    return Code(called, symbol, kinds, facts, _machine().emit_object(module))
+
+
+def of_text(text: str, symbol: str) -> Code:
+    """The code of LLVM's assembly language."""
+    module = llvm.parse_assembly(text)
+    return Code(external(module), symbol, "", (), _machine().emit_object(module))
+
+
+def external(module: llvm.ModuleRef) -> tuple[str, ...]:
+    """Names of the functions that a compiled module calls outside itself."""
+    names = {
+        f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")
+    }
+    return tuple(sorted(names))
+
+
+@cache
+def _machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    triple = llvm.get_process_triple()
+    reloc = "static" if triple.startswith(("x86", "i686")) else "default"
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=CPU, features=LISTED, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
+    )
+
+
+@cache
+def _engine() -> llvm.ExecutionEngine:
+    """Links object files into this process."""
+    machine = _machine()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)

@@ -1,0 +1,62 @@
+"""Quantised activations of four tokens side by side, as the kernel of many tokens reads them.
+
+A group of TOKENS tokens is, per block of columns:
+
+    x    [TOKENS][block] int8, or int16 for kernels that take words
+    d    float32[TOKENS]
+    s    blocks of 32: float32[TOKENS], times minus the centre of the weights' codes if they have
+         one; of 256: int16[TOKENS][256 / grain], for each grain of columns that share a scale
+
+in the order [run of columns][group][block]: what a run of columns of the matrix meets is read
+from begin to end. In rows of tokens it would lie thousands of bytes apart, in few sets of a cache.
+Imports no Numba.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOKENS = 4  # of a group; buffers of rows have room for the last one to be read whole
+RUN = 512  # columns of bytes, or half as many of words: of 512 tokens, what stays in L2
+
+
+@dataclass(frozen=True)
+class GroupLayout:
+    """Byte offsets inside one block of a group."""
+
+    block: int
+    words: bool
+    grain: int  # of blocks of 256
+    centre: int  # of blocks of 32
+
+    @property
+    def row(self) -> int:
+        """Bytes of one token."""
+        return self.block * (2 if self.words else 1)
+
+    @property
+    def d(self) -> int:
+        return TOKENS * self.row
+
+    @property
+    def s(self) -> int:
+        return self.d + 4 * TOKENS
+
+    @property
+    def s_row(self) -> int:
+        """Bytes of the sums of one token."""
+        return 4 if self.block == 32 else 256 // self.grain * 2
+
+    @property
+    def n_bytes(self) -> int:
+        return self.s + self.s_row * TOKENS
+
+    @property
+    def run(self) -> int:
+        """Blocks of a run."""
+        return RUN // (2 if self.words else 1) // self.block
+
+    def buffer_bytes(self, max_rows: int, n_cols: int) -> int:
+        """Bytes of all groups, the last run in full."""
+        runs = -(-n_cols // (self.run * self.block))
+        return -(-max_rows // TOKENS) * runs * self.run * self.n_bytes

@@ -1,0 +1,8 @@
+"""Kernels that are called by address, at once or as recorded sequences. Imports no Numba.
+
+`define` and `words` have what kernels are written with, `launch` what runs them.
+"""
+
+from .graph import Cell, Graph, KeptStep, Step, cell_of, kernel, kernels, record
+
+__all__ = ["Cell", "Graph", "KeptStep", "Step", "cell_of", "kernel", "kernels", "record"]

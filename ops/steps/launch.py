@@ -1,0 +1,173 @@
+"""Launching recorded steps (`graph`) in all threads. Imports no Numba where GNU's OpenMP is there.
+
+Written in LLVM's own language for the functions that GCC calls for `#pragma omp parallel`; with
+other threads (`threads.layer`) Numba launches them (`by_numba`), to the same results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+from collections.abc import Callable
+from typing import NoReturn
+
+from .. import kept, threads
+from ..errors import OpsError
+from ..kept import code
+from .layout import PHASE, RECORD, TICKET
+
+_SYMBOL = "kvarn_launch"
+# A phase that is handed to the threads is (address of its first record, steps, parts).
+_TEXT = f"""
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
+
+define internal void @part(i64 %first, i64 %size, i64 %part, i64 %parts) {{
+entry:
+  br label %head
+head:
+  %k = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %k, %size
+  br i1 %more, label %body, label %done
+body:
+  %offset = mul i64 %k, {RECORD}
+  %record = add i64 %first, %offset
+  %place = inttoptr i64 %record to ptr
+  %kernel = load ptr, ptr %place
+  call i64 %kernel(i64 %record, i64 %part, i64 %parts)
+  %next = add i64 %k, 1
+  br label %head
+done:
+  ret void
+}}
+
+define internal void @region(ptr %phase) {{
+entry:
+  %first = load i64, ptr %phase
+  %size_at = getelementptr i64, ptr %phase, i64 1
+  %size = load i64, ptr %size_at
+  %parts_at = getelementptr i64, ptr %phase, i64 2
+  %parts = load i64, ptr %parts_at
+  %thread32 = call i32 @omp_get_thread_num()
+  %thread = sext i32 %thread32 to i64
+  %team32 = call i32 @omp_get_num_threads()
+  %team = sext i32 %team32 to i64
+  br label %head
+head:
+  %part = phi i64 [ %thread, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %part, %parts
+  br i1 %more, label %body, label %done
+body:
+  call void @part(i64 %first, i64 %size, i64 %part, i64 %parts)
+  %next = add i64 %part, %team
+  br label %head
+done:
+  ret void
+}}
+
+define internal void @clear(i64 %first, i64 %size) {{
+entry:
+  br label %head
+head:
+  %k = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %k, %size
+  br i1 %more, label %body, label %done
+body:
+  %offset = mul i64 %k, {RECORD}
+  %record = add i64 %first, %offset
+  %ticket = add i64 %record, {TICKET}
+  %place = inttoptr i64 %ticket to ptr
+  store i64 0, ptr %place
+  %next = add i64 %k, 1
+  br label %head
+done:
+  ret void
+}}
+
+define void @{_SYMBOL}(i64 %records, i64 %n, i64 %threads) {{
+entry:
+  %phase = alloca [3 x i64]
+  %size_at = getelementptr i64, ptr %phase, i64 1
+  %parts_at = getelementptr i64, ptr %phase, i64 2
+  store i64 %threads, ptr %parts_at
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %tail ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %body, label %done
+body:
+  %offset = mul i64 %i, {RECORD}
+  %first = add i64 %records, %offset
+  %word = add i64 %first, {PHASE}
+  %word_at = inttoptr i64 %word to ptr
+  %size = load i64, ptr %word_at
+  %is_serial = icmp eq i64 %size, 0
+  %steps = select i1 %is_serial, i64 1, i64 %size
+  call void @clear(i64 %first, i64 %steps)
+  %is_single = icmp eq i64 %threads, 1
+  %is_alone = or i1 %is_serial, %is_single
+  br i1 %is_alone, label %alone, label %together
+alone:
+  call void @part(i64 %first, i64 %steps, i64 0, i64 1)
+  br label %tail
+together:
+  store i64 %first, ptr %phase
+  store i64 %steps, ptr %size_at
+  %team = trunc i64 %threads to i32
+  call void @GOMP_parallel(ptr @region, ptr %phase, i32 %team, i32 0)
+  br label %tail
+tail:
+  %next = add i64 %i, %steps
+  br label %head
+done:
+  ret void
+}}
+"""
+
+Launch = Callable[[int, int, int], None]
+_launch: Launch | None = None
+
+
+def run(records: int, n: int, n_threads: int) -> None:
+    """Launch n steps, whose records begin at an address."""
+    global _launch  # noqa: PLW0603  chosen once, when the first step runs
+    if _launch is None:
+        _launch = _gnu() if threads.uses_gnu() else _numba()
+    _launch(records, n, n_threads)
+
+
+def _gnu() -> Launch:
+    name = f"{_SYMBOL}.code"
+    found = kept.find(name)
+    if found is None:
+        found = tuple(code.of_text(_TEXT, _SYMBOL))
+        kept.keep(name, pickle.dumps(found))
+    address = code.link(code.Code(*found))
+    assert address is not None  # `uses_gnu` has loaded what it calls
+    os.register_at_fork(after_in_child=_forked)
+    # A PYFUNCTYPE holds Python's lock, as Numba's functions do.
+    function = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    launch: Launch = function(address)
+    return launch
+
+
+def _numba() -> Launch:
+    from .by_numba import run
+
+    launch: Launch = run
+    return launch
+
+
+def _forked() -> None:
+    """OpenMP's threads stay with the parent; waiting for them, a forked process would hang."""
+    global _launch  # noqa: PLW0603
+    _launch = _refuse
+
+
+def _refuse(records: int, n: int, n_threads: int) -> NoReturn:
+    raise OpsError(
+        "running kernels: this process was forked from one that had run some, whose threads it "
+        "lacks; start it afresh (multiprocessing: the method `spawn`)"
+    )
