@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +158,8 @@ class Learning:
     @contextmanager
     def _reading(self) -> Iterator[tuple[Context, Observer]]:
         observer = Observer()
-        with self._model.context(self._settings.length, observer, store=self._store) as context:
+        whole = replace(self._store, centred=False)  # what encoders learn from
+        with self._model.context(self._settings.length, observer, store=whole) as context:
             yield context, observer
 
     def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -38,6 +38,15 @@ class LayerNetworks:
         for i, network in enumerate(self.queries):
             encode_rows(network, q[i * n : (i + 1) * n], out[i * n : (i + 1) * n])
 
+    def less(self, centre: F32 | None) -> LayerNetworks:
+        """Networks that give stored keys, which lack `centre` (J, E), the signatures of whole ones:
+        W (k - c) + (b + W c) = W k + b."""
+        if centre is None:
+            return self
+        n = len(centre) // len(self.keys)
+        keys = tuple(_less(self.keys[head // n], c) for head, c in enumerate(centre))
+        return LayerNetworks(self.queries, keys)
+
     def sign_keys(self, layer: LayerView, column: Column, first: int, last: int) -> None:
         """Signatures of the layer's keys first … last - 1, as stored, into the column."""
         from ...ops.attention.layout import SEGMENT
@@ -147,6 +156,16 @@ class Learned(Encoder):
     def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
         learned = self.layers[layer]
         return LayerNetworks(_networks(learned.q), _networks(learned.k))
+
+
+def _less(network: Network, centre: F32) -> Network:
+    """The network for inputs that lack `centre` (E,)."""
+    from ...ops.select import Network
+
+    n_in, n_out = network.widths[:2]
+    weights, end = network.weights.copy(), n_in * n_out
+    weights[end : end + n_out] += centre @ weights[:end].reshape(n_in, n_out)
+    return Network(weights, network.widths)
 
 
 def _networks(dense: tuple[Dense, ...]) -> tuple[Network, ...]:

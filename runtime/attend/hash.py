@@ -88,7 +88,7 @@ class SignatureIndex(TokenIndex):
         self.column = store.column(encoder.name, encoder.bits // 8)
         self._bits, self._config = encoder.bits, config
         self._networks = {
-            i: encoder.networks(config, i)
+            i: encoder.networks(config, i).less(None if store.centre is None else store.centre[i])
             for i, layer in enumerate(config.layers)
             if layer.window is None
         }

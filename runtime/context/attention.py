@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.pointwise import add_row
 from ...ops.steps import Cell, Graph
 from ...ops.threads import n_threads
 
@@ -23,6 +24,7 @@ class StoredAttention:
         self.layers, self._attend, self._store = layers, attend, store
         self._start = np.zeros(1, np.int64)
         self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0
+        self._taken_off = None if store.centre is None else -_flat(store.centre)
         records = attend.records and store.records
         self.graphs: dict[bool, Graph] | None = {} if records else None
 
@@ -44,7 +46,14 @@ class StoredAttention:
         out: NDArray[np.float32],
     ) -> None:
         start = Cell.at(self._start)
+        if self._taken_off is not None:
+            add_row(_flat(k), self._taken_off[layer])
         self._store.append(layer, k, v, start)
         view = self.layers[layer]
         self._attend.appended(view, start, len(k))
         self._attend(view, q, start, out)
+
+
+def _flat(k: NDArray[np.float32]) -> NDArray[np.float32]:
+    """k (n, J, E), the heads of each row side by side."""
+    return k.reshape(len(k), -1)

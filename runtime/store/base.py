@@ -63,6 +63,8 @@ class KVStore(ABC):
     n_layers: int
     n_kv_heads: int
     saved = Saved([], None)
+    centre: NDArray[np.float32] | None = None
+    """Float32 (layers, J, E) that whoever appends has taken off the keys, see `centre`."""
 
     @property
     def n_mapped(self) -> int:

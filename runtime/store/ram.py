@@ -12,6 +12,7 @@ from ...ops.attention.layout import SEGMENT, TileLayout
 from ..memory import available_bytes, human_bytes
 from .anonymous import anonymous
 from .base import Column, KVStore, StoreError
+from .centre import has_centre, mean_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ram:
-    """A KV cache in memory; `k` and `v` are the stored types: "f16", "q8_0" or "q4_0"."""
+    """A KV cache in memory; `k` and `v` are the stored types: "f16", "q8_0" or "q4_0".
+
+    centred: keys in 4 bits are stored without their mean, see `centre`.
+    """
 
     k: str = "f16"
     v: str = "f16"
+    centred: bool = True
 
     def tokens_in(self, config: ModelConfig, n_bytes: int) -> int:
         """Tokens of context that fit in `n_bytes`."""
@@ -49,6 +54,8 @@ class Ram:
                 f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx"
                 + self._or_smaller_type
             )
+        if self.centred and has_centre(model.config, self.k):
+            store.centre = mean_keys(model, self)
         return store
 
     def open_slots(self, model: Model, n_ctx: int, slots: Sequence[int], keep: str) -> SlotStore:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..centre import has_centre, mean_keys
+from ..ram import Ram
 from .errors import PackError
 from .folder import PackFolder, create
 from .format.manifest import NAME, Manifest, ModelFacts, Parent, SlotFacts
@@ -48,6 +50,8 @@ class Disk:
             store = DiskStore(folder, self.io)
             if self.parent is not None and folder.state().commit.sequence == 0:
                 store.adopt(PackFolder(Path(self.parent)).state())
+            if folder.manifest.centred:
+                store.centre = mean_keys(model, Ram())
             if store.saved.tokens and max(store.saved.tokens) >= model.config.n_vocab:
                 raise PackError(path, "it holds token ids outside the model's vocabulary")
             return store
@@ -63,7 +67,7 @@ class Disk:
         long_rope = _long_rope(model, n_ctx)
         try:
             if not self.read_only and not (path / NAME).exists():
-                create(path, replace(self._manifest(model, long_rope), slots=facts))
+                create(path, replace(self._manifest(model, long_rope), slots=facts, centred=False))
             folder = PackFolder(path, writable=not self.read_only)
             self._check(path, folder.manifest, model, long_rope, facts)
             return DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
@@ -74,14 +78,16 @@ class Disk:
         facts = facts_of(model)
         k, v = self.k or "f16", self.v or "f16"
         if self.parent is None:
-            return Manifest.new(facts, k, v, long_rope, None, self.goal)
+            made = Manifest.new(facts, k, v, long_rope, None, self.goal)
+            return replace(made, centred=has_centre(model.config, k))
         above = PackFolder(Path(self.parent))
         inherited = above.manifest
         asked = replace(self, k=self.k or inherited.k_type, v=self.v or inherited.v_type)
         asked._check(above.path, inherited, model, long_rope)
-        return Manifest.new(
+        made = Manifest.new(
             facts, inherited.k_type, inherited.v_type, long_rope, _parent(above), self.goal
         )
+        return replace(made, centred=inherited.centred)
 
     def _check(
         self,

@@ -4,6 +4,7 @@
      "goal": N, "check": "…"}
 
 That of a context that evicts has format 2 and one more: "slots": {"keep": "…", "sizes": […]}.
+Format 3 is as 1, and says that K is stored without its mean (`store.centre`).
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -22,8 +23,8 @@ from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
 
-FORMAT = 2
-_PLAIN = 1  # the format of packs that keep all tokens, which older versions read too
+FORMAT = 3
+_PLAIN, _SLOTS, _CENTRED = 1, 2, 3
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -82,7 +83,7 @@ class SlotFacts:
 class Manifest:
     """The facts of one pack. `goal`: tokens that the pack is being built to hold, 0 for any.
 
-    slots: of a context that evicts; None where all tokens stay.
+    slots: of a context that evicts; None where all tokens stay. centred: K lacks its mean.
     """
 
     id: str
@@ -94,6 +95,7 @@ class Manifest:
     parent: Parent | None = None
     goal: int = 0
     slots: SlotFacts | None = None
+    centred: bool = False
 
     @staticmethod
     def new(
@@ -124,7 +126,7 @@ class Manifest:
     def encode(self) -> bytes:
         """The bytes of `pack.json`."""
         data: dict[str, Any] = {
-            "format": _PLAIN if self.slots is None else FORMAT,
+            "format": _CENTRED if self.centred else _PLAIN if self.slots is None else _SLOTS,
             "id": self.id,
             "model": asdict(self.model),
             "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
@@ -192,7 +194,8 @@ def _typed(data: dict[str, Any]) -> Manifest:
         bool(data["rope"]["long"]),
         None if parent is None else _parent(parent),
         _number(data["goal"]),
-        _slots(data["slots"], sizes["n_layers"]) if data["format"] == FORMAT else None,
+        _slots(data["slots"], sizes["n_layers"]) if data["format"] == _SLOTS else None,
+        data["format"] == _CENTRED,
     )
 
 

@@ -1,0 +1,170 @@
+"""Keys in 4 bits lack their mean, which no attention notices."""
+
+import ctypes
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn import Disk, Ram
+from kvarn.evals.peers.model import Shape, write_model
+from kvarn.ops.reference.attention import read_kv
+from kvarn.runtime.attend.encoders import SimHash
+from kvarn.runtime.load import load
+from kvarn.runtime.model import Model
+from kvarn.runtime.store import KVStore, RamStore, centre
+from kvarn.runtime.store.centre import has_centre, mean_keys
+
+N = 700
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    shape = Shape(
+        n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512
+    )
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    write_model(path, "f16", shape)
+    return load(path)
+
+
+def ids(n: int = N) -> list[int]:
+    return np.random.default_rng(0).integers(0, 512, n).tolist()
+
+
+@dataclass(frozen=True)
+class Shifted(Ram):
+    """Keys in a type that rounds little, without what any constant may be."""
+
+    def open(self, model: Model, n_ctx: int) -> RamStore:
+        store = super().open(model, n_ctx)
+        shape = model.config.n_layers, model.config.n_kv_heads, model.config.head_dim
+        drawn = np.random.default_rng(1).normal(scale=0.2, size=shape)
+        store.centre = drawn.astype(np.float32)
+        return store
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        kvarn.Full(),
+        kvarn.TopK(budget=64, index="flat", sink=4, window=16),
+        kvarn.Hash(budget=64, encoders="simhash", sink=4, window=16),
+    ],
+    ids=["full", "flat", "hash"],
+)
+def test_methods_attend_as_to_whole_keys(model: Model, attend: kvarn.Full) -> None:
+    """All that look at products or signatures; sketches are of keys as stored, so what they choose
+    is another, if as good, approximation."""
+    whole, shifted = (model.context(N + 40, attend, store=s) for s in (Ram(), Shifted()))
+    for context in (whole, shifted):
+        context.prefill(ids())
+    stored = [read_kv(c.store.segments(0), c.store.layout, 2, 0, N)[0] for c in (whole, shifted)]
+    off = shifted.store.centre
+    assert off is not None
+    np.testing.assert_allclose(
+        stored[0] - stored[1], np.broadcast_to(off[0], (N, 2, 32)), atol=0.01
+    )
+    spread = np.abs(whole.logits).max()
+    np.testing.assert_allclose(shifted.logits, whole.logits, atol=0.01 * spread)
+    near = 0
+    for token in ids()[:32]:  # one by one: recorded, and chosen from among all
+        one, other = whole.decode(token), shifted.decode(token)
+        near += bool(np.abs(one - other).max() < 0.02 * spread)
+    assert near >= 24  # a token at the edge of a choice may be another
+
+
+def test_networks_sign_stored_keys_as_whole_ones(model: Model) -> None:
+    networks = SimHash(64, 3).networks(model.config, 1)
+    context = model.context(N, store=Shifted())
+    assert context.store.centre is not None
+    signatures = []
+    for store, signing in (
+        (Ram(), networks),
+        (Shifted(), networks.less(context.store.centre[1])),
+    ):
+        context = model.context(N, store=store)
+        context.prefill(ids())
+        column = context.store.column("signatures", 8)
+        signing.sign_keys(context._cache.attention.layers[1], column, 0, N)
+        signatures.append(_items(context.store, column.segments(1)[0]))
+    differing = np.bitwise_count(signatures[0] ^ signatures[1]).sum()
+    assert differing < 0.002 * 64 * 2 * N
+
+
+def _items(store: KVStore, address: int) -> np.ndarray:
+    raw = (ctypes.c_uint64 * (store.n_kv_heads * 1024)).from_address(int(address))
+    return np.frombuffer(raw, np.uint64).reshape(store.n_kv_heads, 1024)[:, :N].copy()
+
+
+def test_the_mean_is_computed_once_and_is_that_of_keys(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    means = mean_keys(model, Ram())
+    context = model.context(1024, store=Ram("q8_0"))
+    context.prefill(ids(1000))
+    for layer in range(2):
+        keys, _ = read_kv(context.store.segments(layer), context.store.layout, 2, 4, 1000)
+        around = np.linalg.norm(keys.mean(0) - means[layer], axis=1)
+        assert (around < 0.5 * np.linalg.norm(keys, axis=2).mean(0)).all()
+
+    def again(*_: object) -> None:
+        raise AssertionError("it was kept")
+
+    monkeypatch.setattr(centre, "_measure", again)
+    np.testing.assert_array_equal(mean_keys(model, Ram()), means)
+
+
+def test_only_four_bits_lack_it_and_only_where_scores_are_not_capped(model: Model) -> None:
+    config = model.config
+    assert has_centre(config, "q4_0")
+    assert not has_centre(config, "q8_0") and not has_centre(config, "f16")
+    capped = replace(config, layers=[replace(l, attention_softcap=30.0) for l in config.layers])
+    assert not has_centre(capped, "q4_0")
+    assert model.context(64, store=Ram("q4_0", "f16")).store.centre is not None
+    assert model.context(64, store=Ram("q4_0", centred=False)).store.centre is None
+    assert model.context(64, store=Ram("f16", "q4_0")).store.centre is None
+    evicting = model.context(256, keep=kvarn.Streaming(64), store=Ram("q4_0", "q4_0"))
+    assert evicting.store.centre is None
+
+
+@pytest.mark.parametrize(("kind", "form"), [("q4_0", 3), ("q8_0", 1)])
+def test_packs_say_so_by_their_format(model: Model, tmp_path: Path, kind: str, form: int) -> None:
+    with model.context(2048, store=Disk(tmp_path / "pack", kind, kind)) as context:
+        wanted = context.prefill(ids(1030)).copy()
+    assert json.loads((tmp_path / "pack" / "pack.json").read_text())["format"] == form
+    again = model.context(2048, store=Disk(tmp_path / "pack"))
+    child = model.context(2048, store=Disk(tmp_path / "child", parent=tmp_path / "pack"))
+    for context in (again, child):
+        assert (context.store.centre is not None) == (kind == "q4_0")
+        np.testing.assert_array_equal(context.decode(7), _after(model, kind, wanted))
+        context.close()
+
+
+def _after(model: Model, kind: str, wanted: np.ndarray) -> np.ndarray:
+    context = model.context(2048, store=Ram(kind, kind))
+    np.testing.assert_array_equal(context.prefill(ids(1030)), wanted)
+    return context.decode(7)
+
+
+def test_a_pack_of_whole_keys_stays_one(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kvarn wrote them before."""
+    with monkeypatch.context() as patched:
+        patched.setattr("kvarn.runtime.store.disk.factory.has_centre", lambda *_: False)
+        with model.context(2048, store=Disk(tmp_path / "pack", "q4_0", "q4_0")) as context:
+            context.prefill(ids(1030))
+    for store in (
+        Disk(tmp_path / "pack", read_only=True),
+        Disk(tmp_path / "child", parent=tmp_path / "pack"),
+    ):
+        context = model.context(2048, store=store)
+        assert context.store.centre is None
+        whole = model.context(2048, store=Ram("q4_0", "q4_0", centred=False))
+        whole.prefill(ids(1030))
+        np.testing.assert_array_equal(context.decode(7), whole.decode(7))
+        context.close()
