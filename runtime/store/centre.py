@@ -9,8 +9,8 @@ before it quantises: Zhang et al. 2024, section 4.2. There the mean is that of t
 cache that grows needs one that is known before its first token.)
 
 So c is the model's own: the mean over tokens drawn at random, all ids alike, as the first of a
-context. It is a function of the model alone, computed once per machine. Packs tell by their format
-that their keys lack it: making it another way needs another format.
+context. It is a function of the model alone, computed once per machine; packs keep the one that
+they were made with.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ....ops.attention.layout import SEGMENT
 from . import files
 from .errors import PackError
 from .folder import PackFolder, State, stride_of, take_lock
-from .format import log, manifest, superblock, tail
+from .format import centre, log, manifest, superblock, tail
 from .format.log import KV, Place
 from .format.manifest import Manifest
 from .format.superblock import Commit, Tail
@@ -31,7 +31,9 @@ from .verify import verify
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
 
-_NAMES = re.compile(rf"commits|tokens|tail-1|layer-\d{{3}}\.kv|index-{log.COLUMN_NAME.pattern}")
+_NAMES = re.compile(
+    rf"centre|commits|tokens|tail-1|layer-\d{{3}}\.kv|index-{log.COLUMN_NAME.pattern}"
+)
 _BLOCK = 1 << 20
 _IMPORTING = ".importing-"
 
@@ -96,6 +98,8 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
         log.NAME: records,
         tail.file_name(1): tail_data,
     }
+    if (taken_off := folder.centre()) is not None:
+        small[centre.NAME], _ = centre.encode(taken_off)
     for name, data in small.items():
         yield name, len(data), iter((data,))
     for plane, places in state.tables.places.items():

@@ -17,6 +17,9 @@ from .slots import DiskSlots
 from .store import DiskStore
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ...model import Model
 
 
@@ -44,14 +47,13 @@ class Disk:
         long_rope = _long_rope(model, n_ctx)
         try:
             if not self.read_only and not (path / NAME).exists():
-                create(path, self._manifest(model, long_rope))
+                create(path, self._manifest(model, long_rope), self._centre(model))
             folder = PackFolder(path, writable=not self.read_only)
             self._check(path, folder.manifest, model, long_rope)
             store = DiskStore(folder, self.io)
             if self.parent is not None and folder.state().commit.sequence == 0:
                 store.adopt(PackFolder(Path(self.parent)).state())
-            if folder.manifest.centred:
-                store.centre = mean_keys(model, Ram())
+            store.centre = folder.centre()
             if store.saved.tokens and max(store.saved.tokens) >= model.config.n_vocab:
                 raise PackError(path, "it holds token ids outside the model's vocabulary")
             return store
@@ -67,7 +69,7 @@ class Disk:
         long_rope = _long_rope(model, n_ctx)
         try:
             if not self.read_only and not (path / NAME).exists():
-                create(path, replace(self._manifest(model, long_rope), slots=facts, centred=False))
+                create(path, replace(self._manifest(model, long_rope), slots=facts))
             folder = PackFolder(path, writable=not self.read_only)
             self._check(path, folder.manifest, model, long_rope, facts)
             return DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
@@ -78,16 +80,20 @@ class Disk:
         facts = facts_of(model)
         k, v = self.k or "f16", self.v or "f16"
         if self.parent is None:
-            made = Manifest.new(facts, k, v, long_rope, None, self.goal)
-            return replace(made, centred=has_centre(model.config, k))
+            return Manifest.new(facts, k, v, long_rope, None, self.goal)
         above = PackFolder(Path(self.parent))
         inherited = above.manifest
         asked = replace(self, k=self.k or inherited.k_type, v=self.v or inherited.v_type)
         asked._check(above.path, inherited, model, long_rope)
-        made = Manifest.new(
+        return Manifest.new(
             facts, inherited.k_type, inherited.v_type, long_rope, _parent(above), self.goal
         )
-        return replace(made, centred=inherited.centred)
+
+    def _centre(self, model: Model) -> NDArray[np.float32] | None:
+        """What the keys of a new pack are stored without: as its parent's, where it has one."""
+        if self.parent is not None:
+            return PackFolder(Path(self.parent)).centre()
+        return mean_keys(model, Ram()) if has_centre(model.config, self.k or "f16") else None
 
     def _check(
         self,

@@ -2,6 +2,7 @@
 
 NAME/
   pack.json         what it was made with (manifest.py)
+  centre            what its keys are stored without, if anything (centre.py)
   commits           two superblocks (superblock.py)
   tokens            log of full segments with their token ids (log.py)
   tail-N            tokens of the open segment (tail.py)
@@ -17,7 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from ....ops.attention.layout import SEGMENT, TileLayout
 from . import files
 from .errors import PackDamaged, PackError
-from .format import log, manifest, superblock, tail
+from .format import centre, log, manifest, superblock, tail
 from .format.log import KV, Tables
 from .format.manifest import Manifest
 from .format.superblock import Commit
@@ -118,6 +119,13 @@ class PackFolder:
         if name in self._fds:
             os.close(self._fds.pop(name))
         files.remove(self.path / name)
+
+    def centre(self) -> NDArray[np.float32] | None:
+        """What the keys are stored without, float32 (layers, J, E); None where they are whole."""
+        if not self.manifest.centre:
+            return None
+        data = self._read(centre.NAME, centre.n_bytes(self.manifest))
+        return centre.decode(data, self.manifest, self.path)
 
     def superblocks(self) -> list[bytes]:
         """The bytes of both slots."""
@@ -220,17 +228,25 @@ def take_lock(path: Path) -> int:
     return fd
 
 
-def create(path: Path, facts: Manifest) -> None:
-    """Make an empty pack; `PackError` where the folder holds anything else."""
+def create(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None = None) -> None:
+    """Make an empty pack; `PackError` where the folder holds anything else.
+
+    taken_off: what its keys are stored without, float32 (layers, J, E).
+    """
     path.mkdir(parents=True, exist_ok=True)
     lock = take_lock(path)
     try:
         strangers = {p.name for p in path.iterdir()}
-        strangers -= {LOCK, manifest.NAME + ".new", superblock.NAME}
+        strangers -= {LOCK, superblock.NAME, centre.NAME}
+        strangers -= {name + ".new" for name in (manifest.NAME, centre.NAME)}
         if strangers:
             raise PackError(path, f"cannot make a pack in this folder: it holds {min(strangers)}")
         if facts.slots is None:
             _begin(path, facts)
+        if taken_off is not None:
+            data, digest = centre.encode(taken_off)
+            files.replace(path / centre.NAME, data)
+            facts = replace(facts, centre=digest)
         files.sync_folder(path)
         facts.write(path)  # what makes the folder a pack comes last
         files.sync_folder(path.parent)

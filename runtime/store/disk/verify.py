@@ -24,6 +24,7 @@ def verify(path: Path, progress: Progress | None = None) -> list[str]:
     if folder.manifest.slots is not None:
         return _snapshot(path)
     try:
+        folder.centre()
         found = _superblocks(folder)
     except PackError as error:
         return [str(error)]

@@ -15,8 +15,10 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.store import KVStore, RamStore, centre
+from kvarn.runtime.store import KVStore, PackError, RamStore, centre
 from kvarn.runtime.store.centre import has_centre, mean_keys
+from kvarn.runtime.store.disk.archive import export_pack, import_pack
+from kvarn.runtime.store.disk.verify import verify
 
 N = 700
 
@@ -167,4 +169,55 @@ def test_a_pack_of_whole_keys_stays_one(
         whole = model.context(2048, store=Ram("q4_0", "q4_0", centred=False))
         whole.prefill(ids(1030))
         np.testing.assert_array_equal(context.decode(7), whole.decode(7))
+        context.close()
+
+
+@pytest.fixture
+def pack(model: Model, tmp_path: Path) -> Path:
+    with model.context(2048, store=Disk(tmp_path / "pack", "q4_0", "q4_0")) as context:
+        context.prefill(ids(1030))
+    return tmp_path / "pack"
+
+
+def test_a_pack_keeps_what_its_keys_lack(
+    model: Model, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another machine or version would measure another mean; so do its copies."""
+    means = mean_keys(model, Ram())
+    monkeypatch.setattr("kvarn.runtime.store.disk.factory.mean_keys", lambda *_: 2 * means)
+    export_pack(pack, tmp_path / "one.file")
+    import_pack(tmp_path / "one.file", tmp_path / "copy")
+    for store in (
+        Disk(pack, read_only=True),
+        Disk(tmp_path / "copy", read_only=True),
+        Disk(tmp_path / "child", parent=pack),
+    ):
+        context = model.context(2048, store=store)
+        np.testing.assert_array_equal(context.store.centre, means)
+    assert verify(tmp_path / "copy") == []
+
+
+def test_damage_of_it_is_found(model: Model, pack: Path) -> None:
+    file = pack / "centre"
+    whole = file.read_bytes()
+    for wrong in (whole[:-1], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], b""):
+        file.write_bytes(wrong)
+        (line,) = verify(pack)
+        assert "centre" in line
+        with pytest.raises(PackError, match="centre"):
+            model.context(2048, store=Disk(pack))
+    file.unlink()
+    with pytest.raises(PackError, match="its file centre is missing"):
+        model.context(2048, store=Disk(pack, read_only=True))
+
+
+def test_a_making_that_was_cut_off_is_made_again(model: Model, pack: Path) -> None:
+    """The file is there before `pack.json` is, which makes the folder a pack."""
+    for name in ("centre.new", "centre"):
+        (pack / name).write_bytes(b"half")
+        for file in pack.iterdir():
+            if file.name not in (name, "lock"):
+                file.unlink()
+        context = model.context(64, store=Disk(pack, "q4_0", "q4_0"))
+        np.testing.assert_array_equal(context.store.centre, mean_keys(model, Ram()))
         context.close()

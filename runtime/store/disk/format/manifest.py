@@ -4,7 +4,7 @@
      "goal": N, "check": "…"}
 
 That of a context that evicts has format 2 and one more: "slots": {"keep": "…", "sizes": […]}.
-Format 3 is as 1, and says that K is stored without its mean (`store.centre`).
+Format 3 is as 1, with "centre": "…" in "kv", the digest of the file `centre` (centre.py).
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -83,7 +83,8 @@ class SlotFacts:
 class Manifest:
     """The facts of one pack. `goal`: tokens that the pack is being built to hold, 0 for any.
 
-    slots: of a context that evicts; None where all tokens stay. centred: K lacks its mean.
+    slots: of a context that evicts; None where all tokens stay. centre: digest of
+    what its keys lack, "" where they are whole.
     """
 
     id: str
@@ -95,7 +96,7 @@ class Manifest:
     parent: Parent | None = None
     goal: int = 0
     slots: SlotFacts | None = None
-    centred: bool = False
+    centre: str = ""
 
     @staticmethod
     def new(
@@ -126,7 +127,7 @@ class Manifest:
     def encode(self) -> bytes:
         """The bytes of `pack.json`."""
         data: dict[str, Any] = {
-            "format": _CENTRED if self.centred else _PLAIN if self.slots is None else _SLOTS,
+            "format": _CENTRED if self.centre else _PLAIN if self.slots is None else _SLOTS,
             "id": self.id,
             "model": asdict(self.model),
             "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
@@ -136,6 +137,8 @@ class Manifest:
         }
         if self.slots is not None:
             data["slots"] = asdict(self.slots)
+        if self.centre:
+            data["kv"]["centre"] = self.centre
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -195,7 +198,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
         None if parent is None else _parent(parent),
         _number(data["goal"]),
         _slots(data["slots"], sizes["n_layers"]) if data["format"] == _SLOTS else None,
-        data["format"] == _CENTRED,
+        bytes.fromhex(kv["centre"]).hex() if data["format"] == _CENTRED else "",
     )
 
 
