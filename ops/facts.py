@@ -82,7 +82,8 @@ def cache() -> dict[str, Any]:
         against = folders.writable(root)
         if against is None:
             folder = root / "kernels" / folders.key()
-            sizes = [file.stat().st_size for file in folder.glob("*-*.*")]
+            files = [*folder.glob("*.kernel"), *folder.glob("*.code")]
+            sizes = [file.stat().st_size for file in files]
             return {
                 "folder": str(folder),
                 "n_kernels": len(sizes),

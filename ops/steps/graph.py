@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from importlib import import_module
@@ -38,23 +39,23 @@ P = ParamSpec("P")
 _PHASE_WORD = Struct("q")
 
 
-class Step:
+class Step(ABC):
     """A kernel, to be called with its arguments: now, or later if a graph is being recorded."""
 
     @property
+    @abstractmethod
     def address(self) -> int:
         """Where its code is; compiled, or loaded from the cache, when first asked for."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def kinds(self) -> str:
         """A letter for each argument, see `steps.step`."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def facts(self) -> tuple[int, ...]:
         """What its callers have to know of it; the kernel's docstring names them."""
-        raise NotImplementedError
 
     @cached_property
     def words(self) -> Struct:
@@ -78,7 +79,8 @@ class Step:
 class KeptStep(Step):
     """One that is known by where it is defined: `kernel` and `kernels` make them.
 
-    The file of its code is named by module, name and parameters: `folders.key` has the sources.
+    The file of its code is named by module, name and parameters alone, for the folder's key has the
+    sources of ops/: a module elsewhere calls its steps as `steps.define` makes them.
     """
 
     def __init__(self, module: str, name: str, parameters: tuple[object, ...] | None) -> None:

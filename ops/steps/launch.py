@@ -18,86 +18,78 @@ from ..kept import code
 from .layout import PHASE, RECORD, TICKET
 
 _SYMBOL = "kvarn_launch"
-# A phase that is handed to the threads is (address of its first record, steps, parts).
-_TEXT = f"""
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()
 
-define internal void @part(i64 %first, i64 %size, i64 %part, i64 %parts) {{
-entry:
+
+def _function(head: str, first: str, step: str, last: str, body: str, begin: str = "") -> str:
+    """One that does `body` for %i from `first` on, by `step`, while it is below `last`."""
+    return f"""
+define {head} {{
+entry:{begin}
   br label %head
 head:
-  %k = phi i64 [ 0, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %k, %size
+  %i = phi i64 [ {first}, %entry ], [ %next, %tail ]
+  %more = icmp slt i64 %i, {last}
   br i1 %more, label %body, label %done
-body:
-  %offset = mul i64 %k, {RECORD}
-  %record = add i64 %first, %offset
-  %place = inttoptr i64 %record to ptr
-  %kernel = load ptr, ptr %place
-  call i64 %kernel(i64 %record, i64 %part, i64 %parts)
-  %next = add i64 %k, 1
+body:{body}
+  br label %tail
+tail:
+  %next = add i64 %i, {step}
   br label %head
 done:
   ret void
 }}
+"""
 
-define internal void @region(ptr %phase) {{
-entry:
+
+# A phase that is handed to the threads is (address of its first record, steps, parts).
+_TEXT = "".join(
+    (
+        """
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
+""",
+        _function(
+            "internal void @clear(i64 %first, i64 %steps)",
+            *("0", "1", "%steps"),
+            f"""
+  %offset = mul i64 %i, {RECORD}
+  %record = add i64 %first, %offset
+  %ticket = add i64 %record, {TICKET}
+  %place = inttoptr i64 %ticket to ptr
+  store i64 0, ptr %place""",
+        ),
+        _function(
+            "internal void @part(i64 %first, i64 %steps, i64 %part, i64 %parts)",
+            *("0", "1", "%steps"),
+            f"""
+  %offset = mul i64 %i, {RECORD}
+  %record = add i64 %first, %offset
+  %place = inttoptr i64 %record to ptr
+  %kernel = load ptr, ptr %place
+  call i64 %kernel(i64 %record, i64 %part, i64 %parts)""",
+        ),
+        _function(
+            "internal void @region(ptr %phase)",
+            *("%thread", "%team", "%parts"),
+            """
+  call void @part(i64 %first, i64 %steps, i64 %i, i64 %parts)""",
+            # A team can have fewer threads than there are parts.
+            """
   %first = load i64, ptr %phase
-  %size_at = getelementptr i64, ptr %phase, i64 1
-  %size = load i64, ptr %size_at
+  %steps_at = getelementptr i64, ptr %phase, i64 1
+  %steps = load i64, ptr %steps_at
   %parts_at = getelementptr i64, ptr %phase, i64 2
   %parts = load i64, ptr %parts_at
   %thread32 = call i32 @omp_get_thread_num()
   %thread = sext i32 %thread32 to i64
   %team32 = call i32 @omp_get_num_threads()
-  %team = sext i32 %team32 to i64
-  br label %head
-head:
-  %part = phi i64 [ %thread, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %part, %parts
-  br i1 %more, label %body, label %done
-body:
-  call void @part(i64 %first, i64 %size, i64 %part, i64 %parts)
-  %next = add i64 %part, %team
-  br label %head
-done:
-  ret void
-}}
-
-define internal void @clear(i64 %first, i64 %size) {{
-entry:
-  br label %head
-head:
-  %k = phi i64 [ 0, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %k, %size
-  br i1 %more, label %body, label %done
-body:
-  %offset = mul i64 %k, {RECORD}
-  %record = add i64 %first, %offset
-  %ticket = add i64 %record, {TICKET}
-  %place = inttoptr i64 %ticket to ptr
-  store i64 0, ptr %place
-  %next = add i64 %k, 1
-  br label %head
-done:
-  ret void
-}}
-
-define void @{_SYMBOL}(i64 %records, i64 %n, i64 %threads) {{
-entry:
-  %phase = alloca [3 x i64]
-  %size_at = getelementptr i64, ptr %phase, i64 1
-  %parts_at = getelementptr i64, ptr %phase, i64 2
-  store i64 %threads, ptr %parts_at
-  br label %head
-head:
-  %i = phi i64 [ 0, %entry ], [ %next, %tail ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %body, label %done
-body:
+  %team = sext i32 %team32 to i64""",
+        ),
+        _function(
+            f"void @{_SYMBOL}(i64 %records, i64 %n, i64 %threads)",
+            *("0", "%steps", "%n"),
+            f"""
   %offset = mul i64 %i, {RECORD}
   %first = add i64 %records, %offset
   %word = add i64 %first, {PHASE}
@@ -114,17 +106,17 @@ alone:
   br label %tail
 together:
   store i64 %first, ptr %phase
-  store i64 %steps, ptr %size_at
+  store i64 %steps, ptr %steps_at
   %team = trunc i64 %threads to i32
-  call void @GOMP_parallel(ptr @region, ptr %phase, i32 %team, i32 0)
-  br label %tail
-tail:
-  %next = add i64 %i, %steps
-  br label %head
-done:
-  ret void
-}}
-"""
+  call void @GOMP_parallel(ptr @region, ptr %phase, i32 %team, i32 0)""",
+            """
+  %phase = alloca [3 x i64]
+  %steps_at = getelementptr i64, ptr %phase, i64 1
+  %parts_at = getelementptr i64, ptr %phase, i64 2
+  store i64 %threads, ptr %parts_at""",
+        ),
+    )
+)
 
 Launch = Callable[[int, int, int], None]
 _launch: Launch | None = None

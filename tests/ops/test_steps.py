@@ -1,5 +1,6 @@
 """Kernels by address: arguments arrive, parts cover the work, graphs repeat what was recorded."""
 
+import os
 import subprocess
 import sys
 
@@ -123,3 +124,26 @@ def test_a_forked_process_says_that_it_has_no_threads():
     if uses_gnu != "True":
         pytest.skip("steps do not run in the threads of GNU's OpenMP here")
     assert code == "7"
+
+
+FEWER = """
+import numpy as np
+from kvarn.ops import pointwise, threads
+
+threads.set_threads(threads.max_threads())
+x = np.ones((64, 1024), np.float32)
+pointwise.scale(x, 2.0)
+assert (x == 2).all()
+print(threads.n_threads())
+"""
+
+
+def test_all_parts_are_done_where_openmp_gives_fewer_threads():
+    done = subprocess.run(
+        [sys.executable, "-c", FEWER],
+        env={**os.environ, "OMP_THREAD_LIMIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == threads.max_threads()
