@@ -16,9 +16,9 @@ from .work import ROWS, chunk_work_floats, token_work_bytes
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _append_kernel = kernel(f"{__package__}.append", "append_kernel")
-_attend_kernel = kernels(f"{__package__}.token", "attend_kernel")
-_merge_kernel = kernels(f"{__package__}.token", "merge_kernel")
-_chunk_kernel = kernels(f"{__package__}.chunk", "chunk_kernel")
+_attend_kernel = kernels(f"{__package__}.decode.token", "attend_kernel")
+_merge_kernel = kernels(f"{__package__}.decode.token", "merge_kernel")
+_chunk_kernel = kernels(f"{__package__}.prefill.chunk", "chunk_kernel")
 _FAR = 1 << 60  # a window that hides nothing
 _SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
 _SERIAL_ELEMENTS = 1 << 20  # of outputs of blocks to merge, likewise

@@ -1,6 +1,6 @@
 """Attention of a chunk whose tokens take the slots of others: each query sees what is left for it.
 
-As `ops.attention.chunk`, whose steps these are, over two ranges of keys: the slots as they were
+As `ops.attention.prefill`, whose steps these are, over two ranges of keys: the slots as they were
 before the chunk, and the staged tokens of the chunk. A query t sees a key until `leaves` > t no
 longer holds (see settle.py), and staged tokens 0 .. t.
 """
@@ -10,14 +10,14 @@ from numba import prange, types
 
 from .. import simd as v
 from ..attention import shape as of
-from ..attention.chunk import (
+from ..attention.layout import TILE
+from ..attention.prefill.chunk import (
     finish_rows,
     pack_rows,
     panel_scores,
     panel_values,
     unpack,
 )
-from ..attention.layout import TILE
 from ..attention.work import ROWS
 from ..cache import jit
 from ..pointwise.tanh import vtanh

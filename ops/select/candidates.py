@@ -3,9 +3,9 @@
 import numpy as np
 
 from .. import simd as v
-from ..attention.decode import key_scores
+from ..attention.decode.block import key_scores
+from ..attention.decode.listed import gather_rows
 from ..attention.layout import SEGMENT, TILE
-from ..attention.listed import gather_rows
 from ..attention.work import HEAD_SCORES
 from ..cache import jit
 from .best import kth_cost, prune

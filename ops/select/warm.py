@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..arena import aligned
-from ..attention.gathered import GatherScratch, gathered_attention
+from ..attention.decode.gathered import GatherScratch, gathered_attention
 from ..attention.layout import SEGMENT, TileLayout
 from .choice import Range
 from .signatures import Network, SignatureScratch, encode_keys, encode_rows, nearest

@@ -60,7 +60,7 @@ class ReadAhead:
     def _ask(
         self, layer: LayerView, index: int, lists: NDArray[np.uint32], counts: NDArray[np.int64]
     ) -> None:
-        from ...ops.attention.read_ahead import read_ahead
+        from ...ops.attention.decode.read_ahead import read_ahead
 
         store = layer.store
         read_ahead(lists, counts, store.segments(index), store.n_mapped, store.layout)
@@ -68,7 +68,7 @@ class ReadAhead:
 
 def bytes_from_disk() -> int:
     """What this process has had read so far; 0 where the system cannot read ahead."""
-    from ...ops.attention.read_ahead import CAN_ASK
+    from ...ops.attention.decode.read_ahead import CAN_ASK
 
     if not CAN_ASK:
         return 0

@@ -116,7 +116,7 @@ class SparseAttention(Attend):
     """A sparse method over one context."""
 
     def __init__(self, method: Sparse, config: ModelConfig, store: KVStore, n_ctx: int) -> None:
-        from ...ops.attention.gathered import GatherScratch
+        from ...ops.attention.decode.gathered import GatherScratch
 
         self.method, self._config, self._full = method, config, Full()
         self._index = method.make_index(config, store)
@@ -175,7 +175,7 @@ class SparseAttention(Attend):
                 progress(done, len(layers))
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        from ...ops.attention.gathered import gathered_attention
+        from ...ops.attention.decode.gathered import gathered_attention
 
         among = self._among(layer, q, start)
         if among is None:

@@ -8,17 +8,18 @@ sums (flash attention). Cuts depend on shapes and positions alone, never on thre
 
 import numpy as np
 
-from ..cache import jit
-from ..linear.share import take
-from ..pointwise.tanh import vtanh
-from ..simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
-from ..steps import Step
-from ..steps.define import step
-from ..steps.words import word
-from . import shape as of
-from .layout import SEGMENT, TILE
-from .rotation import rotate_row
-from .steps import mask
+from ...cache import jit
+from ...linear.share import take
+from ...pointwise.tanh import vtanh
+from ...simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
+from ...steps import Step
+from ...steps.define import step
+from ...steps.words import word
+from .. import shape as of
+from ..decode.steps import mask
+from ..layout import SEGMENT, TILE
+from ..rotation import rotate_row
+from ..work import ROWS
 from .tiles import (
     get_panel,
     no_panel,
@@ -29,7 +30,6 @@ from .tiles import (
     unpack_value,
     weigh_step,
 )
-from .work import ROWS
 
 _NEVER = -1e30
 

@@ -9,7 +9,7 @@ from numba import prange
 
 from ... import simd as v
 from ...attention import shape as of
-from ...attention.decode import key_scores
+from ...attention.decode.block import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
 from ...cache import jit

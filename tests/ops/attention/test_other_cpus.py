@@ -5,9 +5,10 @@ import re
 import pytest
 from numba import types
 
-from kvarn.ops.attention import chunk, decode
 from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
+from kvarn.ops.attention.decode import block
+from kvarn.ops.attention.prefill import chunk
 from kvarn.ops.cache import jit
 from kvarn.ops.lower import lower
 
@@ -19,15 +20,15 @@ def _all(q, base, n, work, newest, out):
     encode_block(1, q, base, work)
     encode_block(2, q, base, work)
     shape = of.shape_of(0, 1, 2, 4)
-    decode.key_scores(shape, q, base, 0, n, work + 65536, work)
-    decode.softmax_head(work, 0, n, 0.0)
-    decode.weigh_values(shape, base, 0, n, work, out)
+    block.key_scores(shape, q, base, 0, n, work + 65536, work)
+    block.softmax_head(work, 0, n, 0.0)
+    block.weigh_values(shape, base, 0, n, work, out)
     chunk.panel_scores(shape, q, base, 8, n, newest, 0, work)
     chunk.panel_values(shape, work, base, 8, n, newest, 0, out)
 
 
 N = types.int64
-SIGNATURE = (N, N, N, N, types.Array(N, 1, "C"), N)
+SIGNATURE = (N, N, N, N, N, N)
 
 
 @pytest.mark.parametrize(

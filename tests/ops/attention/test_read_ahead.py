@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kvarn.ops.attention.decode.read_ahead import CAN_ASK, read_ahead
 from kvarn.ops.attention.layout import SEGMENT, TILE, TileLayout
-from kvarn.ops.attention.read_ahead import CAN_ASK, read_ahead
 from kvarn.ops.errors import OpsError
 from kvarn.runtime.bench import page_cache
 

@@ -14,10 +14,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..simd import Tile
-from .shape import STRIDE, VEC, WIDE, at, read, read_row, write
-from .work import HEAD_PARTS, HEAD_SCORES
+from ... import simd as v
+from ...simd import Tile
+from ..shape import STRIDE, VEC, WIDE, at, read, read_row, write
+from ..work import HEAD_PARTS, HEAD_SCORES
 
 
 def _to_four(b, x):

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import aligned
-from ..errors import OpsError
-from ..threads import n_threads
-from .layout import TileLayout, n_segments
+from ...arena import aligned
+from ...errors import OpsError
+from ...threads import n_threads
+from ..layout import TileLayout, n_segments
+from ..work import WORK_BYTES
 from .listed import make_gathered
-from .work import WORK_BYTES
 
 # Elements of K that one thread gathers in less than the others need to wake.
 SERIAL_ELEMENTS = 32_768

@@ -6,17 +6,17 @@ recorded with the rest (`ops.steps`). Which thread takes a block changes no resu
 
 import numpy as np
 
-from ..cache import jit
-from ..linear.share import take
-from ..simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
-from ..steps import Step
-from ..steps.define import step
-from ..steps.words import word
-from . import shape as of
-from .decode import attend_block
-from .layout import SEGMENT
-from .rotation import rotate_row
-from .work import WORK_BYTES
+from ...cache import jit
+from ...linear.share import take
+from ...simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
+from ...steps import Step
+from ...steps.define import step
+from ...steps.words import word
+from .. import shape as of
+from ..layout import SEGMENT
+from ..rotation import rotate_row
+from ..work import WORK_BYTES
+from .block import attend_block
 
 
 @jit

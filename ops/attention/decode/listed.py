@@ -11,17 +11,17 @@ import numpy as np
 from numba import prange, types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..cache import jit
-from ..pointwise.tanh import vtanh
-from ..simd import load_f32, load_one_f32, prefetch, set_f32, store
-from . import shape as of
-from .decode import key_scores, softmax_head, weigh_values
-from .layout import SEGMENT, TILE
-from .rotation import rotate_row
-from .shape import at, read, write
+from ... import simd as v
+from ...cache import jit
+from ...pointwise.tanh import vtanh
+from ...simd import load_f32, load_one_f32, prefetch, set_f32, store
+from .. import shape as of
+from ..layout import SEGMENT, TILE
+from ..rotation import rotate_row
+from ..shape import at, read, write
+from ..work import HEAD_SCORES
+from .block import key_scores, softmax_head, weigh_values
 from .token import merge_blocks
-from .work import HEAD_SCORES
 
 _AHEAD = 32  # tokens
 

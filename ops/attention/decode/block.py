@@ -1,10 +1,11 @@
 """One KV head's query heads over a block of tokens, in one pass over its keys and values."""
 
-from ..cache import jit
-from ..pointwise.tanh import vtanh
-from ..simd import hmax, hsum, load_f32, prefetch_l1, set_f32, store, vexp, vmax
-from . import shape as of
-from .layout import TILE
+from ...cache import jit
+from ...pointwise.tanh import vtanh
+from ...simd import hmax, hsum, load_f32, prefetch_l1, set_f32, store, vexp, vmax
+from .. import shape as of
+from ..layout import TILE
+from ..work import HEAD_PARTS, HEAD_SCORES
 from .steps import (
     add_sums,
     fold,
@@ -14,7 +15,6 @@ from .steps import (
     strip_bytes,
     value_step,
 )
-from .work import HEAD_PARTS, HEAD_SCORES
 
 _NEVER = -1e30  # score of a key out of sight: its exponential is 0
 _AHEAD = 2  # tiles: about the time that memory takes to answer

@@ -11,9 +11,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from ..cache import jit
-from ..errors import OpsError
-from .layout import SEGMENT, TILE, TileLayout
+from ...cache import jit
+from ...errors import OpsError
+from ..layout import SEGMENT, TILE, TileLayout
 
 CAN_ASK = sys.platform == "linux"
 _WILLNEED = 3  # MADV_WILLNEED of every Linux

@@ -1,0 +1,1 @@
+"""Attention of one new token: over all tokens (`token`), or over those of a list (`gathered`)."""

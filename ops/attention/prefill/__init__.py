@@ -1,0 +1,1 @@
+"""Attention of a chunk of new tokens."""
