@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.ops.attention import read_ahead
+from kvarn.ops.attention.decode import read_ahead
 from kvarn.runtime.attend import ahead
 from kvarn.runtime.model import Model
 
