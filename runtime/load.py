@@ -53,7 +53,8 @@ def load(
     """Load a GGUF model; without a path, the default model.
 
     threads: kernel threads of the whole process (default: one per physical core).
-    notice: called with one line for each thing worth telling, e.g. tensors that are re-encoded.
+    notice: called with one line for each thing worth telling, now or later: tensors that are
+    re-encoded, what the first context with a KV cache in 4 bits has to measure.
     Raises `GGUFError` for a file that cannot be read, `ModelError` for a model that cannot be run,
     and `KvarnError` where there is no memory to lay matrices out in.
     """

@@ -39,10 +39,16 @@ class Model:
     ) -> None:
         self.file = file
         self.config = ModelConfig.from_metadata(self.file.metadata)
-        if notice is not None and (line := self._re_encoded()):
-            notice(line)
+        self._notice = notice
+        if line := self._re_encoded():
+            self.tell(line)
         weights = on_engine(Weights.load, self.file.tensors, self.config, arena)
         self.transformer = Transformer(self.config, weights, max_chunk=CHUNK)
+
+    def tell(self, line: str) -> None:
+        """Pass a line worth telling to whoever loaded the model and wanted to hear."""
+        if self._notice is not None:
+            self._notice(line)
 
     def _re_encoded(self) -> str:
         """One line about the tensors that kvarn has no kernels for and re-encodes; "" if none."""

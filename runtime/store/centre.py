@@ -51,6 +51,10 @@ def mean_keys(model: Model, plain: Ram) -> F32:
     found = kept.find(name)
     if isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32:
         return found
+    model.tell(
+        f"measuring the mean keys of {model.name}, which its keys in 4 bits are stored without "
+        "(first use on this machine)"
+    )
     means = _measure(model, replace(plain, k="f16", v="f16"))
     kept.keep(name, pickle.dumps(means))
     return means

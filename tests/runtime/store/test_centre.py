@@ -120,6 +120,16 @@ def test_the_mean_is_computed_once_and_is_that_of_keys(
     np.testing.assert_array_equal(mean_keys(model, Ram()), means)
 
 
+def test_measuring_it_is_said(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    listened = load(model.path, notice=told.append)
+    monkeypatch.setattr(centre.kept, "find", lambda name: None)
+    monkeypatch.setattr(centre, "_measure", lambda model, store: np.zeros(1))
+    monkeypatch.setattr(centre.kept, "keep", lambda name, payload: None)
+    mean_keys(listened, Ram())
+    assert [line.partition(",")[0] for line in told] == [f"measuring the mean keys of {model.name}"]
+
+
 def test_only_four_bits_lack_it_and_only_where_scores_are_not_capped(model: Model) -> None:
     config = model.config
     assert has_centre(config, "q4_0")
