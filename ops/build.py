@@ -20,9 +20,9 @@ from .types import QUANT_TYPES
 # The default model is Q8_0 with F32 norms; the others are what most models are shared as.
 TYPES = ("F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K")
 # head_dim:heads:KV heads; kernels depend on head_dim and on heads per KV head.
-HEADS = ("64:2:1", "64:32:8", "128:32:8")
+HEADS = ("64:3:3", "64:32:8", "128:32:8")
 KV_TYPES = ("f16",)
-METHODS = ("64:2:1",)  # the default model's
+METHODS = ("64:3:3",)  # the default model's
 
 
 def steps(
