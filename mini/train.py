@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,9 @@ STAGES = {
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a
 rotated one reads no further than it was trained."""
-TOKENS = {"cohere2": 10e6, "llama": 4e6}
-"""How many a shape reads, unless told otherwise."""
+TOKENS = {"cohere2": (10e6, 13e6), "llama": (4e6,)}
+"""How many a shape reads, unless told otherwise: at each number the rate has fallen to 0, and rises
+again for the next."""
 SHAPES: dict[str, dict[str, Any]] = {
     "cohere2": {},
     "llama": {"architecture": "llama", "n_layers": 6, "rope_theta": 500_000.0},
@@ -63,7 +65,13 @@ def arguments() -> argparse.Namespace:
     p.add_argument("text", type=Path, help="folder of *.txt")
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoint, log and samples")
     p.add_argument("--shape", choices=list(SHAPES), default="cohere2")
-    p.add_argument("--tokens", type=float, help="to read (default: as many as the shape needs)")
+    p.add_argument(
+        "--tokens",
+        type=float,
+        nargs="+",
+        help="to read (default: as many as the shape needs); of several numbers each is one at "
+        "which the rate has fallen to 0, to rise again",
+    )
     p.add_argument("--vocab", type=int, default=4096)
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
     p.add_argument("--lr-embd", type=float, default=6e-3, help="of embeddings and norms (AdamW)")
@@ -85,6 +93,11 @@ def rate(done: float, decay: float, warmup: float = 0.03) -> float:
     The level part does not depend on how many tokens there are, so a run can be lengthened.
     """
     return min(1.0, 0.02 + done / warmup, (1 - done) / decay)
+
+
+def goal_of(tokens: int, goals: Sequence[float]) -> float:
+    """How many tokens are to be read when `tokens` have been: the first number not reached."""
+    return next((goal for goal in goals if tokens < goal), goals[-1])
 
 
 def load_tokenizer(out: Path, books: list[Book], n_vocab: int) -> Tokenizer:
@@ -202,8 +215,8 @@ class Run:
 
     @property
     def share(self) -> float:
-        """How much of the run is done."""
-        return min(1.0, self.tokens / self.args.tokens)
+        """How much of what is to be read next has been."""
+        return min(1.0, self.tokens / goal_of(self.tokens, self.args.tokens))
 
     def stage(self) -> Stage:
         """The one that the next step belongs to."""

@@ -13,7 +13,7 @@ from kvarn.mini.losses import accumulate, loss_sum  # noqa: E402
 from kvarn.mini.model import Mini, MiniConfig, windowed_attention  # noqa: E402
 from kvarn.mini.optim import orthogonalise  # noqa: E402
 from kvarn.mini.rows import Batch  # noqa: E402
-from kvarn.mini.train import SHAPES, STAGES, TOKENS, rate  # noqa: E402
+from kvarn.mini.train import SHAPES, STAGES, TOKENS, goal_of, rate  # noqa: E402
 
 
 @pytest.mark.parametrize("n_tokens", [1, 7, 8, 9, 24, 29])
@@ -100,4 +100,8 @@ def test_the_stages_of_a_shape_are_its_whole_run(shape: str) -> None:
     assert [stage.length for stage in stages] == sorted(stage.length for stage in stages)
     assert all(stage.repeats + stage.recall <= 1 for stage in stages)
     assert stages[0].repeats > 0.5  # first of all, to look back at all
-    assert TOKENS[shape] > 0
+    assert TOKENS[shape][0] > 0 and sorted(TOKENS[shape]) == list(TOKENS[shape])
+
+
+def test_a_run_goes_on_to_its_next_goal() -> None:
+    assert [goal_of(n, (10, 13)) for n in (0, 9, 10, 12, 13, 14)] == [10, 10, 13, 13, 13, 13]
