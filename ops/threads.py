@@ -6,7 +6,7 @@ differ in what a parallel region costs (measured on two cores): `omp` 1.1 to 1.3
 application asked for (NUMBA_THREADING_LAYER, numba.config) or already started is kept.
 
 GNU's OpenMP, which `omp` is on Linux, is there without Numba too: then steps run in its threads
-(`launch`), and Numba is imported when a kernel comes up that carries a parallel loop of its own.
+(`launch`), and Numba is imported only where a kernel has to be compiled.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Attention over a KV cache of tiles: the layout of the bytes, writing them, and reading them.
 
-`TileLayout`, `TILE`, `SEGMENT` import without Numba; the functions load it on first use.
+`TileLayout`, `TILE`, `SEGMENT` are there at once; what runs kernels is imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -68,8 +68,8 @@ class AttentionScratch:
         self.threads = 0
         self.ready(n_threads())
 
-    def ready(self, threads: int) -> int:
-        """Scratch for each of `threads` threads; gives `threads`."""
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
         if threads > self.threads:
             n_bytes = token_work_bytes(self.layout.padded, self.partial.shape[2])
             self.work = _aligned((threads, n_bytes), np.uint8)
@@ -77,7 +77,6 @@ class AttentionScratch:
             self.rows = _aligned((threads, -(-n // 16) * 16))
             self.newest = np.empty((threads, ROWS), np.int64)
             self.threads = threads
-        return threads
 
 
 def _fail(what: str, found: object, wanted: object) -> OpsError:

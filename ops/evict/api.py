@@ -1,8 +1,5 @@
 """The checking wrappers: staging tokens, choosing their slots, attending, moving them there."""
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,11 +7,10 @@ from ..arena import aligned
 from ..attention import AttentionScratch, append_kv
 from ..attention.layout import SEGMENT, TILE, TileLayout, append_facts
 from ..errors import OpsError
+from ..steps import Table, kernel, kernels
 from ..threads import n_threads
-from .chunk import make_leaving
-from .farthest import choose_kernel, sign_kernel
-from .settle import leaves_kernel, positions_kernel, settle_kernel
 from .simhash import MAX_BITS, SimHash
+from .tables import CHOOSE, LEAVES, LEAVING, POSITIONS, SETTLE, SIGN
 
 F32 = NDArray[np.float32]
 Addresses = NDArray[np.int64]
@@ -22,6 +18,14 @@ LAST_POSITION = (1 << 31) - 1
 # Slots to scan, of all tokens and heads, that one thread is through with (50 us) before a second
 # one has woken: 4,096 slots of 8 heads took 37 us alone, and 31 to 110 us shared by two.
 _SERIAL_SLOTS = 65_536
+
+_sign = kernel(f"{__package__}.farthest", "sign_kernel")
+_choose = kernel(f"{__package__}.farthest", "choose_kernel")
+_leaves = kernel(f"{__package__}.moves", "leaves_kernel")
+_leaving = kernels(f"{__package__}.chunk", "make_leaving")
+_settle = kernel(f"{__package__}.moves", "settle_kernel")
+_set_positions = kernel(f"{__package__}.moves", "positions_kernel")
+_positions = Table(POSITIONS)
 
 
 class Stage:
@@ -45,12 +49,18 @@ class Stage:
         self.first_staged = -(-max_slots // TILE) * TILE
         width = self.first_staged + -(-max_tokens // TILE) * TILE
         self.leaves = np.zeros((n_kv_heads, width), np.int32)
-        threads = n_threads()
-        self.codes = np.empty((threads, MAX_BITS // 32, group), np.uint32)
-        self.lanes = np.empty((threads, 2, 16), np.int32)
-        buffers = aligned(threads * layout.padded, np.float32)
-        self.buffers: F32 = buffers[: threads * layout.padded].reshape(threads, layout.padded)
-        self.n_tokens = 0
+        self.n_tokens = self.threads = 0
+        self.sign, self.choose = Table(SIGN), Table(CHOOSE)
+        self.leave, self.leaving, self.move = Table(LEAVES), Table(LEAVING), Table(SETTLE)
+
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
+        if threads > self.threads:
+            self.codes = np.empty((threads, MAX_BITS // 32, self.group), np.uint32)
+            self.lanes = np.empty((threads, 2, 16), np.int32)
+            n = threads * self.layout.padded
+            self.buffers: F32 = aligned(n, np.float32)[:n].reshape(threads, -1)
+            self.threads = threads
 
     def put(self, k: F32, v: F32) -> None:
         """Store k, v float32 (T, J, E) as the stage's only tokens, in the cache's types."""
@@ -85,10 +95,11 @@ def sign_tokens(
     segments: base addresses of K and V; signatures: of one column for each 32 bits.
     """
     _check_room("sign_tokens", stop, segments, *signatures)
-    sign_kernel(
-        segments, stage.n_kv_heads, stage.facts, simhash.k_planes, signatures[0], signatures[-1],
-        start, stop, stage.buffers[: min(n_threads(), len(stage.buffers))],
-    )  # fmt: skip
+    stage.ready(n_threads())
+    arrays = stage.sign(
+        segments, stage.facts, simhash.k_planes, signatures[0], signatures[-1], stage.buffers
+    )
+    _sign(arrays, stage.n_kv_heads, start, stop)
 
 
 def choose_farthest(
@@ -121,13 +132,15 @@ def choose_farthest(
             f"choose_farthest: {n_slots} slots for position {position}, expected more than the "
             f"{sinks} + {recent} that stay, all filled"
         )
-    threads = 1
-    if n_slots * s.n_kv_heads * s.n_tokens > _SERIAL_SLOTS:
-        threads = min(n_threads(), s.n_kv_heads, len(s.buffers))
-    choose_kernel(
+    s.ready(n_threads())
+    arrays = s.choose(
         q, s.segments, s.facts, simhash.q_planes, simhash.k_planes, signatures[0], signatures[-1],
-        positions, n_slots, position, sinks, recent, s.taken, s.buffers,
-        s.codes, simhash.words, s.lanes, threads,
+        positions, s.taken, s.buffers, s.codes, s.lanes,
+    )  # fmt: skip
+    many = n_slots * s.n_kv_heads * s.n_tokens > _SERIAL_SLOTS
+    _choose(
+        arrays, n_slots, position, sinks, recent, simhash.words,
+        parallel=many,
     )  # fmt: skip
 
 
@@ -146,9 +159,8 @@ def choose_oldest(stage: Stage, n_slots: int, position: int, sinks: int) -> None
 
 def settle(stage: Stage, segments: Addresses, positions: Addresses, position: int) -> None:
     """Move the staged tokens, which stand at positions position .., into the slots they took."""
-    settle_kernel(
-        stage.segments, segments, positions, stage.facts, stage.taken, stage.n_tokens, position
-    )
+    arrays = stage.move(stage.segments, segments, positions, stage.facts, stage.taken)
+    _settle(arrays, stage.n_tokens, position, parallel=False)
 
 
 def leaving_attention(
@@ -173,12 +185,12 @@ def leaving_attention(
     _check("leaving_attention: out", out, q.shape)
     _check_room("leaving_attention", n_slots, segments)
     _check_slots("leaving_attention", stage, n_slots)
-    threads = scratch.ready(n_threads())
-    leaves_kernel(s.taken, s.n_tokens, n_slots, s.first_staged, s.leaves)
+    scratch.ready(n_threads())
+    _leaves(s.leave(s.taken, s.leaves), s.n_tokens, n_slots, s.first_staged, parallel=False)
+    arrays = s.leaving(q, segments, s.segments, s.leaves, out, scratch.rows, scratch.newest)
     _leaving(*s.layout.codes)(
-        q, segments, s.segments, s.n_kv_heads, n_slots, s.leaves, s.first_staged, float(scale),
-        float(softcap), out, scratch.rows[:threads], scratch.newest[:threads],
-    )  # fmt: skip
+        arrays, s.n_kv_heads, n_slots, s.first_staged, float(scale), float(softcap)
+    )
 
 
 def _check_slots(what: str, stage: Stage, n_slots: int) -> None:
@@ -189,14 +201,9 @@ def _check_slots(what: str, stage: Stage, n_slots: int) -> None:
         )
 
 
-@cache
-def _leaving(k: int, v: int, blocks: int) -> Any:
-    return make_leaving(k, v, blocks)
-
-
 def set_positions(
     positions: Addresses, n_kv_heads: int, slot: int, position: int, count: int
 ) -> None:
     """Slots slot .. slot+count-1 of every head hold positions position .. position+count-1."""
     _check_room("set_positions", slot + count, positions)
-    positions_kernel(positions, n_kv_heads, slot, position, count)
+    _set_positions(_positions(positions), n_kv_heads, slot, position, count, parallel=False)

@@ -2,11 +2,11 @@
 
 As `ops.attention.prefill`, whose steps these are, over two ranges of keys: the slots as they were
 before the chunk, and the staged tokens of the chunk. A query t sees a key until `leaves` > t no
-longer holds (see settle.py), and staged tokens 0 .. t.
+longer holds (see moves.py), and staged tokens 0 .. t.
 """
 
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 
 from .. import simd as v
 from ..attention import shape as of
@@ -22,6 +22,10 @@ from ..attention.work import ROWS
 from ..cache import jit
 from ..pointwise.tanh import vtanh
 from ..simd import emits, f32x16, hmax, hsum, i32x16, load_f32, load_i32, set_f32, store, vexp, vmax
+from ..steps.define import step
+from ..steps.lent import lent
+from ..steps.words import take
+from .tables import LEAVING
 
 _NEVER = -1e30
 _FAR = 1 << 40  # before every query
@@ -140,27 +144,23 @@ def _rows_block(
 def make_leaving(k, v, blocks):
     """The kernel for KV types (k, v) and rows of 32 * blocks elements."""
 
-    @jit(parallel=True)
-    def leaving_kernel(
-        q, segments, staged, n_kv_heads, n_slots, leaves, first_staged, scale, softcap, out, work,
-        newest,
-    ):  # fmt: skip
-        """q, out float32[T, H, E]; leaves int32[J, first_staged + T or more]; work and newest as
+    @step("iiiiff")
+    def kernel(part, parts, ticket, arrays, n_kv_heads, n_slots, first_staged, scale, softcap):
+        """q, out float32[T, H, E]; leaves int32[J, first_staged + T or more]; works and newest as
         `chunk_kernel`. About 4 T H E (slots + T / 2) multiply-adds.
         """
-        n_tokens, n_heads, _ = q.shape
-        group = n_heads // n_kv_heads
+        q, segments, staged, leaves, out, works, newest = lent(arrays, LEAVING)
+        shape = of.shape_of(k, v, blocks, 1)
+        n_tokens, group = q.shape[0], q.shape[1] // n_kv_heads
         n_rows = n_tokens * group
-        n_blocks = (n_rows + ROWS - 1) // ROWS
-        items, parts = n_blocks * n_kv_heads, min(work.shape[0], n_blocks * n_kv_heads)
-        for part in prange(parts):
-            shape = of.shape_of(k, v, blocks, 1)
-            for item in range(part, items, parts):
-                row0 = item // n_kv_heads * ROWS
-                rows = min(ROWS, n_rows - row0)
-                _rows_block(
-                    shape, q, segments, staged, item % n_kv_heads, group, row0, rows, n_slots,
-                    n_tokens, leaves, first_staged, scale, softcap, work[part], newest[part], out,
-                )  # fmt: skip
+        item = take(ticket)
+        while item < (n_rows + ROWS - 1) // ROWS * n_kv_heads:
+            row0 = item // n_kv_heads * ROWS
+            _rows_block(
+                shape, q, segments, staged, item % n_kv_heads, group, row0,
+                min(ROWS, n_rows - row0), n_slots, n_tokens, leaves, first_staged, scale, softcap,
+                works[part], newest[part], out,
+            )  # fmt: skip
+            item = take(ticket)
 
-    return leaving_kernel
+    return kernel

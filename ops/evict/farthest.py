@@ -10,7 +10,6 @@ Protected slots rank -1.
 
 import numpy as np
 from llvmlite import ir
-from numba import prange
 
 from .. import simd as v
 from ..attention.layout import SEGMENT
@@ -28,7 +27,11 @@ from ..simd import (
     set_i32,
     store,
 )
+from ..steps.define import step
+from ..steps.lent import lent
+from ..steps.words import take
 from .signatures import item, sign_stored, word_of
+from .tables import CHOOSE, SIGN, SLOTS
 
 MIX = 0x9E3779B1  # 2^32 / golden ratio: neighbouring positions get far hashes
 _HEADS = 16  # query heads whose byte counts (up to 8 each) fit in a byte
@@ -96,59 +99,45 @@ def farthest(low, high, words, positions, head, codes, n_slots, sinks, span, lan
     return lanes[1, top] + top
 
 
-@jit
-def _choose_heads(
-    q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks, recent,
-    taken, buffer, codes, words, lanes, first, last,
-):  # fmt: skip
-    """KV heads first .. last-1: the slot of each token in turn; slots sign as if they had it."""
+@step("iiiiii")
+def choose_kernel(part, parts, ticket, arrays, n_slots, position, sinks, recent, words):
+    """q float32[T, H, E]; taken int32[J, T or more]: for each KV head the slot of each token in
+    turn; slots sign as if they had it."""
+    (
+        q, staged, facts, q_planes, k_planes, low, high, positions, taken, buffers, all_codes,
+        lanes,
+    ) = lent(arrays, CHOOSE)  # fmt: skip
+    codes, n, width, planes = all_codes[part], q.shape[2], q_planes.shape[1], k_planes.ctypes.data
     heads = codes.shape[1]
-    n, width = q.shape[2], q_planes.shape[1]
-    for j in range(first, last):
+    j = take(ticket)
+    while j < len(taken):
         for t in range(q.shape[0]):
             for h in range(heads):
                 x = q[t, j * heads + h].ctypes.data
                 for w in range(words):
                     codes[w, h] = word_of(x, n, q_planes.ctypes.data, width, 32 * w)
             span = position + t - recent - sinks
-            slot = farthest(low, high, words, positions, j, codes, n_slots, sinks, span, lanes)
-            taken[j, t] = slot
-            planes = k_planes.ctypes.data
-            sign_stored(staged, j, t, facts, planes, width, slot, low, high, buffer)
-            store(item(positions, j, slot), 0, np.uint32(position + t))
-
-
-@jit(parallel=True)
-def choose_kernel(
-    q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks, recent,
-    taken, buffers, codes, words, lanes, threads,
-):  # fmt: skip
-    """q float32[T, H, E]; taken int32[J, T or more]; buffers, codes, lanes: scratch per thread."""
-    n_heads = taken.shape[0]
-    if threads == 1:
-        _choose_heads(
-            q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position, sinks,
-            recent, taken, buffers[0], codes[0], words, lanes[0], 0, n_heads,
-        )  # fmt: skip
-    else:
-        for part in prange(threads):
-            first, last = n_heads * part // threads, n_heads * (part + 1) // threads
-            _choose_heads(
-                q, staged, facts, q_planes, k_planes, low, high, positions, n_slots, position,
-                sinks, recent, taken, buffers[part], codes[part], words, lanes[part], first, last,
+            slot = farthest(
+                low, high, words, positions, j, codes, n_slots, sinks, span, lanes[part]
             )  # fmt: skip
+            taken[j, t] = slot
+            sign_stored(
+                staged, j, t, facts, planes, width, slot, low, high, buffers[part].ctypes.data
+            )  # fmt: skip
+            store(item(positions, j, slot), 0, np.uint32(position + t))
+        j = take(ticket)
 
 
-@jit(parallel=True)
-def sign_kernel(segments, n_heads, facts, planes, low, high, start, stop, buffers):
+@step("iiii")
+def sign_kernel(part, parts, ticket, arrays, n_heads, start, stop):
     """Signatures of slots start .. stop-1, all heads; buffers float32[threads, padded]."""
-    width, parts = planes.shape[1], buffers.shape[0]
-    for part in prange(parts):
-        first = start + (stop - start) * part // parts
-        last = start + (stop - start) * (part + 1) // parts
-        for slot in range(first, last):
+    segments, facts, planes, low, high, buffers = lent(arrays, SIGN)
+    width, buffer = planes.shape[1], buffers[part].ctypes.data
+    begin = start + SLOTS * take(ticket)
+    while begin < stop:
+        for slot in range(begin, min(begin + SLOTS, stop)):
             for j in range(n_heads):
                 sign_stored(
-                    segments, j, slot, facts, planes.ctypes.data, width, slot, low, high,
-                    buffers[part],
+                    segments, j, slot, facts, planes.ctypes.data, width, slot, low, high, buffer
                 )  # fmt: skip
+        begin = start + SLOTS * take(ticket)

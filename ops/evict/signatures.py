@@ -57,9 +57,12 @@ def tile_of(segments, head, token, facts):
 
 
 @jit
-def sign_stored(segments, head, token, facts, planes, lanes, slot, low, high, buffer):
-    """Signature of a stored key into item `slot` of the columns `low` and `high`."""
-    blocks, x = facts[2], buffer.ctypes.data
+def sign_stored(segments, head, token, facts, planes, lanes, slot, low, high, x):
+    """Signature of a stored key into item `slot` of the columns `low` and `high`.
+
+    x: address of room for a row of floats.
+    """
+    blocks = facts[2]
     decode_key(tile_of(segments, head, token, facts), token % TILE, facts, x)
     store(item(low, head, slot), 0, word_of(x, 32 * blocks, planes, lanes, 0))
     if lanes > 32:

@@ -16,13 +16,22 @@ from llvmlite import binding as llvm
 from ..variant import CPU, LISTED
 
 # What has to do with exceptions, objects and memory of Numba: steps with such calls come back as
-# other kernels do.
+# other kernels do. Counting references is left out: where none of Numba's memory is taken, there is
+# none to be counted.
 _NUMBA = ("Py", "_Py", "NRT_", "numba_")
 _ENTRY = """
 target triple = "{triple}"
 target datalayout = "{layout}"
 
 declare i32 @"{kernel}"(ptr, ptr, i64, i64, i64)
+
+define void @NRT_incref(ptr %object) alwaysinline {{
+  ret void
+}}
+
+define void @NRT_decref(ptr %object) alwaysinline {{
+  ret void
+}}
 
 define i64 @{symbol}(i64 %record, i64 %part, i64 %parts) {{
   %result = alloca i64
@@ -72,6 +81,7 @@ def of_kernel(result: Any, symbol: str, kinds: str, facts: tuple[int, ...]) -> C
         if not value.is_declaration and value.name != symbol:
             value.linkage = "internal"
     passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options()))
     called = external(module)

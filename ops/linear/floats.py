@@ -39,10 +39,10 @@ from ..simd import (
 )
 from ..steps import Step
 from ..steps.define import step
+from ..steps.words import take
 from .decode.rows import AHEAD, PART
 from .formats.columns import transposed
 from .formats.pieces import read
-from .share import take
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
 RUN = 512  # columns per run: 16 rows of them are 32 KiB

@@ -1,6 +1,6 @@
 """Operations on rows and single elements: norms, rope, gated activations, sums, soft caps.
 
-Every result is the same for any number of threads. Importing loads Numba.
+Every result is the same for any number of threads.
 """
 
 from .api import (

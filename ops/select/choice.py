@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..arena import aligned
 from ..attention.layout import SEGMENT
 from ..errors import OpsError
-from .best import HISTOGRAM
+from .work import HISTOGRAM
 
 I64 = NDArray[np.int64]
 
@@ -25,9 +25,8 @@ class SelectScratch:
         self.n_kv_heads, self.group, self.n_ctx, self.k = n_kv_heads, group, n_ctx, k
         self.threads = 0
 
-    def ready(self, threads: int) -> int:
-        """Scratch for each of `threads` threads, at most one a KV head; gives how many."""
-        threads = min(threads, self.n_kv_heads)
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
         if threads > self.threads:
             n, room = self.together, 2 * self.k + 4 * SEGMENT
             even = n + n % 2  # the pairs of queries that are compared together
@@ -39,7 +38,6 @@ class SelectScratch:
             self.marks = np.zeros((threads, -(-self.n_ctx // 64)), np.uint64)
             self.histograms = np.zeros((threads, HISTOGRAM), np.int64)
             self.threads = threads
-        return threads
 
 
 @dataclass(frozen=True, slots=True)

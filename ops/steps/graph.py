@@ -98,9 +98,10 @@ class KeptStep(Step):
         defined = getattr(import_module(self.module), self.name)
         step = defined if self.parameters is None else defined(*self.parameters)
         made = step.code(f"kvarn_step_{self._stem.rpartition('-')[2]}")
-        if made is not None:
-            kept.keep(f"{self._stem}.code", pickle.dumps(tuple(made)))
-        return step.address, step.kinds, step.facts
+        if made is None:
+            return step.address, step.kinds, step.facts
+        kept.keep(f"{self._stem}.code", pickle.dumps(tuple(made)))
+        return code.link(made) or step.address, step.kinds, step.facts
 
     @property
     def address(self) -> int:
@@ -193,6 +194,11 @@ class Graph:
     def run(self) -> None:
         """Run the steps."""
         run(self._address, self._n, n_threads())
+
+
+def recording() -> bool:
+    """Whether steps are being recorded and not run."""
+    return bool(_recording)
 
 
 _single = Graph()

@@ -3,16 +3,20 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
+from pkgutil import walk_packages
 
 import numpy as np
 import pytest
 
+from kvarn import ops
 from kvarn.ops import threads
 from kvarn.ops.errors import OpsError
-from kvarn.ops.linear.share import take
 from kvarn.ops.simd import load_one_f32, store
-from kvarn.ops.steps import record
+from kvarn.ops.steps import Table, record
 from kvarn.ops.steps.define import CompiledStep, step
+from kvarn.ops.steps.lent import lent
+from kvarn.ops.steps.words import take
 
 
 @step("iiff")
@@ -29,6 +33,17 @@ def count(part, parts, ticket, out, n):
     while i < n:
         store(out, 4 * i, load_one_f32(out, 4 * i) + np.float32(1))
         i = take(ticket)
+
+
+ARRAYS = "u4:3 i8 f4:2"
+
+
+@step("i")
+def describe(part, parts, ticket, table):
+    """out[row] = the dimensions of two arrays, and an element of each."""
+    a, b, out = lent(table, ARRAYS)
+    out[0, 0], out[0, 1], out[0, 2] = a.shape
+    out[1, 0], out[1, 1], out[1, 2] = len(b), a[1, 2, 3], b[-1]
 
 
 @pytest.fixture(params=[1, 2])
@@ -77,6 +92,29 @@ def test_steps_of_a_group_have_a_ticket_each_and_start_anew(n_threads):
         graph.run()
         assert (outs[0] == 2 * n).all()
         assert (outs[1:] == n).all()
+
+
+def test_arrays_are_found_by_the_address_of_their_table():
+    a, b = np.arange(60, dtype=np.uint32).reshape(3, 4, 5), np.array([7, 8], np.int64)
+    table, out = Table(ARRAYS), np.zeros((2, 3), np.float32)
+    for offset in (0, 1000):
+        describe(table(a + np.uint32(offset), b - offset, out), parallel=False)
+        np.testing.assert_array_equal(out, [[3, 4, 5], [2, 33 + offset, 8 - offset]])
+
+
+def test_a_table_refuses_what_its_step_would_misread():
+    table, b, out = Table(ARRAYS), np.zeros(2, np.int64), np.zeros((2, 3), np.float32)
+    a = np.zeros((3, 4, 5), np.uint32)
+    with pytest.raises(OpsError, match=r"array 0 of a table is int32 .* expected uint32 of 3"):
+        table(a.astype(np.int32), b, out)
+    with pytest.raises(OpsError, match="array 1 of a table"):
+        table(a, b[None], out)
+    with pytest.raises(OpsError, match=r"array 2 of a table .* contiguous"):
+        table(a, b, out.T)
+    with pytest.raises(OpsError, match="a table of 3 arrays, not of 2"):
+        table(a, b)
+    with pytest.raises(OpsError, match="recording a step with arrays"):
+        record(lambda: describe(table(a, b, out)))
 
 
 def test_more_arguments_than_a_record_holds_are_refused():
@@ -147,3 +185,11 @@ def test_all_parts_are_done_where_openmp_gives_fewer_threads():
         check=True,
     )
     assert int(done.stdout) == threads.max_threads()
+
+
+def test_no_module_that_is_imported_late_takes_the_place_of_a_function():
+    found = list(walk_packages(ops.__path__, f"{ops.__name__}."))
+    modules = {m.name: import_module(m.name) for m in found}
+    for name in (m.name for m in found if m.ispkg):
+        for x in getattr(modules[name], "__all__", ()):
+            assert getattr(modules[name], x) is not modules.get(f"{name}.{x}"), f"{name}.{x}"

@@ -12,8 +12,10 @@ import sys
 import kvarn
 from kvarn.ops import threads
 
-context = kvarn.load(sys.argv[1]).context(512, store=kvarn.Ram(sys.argv[2], sys.argv[2]))
-context.prefill(list(range(5, 105)))
+kv_type, attend, keep = sys.argv[2], *(eval(text) for text in sys.argv[3:])
+model = kvarn.load(sys.argv[1])
+context = model.context(1200, attend, keep, kvarn.Ram(kv_type, kv_type))
+context.prefill([5 + i % 300 for i in range(1100)])
 sampler = kvarn.Sampler(temp=0)
 n = len(list(context.generate_ids(max_tokens=3, sampler=sampler)))
 needs_numba = not threads.uses_gnu()  # whose threads run the kernels then
@@ -21,11 +23,24 @@ print(n, ("numba" in sys.modules) == needs_numba)
 """
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
-def test_the_default_model_starts_without_numba(kv_type: str) -> None:
+@pytest.mark.parametrize(
+    ("kv_type", "attend", "keep"),
+    [
+        ("f16", "None", "None"),
+        ("q8_0", "None", "None"),
+        ("q4_0", "None", "None"),
+        ("f16", "kvarn.Hash(64, sink=4, window=16)", "None"),
+        ("f16", "kvarn.TopK(64, window=16)", "None"),
+        ("f16", "kvarn.TopK(64, window=16, levels=2)", "None"),
+        ("f16", "kvarn.TopK(64, window=16, index='flat')", "None"),
+        ("f16", "None", "kvarn.HashEvict(256)"),
+        ("f16", "None", "kvarn.Streaming(256)"),
+    ],
+)
+def test_the_default_model_starts_without_numba(kv_type: str, attend: str, keep: str) -> None:
     for _ in range(2):  # the first may compile
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, MODEL, kv_type],
+            [sys.executable, "-c", PROGRAM, MODEL, kv_type, attend, keep],
             capture_output=True,
             text=True,
             check=True,

@@ -1,17 +1,15 @@
 """The checking wrapper of attention over lists of tokens, and its scratch."""
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arena import aligned
 from ...errors import OpsError
+from ...steps import Table, kernels
 from ...threads import n_threads
 from ..layout import TileLayout, n_segments
-from ..work import WORK_BYTES
-from .listed import make_gathered
+from ..work import token_work_bytes
+from .tables import CALL, SCRATCH
 
 # Elements of K that one thread gathers in less than the others need to wake.
 SERIAL_ELEMENTS = 32_768
@@ -19,9 +17,8 @@ F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
 
 
-@cache
-def _kernel(k: int, v: int, blocks: int, heads: int) -> Any:
-    return make_gathered(k, v, blocks, heads)
+_attend = kernels(f"{__package__}.listed", "listed_kernel")
+_merge = kernels(f"{__package__}.listed", "merge_listed_kernel")
 
 
 def _array(*shape: int) -> F32:
@@ -44,20 +41,23 @@ class GatherScratch:
         self.groups = -(-group // 4)
         self.heads = -(-group // self.groups)
         rows = self.heads * self.groups
-        self.qp = _array(n_kv_heads, rows, layout.padded)
+        self.merged = _array(n_heads, layout.padded)
         self.partial = _array(n_segments(room), n_kv_heads, rows, layout.padded)
         self.maxima, self.totals = np.empty((2, *self.partial.shape[:3]), np.float32)
-        self.kernel = _kernel(*layout.codes, self.heads)
+        codes = *layout.codes, self.heads
+        self.attend, self.merge = _attend(*codes), _merge(*codes)
+        self.call, self.arrays = Table(CALL), Table(SCRATCH)
         self.threads = 0
 
-    def ready(self, threads: int) -> int:
-        """Scratch for each of `threads` threads; gives `threads`."""
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
         if threads > self.threads:
-            self.work = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
+            size = token_work_bytes(self.layout.padded, self.heads * self.groups)
+            self.work = aligned(threads * size, np.uint8).reshape(threads, size)
             size = self.layout.head_bytes
             self.tiles = aligned(threads * size, np.uint8).reshape(threads, size)
+            self.arrays(self.work, self.tiles, self.partial, self.maxima, self.totals, self.merged)
             self.threads = threads
-        return threads
 
 
 NO_WEIGHTS = np.empty((0, 0), np.float32)
@@ -107,8 +107,7 @@ def gathered_attention(
             f"{(s.n_heads, index.shape[1])}"
         )
     few = int(counts.sum()) * s.layout.padded <= SERIAL_ELEMENTS
-    threads = s.ready(1 if few else n_threads())
-    s.kernel(
-        q, index, counts, segments, float(scale), float(softcap), log_weights, out, s.qp,
-        s.work, s.tiles, s.partial, s.maxima, s.totals, threads,
-    )  # fmt: skip
+    s.ready(n_threads())
+    call = s.call(q, index, counts, segments, log_weights, out)
+    s.attend(call, s.arrays.address, float(scale), float(softcap), parallel=not few)
+    s.merge(call, s.arrays.address, parallel=not few)

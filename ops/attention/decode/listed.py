@@ -8,20 +8,25 @@ against 140 ns of sweeps over the scattered rows (28 ns: dense).
 """
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from ... import simd as v
 from ...cache import jit
 from ...pointwise.tanh import vtanh
 from ...simd import load_f32, load_one_f32, prefetch, set_f32, store
+from ...steps import Step
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from .. import shape as of
 from ..layout import SEGMENT, TILE
 from ..rotation import rotate_row
 from ..shape import at, read, write
-from ..work import HEAD_SCORES
+from ..work import HEAD_SCORES, WORK_BYTES
 from .block import key_scores, softmax_head, weigh_values
-from .token import merge_blocks
+from .tables import CALL, SCRATCH
+from .token import merge_blocks, put_queries
 
 _AHEAD = 32  # tokens
 
@@ -121,80 +126,61 @@ def _block(shape, q, n, groups, softcap, log_weights, first, work, tiles, out, m
         weigh_values(shape, tiles, 0, n, s, place)
 
 
-@jit
-def _items(
-    shape, qp, index, counts, segments, groups, softcap, log_weights, work, tiles, partial, m,
-    total, begin, end,
-):  # fmt: skip
-    """Items begin .. end-1: item i is block i // J of KV head i % J, where it has that many."""
-    n_kv_heads = len(counts)
-    group = len(log_weights) // n_kv_heads
-    for item in range(begin, end):
-        i, j = item // n_kv_heads, item % n_kv_heads
-        first, last = i * SEGMENT, min((i + 1) * SEGMENT, counts[j])
-        if first < last:
-            gather_rows(shape, index[j, first:last], segments, j, True, tiles)
-            _block(
-                shape, qp[j].ctypes.data, last - first, groups, softcap,
-                log_weights[j * group : (j + 1) * group], first, work, tiles,
-                partial[i, j].ctypes.data, m[i, j], total[i, j],
-            )  # fmt: skip
+def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+    """Attention of blocks of listed tokens: KV types (k, v), rows of 32 * blocks, `heads` query
+    heads at a time. Item i is block i // J of KV head i % J, where it has that many."""
 
-
-def make_gathered(k, v, blocks, heads):
-    """The kernel for KV types (k, v), rows of 32 * blocks and `heads` query heads at a time."""
-
-    @jit(parallel=True)
-    def gathered_kernel(
-        q, index, counts, segments, scale, softcap, log_weights, out, qp, work, tiles, partial, m,
-        total, threads,
-    ):  # fmt: skip
+    @step("iiff")
+    def kernel(part, parts, ticket, call, scratch, scale, softcap):
         """q, out float32[1, H, E]; index uint32[J, room], counts int64[J] of them are tokens.
 
         log_weights float32[H, room] or [0, 0]; scratch as GatherScratch has it.
         Reads the K and V rows and scales of the listed tokens once.
         """
-        n_kv_heads = len(counts)
-        _, n_heads, n = q.shape
-        rows, row = qp.shape[1], qp.shape[2]
-        group, groups, factor = n_heads // n_kv_heads, rows // heads, np.float32(scale)
-        for j in range(n_kv_heads):
-            for h in range(group):
-                for i in range(n):
-                    qp[j, h, i] = q[0, j * group + h, i] * factor
-                for i in range(n, row):  # the last output stands here, or anything at first
-                    qp[j, h, i] = 0.0
-                if k == 2:
-                    rotate_row(qp[j, h].ctypes.data, row, row & -row)
-        longest = 0
-        for j in range(n_kv_heads):
-            longest = max(longest, counts[j])
-        items = (longest + SEGMENT - 1) // SEGMENT * n_kv_heads
-        parts = min(threads, items)
+        q, index, counts, segments, log_weights, _ = lent(call, CALL)
+        works, tiles, partial, m, total, _ = lent(scratch, SCRATCH)
         shape = of.shape_of(k, v, blocks, heads)
-        if parts == 1:
-            _items(
-                shape, qp, index, counts, segments, groups, softcap, log_weights, work.ctypes.data,
-                tiles.ctypes.data, partial, m, total, 0, items,
-            )  # fmt: skip
-        else:
-            for part in prange(parts):
-                _items(
-                    of.shape_of(k, v, blocks, heads), qp, index, counts, segments, groups, softcap,
-                    log_weights, work[part].ctypes.data, tiles[part].ctypes.data, partial, m, total,
-                    items * part // parts, items * (part + 1) // parts,
+        n_kv_heads, n, rows = len(counts), q.shape[2], partial.shape[2]
+        group, weighed = q.shape[1] // n_kv_heads, len(log_weights) // n_kv_heads
+        work, tile = works[part].ctypes.data, tiles[part].ctypes.data
+        queries = work + WORK_BYTES
+        item = take(ticket)
+        while item < len(partial) * n_kv_heads:
+            i, j = item // n_kv_heads, item % n_kv_heads
+            first, last = i * SEGMENT, min((i + 1) * SEGMENT, counts[j])
+            if first < last:
+                put_queries(shape, q[0, j * group].ctypes.data, group, n, scale, queries)
+                gather_rows(shape, index[j, first:last], segments, j, True, tile)
+                _block(
+                    shape, queries, last - first, rows // heads, softcap,
+                    log_weights[j * weighed : (j + 1) * weighed], first, work, tile,
+                    partial[i, j].ctypes.data, m[i, j], total[i, j],
                 )  # fmt: skip
-        for j in range(n_kv_heads):
-            n_blocks = (counts[j] + SEGMENT - 1) // SEGMENT
-            for h in range(group):
-                place = qp[j, h]
-                merge_blocks(
-                    shape, partial[0, j, h].ctypes.data, m[0, j, h:].ctypes.data,
-                    total[0, j, h:].ctypes.data, n_blocks, n_kv_heads * rows, place.ctypes.data,
-                )  # fmt: skip
-                if v == 2:
-                    rotate_row(place.ctypes.data, row, row & -row)
-                for i in range(n):
-                    out[0, j * group + h, i] = place[i]
+            item = take(ticket)
 
-    return gathered_kernel
+    return kernel
+
+
+def merge_listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+    """The outputs of `listed_kernel`'s blocks to those of the token."""
+
+    @step("ii")
+    def kernel(part, parts, ticket, call, scratch):
+        q, _, counts, _, _, out = lent(call, CALL)
+        _, _, partial, m, total, merged = lent(scratch, SCRATCH)
+        shape = of.shape_of(k, v, blocks, heads)
+        _, n_kv_heads, rows, padded = partial.shape
+        n_heads, group = q.shape[1], q.shape[1] // n_kv_heads
+        for head in range(n_heads * part // parts, n_heads * (part + 1) // parts):
+            j, h, place = head // group, head % group, merged[head].ctypes.data
+            merge_blocks(
+                shape, partial[0, j, h].ctypes.data, m[0, j, h:].ctypes.data,
+                total[0, j, h:].ctypes.data, (counts[j] + SEGMENT - 1) // SEGMENT,
+                n_kv_heads * rows, place,
+            )  # fmt: skip
+            if of.rotates_v(shape):
+                rotate_row(place, padded, of.rotation(shape))
+            for i in range(q.shape[2]):
+                out[0, head, i] = merged[head, i]
+
+    return kernel

@@ -8,41 +8,18 @@ import mmap
 import sys
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from ...cache import jit
 from ...errors import OpsError
-from ..layout import SEGMENT, TILE, TileLayout
+from ...steps import Table, kernel
+from ..layout import TileLayout
+from .tables import READ_AHEAD
 
 CAN_ASK = sys.platform == "linux"
-_WILLNEED = 3  # MADV_WILLNEED of every Linux
 _GAP = 4 * mmap.PAGESIZE  # bytes that are sooner read than asked for apart
-_madvise = types.ExternalFunction("madvise", types.int32(types.intp, types.uintp, types.int32))
 
-
-@jit
-def _read_ahead_kernel(index, counts, segments, n_mapped, head_bytes, tile_bytes, page, gap):
-    """Asks for the pages of the tiles, those near each other at once; gives how often."""
-    n = 0
-    for j in range(len(counts)):
-        begin = end = np.int64(0)
-        for i in range(counts[j]):
-            segment, place = index[j, i] // SEGMENT, index[j, i] % SEGMENT
-            if segment >= n_mapped:
-                break
-            tile = segments[segment] + j * head_bytes + place // TILE * tile_bytes
-            first, last = tile // page * page, (tile + tile_bytes + page - 1) // page * page
-            if not begin <= first <= end + gap:
-                if end:
-                    _madvise(begin, np.uint64(end - begin), _WILLNEED)
-                    n += 1
-                begin = first
-            end = last
-        if end:
-            _madvise(begin, np.uint64(end - begin), _WILLNEED)
-            n += 1
-    return n
+_ask = kernel(f"{__package__}.ask", "ask_kernel")
+_arrays, _asked = Table(READ_AHEAD), np.zeros(1, np.int64)
 
 
 def read_ahead(
@@ -66,7 +43,7 @@ def read_ahead(
             f"read ahead: {n_mapped} of {len(segments)} segments, lists {index.shape} with "
             f"{counts.shape} lengths"
         )
-    asked = _read_ahead_kernel(
-        index, counts, segments, n_mapped, layout.head_bytes, layout.tile_bytes, mmap.PAGESIZE, _GAP
-    )  # fmt: skip
-    return int(asked)
+    arrays = _arrays(index, counts, segments, _asked)
+    head, tile = layout.head_bytes, layout.tile_bytes
+    _ask(arrays, n_mapped, head, tile, mmap.PAGESIZE, _GAP, parallel=False)
+    return int(_asked[0])

@@ -7,11 +7,10 @@ recorded with the rest (`ops.steps`). Which thread takes a block changes no resu
 import numpy as np
 
 from ...cache import jit
-from ...linear.share import take
 from ...simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
 from ...steps import Step
 from ...steps.define import step
-from ...steps.words import word
+from ...steps.words import take, word
 from .. import shape as of
 from ..layout import SEGMENT
 from ..rotation import rotate_row
@@ -20,7 +19,7 @@ from .block import attend_block
 
 
 @jit
-def _put_queries(shape, q, group, n, scale, out):
+def put_queries(shape, q, group, n, scale, out):
     """A KV head's `group` query heads (group, n) at an address, scaled, padded and rotated."""
     for h in range(group):
         row = out + 4 * h * of.padded(shape)
@@ -83,7 +82,7 @@ def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
         item = take(ticket)
         while item < n_items:
             block, j = block0 + item // n_kv_heads, item % n_kv_heads
-            _put_queries(shape, q + 4 * n * group * j, group, n, scale, queries)
+            put_queries(shape, q + 4 * n * group * j, group, n, scale, queries)
             lo, hi = max(first - block * SEGMENT, 0), min(stop - block * SEGMENT, SEGMENT)
             attend_block(
                 shape, queries, word(segments, 8 * block) + j * of.head_bytes(shape), lo, hi,

@@ -18,9 +18,9 @@ from ...cache import jit
 from ...simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
 from ...steps import Step
 from ...steps.define import step
+from ...steps.words import take
 from ..formats import FORMATS, KINDS
 from ..groups import TOKENS
-from ..share import take
 from .rows import AHEAD, PART, STEP, add_to, low_type
 
 

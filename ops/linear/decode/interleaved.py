@@ -23,11 +23,11 @@ from numba.extending import intrinsic
 from ...simd import F32, INTP, Tile, const, prefetch_l1
 from ...steps import Step
 from ...steps.define import step
+from ...steps.words import take
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
 from ..formats.pieces import SideBySide, gather, read
 from ..prefill.tiles import scaled_sums, unit_of_bytes
-from ..share import take
 
 AHEAD = 3072  # bytes to ask for ahead, see `rows`
 PANELS = 2  # of 16 rows, that a thread takes at a time

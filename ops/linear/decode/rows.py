@@ -35,6 +35,7 @@ from ...simd import (
 )
 from ...steps import Step
 from ...steps.define import step
+from ...steps.words import take
 from ..dots import (
     add_in_order,
     dot,
@@ -48,7 +49,6 @@ from ..dots import (
 )
 from ..formats import FORMATS, KINDS, Format
 from ..formats.pieces import at, read
-from ..share import take
 
 STEP = 4  # blocks of 32 per step: their scales share a vector
 # Bytes to ask for ahead. The hardware's prefetcher stops at the end of each page: without this a

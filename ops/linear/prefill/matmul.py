@@ -15,9 +15,9 @@ from ...cache import jit
 from ...simd import load_f32, load_one_f32, prefetch_l1, store
 from ...steps import Step
 from ...steps.define import step
+from ...steps.words import take
 from ..formats import FORMATS, KINDS
 from ..groups import TOKENS
-from ..share import take
 from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
 from .tiles import group_layout, load_sums, multiply, no_sums, store_sums
 

@@ -1,24 +1,26 @@
 """The checking wrappers of blocks of similar keys: building them, and the best in them."""
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ...arena import aligned
 from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...errors import OpsError
+from ...steps import Table, kernel, kernels
 from ...threads import n_threads
-from ..best import HISTOGRAM
 from ..choice import Range, check_choice
 from ..sketch.api import Rotation, SketchScratch, check_query, check_rotation
-from .build import WORK_ROWS, block_keys_kernel
+from ..work import HISTOGRAM
 from .layout import BLOCKS, block_item_bytes
-from .scan import make_blocks
+from .tables import BUILD, CALL, SCRATCH
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
+_WORK_ROWS = SEGMENT + 5  # floats a thread: the keys, and what is computed of one block
+
+_block_keys = kernel(f"{__package__}.build", "block_keys_kernel")
+_best_in_blocks = kernels(f"{__package__}.scan", "make_blocks")
+_build = Table(BUILD)
 
 
 def block_keys(
@@ -38,25 +40,33 @@ def block_keys(
     if not 0 <= first <= last <= room:
         raise OpsError(f"blocks: segments {first} to {last - 1} lie outside the {room} stored")
     check_rotation("blocks", rotation, layout)
-    threads = max(1, min(n_threads(), (last - first) * n_kv_heads))
-    n = threads * WORK_ROWS * rotation.bits
+    threads = n_threads()
+    n = threads * _WORK_ROWS * rotation.bits
     works = aligned(n, np.float32)[:n].reshape(threads, -1)
     works[:] = 0  # what rows have beyond head_dim
     entries, spare = np.empty((2, threads, SEGMENT), np.uint64)
-    block_keys_kernel(
-        segments, append_facts(layout), items, block_item_bytes(rotation.bits), n_kv_heads,
-        rotation.weights, rotation.bits, works, np.empty((threads, SEGMENT), np.uint16), entries,
-        spare, np.empty((threads, HISTOGRAM), np.int64), first, last,
+    arrays = _build(
+        segments, append_facts(layout), items, rotation.weights, works,
+        np.empty((threads, SEGMENT), np.uint16), entries, spare,
+        np.empty((threads, HISTOGRAM), np.int64),
     )  # fmt: skip
+    item_bytes = block_item_bytes(rotation.bits)
+    _block_keys(arrays, item_bytes, n_kv_heads, rotation.bits, first, last)
 
 
 class BlockScratch(SketchScratch):
     """SketchScratch with what the search in blocks needs."""
 
-    def ready(self, threads: int) -> int:
+    def __init__(
+        self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int, layout: TileLayout
+    ) -> None:
+        super().__init__(n_heads, n_kv_heads, n_ctx, k, layout)
+        self.block_call, self.block_arrays = Table(CALL), Table(SCRATCH)
+
+    def ready(self, threads: int) -> None:
         """As SelectScratch's."""
         before = self.threads
-        threads = super().ready(threads)
+        super().ready(threads)
         if threads > before:
             n = self.together
             size = threads * n * self.bits
@@ -71,12 +81,10 @@ class BlockScratch(SketchScratch):
             self.block = aligned(threads * 64, np.float32)[: threads * 64].reshape(threads, 64)
             self.listed = np.empty((threads, self.n_ctx), np.uint32)
             self.looked = np.zeros(self.n_kv_heads, np.int64)
-        return threads
-
-
-@cache
-def _blocks(k: int, v: int, blocks: int, bits: int, together: int) -> Any:
-    return make_blocks(k, v, blocks, bits, together)
+            self.block_arrays(
+                *self.arrays.held, self.queries, self.reach, self.units, self.centres, self.bounds,
+                self.wanted, self.block, self.listed,
+            )  # fmt: skip
 
 
 def best_in_blocks(
@@ -107,12 +115,10 @@ def best_in_blocks(
         raise OpsError(f"blocks: cannot choose {k} of {few} candidates, there is room for {s.k}")
     if among.stop > SEGMENT * len(segments) or among.stop // SEGMENT > len(items):
         raise OpsError(f"blocks: token {among.stop - 1} lies outside the columns")
-    threads = s.ready(n_threads())
-    _blocks(*s.layout.codes, s.bits, s.together)(
-        q, segments, items, block_item_bytes(s.bits), rotation.weights, s.n_kv_heads, among.first,
-        among.last, among.stop, k, few, np.uint32(seed), index, counts, s.looked, s.rows, s.turned,
-        s.tiles, s.works, s.queries, s.reach, s.sums, s.units, s.centres, s.bounds, s.wanted,
-        s.block, s.best, s.entries, s.seen, s.spare, s.marks, s.chosen, s.listed, s.histograms,
-        threads,
+    s.ready(n_threads())
+    _best_in_blocks(*s.layout.codes, s.bits, s.together)(
+        s.block_call(q, segments, items, rotation.weights, index, counts, s.looked),
+        s.block_arrays.address, block_item_bytes(s.bits), s.n_kv_heads, among.first, among.last,
+        among.stop, k, few, seed,
     )  # fmt: skip
     return int(s.looked.sum())

@@ -1,17 +1,19 @@
 """Blocks of stored keys, written into their column."""
 
 import numpy as np
-from numba import prange
 
 from ... import simd as v
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ...cache import jit
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from ..sketch.keys import put_sketch
-from .layout import BLOCK, BLOCKS, factors_at, means_at, order_at, scales_at
+from .layout import BLOCK, BLOCKS
+from .offsets import factors_at, means_at, order_at, scales_at
 from .order import dot, mean_of, put_in_order
-
-WORK_ROWS = SEGMENT + 5  # floats a thread: the keys, and what is computed of one block
+from .tables import BUILD
 
 
 @jit
@@ -58,23 +60,22 @@ def _put_block(x, order, bits, rotation, part, block, work):
     v.store(part, scales_at(bits) + 4 * (BLOCKS + block), np.float32(spread))
 
 
-@jit(parallel=True)
-def block_keys_kernel(
-    segments, facts, items, item_bytes, n_kv_heads, rotation, bits, works, orders, entries, spare,
-    histograms, first, last,
-):  # fmt: skip
+@step("iiiiii")
+def block_keys_kernel(part, parts, ticket, arrays, item_bytes, n_kv_heads, bits, first, last):
     """Segments first .. last-1. works float32[threads, WORK_ROWS * bits], orders uint16[threads,
     1024], entries, spare uint64[threads, 1024]; some 2 bits^2 + 100 bits operations a key."""
-    parts, n = works.shape[0], (last - first) * n_kv_heads
-    for part in prange(parts):
-        x = np.int64(works[part].ctypes.data)
-        rows = x + 4 * bits * SEGMENT
-        for item in range(n * part // parts, n * (part + 1) // parts):
-            segment, j = first + item // n_kv_heads, item % n_kv_heads
-            _read_keys(segments[segment] + j * facts[5], facts, bits, x)
-            order = orders[part]
-            put_in_order(x, bits, order, rows, entries[part], spare[part], histograms[part])
-            to = items[segment] + j * SEGMENT * item_bytes
-            for block in range(BLOCKS):
-                own = order[BLOCK * block : BLOCK * (block + 1)]
-                _put_block(x, own, bits, np.int64(rotation.ctypes.data), to, block, rows)
+    segments, facts, items, rotation, works, orders, entries, spare, histograms = lent(
+        arrays, BUILD
+    )
+    x, order = np.int64(works[part].ctypes.data), orders[part]
+    rows, weights = x + 4 * bits * SEGMENT, np.int64(rotation.ctypes.data)
+    item = take(ticket)
+    while item < (last - first) * n_kv_heads:
+        segment, j = first + item // n_kv_heads, item % n_kv_heads
+        _read_keys(segments[segment] + j * facts[5], facts, bits, x)
+        put_in_order(x, bits, order, rows, entries[part], spare[part], histograms[part])
+        to = items[segment] + j * SEGMENT * item_bytes
+        for block in range(BLOCKS):
+            own = order[BLOCK * block : BLOCK * (block + 1)]
+            _put_block(x, own, bits, weights, to, block, rows)
+        item = take(ticket)

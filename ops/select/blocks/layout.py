@@ -9,10 +9,10 @@
 
 A sketch is that of k - mean: a bit for each of `bits` rotated dimensions, and a factor (`sketch`).
 Per token 14 bytes for head_dim 64, in items of 15: a column has whole bytes for each token.
+Imports no Numba.
 """
 
 from ...attention.layout import SEGMENT
-from ...cache import jit
 
 BLOCK = 32  # tokens
 BLOCKS = SEGMENT // BLOCK
@@ -21,27 +21,3 @@ BLOCKS = SEGMENT // BLOCK
 def block_item_bytes(bits: int) -> int:
     """Bytes of the column for each token, with sketches of `bits` bits."""
     return bits // 8 + 2 + 2 + bits // BLOCK + 1
-
-
-@jit
-def factors_at(bits):
-    """Offset of the factors in a KV head's part of a segment."""
-    return SEGMENT * bits // 8
-
-
-@jit
-def order_at(bits):
-    """Offset of the order."""
-    return factors_at(bits) + 2 * SEGMENT
-
-
-@jit
-def means_at(bits):
-    """Offset of the means."""
-    return order_at(bits) + 2 * SEGMENT
-
-
-@jit
-def scales_at(bits):
-    """Offset of the scales; the spreads stand behind them."""
-    return means_at(bits) + bits * BLOCKS

@@ -11,12 +11,14 @@ min(estimate, bound), whatever was ruled out on the way.
 """
 
 import numpy as np
-from numba import prange
 
 from ... import simd as v
 from ...attention import shape as of
 from ...attention.layout import SEGMENT
 from ...cache import jit
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from ..best import prune
 from ..candidates import STRIDE, best_of_share, first_limits, rerank
 from ..dense import dense
@@ -24,8 +26,10 @@ from ..lists import clear, mark, write_list
 from ..masks import bit_count, kind_of, low_bit
 from ..queries import make_query_tables, pack_queries
 from ..scores import at_least, cost_of, score_of
-from .layout import BLOCK, BLOCKS, factors_at, means_at, order_at, scales_at
+from .layout import BLOCK, BLOCKS
+from .offsets import factors_at, means_at, order_at, scales_at
 from .sums import DIMENSIONS, add_means, signed_sums
+from .tables import CALL, SCRATCH
 
 REACH = 4.0
 
@@ -242,29 +246,31 @@ def _head(
 def make_blocks(k_type, v_type, blocks, bits, together):
     """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
 
-    @jit(parallel=True)
-    def blocks_kernel(
-        q, segments, items, item_bytes, rotation, n_kv_heads, first, last, stop, k, few, seed,
-        index, counts, looked, rows, turned, tiles, works, queries, reach, tables, units, centres,
-        bounds, wanted, estimates, limits, entries, seen, spare, marks, chosen, listed, histograms,
-        threads,
-    ):  # fmt: skip
-        """q float32[1, H, E]; lists as hamming_kernel. Reads bits / 32 + 0.25 bytes a token and
+    @step("iiiiiiiiii")
+    def kernel(
+        part, parts, ticket, call, scratch, item_bytes, n_kv_heads, first, last, stop, k, few, seed
+    ):
+        """q float32[1, H, E]; lists as the Hamming scan's. Reads bits / 32 + 0.25 bytes a token and
         KV head, bits / 8 + 4 of the tokens of each of the `looked` int64[J] blocks, and the K rows
         of the candidates."""
-        group = q.shape[1] // n_kv_heads
-        for part in prange(threads):
-            for j in range(n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads):
-                counts[j], looked[j] = _head(
-                    of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together), bits,
-                    q, segments, items, item_bytes, rotation, j, group, first, last, stop, k, few,
-                    seed, index[j], rows[part], turned[part], tiles[part].ctypes.data, works[part],
-                    (
-                        queries[part], reach[part], tables[part], units[part], centres[part],
-                        bounds[part], wanted[part], estimates[part],
-                    ),
-                    limits[part], entries[part], seen[part], spare[part], marks[part],
-                    chosen[part], listed[part], histograms[part],
-                )  # fmt: skip
+        q, segments, items, rotation, index, counts, looked = lent(call, CALL)
+        (
+            rows, turned, sums, tiles, works, _, _, _, best, entries, seen, spare, marks, chosen,
+            histograms, queries, reach, units, centres, bounds, wanted, block, listed,
+        ) = lent(scratch, SCRATCH)  # fmt: skip
+        scan = (
+            queries[part], reach[part], sums[part], units[part], centres[part], bounds[part],
+            wanted[part], block[part],
+        )  # fmt: skip
+        j = take(ticket)
+        while j < n_kv_heads:
+            counts[j], looked[j] = _head(
+                of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together), bits, q,
+                segments, items, item_bytes, rotation, j, q.shape[1] // n_kv_heads, first, last,
+                stop, k, few, np.uint32(seed), index[j], rows[part], turned[part],
+                tiles[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
+                spare[part], marks[part], chosen[part], listed[part], histograms[part],
+            )  # fmt: skip
+            j = take(ticket)
 
-    return blocks_kernel
+    return kernel

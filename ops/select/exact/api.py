@@ -1,8 +1,5 @@
 """The checking wrappers over the stored keys themselves: the largest products, and all of them."""
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,22 +7,17 @@ from ...arena import aligned
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
+from ...steps import Table, kernels
 from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
-from .scan import make_flat, make_products
+from .tables import CALL, PRODUCTS, SCRATCH
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
-@cache
-def _flat(k: int, v: int, blocks: int, heads: int) -> Any:
-    return make_flat(k, v, blocks, heads)
-
-
-@cache
-def _products(k: int, v: int, blocks: int, heads: int) -> Any:
-    return make_products(k, v, blocks, heads)
+_flat = kernels(f"{__package__}.scan", "make_flat")
+_products = kernels(f"{__package__}.scan", "make_products")
 
 
 class ExactScratch(SelectScratch):
@@ -38,11 +30,12 @@ class ExactScratch(SelectScratch):
         self.layout = layout
         self.rounds = -(-self.group // 4)
         self.heads = -(-self.group // self.rounds)
+        self.call, self.arrays, self.all = Table(CALL), Table(SCRATCH), Table(PRODUCTS)
 
-    def ready(self, threads: int) -> int:
+    def ready(self, threads: int) -> None:
         """As SelectScratch's."""
         before = self.threads
-        threads = super().ready(threads)
+        super().ready(threads)
         if threads > before:
             shape = threads, self.rounds * self.heads, self.layout.padded
             self.rows = aligned(int(np.prod(shape)), np.float32)[: int(np.prod(shape))]
@@ -52,7 +45,10 @@ class ExactScratch(SelectScratch):
             self.best = np.empty((threads, 4), np.float32)
             self.entries = np.empty((threads, 4, self.entries.shape[2]), np.uint64)
             self.seen = np.zeros((threads, 4), np.int64)
-        return threads
+            self.arrays(
+                self.rows, self.works, self.best, self.entries, self.seen, self.spare, self.marks,
+                self.histograms,
+            )  # fmt: skip
 
 
 def _check(name: str, q: F32, segments: I64, stop: int, s: ExactScratch) -> None:
@@ -81,10 +77,10 @@ def largest(
     s = scratch
     check_choice("largest products", among, k, index, counts, s)
     _check("largest products", q, segments, among.stop, s)
-    threads = s.ready(n_threads())
+    s.ready(n_threads())
     _flat(*s.layout.codes, s.heads)(
-        q, segments, s.n_kv_heads, among.first, among.last, among.stop, k, np.uint32(seed), index,
-        counts, s.rows, s.works, s.best, s.entries, s.seen, s.spare, s.marks, s.histograms, threads,
+        s.call(q, segments, index, counts), s.arrays.address, s.n_kv_heads, among.first,
+        among.last, among.stop, k, seed,
     )  # fmt: skip
 
 
@@ -94,7 +90,6 @@ def products(q: F32, segments: I64, stop: int, out: F32, *, scratch: ExactScratc
     _check("products", q, segments, stop, s)
     if out.shape[0] != q.shape[1] or out.shape[1] < stop or out.dtype != np.float32:
         raise OpsError(f"products: out is {out.dtype} {out.shape}, expected ({q.shape[1]}, {stop})")
-    threads = s.ready(n_threads())
-    _products(*s.layout.codes, s.heads)(
-        q, segments, s.n_kv_heads, stop, s.rows, s.works, out, threads
-    )
+    s.ready(n_threads())
+    arrays = s.all(q, segments, s.rows, s.works, out)
+    _products(*s.layout.codes, s.heads)(arrays, s.n_kv_heads, stop)

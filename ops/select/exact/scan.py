@@ -5,7 +5,6 @@ that unsigned order is falling order of the scores.
 """
 
 import numpy as np
-from numba import prange
 
 from ... import simd as v
 from ...attention import shape as of
@@ -13,11 +12,15 @@ from ...attention.decode.block import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
 from ...cache import jit
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from ..best import prune
 from ..lists import clear, mark, write_list
 from ..masks import low_bit
 from ..queries import pack_queries
 from ..scores import at_least, cost_of, score_of
+from .tables import CALL, PRODUCTS, SCRATCH
 
 
 @jit
@@ -70,52 +73,52 @@ def _flat_head(
 def make_flat(k_type, v_type, blocks, heads):
     """The kernel for KV types, rows of 32 * blocks and `heads` query heads at a time."""
 
-    @jit(parallel=True)
-    def flat_kernel(
-        q, segments, n_kv_heads, first, last, stop, k, seed, index, counts, rows, works, limits,
-        entries, seen, spare, marks, histograms, threads,
-    ):  # fmt: skip
-        """q float32[1, H, E]; lists as hamming_kernel. Reads the K rows and scales once."""
-        group = q.shape[1] // n_kv_heads
-        for part in prange(threads):
-            shape = of.shape_of(k_type, v_type, blocks, heads)
-            for j in range(n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads):
-                clear(marks[part], stop)
-                turn = of.rotation(shape) if of.rotates_k(shape) else 0
-                pack_queries(q, j, group, turn, rows[part])
-                _flat_head(
-                    shape, segments, j, group, first, last, k, seed, rows[part],
-                    works[part].ctypes.data, limits[part], entries[part], seen[part], spare[part],
-                    marks[part], histograms[part],
-                )  # fmt: skip
-                counts[j] = write_list(marks[part], first, last, stop, index[j])
+    @step("iiiiiiii")
+    def kernel(part, parts, ticket, call, scratch, n_kv_heads, first, last, stop, k, seed):
+        """q float32[1, H, E]; lists as the Hamming scan's. Reads the K rows and scales once."""
+        q, segments, index, counts = lent(call, CALL)
+        rows, works, limits, entries, seen, spare, marks, histograms = lent(scratch, SCRATCH)
+        group, shape = q.shape[1] // n_kv_heads, of.shape_of(k_type, v_type, blocks, heads)
+        turn = of.rotation(shape) if of.rotates_k(shape) else 0
+        j = take(ticket)
+        while j < n_kv_heads:
+            clear(marks[part], stop)
+            pack_queries(q, j, group, turn, rows[part])
+            _flat_head(
+                shape, segments, j, group, first, last, k, np.uint32(seed), rows[part],
+                works[part].ctypes.data, limits[part], entries[part], seen[part], spare[part],
+                marks[part], histograms[part],
+            )  # fmt: skip
+            counts[j] = write_list(marks[part], first, last, stop, index[j])
+            j = take(ticket)
 
-    return flat_kernel
+    return kernel
 
 
 def make_products(k_type, v_type, blocks, heads):
     """As make_flat, for all products instead of the best."""
 
-    @jit(parallel=True)
-    def products_kernel(q, segments, n_kv_heads, stop, rows, works, out, threads):
+    @step("iii")
+    def kernel(part, parts, ticket, arrays, n_kv_heads, stop):
         """out float32[H, S] = q . k of the tokens 0 .. stop-1, S >= stop."""
-        group = q.shape[1] // n_kv_heads
-        for part in prange(threads):
-            shape = of.shape_of(k_type, v_type, blocks, heads)
-            s = works[part].ctypes.data
-            for j in range(n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads):
-                turn = of.rotation(shape) if of.rotates_k(shape) else 0
-                pack_queries(q, j, group, turn, rows[part])
-                for segment in range((stop + SEGMENT - 1) // SEGMENT):
-                    base = segments[segment] + j * of.head_bytes(shape)
-                    hi = min(stop - segment * SEGMENT, SEGMENT)
-                    for g in range(0, group, heads):
-                        q_row = rows[part, g].ctypes.data
-                        key_scores(shape, q_row, base, 0, hi, s + 4 * HEAD_SCORES, s)
-                        for h in range(g, min(g + heads, group)):
-                            place = s + (h - g) * HEAD_SCORES
-                            for t in range(hi):
-                                score = v.load_one_f32(place, 4 * t)
-                                out[j * group + h, segment * SEGMENT + t] = score
+        q, segments, rows, works, out = lent(arrays, PRODUCTS)
+        group, s = q.shape[1] // n_kv_heads, works[part].ctypes.data
+        shape = of.shape_of(k_type, v_type, blocks, heads)
+        turn = of.rotation(shape) if of.rotates_k(shape) else 0
+        j = take(ticket)
+        while j < n_kv_heads:
+            pack_queries(q, j, group, turn, rows[part])
+            for segment in range((stop + SEGMENT - 1) // SEGMENT):
+                base = segments[segment] + j * of.head_bytes(shape)
+                hi = min(stop - segment * SEGMENT, SEGMENT)
+                for g in range(0, group, heads):
+                    q_row = rows[part, g].ctypes.data
+                    key_scores(shape, q_row, base, 0, hi, s + 4 * HEAD_SCORES, s)
+                    for h in range(g, min(g + heads, group)):
+                        place = s + (h - g) * HEAD_SCORES
+                        for t in range(hi):
+                            score = v.load_one_f32(place, 4 * t)
+                            out[j * group + h, segment * SEGMENT + t] = score
+            j = take(ticket)
 
-    return products_kernel
+    return kernel

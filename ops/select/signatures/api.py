@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,11 @@ from numpy.typing import NDArray
 from ...arena import aligned
 from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...errors import OpsError
+from ...steps import Table, kernel, kernels
 from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
-from .encode import MAX_WIDTH, encode_keys_kernel, encode_rows_kernel
-from .hamming import make_hamming
-from .near import PLANE_BYTES
+from ..work import MAX_WIDTH, PLANE_BYTES
+from .tables import CALL, ENCODE_KEYS, ENCODE_ROWS, SCRATCH
 
 F32 = NDArray[np.float32]
 U64 = NDArray[np.uint64]
@@ -23,6 +22,11 @@ I64 = NDArray[np.int64]
 # Signatures that one thread compares with 4 queries each in less than the others need to wake.
 _SERIAL_SIGNATURES = 32_768
 _SERIAL_TOKENS = 4  # to encode that cost less than waking the threads
+
+_encode_keys = kernel(f"{__package__}.encode", "encode_keys_kernel")
+_encode_rows = kernel(f"{__package__}.encode", "encode_rows_kernel")
+_hamming = kernels(f"{__package__}.hamming", "make_hamming")
+_keys, _rows = Table(ENCODE_KEYS), Table(ENCODE_ROWS)
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,10 @@ def encode_keys(
     room = SEGMENT * min(len(segments), len(items))
     if not 0 <= first <= last <= room:
         raise OpsError(f"encoder: tokens {first} to {last - 1} lie outside the {room} stored")
-    threads = 1 if last - first <= _SERIAL_TOKENS else n_threads()
-    encode_keys_kernel(
-        segments, append_facts(layout), items, network.bits // 8, n_kv_heads, network.weights,
-        _widths(network.widths), _work(threads), first, last,
+    arrays = _keys(segments, append_facts(layout), items, network.weights, _widths(network.widths))
+    _encode_keys(
+        arrays, network.bits // 8, n_kv_heads, first, last, _work(n_threads()).ctypes.data,
+        parallel=last - first > _SERIAL_TOKENS,
     )  # fmt: skip
 
 
@@ -96,28 +100,31 @@ def encode_rows(network: Network, x: F32, out: U64) -> None:
     """Signatures of the rows of x float32 (n, E) into out uint64 (n,)."""
     if x.ndim != 2 or x.shape[1] != network.widths[0] or out.shape != x.shape[:1]:
         raise OpsError(f"encoder: rows of {x.shape} into {out.shape}, widths {network.widths}")
-    encode_rows_kernel(x, network.weights, _widths(network.widths), _work(1)[0], out)
+    arrays = _rows(x, network.weights, _widths(network.widths), out)
+    _encode_rows(arrays, _work(1).ctypes.data, parallel=False)
 
 
 class SignatureScratch(SelectScratch):
     """SelectScratch with what comparing signatures needs."""
 
-    def ready(self, threads: int) -> int:
+    def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
+        super().__init__(n_heads, n_kv_heads, n_ctx, k)
+        self.call, self.arrays = Table(CALL), Table(SCRATCH)
+
+    def ready(self, threads: int) -> None:
         """As SelectScratch's."""
         before = self.threads
-        threads = super().ready(threads)
+        super().ready(threads)
         if threads > before:
             n = self.together
             self.tables = aligned(threads * n * 256, np.uint8).reshape(threads, n, 16, 16)
             self.planes = aligned(threads * PLANE_BYTES, np.uint8).reshape(threads, PLANE_BYTES)
             # Of each query a limit and a count, of each thread in cache lines of its own.
             self.tally = aligned(threads * 16, np.int64).reshape(threads, 2, 8)
-        return threads
-
-
-@cache
-def _hamming(bits: int, together: int) -> Any:
-    return make_hamming(bits, together)
+            self.arrays(
+                self.tables, self.limits, self.planes, self.masks, self.tally, self.entries,
+                self.spare, self.marks, self.histograms,
+            )  # fmt: skip
 
 
 def nearest(
@@ -147,10 +154,9 @@ def nearest(
         )
     if bits not in (32, 64):
         raise OpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
+    s.ready(n_threads())
     few = (among.last - among.first) * s.n_kv_heads <= _SERIAL_SIGNATURES
-    threads = s.ready(1 if few else n_threads())
     _hamming(bits, s.together)(
-        queries, items, among.first, among.last, among.stop, k, np.uint32(seed), index, counts,
-        s.tables, s.limits, s.planes, s.masks, s.tally, s.entries, s.spare, s.marks,
-        s.histograms, threads,
+        s.call(queries, items, index, counts), s.arrays.address, among.first, among.last,
+        among.stop, k, seed, parallel=not few,
     )  # fmt: skip

@@ -9,7 +9,7 @@ order, so a signature does not depend on how many vectors were encoded at once.
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from ... import simd as v
@@ -18,9 +18,12 @@ from ...attention.layout import SEGMENT, TILE
 from ...attention.shape import at
 from ...cache import jit
 from ...simd import load_f32, set_f32, store, vexp
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from ..dense import dense
-
-MAX_WIDTH = 512  # of any layer, in floats
+from ..work import MAX_WIDTH
+from .tables import ENCODE_KEYS, ENCODE_ROWS, TOKENS
 
 
 @jit
@@ -66,46 +69,40 @@ def signature(x, weights, widths, work):
 
 
 @jit
-def _encode_tokens(
-    segments, facts, items, item_bytes, n_kv_heads, weights, widths, work, first, last
-):
-    """Signatures of the tokens first .. last-1 of all KV heads into the column `items`."""
-    tile_bytes, head_bytes = facts[4], facts[5]
-    x = work.ctypes.data
-    for t in range(first, last):
-        place = t % SEGMENT
-        for j in range(n_kv_heads):
-            tile = segments[t // SEGMENT] + j * head_bytes + place // TILE * tile_bytes
-            read_key(tile, place % TILE, facts, x)
-            bits = signature(x, weights, widths, x + 4 * MAX_WIDTH)
-            to = items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
-            if item_bytes == 4:
-                store(to, 0, np.uint32(bits))
-            else:
-                store(to, 0, bits)
+def _encode_token(t, segments, facts, items, item_bytes, n_kv_heads, weights, widths, x):
+    """Signatures of token t of all KV heads into the column `items`; x: address of scratch."""
+    tile_bytes, head_bytes, place = facts[4], facts[5], t % SEGMENT
+    for j in range(n_kv_heads):
+        tile = segments[t // SEGMENT] + j * head_bytes + place // TILE * tile_bytes
+        read_key(tile, place % TILE, facts, x)
+        bits = signature(x, weights, widths, x + 4 * MAX_WIDTH)
+        to = items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
+        if item_bytes == 4:
+            store(to, 0, np.uint32(bits))
+        else:
+            store(to, 0, bits)
 
 
-@jit(parallel=True)
-def encode_keys_kernel(
-    segments, facts, items, item_bytes, n_kv_heads, weights, widths, works, first, last
-):
-    """works float32[threads, 3 * MAX_WIDTH]; about 2 * sum of in * out operations a key."""
-    parts, w = works.shape[0], weights.ctypes.data
-    if parts == 1:
-        _encode_tokens(
-            segments, facts, items, item_bytes, n_kv_heads, w, widths, works[0], first, last
-        )
-    else:
-        n = last - first
-        for part in prange(parts):
-            _encode_tokens(
-                segments, facts, items, item_bytes, n_kv_heads, weights.ctypes.data, widths,
-                works[part], first + n * part // parts, first + n * (part + 1) // parts,
+@step("iiiiii")
+def encode_keys_kernel(part, parts, ticket, arrays, item_bytes, n_kv_heads, first, last, works):
+    """Tokens first .. last-1; works: address of float32[threads, 3 * MAX_WIDTH].
+
+    About 2 * sum of in * out operations a key.
+    """
+    segments, facts, items, weights, widths = lent(arrays, ENCODE_KEYS)
+    begin = first + TOKENS * take(ticket)
+    while begin < last:
+        for t in range(begin, min(begin + TOKENS, last)):
+            _encode_token(
+                t, segments, facts, items, item_bytes, n_kv_heads, weights.ctypes.data, widths,
+                works + part * 12 * MAX_WIDTH,
             )  # fmt: skip
+        begin = first + TOKENS * take(ticket)
 
 
-@jit
-def encode_rows_kernel(x, weights, widths, work, out):
+@step("ii")
+def encode_rows_kernel(part, parts, ticket, arrays, work):
     """Signatures of the rows of x float32[n, E] into out uint64[n]."""
+    x, weights, widths, out = lent(arrays, ENCODE_ROWS)
     for i in range(x.shape[0]):
-        out[i] = signature(x[i].ctypes.data, weights.ctypes.data, widths, work.ctypes.data)
+        out[i] = signature(x[i].ctypes.data, weights.ctypes.data, widths, work)

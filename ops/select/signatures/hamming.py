@@ -8,45 +8,56 @@ samples were.
 """
 
 import numpy as np
-from numba import prange
 
 from ...attention.layout import SEGMENT
 from ...cache import jit
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from ..best import prune
 from ..lists import clear, mark, write_list
 from ..masks import MASK_BYTES, WORDS, bit_count, filled_words, kind_of, low_bit, trim
 from .near import make_tables, near_segment, set_limit, word_at
+from .tables import CALL, SCRATCH
 
 _SAMPLE = 4096  # signatures
 _RUN = 64  # of them side by side: few pages are touched
 _AHEAD = 2  # segments: what one takes is little longer than memory takes to answer
 _STRIDE = 8  # of the segments that are scanned first
+_MOST = 65  # no distance reaches it
+_ROW = 80  # of a histogram of distances
 
 
 @jit
-def _first_limit(kind, items, offset, item_bytes, first, last, query, k, histogram):
-    """A distance that likely has k signatures below it, and not many more, from a sample."""
-    for i in range(66):
-        histogram[i] = 0
+def _first_limits(kind, items, offset, item_bytes, first, last, queries, k, below, histogram):
+    """Distances that likely have k signatures below them, and not many more, from a sample."""
     runs = min(_SAMPLE, (last - first) // 8) // _RUN
     if runs == 0:
-        return 65
+        below[:] = _MOST
+        return
+    for i in range(_ROW * len(queries)):
+        histogram[i] = 0
     step = (last - first - _RUN) // max(1, runs - 1)
     for run in range(runs):
         for t in range(first + run * step, first + run * step + _RUN):
-            place = items[t // SEGMENT] + offset + t % SEGMENT * item_bytes
-            histogram[bit_count(word_at(kind, place) ^ query)] += 1
-    return _least(histogram, 65, k, runs * _RUN / (last - first))
+            word = word_at(kind, items[t // SEGMENT] + offset + t % SEGMENT * item_bytes)
+            for h in range(len(queries)):
+                histogram[_ROW * h + bit_count(word ^ queries[h])] += 1
+    for h in range(len(queries)):
+        below[h] = _least(histogram, _ROW * h, _MOST, k, runs * _RUN / (last - first))
 
 
 @jit
-def _least(histogram, most, k, share):
-    """The limit, `most` or below, that `share` of the signatures say has k of all below it."""
+def _least(histogram, at, most, k, share):
+    """The limit, `most` or below, that `share` of the signatures say has k of all below it.
+
+    They are counted by distance from histogram[at] on.
+    """
     wanted = k * share
     wanted += 2.0 * np.sqrt(wanted) + 1.0
     limit, seen = 0, 0
     while limit < most and seen < wanted:
-        seen += histogram[limit]
+        seen += histogram[at + limit]
         limit += 1
     return limit
 
@@ -91,11 +102,11 @@ def _take(
 def _lower(share, k, item_bytes, limits, below, entries, counts, histogram):
     """Limits as the entries say that `share` of the signatures gave."""
     for h in range(len(counts)):
-        for i in range(66):
+        for i in range(_ROW):
             histogram[i] = 0
         for i in range(counts[h]):
             histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
-        below[h] = _least(histogram, below[h], k, share)
+        below[h] = _least(histogram, 0, below[h], k, share)
         set_limit(limits, h, below[h], 8 * item_bytes)
 
 
@@ -144,10 +155,7 @@ def _select_head(
     """entries[h][: k] = the k nearest of the signatures first .. last-1 for each query h."""
     n = len(counts)
     make_tables(queries, 8 * item_bytes, tables)
-    for h in range(n):
-        below[h] = _first_limit(
-            kind, items, offset, item_bytes, first, last, queries[h], k, histogram
-        )  # fmt: skip
+    _first_limits(kind, items, offset, item_bytes, first, last, queries, k, below, histogram)
     stride = _STRIDE if last - first > 4 * _STRIDE * SEGMENT else 1
     again, more = True, 1
     while again:
@@ -161,7 +169,7 @@ def _select_head(
         again, stride = False, 1
         for h in range(n):
             if counts[h] < k:  # the samples promised too much
-                below[h] = min(65, below[h] + more)
+                below[h] = min(_MOST, below[h] + more)
                 again = True
         more *= 2
     for h in range(n):
@@ -169,55 +177,36 @@ def _select_head(
             prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
 
 
-@jit
-def _heads(
-    kind, together, item_bytes, queries, items, first, last, stop, k, seed, index, counts, tables,
-    limits, planes, masks, below, entries, seen, spare, marks, histogram, begin, end,
-):  # fmt: skip
-    """The lists of the KV heads begin .. end-1, with the scratch of one thread."""
-    for j in range(begin, end):
-        clear(marks, stop)
-        for g in range(0, queries.shape[1], together):
-            _select_head(
-                kind, items, j * SEGMENT * item_bytes, item_bytes, first, last,
-                queries[j, g : g + together], k, seed, tables, limits, planes, masks, below,
-                entries, seen, spare, histogram,
-            )  # fmt: skip
-            for h in range(together):
-                mark(entries[h], k, marks)
-        counts[j] = write_list(marks, first, last, stop, index[j])
-
-
 def make_hamming(bits, together):
     """The kernel for signatures of `bits` bits and `together` queries of a group at a time."""
 
-    @jit(parallel=True)
-    def hamming_kernel(
-        queries, items, first, last, stop, k, seed, index, counts, tables, limits, planes, masks,
-        tally, entries, spare, marks, histograms, threads,
-    ):  # fmt: skip
+    @step("iiiiiii")
+    def kernel(part, parts, ticket, call, scratch, first, last, stop, k, seed):
         """queries uint64[J, G]; items: addresses of the column's segments; k of first .. last-1.
 
         index uint32[J, room], counts int64[J]: tokens 0 .. first-1, the union of all queries'
-        choices, last .. stop-1. Scratch of each thread as SelectScratch has it. Reads bits / 8
-        bytes a token and KV head for every `together` queries.
+        choices, last .. stop-1. Scratch as SignatureScratch has it. Reads bits / 8 bytes a token
+        and KV head for every `together` queries.
         """
-        n_kv_heads = queries.shape[0]
-        if threads == 1:
-            _heads(
-                kind_of(bits, together), together, bits // 8, queries, items, first, last, stop, k,
-                seed, index, counts, tables[0], limits[0], planes[0], masks[0],
-                tally[0, 0, :together], entries[0], tally[0, 1, :together], spare[0], marks[0],
-                histograms[0], 0, n_kv_heads,
-            )  # fmt: skip
-        else:
-            for part in prange(threads):
-                _heads(
-                    kind_of(bits, together), together, bits // 8, queries, items, first, last,
-                    stop, k, seed, index, counts, tables[part], limits[part], planes[part],
-                    masks[part], tally[part, 0, :together], entries[part],
-                    tally[part, 1, :together], spare[part], marks[part], histograms[part],
-                    n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads,
+        queries, items, index, counts = lent(call, CALL)
+        (
+            tables, limits, planes, masks, tally, all_entries, spare, all_marks, histograms
+        ) = lent(scratch, SCRATCH)  # fmt: skip
+        entries, marks, item_bytes = all_entries[part], all_marks[part], bits // 8
+        below, seen = tally[part, 0, :together], tally[part, 1, :together]
+        j = take(ticket)
+        while j < queries.shape[0]:
+            clear(marks, stop)
+            for g in range(0, queries.shape[1], together):
+                _select_head(
+                    kind_of(bits, together), items, j * SEGMENT * item_bytes, item_bytes, first,
+                    last, queries[j, g : g + together], k, np.uint32(seed), tables[part],
+                    limits[part], planes[part], masks[part], below, entries, seen, spare[part],
+                    histograms[part],
                 )  # fmt: skip
+                for h in range(together):
+                    mark(entries[h], k, marks)
+            counts[j] = write_list(marks, first, last, stop, index[j])
+            j = take(ticket)
 
-    return hamming_kernel
+    return kernel

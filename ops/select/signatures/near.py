@@ -20,9 +20,9 @@ from ...attention.shape import at, read, write
 from ...cache import jit
 from ...simd import prefetch_l1, set_i8, store
 from ..masks import MASK_BYTES, bit_count
-from .pairs import TABLE_BYTES, TOKENS, near_pair, spread_128
+from ..work import NEAR_TOKENS as TOKENS
+from .pairs import TABLE_BYTES, near_pair, spread_128
 
-PLANE_BYTES = 16 * TOKENS
 LOOKUP = v.VARIANT == "avx2"
 
 

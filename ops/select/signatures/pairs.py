@@ -21,8 +21,8 @@ from numba.extending import intrinsic
 from ... import simd as v
 from ...attention.shape import at, read, write
 from ..lookup import BYTES, half_bytes_of, look_up
+from ..work import NEAR_TOKENS as TOKENS
 
-TOKENS = 128
 TABLE_BYTES = 256  # of a pair: 16 half bytes of up to 64 bits, 16 entries each
 _PART = 32  # tokens in a register
 

@@ -1,8 +1,6 @@
 """The checking wrappers of the sketch index: sketches of keys, and the best by their estimates."""
 
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +9,18 @@ from ...arena import aligned
 from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
+from ...steps import Table, kernel, kernels
 from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
-from .keys import sketch_keys_kernel
-from .scan import make_sketch
+from .tables import CALL, KEYS, SCRATCH
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 _SERIAL_TOKENS = 4
+
+_sketch_keys = kernel(f"{__package__}.keys", "sketch_keys_kernel")
+_best_sketched = kernels(f"{__package__}.scan", "make_sketch")
+_keys = Table(KEYS)
 
 
 def sketch_bits(head_dim: int) -> int:
@@ -67,12 +69,12 @@ def sketch_keys(
     if not 0 <= first <= last <= room:
         raise OpsError(f"sketches: tokens {first} to {last - 1} lie outside the {room} stored")
     check_rotation("sketches", rotation, layout)
-    threads = 1 if last - first <= _SERIAL_TOKENS else n_threads()
-    n = threads * 2 * rotation.bits
-    works = aligned(n, np.float32)[:n].reshape(threads, -1)
-    sketch_keys_kernel(
-        segments, append_facts(layout), bits, factors, n_kv_heads, rotation.weights, rotation.bits,
-        works, first, last,
+    n = n_threads() * 2 * rotation.bits
+    works = aligned(n, np.float32)[:n].reshape(n_threads(), -1)
+    works[:] = 0  # what rows have beyond head_dim
+    _sketch_keys(
+        _keys(segments, append_facts(layout), bits, factors, rotation.weights, works), n_kv_heads,
+        rotation.bits, first, last, parallel=last - first > _SERIAL_TOKENS,
     )  # fmt: skip
 
 
@@ -87,11 +89,12 @@ class SketchScratch(SelectScratch):
     ) -> None:
         super().__init__(n_heads, n_kv_heads, n_ctx, k)
         self.layout, self.bits = layout, sketch_bits(layout.head_dim)
+        self.call, self.arrays = Table(CALL), Table(SCRATCH)
 
-    def ready(self, threads: int) -> int:
+    def ready(self, threads: int) -> None:
         """As SelectScratch's."""
         before = self.threads
-        threads = super().ready(threads)
+        super().ready(threads)
         if threads > before:
             n, padded = self.together, self.layout.padded
             rows = aligned(threads * self.group * padded, np.float32)
@@ -106,7 +109,11 @@ class SketchScratch(SelectScratch):
             size = threads * 2 * n * SEGMENT
             self.near = aligned(size, np.int8).reshape(threads, 2, n, SEGMENT)
             self.chosen = np.zeros_like(self.marks)
-        return threads
+            self.arrays(
+                self.rows, self.turned, self.sums, self.tiles, self.works, self.limits, self.masks,
+                self.near, self.best, self.entries, self.seen, self.spare, self.marks, self.chosen,
+                self.histograms,
+            )  # fmt: skip
 
 
 def check_query(name: str, q: F32, s: SketchScratch) -> None:
@@ -114,11 +121,6 @@ def check_query(name: str, q: F32, s: SketchScratch) -> None:
     shape = 1, s.n_kv_heads * s.group, s.layout.head_dim
     if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
         raise OpsError(f"{name}: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
-
-
-@cache
-def _sketch(k: int, v: int, blocks: int, bits: int, together: int) -> Any:
-    return make_sketch(k, v, blocks, bits, together)
 
 
 def best_sketched(
@@ -150,10 +152,8 @@ def best_sketched(
         raise OpsError(f"sketches: cannot choose {k} of {few} candidates")
     if among.stop > SEGMENT * min(len(segments), len(bits), len(factors)):
         raise OpsError(f"sketches: token {among.stop - 1} lies outside the columns")
-    threads = s.ready(n_threads())
-    _sketch(*s.layout.codes, s.bits, s.together)(
-        q, segments, bits, factors, rotation.weights, s.n_kv_heads, among.first, among.last,
-        among.stop, k, few, np.uint32(seed), index, counts, s.rows, s.turned, s.sums, s.tiles,
-        s.works, s.limits, s.masks, s.near, s.best, s.entries, s.seen, s.spare, s.marks, s.chosen,
-        s.histograms, threads,
+    s.ready(n_threads())
+    _best_sketched(*s.layout.codes, s.bits, s.together)(
+        s.call(q, segments, bits, factors, rotation.weights, index, counts), s.arrays.address,
+        s.n_kv_heads, among.first, among.last, among.stop, k, few, seed,
     )  # fmt: skip

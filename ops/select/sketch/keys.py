@@ -1,13 +1,16 @@
 """Sketches of stored keys: bits of the rotated key and one factor (see `scan`)."""
 
 import numpy as np
-from numba import prange
 
 from ... import simd as v
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ...cache import jit
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from ..dense import dense
+from .tables import KEYS, TOKENS
 
 
 @jit
@@ -30,36 +33,24 @@ def put_sketch(x, padded, rotation, bits, factor, y):
     v.store_f16(factor, 0, norm / total if total > 0.0 else np.float32(0.0))
 
 
-@jit
-def _sketch_tokens(segments, facts, bits, factors, n_kv_heads, rotation, padded, work, first, last):
-    for t in range(first, last):
-        segment, place = t // SEGMENT, t % SEGMENT
-        for j in range(n_kv_heads):
-            tile = segments[segment] + j * facts[5] + place // TILE * facts[4]
-            work[:padded] = 0.0
-            x = np.int64(work.ctypes.data)
-            read_key(tile, place % TILE, facts, x)
-            item = j * SEGMENT + place
-            put_sketch(
-                x, padded, np.int64(rotation.ctypes.data), bits[segment] + item * padded // 8,
-                factors[segment] + 2 * item, x + 4 * padded,
-            )  # fmt: skip
+@step("iiiii")
+def sketch_keys_kernel(part, parts, ticket, arrays, n_kv_heads, padded, first, last):
+    """Tokens first .. last-1; works float32[threads, 2 * padded], zeros at first.
 
-
-@jit(parallel=True)
-def sketch_keys_kernel(
-    segments, facts, bits, factors, n_kv_heads, rotation, padded, works, first, last
-):
-    """works float32[threads, 2 * padded]; about 2 padded^2 operations a key."""
-    parts = works.shape[0]
-    if parts == 1:
-        _sketch_tokens(
-            segments, facts, bits, factors, n_kv_heads, rotation, padded, works[0], first, last
-        )
-    else:
-        n = last - first
-        for part in prange(parts):
-            _sketch_tokens(
-                segments, facts, bits, factors, n_kv_heads, rotation, padded, works[part],
-                first + n * part // parts, first + n * (part + 1) // parts,
-            )  # fmt: skip
+    About 2 padded^2 operations a key.
+    """
+    segments, facts, bits, factors, rotation, works = lent(arrays, KEYS)
+    x, weights = np.int64(works[part].ctypes.data), np.int64(rotation.ctypes.data)
+    begin = first + TOKENS * take(ticket)
+    while begin < last:
+        for t in range(begin, min(begin + TOKENS, last)):
+            segment, place = t // SEGMENT, t % SEGMENT
+            for j in range(n_kv_heads):
+                tile = segments[segment] + j * facts[5] + place // TILE * facts[4]
+                read_key(tile, place % TILE, facts, x)
+                item = j * SEGMENT + place
+                put_sketch(
+                    x, padded, weights, bits[segment] + item * padded // 8,
+                    factors[segment] + 2 * item, x + 4 * padded,
+                )  # fmt: skip
+        begin = first + TOKENS * take(ticket)

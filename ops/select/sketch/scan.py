@@ -14,7 +14,7 @@ scored exactly and each head takes its k best of that.
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.extending import intrinsic
 
 from ... import simd as v
@@ -23,6 +23,9 @@ from ...attention.layout import SEGMENT
 from ...attention.shape import at, read, write
 from ...cache import jit
 from ...simd import set_f32, set_i8, store
+from ...steps.define import step
+from ...steps.lent import lent
+from ...steps.words import take
 from ..best import prune
 from ..candidates import STRIDE, best_of_share, first_limits, rerank
 from ..dense import dense
@@ -31,6 +34,7 @@ from ..lookup import BYTES, half_bytes_of, look_up
 from ..masks import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
 from ..queries import make_query_tables, pack_queries
 from ..scores import cost_of, float_bits, score_of
+from .tables import CALL, SCRATCH
 
 
 @intrinsic
@@ -223,24 +227,25 @@ def _head(
 def make_sketch(k_type, v_type, blocks, padded, together):
     """The kernel for KV types, rows of 32 * blocks, `padded` bits, `together` queries at a time."""
 
-    @jit(parallel=True)
-    def sketch_kernel(
-        q, segments, bits, factors, rotation, n_kv_heads, first, last, stop, k, few, seed, index,
-        counts, rows, turned, tables, tiles, works, bytes_at, masks, sums, limits, entries, seen,
-        spare, marks, chosen, histograms, threads,
-    ):  # fmt: skip
-        """q float32[1, H, E]; lists as hamming_kernel, with room for `few` a query. Reads
+    @step("iiiiiiiii")
+    def kernel(part, parts, ticket, call, scratch, n_kv_heads, first, last, stop, k, few, seed):
+        """q float32[1, H, E]; lists as the Hamming scan's, with room for `few` a query. Reads
         padded / 8 + 2 bytes a token and KV head, and the K rows of the candidates."""
-        group = q.shape[1] // n_kv_heads
-        for part in prange(threads):
-            for j in range(n_kv_heads * part // threads, n_kv_heads * (part + 1) // threads):
-                counts[j] = _head(
-                    of.shape_of(k_type, v_type, blocks, together), kind_of(padded, together),
-                    padded, q, segments, bits, factors, rotation, j, group, first, last, stop, k,
-                    few, seed, index[j], rows[part], turned[part], tables[part],
-                    tiles[part].ctypes.data, works[part],
-                    (bytes_at[part], masks[part], sums[part]), limits[part], entries[part],
-                    seen[part], spare[part], marks[part], chosen[part], histograms[part],
-                )  # fmt: skip
+        q, segments, bits, factors, rotation, index, counts = lent(call, CALL)
+        (
+            rows, turned, sums, tiles, works, limits, masks, near, best, entries, seen, spare,
+            marks, chosen, histograms,
+        ) = lent(scratch, SCRATCH)  # fmt: skip
+        scan = limits[part], masks[part], near[part]
+        j = take(ticket)
+        while j < n_kv_heads:
+            counts[j] = _head(
+                of.shape_of(k_type, v_type, blocks, together), kind_of(padded, together), padded, q,
+                segments, bits, factors, rotation, j, q.shape[1] // n_kv_heads, first, last, stop,
+                k, few, np.uint32(seed), index[j], rows[part], turned[part], sums[part],
+                tiles[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
+                spare[part], marks[part], chosen[part], histograms[part],
+            )  # fmt: skip
+            j = take(ticket)
 
-    return sketch_kernel
+    return kernel

@@ -11,14 +11,18 @@ import numpy as np
 from ..attention.layout import TILE
 from ..cache import jit
 from ..simd import load_i8x16, load_u16, store
+from ..steps.define import step
+from ..steps.lent import lent
 from .signatures import item, tile_of
+from .tables import LEAVES, POSITIONS, SETTLE
 
 STAYS = 0x7FFFFFFF
 
 
-@jit
-def leaves_kernel(taken, n_tokens, n_slots, first_staged, leaves):
+@step("iiii")
+def leaves_kernel(part, parts, ticket, arrays, n_tokens, n_slots, first_staged):
     """Fill `leaves` for n_tokens staged tokens, the first of them at item first_staged."""
+    taken, leaves = lent(arrays, LEAVES)
     for j in range(taken.shape[0]):
         for slot in range(n_slots):
             leaves[j, slot] = STAYS
@@ -38,9 +42,10 @@ def _copy(source, target, n):
         store(target, i, load_u16(source, i))
 
 
-@jit
-def settle_kernel(staged, segments, positions, facts, taken, n_tokens, position):
+@step("iii")
+def settle_kernel(part, parts, ticket, arrays, n_tokens, position):
     """Move each staged token into its slot; of several for one slot the last one stays."""
+    staged, segments, positions, facts, taken = lent(arrays, SETTLE)
     k_row, v_row, v_offset, scales, scale_row = facts[6], facts[7], facts[8], facts[9], facts[11]
     for j in range(taken.shape[0]):
         for t in range(n_tokens):
@@ -54,9 +59,10 @@ def settle_kernel(staged, segments, positions, facts, taken, n_tokens, position)
             store(item(positions, j, slot), 0, np.uint32(position + t))
 
 
-@jit
-def positions_kernel(positions, n_heads, slot, position, count):
+@step("iiiii")
+def positions_kernel(part, parts, ticket, arrays, n_heads, slot, position, count):
     """Positions position .. position+count-1 into slots slot .. slot+count-1 of every head."""
+    (positions,) = lent(arrays, POSITIONS)
     for j in range(n_heads):
         for i in range(count):
             store(item(positions, j, slot + i), 0, np.uint32(position + i))
