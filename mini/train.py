@@ -45,7 +45,7 @@ STAGES = {
 }
 """Lengths grow: a global layer without positions reads far only when it was trained far, and a
 rotated one reads no further than it was trained."""
-TOKENS = {"cohere2": (10e6, 13e6), "llama": (4e6,)}
+TOKENS = {"cohere2": (10e6, 13e6), "llama": (4e6, 6e6)}
 """How many a shape reads, unless told otherwise: at each number the rate has fallen to 0, and rises
 again for the next."""
 SHAPES: dict[str, dict[str, Any]] = {
