@@ -165,7 +165,8 @@ def test_selections_are_recorded_and_replayed(
     assert '"method": "replay path=' in capsys.readouterr().out
     assert "takes one measurement" in error_line(capsys, *deep, *method, *record)
     assert "takes the place of --method" in error_line(capsys, *deep, *method, *replay)
-    run = ["run", "-m", str(tiny_path), "-p", "the mill by the river " * 9, "-n", "2"]
+    text = "the mill by the river " * 9
+    run = ["run", "-m", str(tiny_path), "-p", text, "-n", "2", "--temp", "0"]
     assert "nothing to record" in error_line(capsys, *run, *record)
     assert "nothing to record" in error_line(capsys, *deep, *record)
     assert main([*run, *method, *record]) == 0
