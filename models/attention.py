@@ -20,6 +20,11 @@ class Attention(Protocol):
     """
 
     @property
+    def every_query(self) -> bool:
+        """Whether the queries of all tokens must come: see `__call__`."""
+        ...
+
+    @property
     def graphs(self) -> dict[bool, Graph] | None:
         """What `forward` has recorded for single tokens, calls of this object included.
 
@@ -28,8 +33,9 @@ class Attention(Protocol):
         ...
 
     def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
-        """Append k and v (T, J, E), attend with q (T, H, E), write out (T, H, E).
+        """Append k and v (T, J, E), attend with q (R, H, E), write out (R, H, E).
 
+        R is T, or less in the last layer, where only the last R tokens' outputs are wanted.
         q and k are rotated already; q is not yet multiplied by `attention_scale`.
         """
         ...

@@ -2,6 +2,9 @@
 
 Per layer: norm → q, k, v (→ norms) → rope → attention object → output projection (→ norm) → add →
 norm → gate, up → activation → down (→ norm) → add. cohere2 feeds both halves from one norm.
+
+What follows K and V in the last layer reaches only a token's own logits: it is computed for the
+tokens whose hidden states are asked for.
 """
 
 from __future__ import annotations
@@ -25,24 +28,31 @@ F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 Multiply = Callable[[Activations, Weight, F32], None]
 
+_LEAST_ROWS = 8
+"""Of a chunk, in the last layer: kernels for many tokens add in another order than those for few,
+so that fewer rows would not have the bits that they have among all."""
+
 
 class _Buffers:
-    """Every array of a forward pass over n tokens: views of the first n rows of shared memory."""
+    """Every array of a forward pass: views of the rows first … stop - 1 of shared memory."""
 
-    def __init__(self, config: ModelConfig, memory: dict[str, F32], ids: I32, n: int) -> None:
+    def __init__(
+        self, config: ModelConfig, memory: dict[str, F32], ids: I32, first: int, stop: int
+    ) -> None:
         heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
-        self.ids = ids[:n]
-        self.x = memory["x"][:n]
-        self.normed = memory["normed"][:n]
-        self.branch = memory["branch"][:n]
-        self.other = memory["other"][:n]
-        self.q = memory["q"][:n]
-        self.k = memory["k"][:n]
-        self.v = memory["v"][:n]
-        self.attended = memory["attended"][:n]
-        self.gate = memory["gate"][:n]
-        self.up = memory["up"][:n]
-        self.temperature = memory["temperature"][:n, 0]
+        n, rows = stop - first, slice(first, stop)
+        self.ids = ids[rows]
+        self.x = memory["x"][rows]
+        self.normed = memory["normed"][rows]
+        self.branch = memory["branch"][rows]
+        self.other = memory["other"][rows]
+        self.q = memory["q"][rows]
+        self.k = memory["k"][rows]
+        self.v = memory["v"][rows]
+        self.attended = memory["attended"][rows]
+        self.gate = memory["gate"][rows]
+        self.up = memory["up"][rows]
+        self.temperature = memory["temperature"][rows, 0]
         self.q_heads = self.q.reshape(n, heads, head_dim)
         self.k_heads = self.k.reshape(n, kv_heads, head_dim)
         self.v_heads = self.v.reshape(n, kv_heads, head_dim)
@@ -65,7 +75,8 @@ class Transformer:
         self.config = config
         self.weights = weights
         self.max_chunk = max_chunk
-        # Who wants to see what every matrix is multiplied by puts a function of the same kind here.
+        # Who wants to see what every matrix is multiplied by puts a function of the same kind here,
+        # and sees all rows.
         self.multiply: Multiply = linear
         n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
         widths = {
@@ -83,7 +94,7 @@ class Transformer:
         }
         # Valid from the start: recording reads what is there.
         self._ids = np.zeros(max_chunk, np.int32)
-        self._buffers: dict[int, _Buffers] = {}
+        self._buffers: dict[tuple[int, int], _Buffers] = {}
         self._embd_in = Activations(max_chunk, config.n_embd)
         self._attended_in = Activations(max_chunk, n_q)
         self._ff_in = Activations(max_chunk, config.n_ff)
@@ -95,45 +106,66 @@ class Transformer:
         self._tables: dict[bool, tuple[RopeTable, ...]] = {}
         self._graphs: dict[bool, list[Graph]] = {}
 
-    def forward(self, ids: I32, start: int, attention: Attention, n_ctx: int | None = None) -> F32:
-        """Hidden states after `output_norm` of the tokens `ids` (T,) at positions start….
+    def forward(
+        self,
+        ids: I32,
+        start: int,
+        attention: Attention,
+        n_ctx: int | None = None,
+        n_out: int | None = None,
+    ) -> F32:
+        """Hidden states after `output_norm` of the last `n_out` (default: all) of the tokens `ids`
+        (T,) at positions start….
 
         `attention` must hold the keys and values of positions 0 … start - 1. `n_ctx` is the size of
         the context (default: the training length): longrope models have one set of frequencies
-        for contexts up to their original length and another beyond. Returns float32 (T, n_embd),
-        which the next call overwrites. Raises `ModelError` for ids outside the vocabulary and for
-        more than `max_chunk` of them.
+        for contexts up to their original length and another beyond. Returns float32
+        (n_out, n_embd), which the next call overwrites; they have the same bits among any number.
+        Raises `ModelError` for ids outside the vocabulary and for more than `max_chunk` of them.
         """
         n = len(ids)
         self._check(ids, start)
-        config, b = self.config, self._buffers_for(n)
+        config, b = self.config, self._buffers_for(0, n)
         b.ids[:] = ids
         if config.temperature_scale:
             self._fill_temperature(b.temperature, start)
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
         angles = [table.rows(start, n) for table in self._tables_for(long)]
         if n > 1:
-            self._run(b, angles, attention)
-        elif (kept := attention.graphs) is not None:
+            n_out = n if n_out is None else n_out
+            end = b if self._in_full(attention) else self._end_of(n, n_out)
+            self._run(b, end, angles, attention)
+            return b.normed[n - n_out :]
+        if (kept := attention.graphs) is not None:
             if long not in kept:
-                kept[long] = record(self._run, b, angles, attention)
+                kept[long] = record(self._run, b, b, angles, attention)
             kept[long].run()
         else:
             for index, graph in enumerate(self._graphs_for(long, b, angles)):
                 graph.run()
-                self._attend(index, b, attention)
+                self._attend(index, b, b, attention)
         return b.normed
 
-    def _run(self, b: _Buffers, angles: list[F32], attention: Attention) -> None:
-        """All of it, from `b.ids` to `b.normed`."""
-        for index in range(self.config.n_layers + 1):
-            self._between(index, b, angles)
-            self._attend(index, b, attention)
+    def _in_full(self, attention: Attention) -> bool:
+        """Whether somebody looks at all rows of the last layer, wanted or not."""
+        return attention.every_query or self.multiply is not linear
 
-    def _attend(self, index: int, b: _Buffers, attention: Attention) -> None:
+    def _end_of(self, n: int, n_out: int) -> _Buffers:
+        """The last rows of n, at least `n_out`."""
+        return self._buffers_for(n - min(n, max(n_out, _LEAST_ROWS)), n)
+
+    def _run(self, b: _Buffers, end: _Buffers, angles: list[F32], attention: Attention) -> None:
+        """All of it, from `b.ids` to `end.normed`; `end`: the rows that leave the last layer."""
+        n_layers = self.config.n_layers
+        for index in range(n_layers + 1):
+            leaving = end if index >= n_layers - 1 else b
+            self._between(index, b, leaving, angles)
+            self._attend(index, b, leaving, attention)
+
+    def _attend(self, index: int, b: _Buffers, leaving: _Buffers, attention: Attention) -> None:
         """The attention of layer `index`, if there is such a layer."""
         if index < self.config.n_layers:
-            attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
+            attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
 
     def logits(self, hidden: F32, out: F32) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), as `forward` gave it."""
@@ -163,13 +195,14 @@ class Transformer:
                 f"expected 0 to {self.config.n_vocab - 1}"
             )
 
-    def _buffers_for(self, n: int) -> _Buffers:
-        buffers = self._buffers.get(n)
+    def _buffers_for(self, first: int, stop: int) -> _Buffers:
+        rows = first, stop
+        buffers = self._buffers.get(rows)
         if buffers is None:
             # Single tokens and full chunks are the common sizes; odd ones come once a prompt.
             if len(self._buffers) >= 8:
                 self._buffers.clear()
-            buffers = self._buffers[n] = _Buffers(self.config, self._memory, self._ids, n)
+            buffers = self._buffers[rows] = _Buffers(self.config, self._memory, self._ids, *rows)
         return buffers
 
     def _graphs_for(self, long: bool, b: _Buffers, angles: list[F32]) -> list[Graph]:
@@ -179,14 +212,16 @@ class Transformer:
         """
         if long not in self._graphs:
             self._graphs[long] = [
-                record(self._between, index, b, angles) for index in range(self.config.n_layers + 1)
+                record(self._between, index, b, b, angles)
+                for index in range(self.config.n_layers + 1)
             ]
         return self._graphs[long]
 
-    def _between(self, index: int, b: _Buffers, angles: list[F32]) -> None:
+    def _between(self, index: int, b: _Buffers, leaving: _Buffers, angles: list[F32]) -> None:
         """From the attention of layer index - 1 to that of layer `index`; steps only (`ops.steps`).
 
         Begins with the embedding at index 0, and ends with the last norm at index n_layers.
+        `leaving`: the rows that go on from layer `index`.
         """
         if index == 0:
             get_rows(self.weights.token_embd, b.ids, b.x)
@@ -194,18 +229,28 @@ class Transformer:
                 pointwise.scale(b.x, self.config.embedding_scale)
             self._norm(b, self.weights.layers[0].attn_norm)
         else:
-            self._finish(index - 1, b)
+            self._finish(index - 1, leaving if index == self.config.n_layers else b)
         if index < self.config.n_layers:
-            self._project(index, b, angles)
+            self._project(index, b, leaving, angles)
 
-    def _project(self, index: int, b: _Buffers, angles: list[F32]) -> None:
-        """rope(q), rope(k) and v of `b.normed`."""
+    def _project(self, index: int, b: _Buffers, leaving: _Buffers, angles: list[F32]) -> None:
+        """rope(k) and v of `b.normed`, rope(q) of `leaving.normed`; `_embd_in` holds the latter.
+
+        What other rows of q hold is turned for nothing.
+        """
         layer, rotation = self.weights.layers[index], self._rotation_of[index]
         eps, style = self.config.norm_eps, self.config.architecture.rope
         source = self._embd_in.set(b.normed)
-        for projection, out in ((layer.attn_q, b.q), (layer.attn_k, b.k), (layer.attn_v, b.v)):
+        for projection, out in ((layer.attn_k, b.k), (layer.attn_v, b.v)):
             self.multiply(source, projection.weight, out)
-        for projection, out in ((layer.attn_q, b.q), (layer.attn_k, b.k), (layer.attn_v, b.v)):
+        if leaving is not b:
+            source.set(leaving.normed)
+        self.multiply(source, layer.attn_q.weight, leaving.q)
+        for projection, out in (
+            (layer.attn_q, leaving.q),
+            (layer.attn_k, b.k),
+            (layer.attn_v, b.v),
+        ):
             self._add_bias(projection, out)
         if layer.attn_q_norm is not None and layer.attn_k_norm is not None:
             pointwise.rms_norm(b.q_rows, layer.attn_q_norm, eps, b.q_rows)

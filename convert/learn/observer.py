@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Observer(Attend):
     `rows`: those queries, counted within the next call. Noted are `queries[layer]` float32
     (H, rows, E), after rope, and `log_norms[layer]` float32 (J, n_ctx) of V as stored.
     """
+
+    every_query: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._full = Full()

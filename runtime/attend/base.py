@@ -61,6 +61,9 @@ class Attend(ABC):
     """Whether a call for one token only runs steps, so that it can be recorded (`ops.steps`); it
     then passes `start` on to them as it came, for it is a `Cell`."""
 
+    every_query: ClassVar[bool] = False
+    """Whether it looks at the queries of all tokens, also where only some outputs are wanted."""
+
     reads_slots: ClassVar[bool] = False
     """Whether tokens may stand in any order and be replaced, as where a keep method evicts."""
 

@@ -25,6 +25,7 @@ class StoredAttention:
         self._start = np.zeros(1, np.int64)
         self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0
         self._taken_off = None if store.centre is None else -_flat(store.centre)
+        self.every_query = attend.every_query
         records = attend.records and store.records
         self.graphs: dict[bool, Graph] | None = {} if records else None
 
@@ -51,7 +52,7 @@ class StoredAttention:
         self._store.append(layer, k, v, start)
         view = self.layers[layer]
         self._attend.appended(view, start, len(k))
-        self._attend(view, q, start, out)
+        self._attend(view, q, start if len(q) == len(k) else start + len(k) - len(q), out)
 
 
 def _flat(k: NDArray[np.float32]) -> NDArray[np.float32]:

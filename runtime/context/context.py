@@ -234,8 +234,8 @@ class Context(Reader):
         done = 0
         while done < len(ids):
             size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
-            chunk = ids[done : done + size]
-            hidden = on_engine(self._forward, chunk).copy()
-            for row in range(max(0, first - done), size, 32):
+            wanted = max(0, min(size, done + size - first))
+            hidden = on_engine(self._forward, ids[done : done + size], max(1, wanted)).copy()
+            for row in range(0, wanted, 32):
                 yield on_engine(self._project, hidden[row : row + 32])
             done += size

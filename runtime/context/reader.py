@@ -168,15 +168,15 @@ class Reader:
                 f"{self.n_ctx} tokens; use a larger --ctx or a shorter prompt"
             )
 
-    def _forward(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """Hidden states (T, D) of a chunk, valid until the next one; a token counts as read only
-        once every layer has it."""
+    def _forward(self, ids: Sequence[int], n_out: int | None = None) -> NDArray[np.float32]:
+        """Hidden states (n_out, D) of a chunk's last tokens (default: all), valid until the next
+        one; a token counts as read only once every layer has it."""
         start = len(self.tokens)
         self._logits = self._hidden = None
         self._ahead.clear()
         self._cache.begin(start, len(ids))
         hidden = self.model.transformer.forward(
-            np.asarray(ids, np.int32), start, self._cache.attention, self.n_ctx
+            np.asarray(ids, np.int32), start, self._cache.attention, self.n_ctx, n_out
         )
         self.tokens.extend(ids)
         self._hidden_memory[:] = hidden[-1]
@@ -184,9 +184,9 @@ class Reader:
         return hidden
 
     def _step(self, ids: Sequence[int], want_logits: bool) -> None:
-        hidden = self._forward(ids)
+        hidden = self._forward(ids, n_out=1)
         if want_logits:
-            self._logits = self._project(hidden[-1:])[0]
+            self._logits = self._project(hidden)[0]
 
     def _read_ahead(self, token: int, draft: Sequence[int]) -> None:
         hidden = self._forward([token, *draft])

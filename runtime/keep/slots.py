@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from .base import KeepError
 
@@ -108,6 +108,7 @@ class SlotAttention:
     attend: Attend
     start: int = 0
     graphs: None = None
+    every_query: ClassVar[bool] = True  # they may decide who leaves
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on."""

@@ -187,6 +187,7 @@ class PlainAttention:
     """Keeps float32 keys and values of every layer and attends to them in float64."""
 
     graphs = None
+    every_query = False
 
     def __init__(self, config: ModelConfig) -> None:
         self.config = config

@@ -48,6 +48,45 @@ def test_chunks_change_nothing(
     assert difference(read(model, plain_ops, ids, chunk), whole) < limit
 
 
+@pytest.mark.parametrize("name", ["llama-odd", "gemma3", "cohere2", "phi3-long", "mistral3"])
+def test_the_last_layer_is_computed_for_the_tokens_asked_for(
+    name: str, golden_models: Callable[[str], Any], plain_ops: ModuleType
+) -> None:
+    model, ids = build(golden_models(name), plain_ops), np.arange(20, dtype=np.int32)
+    n_layers = model.config.n_layers
+
+    class Counted(plain_ops.PlainAttention):  # type: ignore[name-defined,misc]
+        def __init__(self, every_query: bool = False) -> None:
+            super().__init__(model.config)
+            self.every_query, self.rows = every_query, [0] * n_layers
+
+        def __call__(self, layer: int, q: Any, k: Any, v: Any, out: Any) -> None:
+            self.rows[layer] = len(q)
+            super().__call__(layer, q, k, v, out)
+
+    def run(attention: Counted, n_out: int | None) -> tuple[np.ndarray, int]:
+        hidden = model.forward(ids, 0, attention, N_CTX, n_out).copy()
+        assert attention.rows[:-1] == [20] * (n_layers - 1)
+        return hidden, attention.rows[-1]
+
+    whole, rows = run(Counted(), None)
+    assert whole.shape == (20, model.config.n_embd) and rows == 20
+    for n_out, most in ((1, 10), (12, 12)):
+        hidden, rows = run(Counted(), n_out)
+        assert n_out <= rows <= most
+        np.testing.assert_allclose(hidden, whole[-n_out:], rtol=1e-5, atol=1e-5)
+    assert run(Counted(every_query=True), 1)[1] == 20
+    seen = []
+
+    def watch(act: Any, weight: Any, out: np.ndarray) -> None:
+        seen.append(len(out))
+        plain_ops.plain_linear(act, weight, out)
+
+    model.multiply = watch
+    run(Counted(), 1)
+    assert set(seen) == {20}
+
+
 def without(config: ModelConfig, **changes: Any) -> ModelConfig:
     """The configuration with fields of every layer changed."""
     return replace(config, layers=tuple(replace(layer, **changes) for layer in config.layers))

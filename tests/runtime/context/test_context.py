@@ -44,6 +44,32 @@ def test_chunks_start_at_absolute_multiples(tiny: Model) -> None:
     assert ends == [CHUNK, CHUNK + 40]
 
 
+@pytest.mark.parametrize("n", [2, 4, 5, 8, 9, 33, CHUNK])
+def test_hidden_states_have_the_same_bits_among_any_number(tiny: Model, n: int) -> None:
+    ids = ids_of(tiny, 20 + n)
+
+    def read(n_out: int | None) -> np.ndarray:
+        context = tiny.context(1024)
+        context.prefill(ids[:20])
+        hidden: np.ndarray = on_engine(context._forward, ids[20:], n_out)
+        return hidden.copy()
+
+    every = read(None)
+    assert len(every) == n
+    for n_out in (1, n // 2, n):
+        np.testing.assert_array_equal(read(n_out), every[-n_out:])
+
+
+@pytest.mark.parametrize("first", [0, 1, 31, CHUNK - 1, CHUNK, CHUNK + 39])
+def test_logits_from_a_token_on_are_those_of_reading_all(tiny: Model, first: int) -> None:
+    ids = ids_of(tiny, CHUNK + 40)
+    every = np.concatenate(list(tiny.context(1024).read_all_logits(ids)))
+    some = np.concatenate(list(tiny.context(1024).read_all_logits(ids, first)))
+    assert every.shape == (len(ids), tiny.config.n_vocab) and len(some) == len(ids) - first
+    # A row of logits alone is summed in another order than among others.
+    assert np.abs(some - every[first:]).max() < 1e-4 * np.abs(every).max()
+
+
 def test_cutting_back_and_reading_again_gives_the_same_bits(tiny: Model) -> None:
     ids = ids_of(tiny, 30)
     context = tiny.context(64)
