@@ -121,10 +121,12 @@ class Transformer:
         the context (default: the training length): longrope models have one set of frequencies
         for contexts up to their original length and another beyond. Returns float32
         (n_out, n_embd), which the next call overwrites; they have the same bits among any number.
-        Raises `ModelError` for ids outside the vocabulary and for more than `max_chunk` of them.
+        Raises `ModelError` for ids outside the vocabulary, for more than `max_chunk` of them, and
+        for an `n_out` that is not 1 to T.
         """
         n = len(ids)
-        self._check(ids, start)
+        n_out = n if n_out is None else n_out
+        self._check(ids, start, n_out)
         config, b = self.config, self._buffers_for(0, n)
         b.ids[:] = ids
         if config.temperature_scale:
@@ -132,7 +134,6 @@ class Transformer:
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
         angles = [table.rows(start, n) for table in self._tables_for(long)]
         if n > 1:
-            n_out = n if n_out is None else n_out
             end = b if self._in_full(attention) else self._end_of(n, n_out)
             self._run(b, end, angles, attention)
             return b.normed[n - n_out :]
@@ -156,11 +157,12 @@ class Transformer:
 
     def _run(self, b: _Buffers, end: _Buffers, angles: list[F32], attention: Attention) -> None:
         """All of it, from `b.ids` to `end.normed`; `end`: the rows that leave the last layer."""
-        n_layers = self.config.n_layers
-        for index in range(n_layers + 1):
-            leaving = end if index >= n_layers - 1 else b
+        last = self.config.n_layers - 1
+        for index in range(last + 1):
+            leaving = end if index == last else b
             self._between(index, b, leaving, angles)
             self._attend(index, b, leaving, attention)
+        self._between(last + 1, end, end, angles)
 
     def _attend(self, index: int, b: _Buffers, leaving: _Buffers, attention: Attention) -> None:
         """The attention of layer `index`, if there is such a layer."""
@@ -180,13 +182,17 @@ class Transformer:
         if config.final_softcap:
             pointwise.softcap(out, config.final_softcap)
 
-    def _check(self, ids: I32, start: int) -> None:
+    def _check(self, ids: I32, start: int, n_out: int) -> None:
         if not 1 <= len(ids) <= self.max_chunk:
             raise ModelError(
                 f"cannot run the model: {len(ids)} tokens, expected 1 to {self.max_chunk}"
             )
         if start < 0:
             raise ModelError(f"cannot run the model: position {start}, expected 0 or more")
+        if not 1 <= n_out <= len(ids):
+            raise ModelError(
+                f"cannot run the model: hidden states of {n_out} tokens, expected 1 to {len(ids)}"
+            )
         known = ids.tolist()  # for the one id of decode a tenth of what NumPy's min and max take
         low, high = min(known), max(known)
         if low < 0 or high >= self.config.n_vocab:
@@ -221,7 +227,7 @@ class Transformer:
         """From the attention of layer index - 1 to that of layer `index`; steps only (`ops.steps`).
 
         Begins with the embedding at index 0, and ends with the last norm at index n_layers.
-        `leaving`: the rows that go on from layer `index`.
+        `leaving`: the rows whose queries layer `index` needs.
         """
         if index == 0:
             get_rows(self.weights.token_embd, b.ids, b.x)
@@ -229,7 +235,7 @@ class Transformer:
                 pointwise.scale(b.x, self.config.embedding_scale)
             self._norm(b, self.weights.layers[0].attn_norm)
         else:
-            self._finish(index - 1, leaving if index == self.config.n_layers else b)
+            self._finish(index - 1, b)
         if index < self.config.n_layers:
             self._project(index, b, leaving, angles)
 

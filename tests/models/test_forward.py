@@ -185,5 +185,10 @@ def test_wrong_sizes_are_refused(
     model = build(golden_models("llama-mha"), plain_ops)
     with pytest.raises(ModelError, match="129 rows, expected 1 to 128"):
         model.logits(np.empty((129, 64), np.float32), np.empty((129, 97), np.float32))
+    for n_out in (0, 4):
+        with pytest.raises(ModelError, match=f"hidden states of {n_out} tokens, expected 1 to 3"):
+            model.forward(
+                np.zeros(3, np.int32), 0, plain_ops.PlainAttention(model.config), N_CTX, n_out
+            )
     with pytest.raises(ModelError, match="max_chunk is 0"):
         Transformer(model.config, model.weights, 0)

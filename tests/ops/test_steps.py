@@ -102,6 +102,18 @@ def test_arrays_are_found_by_the_address_of_their_table():
         np.testing.assert_array_equal(out, [[3, 4, 5], [2, 33 + offset, 8 - offset]])
 
 
+def test_a_table_follows_each_array_that_changes():
+    a, b = np.arange(60, dtype=np.uint32).reshape(3, 4, 5), np.array([7, 8], np.int64)
+    table, out = Table(ARRAYS), np.zeros((2, 3), np.float32)
+    smaller, other = a[:2], b - 1000
+    for first, second in ((a, b), (smaller, b), (smaller, other), (a, other), (a, b)):
+        with pytest.raises(OpsError, match="array 1 of a table"):
+            table(smaller, other[None], out)
+        describe(table(first, second, out), parallel=False)
+        expected = [[len(first), 4, 5], [2, 33, second[1]]]
+        np.testing.assert_array_equal(out, expected)
+
+
 def test_a_table_refuses_what_its_step_would_misread():
     table, b, out = Table(ARRAYS), np.zeros(2, np.int64), np.zeros((2, 3), np.float32)
     a = np.zeros((3, 4, 5), np.uint32)
