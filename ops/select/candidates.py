@@ -49,7 +49,7 @@ def rerank(
     for begin in range(0, len(listed), SEGMENT):
         block = listed[begin : min(begin + SEGMENT, len(listed))]
         gather_rows(shape, block, segments, j, False, tiles)
-        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s)
+        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s, 0)
         for h in range(n):
             line, m = s + h * HEAD_SCORES, seen[h]
             for i in range(0, len(block), TILE):

@@ -1,8 +1,12 @@
-"""One KV head's query heads over a block of tokens, in one pass over its keys and values."""
+"""One KV head's query heads over a block of tokens, in one pass over its keys and values.
+
+Keys are swept before values, half of each tile, which memory answers half as fast as whole tiles in
+their order. So the block that follows is asked for in its order while this one is swept.
+"""
 
 from ...cache import jit
 from ...pointwise.tanh import vtanh
-from ...simd import hmax, hsum, load_f32, prefetch_l1, set_f32, store, vexp, vmax
+from ...simd import hmax, hsum, load_f32, prefetch, prefetch_l1, set_f32, store, vexp, vmax
 from .. import shape as of
 from ..layout import TILE
 from ..work import HEAD_PARTS, HEAD_SCORES
@@ -21,14 +25,23 @@ _AHEAD = 2  # tiles: about the time that memory takes to answer
 
 
 @jit
-def key_scores(shape, q, base, lo, hi, parts, s):
+def _ask(base, start, n_bytes):
+    """Have bytes start .. start+n_bytes-1 of the head segment at `base` come into L2; 0: none."""
+    if base:
+        for line in range(0, n_bytes, 64):
+            prefetch(base, start + line)
+
+
+@jit
+def key_scores(shape, q, base, lo, hi, parts, s, following):
     """s[h][t] = q[h] . key t for all tokens of the tiles that hold lo..hi-1; `base`: head segment.
 
+    The first half of `following`, the head segment that is read next, is asked for (0: nothing).
     Folding a tile waits for the next one: its partial sums have then left the store buffer.
     """
     tile_bytes, row_bytes = of.tile_bytes(shape), of.k_row_bytes(shape)
     scale_bytes, turn = of.scale_row_bytes(shape), of.heads(shape) * HEAD_PARTS
-    first, last = lo // TILE, (hi + TILE - 1) // TILE
+    first, last, share = lo // TILE, (hi + TILE - 1) // TILE, tile_bytes // (2 * TILE)
     for tile in range(first, last):
         row = base + tile * tile_bytes
         scales = row + of.scale_offset(shape)
@@ -36,6 +49,7 @@ def key_scores(shape, q, base, lo, hi, parts, s):
         for r in range(0, TILE, 2):
             for line in range(0, 2 * row_bytes, 64):
                 prefetch_l1(row, line + _AHEAD * tile_bytes)
+            _ask(following, (tile * TILE + r) * share, 2 * share)
             key_step(shape, q, row, row + row_bytes, scales, scales + scale_bytes, place + 16 * r)
             row += 2 * row_bytes
             scales += 2 * scale_bytes
@@ -68,10 +82,11 @@ def softmax_head(s, lo, hi, softcap):
 
 
 @jit
-def weigh_values(shape, base, lo, hi, s, out):
+def weigh_values(shape, base, lo, hi, s, out, following):
     """out[h] += sum of s[h][t] * value t for the tokens lo..hi-1 of the head segment at `base`.
 
-    A few tiles at a time stay in L1 while their strips are summed one after the other.
+    A few tiles at a time stay in L1 while their strips are summed one after the other. The second
+    half of `following` is asked for.
     """
     tile_bytes, row_bytes = of.tile_bytes(shape), of.v_row_bytes(shape)
     scale_bytes, width = of.scale_row_bytes(shape), of.strip(shape)
@@ -80,10 +95,12 @@ def weigh_values(shape, base, lo, hi, s, out):
         at = base + tile * tile_bytes
         first, last = max(lo - tile * TILE, 0), min(hi - tile * TILE, TILE)
         ahead = at + _AHEAD * tile_bytes + of.v_offset(shape)
-        share = TILE * row_bytes // n_strips
+        share, other_share = TILE * row_bytes // n_strips, tile_bytes // (2 * n_strips)
         for strip in range(n_strips):
             for line in range(strip * share, (strip + 1) * share, 64):
                 prefetch_l1(ahead, line)
+            half = of.head_bytes(shape) // 2 + tile * (tile_bytes // 2)
+            _ask(following, half + strip * other_share, other_share)
             rows = at + of.v_offset(shape) + strip_bytes(shape, strip)
             scales = at + of.v_scale_offset(shape) + strip * width // 2 * 2
             sums = no_sums(shape)
@@ -96,12 +113,15 @@ def weigh_values(shape, base, lo, hi, s, out):
 
 
 @jit
-def attend_block(shape, q, base, lo, hi, groups, softcap, work, out, m, total):
-    """One KV head over one block of tokens: unnormalised output, maximum and sum of each head."""
+def attend_block(shape, q, base, lo, hi, groups, softcap, work, out, m, total, following):
+    """One KV head over one block of tokens: unnormalised output, maximum and sum of each head.
+
+    `following`: head segment of the block that comes next.
+    """
     n = of.heads(shape)
     s, parts = work, work + 4 * HEAD_SCORES
     for g in range(groups):
-        key_scores(shape, q + g * n * 4 * of.padded(shape), base, lo, hi, parts, s)
+        key_scores(shape, q + g * n * 4 * of.padded(shape), base, lo, hi, parts, s, following)
         for h in range(n):
             top, whole = softmax_head(s + h * HEAD_SCORES, lo, hi, softcap)
             store(m, 4 * (g * n + h), top)
@@ -109,4 +129,5 @@ def attend_block(shape, q, base, lo, hi, groups, softcap, work, out, m, total):
         place = out + g * n * 4 * of.padded(shape)
         for i in range(n * of.vectors(shape)):
             store(place, 64 * i, set_f32(0.0))
-        weigh_values(shape, base, lo, hi, s, place)
+        weigh_values(shape, base, lo, hi, s, place, following)
+        following = 0  # has been asked for

@@ -114,7 +114,7 @@ def _block(shape, q, n, groups, softcap, log_weights, first, work, tiles, out, m
     heads, n_weights = of.heads(shape), len(log_weights)
     s, parts = work, work + 4 * HEAD_SCORES
     for g in range(groups):
-        key_scores(shape, q + g * heads * 4 * of.padded(shape), tiles, 0, n, parts, s)
+        key_scores(shape, q + g * heads * 4 * of.padded(shape), tiles, 0, n, parts, s, 0)
         for h in range(heads):
             row, line = g * heads + h, s + h * HEAD_SCORES
             if row < n_weights:
@@ -123,7 +123,7 @@ def _block(shape, q, n, groups, softcap, log_weights, first, work, tiles, out, m
         place = out + g * heads * 4 * of.padded(shape)
         for i in range(heads * of.vectors(shape)):
             store(place, 64 * i, set_f32(0.0))
-        weigh_values(shape, tiles, 0, n, s, place)
+        weigh_values(shape, tiles, 0, n, s, place, 0)
 
 
 def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:

@@ -83,11 +83,15 @@ def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
         while item < n_items:
             block, j = block0 + item // n_kv_heads, item % n_kv_heads
             put_queries(shape, q + 4 * n * group * j, group, n, scale, queries)
+            # Likely the next one of this thread: the others have taken those between.
+            near = min(item + parts, n_items - 1)
+            following = word(segments, 8 * (block0 + near // n_kv_heads))
             lo, hi = max(first - block * SEGMENT, 0), min(stop - block * SEGMENT, SEGMENT)
             attend_block(
                 shape, queries, word(segments, 8 * block) + j * of.head_bytes(shape), lo, hi,
                 groups, softcap, work, partial + 4 * item * rows * of.padded(shape),
                 m + 4 * item * rows, total + 4 * item * rows,
+                following + near % n_kv_heads * of.head_bytes(shape),
             )  # fmt: skip
             item = take(ticket)
 
