@@ -11,6 +11,8 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 SHAPE ?= cohere2
+# Tokens of the contexts that encoders learn from, no more than the model read at a time.
+LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,8192)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
@@ -55,7 +57,7 @@ mini: $(VENV)/.ready
 	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
 	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf
 	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt
-	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --length 8192
+	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --length $(LEARN_AT)
 	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash
 
 test: $(VENV)/.ready-test
