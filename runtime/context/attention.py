@@ -52,7 +52,9 @@ class StoredAttention:
         self._store.append(layer, k, v, start)
         view = self.layers[layer]
         self._attend.appended(view, start, len(k))
-        self._attend(view, q, start if len(q) == len(k) else start + len(k) - len(q), out)
+        # Fewer queries are those of the last tokens; a sum would no longer be a cell.
+        first = start + len(k) - len(q) if len(q) < len(k) else start
+        self._attend(view, q, first, out)
 
 
 def _flat(k: NDArray[np.float32]) -> NDArray[np.float32]:
