@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ops import pointwise
-from ..ops.arena import aligned
 from ..ops.linear import Activations, Weight, get_rows, linear
 from ..ops.steps import Graph, record
 from .attention import Attention
+from .buffers import Buffers, Rows
 from .config import ModelConfig, RopeConfig
 from .errors import ModelError
 from .rope import RopeTable
@@ -31,34 +31,6 @@ Multiply = Callable[[Activations, Weight, F32], None]
 _LEAST_ROWS = 8
 """Of a chunk, in the last layer: kernels for many tokens add in another order than those for few,
 so that fewer rows would not have the bits that they have among all."""
-
-
-class _Buffers:
-    """Every array of a forward pass: views of the rows first … stop - 1 of shared memory."""
-
-    def __init__(
-        self, config: ModelConfig, memory: dict[str, F32], ids: I32, first: int, stop: int
-    ) -> None:
-        heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
-        n, rows = stop - first, slice(first, stop)
-        self.ids = ids[rows]
-        self.x = memory["x"][rows]
-        self.normed = memory["normed"][rows]
-        self.branch = memory["branch"][rows]
-        self.other = memory["other"][rows]
-        self.q = memory["q"][rows]
-        self.k = memory["k"][rows]
-        self.v = memory["v"][rows]
-        self.attended = memory["attended"][rows]
-        self.gate = memory["gate"][rows]
-        self.up = memory["up"][rows]
-        self.temperature = memory["temperature"][rows, 0]
-        self.q_heads = self.q.reshape(n, heads, head_dim)
-        self.k_heads = self.k.reshape(n, kv_heads, head_dim)
-        self.v_heads = self.v.reshape(n, kv_heads, head_dim)
-        self.attended_heads = self.attended.reshape(n, heads, head_dim)
-        self.q_rows = self.q.reshape(n * heads, head_dim)
-        self.k_rows = self.k.reshape(n * kv_heads, head_dim)
 
 
 class Transformer:
@@ -78,25 +50,9 @@ class Transformer:
         # Who wants to see what every matrix is multiplied by puts a function of the same kind here,
         # and sees all rows.
         self.multiply: Multiply = linear
-        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
-        widths = {
-            **dict.fromkeys(("x", "normed", "branch"), config.n_embd),
-            # Only parallel branches live at the same time.
-            "other": config.n_embd if config.architecture.parallel else 0,
-            **dict.fromkeys(("q", "attended"), n_q),
-            **dict.fromkeys(("k", "v"), n_kv),
-            **dict.fromkeys(("gate", "up"), config.n_ff),
-            "temperature": 1,
-        }
-        self._memory = {
-            name: aligned(max_chunk * width, np.float32).reshape(max_chunk, width)
-            for name, width in widths.items()
-        }
-        # Valid from the start: recording reads what is there.
-        self._ids = np.zeros(max_chunk, np.int32)
-        self._buffers: dict[tuple[int, int], _Buffers] = {}
+        self._buffers = Buffers(config, max_chunk)
         self._embd_in = Activations(max_chunk, config.n_embd)
-        self._attended_in = Activations(max_chunk, n_q)
+        self._attended_in = Activations(max_chunk, config.n_heads * config.head_dim)
         self._ff_in = Activations(max_chunk, config.n_ff)
         # A layer ends where the next one's norm begins: adding and norming are one operation.
         self._next_norms = [*(w.attn_norm for w in weights.layers[1:]), weights.output_norm]
@@ -127,7 +83,7 @@ class Transformer:
         n = len(ids)
         n_out = n if n_out is None else n_out
         self._check(ids, start, n_out)
-        config, b = self.config, self._buffers_for(0, n)
+        config, b = self.config, self._buffers.rows(0, n)
         b.ids[:] = ids
         if config.temperature_scale:
             self._fill_temperature(b.temperature, start)
@@ -151,11 +107,11 @@ class Transformer:
         """Whether somebody looks at all rows of the last layer, wanted or not."""
         return attention.every_query or self.multiply is not linear
 
-    def _end_of(self, n: int, n_out: int) -> _Buffers:
+    def _end_of(self, n: int, n_out: int) -> Rows:
         """The last rows of n, at least `n_out`."""
-        return self._buffers_for(n - min(n, max(n_out, _LEAST_ROWS)), n)
+        return self._buffers.rows(n - min(n, max(n_out, _LEAST_ROWS)), n)
 
-    def _run(self, b: _Buffers, end: _Buffers, angles: list[F32], attention: Attention) -> None:
+    def _run(self, b: Rows, end: Rows, angles: list[F32], attention: Attention) -> None:
         """All of it, from `b.ids` to `end.normed`; `end`: the rows that leave the last layer."""
         last = self.config.n_layers - 1
         for index in range(last + 1):
@@ -164,7 +120,7 @@ class Transformer:
             self._attend(index, b, leaving, attention)
         self._between(last + 1, end, end, angles)
 
-    def _attend(self, index: int, b: _Buffers, leaving: _Buffers, attention: Attention) -> None:
+    def _attend(self, index: int, b: Rows, leaving: Rows, attention: Attention) -> None:
         """The attention of layer `index`, if there is such a layer."""
         if index < self.config.n_layers:
             attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
@@ -201,17 +157,7 @@ class Transformer:
                 f"expected 0 to {self.config.n_vocab - 1}"
             )
 
-    def _buffers_for(self, first: int, stop: int) -> _Buffers:
-        rows = first, stop
-        buffers = self._buffers.get(rows)
-        if buffers is None:
-            # Single tokens and full chunks are the common sizes; odd ones come once a prompt.
-            if len(self._buffers) >= 8:
-                self._buffers.clear()
-            buffers = self._buffers[rows] = _Buffers(self.config, self._memory, self._ids, *rows)
-        return buffers
-
-    def _graphs_for(self, long: bool, b: _Buffers, angles: list[F32]) -> list[Graph]:
+    def _graphs_for(self, long: bool, b: Rows, angles: list[F32]) -> list[Graph]:
         """What single tokens run between the attention of two layers, recorded once.
 
         The arrays are the same for every token: buffers, weights and the tables' memory.
@@ -223,7 +169,7 @@ class Transformer:
             ]
         return self._graphs[long]
 
-    def _between(self, index: int, b: _Buffers, leaving: _Buffers, angles: list[F32]) -> None:
+    def _between(self, index: int, b: Rows, leaving: Rows, angles: list[F32]) -> None:
         """From the attention of layer index - 1 to that of layer `index`; steps only (`ops.steps`).
 
         Begins with the embedding at index 0, and ends with the last norm at index n_layers.
@@ -239,7 +185,7 @@ class Transformer:
         if index < self.config.n_layers:
             self._project(index, b, leaving, angles)
 
-    def _project(self, index: int, b: _Buffers, leaving: _Buffers, angles: list[F32]) -> None:
+    def _project(self, index: int, b: Rows, leaving: Rows, angles: list[F32]) -> None:
         """rope(k) and v of `b.normed`, rope(q) of `leaving.normed`; `_embd_in` holds the latter.
 
         What other rows of q hold is turned for nothing.
@@ -266,7 +212,7 @@ class Transformer:
         if self.config.temperature_scale:
             pointwise.scale_rows(b.q, b.temperature)
 
-    def _finish(self, index: int, b: _Buffers) -> None:
+    def _finish(self, index: int, b: Rows) -> None:
         """The layer's output from `b.attended` and `b.normed`; normed for the next layer."""
         layer = self.weights.layers[index]
         if self.config.architecture.parallel:
@@ -282,7 +228,7 @@ class Transformer:
             self._feed_forward(layer, b, b.branch)
         self._join(b, layer.post_ffw_norm, self._next_norms[index])
 
-    def _feed_forward(self, layer: LayerWeights, b: _Buffers, out: F32) -> None:
+    def _feed_forward(self, layer: LayerWeights, b: Rows, out: F32) -> None:
         """ffn_down(activation(ffn_gate) * ffn_up) of what `_embd_in` holds, into `out`."""
         for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
             self.multiply(self._embd_in, projection.weight, result)
@@ -294,7 +240,7 @@ class Transformer:
         gated(b.gate, b.up, b.gate)
         self._linear(self._ff_in.set(b.gate), layer.ffn_down, out)
 
-    def _join(self, b: _Buffers, post_norm: F32 | None, next_norm: F32) -> None:
+    def _join(self, b: Rows, post_norm: F32 | None, next_norm: F32) -> None:
         """x += branch, itself normed where the architecture says so; then norm x for what reads."""
         eps = self.config.norm_eps
         if post_norm is not None:
@@ -304,7 +250,7 @@ class Transformer:
         else:
             pointwise.add_layer_norm(b.x, b.branch, next_norm, None, eps, b.normed)
 
-    def _norm(self, b: _Buffers, weight: F32) -> None:
+    def _norm(self, b: Rows, weight: F32) -> None:
         if self.config.architecture.norm == "rms":
             pointwise.rms_norm(b.x, weight, self.config.norm_eps, b.normed)
         else:

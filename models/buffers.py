@@ -1,0 +1,75 @@
+"""The memory of a forward pass: made once, and seen through the rows that a step works on."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ops.arena import aligned
+from .config import ModelConfig
+
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+
+
+class Rows:
+    """Every array of a forward pass: views of the rows first … stop - 1 of shared memory."""
+
+    def __init__(
+        self, config: ModelConfig, memory: dict[str, F32], ids: I32, first: int, stop: int
+    ) -> None:
+        heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
+        n, rows = stop - first, slice(first, stop)
+        self.ids = ids[rows]
+        self.x = memory["x"][rows]
+        self.normed = memory["normed"][rows]
+        self.branch = memory["branch"][rows]
+        self.other = memory["other"][rows]
+        self.q = memory["q"][rows]
+        self.k = memory["k"][rows]
+        self.v = memory["v"][rows]
+        self.attended = memory["attended"][rows]
+        self.gate = memory["gate"][rows]
+        self.up = memory["up"][rows]
+        self.temperature = memory["temperature"][rows, 0]
+        self.q_heads = self.q.reshape(n, heads, head_dim)
+        self.k_heads = self.k.reshape(n, kv_heads, head_dim)
+        self.v_heads = self.v.reshape(n, kv_heads, head_dim)
+        self.attended_heads = self.attended.reshape(n, heads, head_dim)
+        self.q_rows = self.q.reshape(n * heads, head_dim)
+        self.k_rows = self.k.reshape(n * kv_heads, head_dim)
+
+
+class Buffers:
+    """Memory for up to `max_chunk` tokens; nothing is allocated after but views."""
+
+    def __init__(self, config: ModelConfig, max_chunk: int) -> None:
+        n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        widths = {
+            **dict.fromkeys(("x", "normed", "branch"), config.n_embd),
+            # Only parallel branches live at the same time.
+            "other": config.n_embd if config.architecture.parallel else 0,
+            **dict.fromkeys(("q", "attended"), n_q),
+            **dict.fromkeys(("k", "v"), n_kv),
+            **dict.fromkeys(("gate", "up"), config.n_ff),
+            "temperature": 1,
+        }
+        self._config = config
+        self._memory = {
+            name: aligned(max_chunk * width, np.float32).reshape(max_chunk, width)
+            for name, width in widths.items()
+        }
+        # Valid from the start: recording reads what is there.
+        self._ids = np.zeros(max_chunk, np.int32)
+        self._rows: dict[tuple[int, int], Rows] = {}
+
+    def rows(self, first: int, stop: int) -> Rows:
+        """The rows first … stop - 1, the same object as long as it is remembered."""
+        key = first, stop
+        rows = self._rows.get(key)
+        if rows is None:
+            # Single tokens and full chunks are the common sizes; odd ones come once a prompt.
+            if len(self._rows) >= 8:
+                self._rows.clear()
+            rows = self._rows[key] = Rows(self._config, self._memory, self._ids, first, stop)
+        return rows
