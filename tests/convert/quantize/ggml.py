@@ -53,8 +53,7 @@ def quantise_file(
     pure: bool = False,
 ) -> None:
     """The file as `llama_model_quantize` writes it. Raises RuntimeError where it refuses."""
-    silent = llama_cpp.llama_log_callback(lambda level, text, user: None)
-    llama_cpp.llama_log_set(silent, ctypes.c_void_p())
+    llama_cpp.llama_log_set(_silent, ctypes.c_void_p())
     params = llama_cpp.llama_model_quantize_default_params()
     params.nthread, params.ftype, params.pure = 1, int(file_type), pure
     if imatrix is not None:
@@ -69,3 +68,8 @@ def quantise_file(
     )
     if status:
         raise RuntimeError(f"llama_model_quantize returned {status}")
+
+
+@llama_cpp.llama_log_callback
+def _silent(level: int, text: bytes, user: object) -> None:
+    """llama.cpp keeps it, and may call it whenever the process uses it again."""
