@@ -35,13 +35,15 @@ SIGNATURE = (
 @pytest.mark.parametrize(
     ("target", "instructions"),
     [
-        ("avx512", {"vfmadd231ps", "vpopcntb", "vpmaxsd"}),
+        ("avx512", {"vfmaddps", "vpopcntb", "vpmaxsd"}),
         ("neon", {"fmla", "cnt", "smax"}),
     ],
 )
 def test_assembly_has_the_instructions(target: str, instructions: set[str]) -> None:
     assembly = lower(_all, SIGNATURE, target)
-    found = set(re.findall(r"^\t(\w+)", assembly, re.MULTILINE))
+    found = {
+        re.sub(r"(?<=vfmadd)\d+", "", x) for x in re.findall(r"^\t(\w+)", assembly, re.MULTILINE)
+    }
     assert found >= instructions, sorted(found)
     calls = re.findall(r"^\t(?:callq?|bl)\t(\S+)", assembly, re.MULTILINE)
     assert not [c for c in calls if re.search(r"hf|fma|popcount|mem", c)]
