@@ -75,6 +75,13 @@ def madd(b: Builder, x: Value, y: Value) -> Value:
     return b.add(shuffle(b, p, range(0, n, 2)), shuffle(b, p, range(1, n, 2)))
 
 
+def madd_onto(b: Builder, acc: Value, x: Value, y: Value) -> Value:
+    """acc + <n x i16> by <n x i16>, sums of two products."""
+    if VARIANT == "avx512" and x.type.count == 32:
+        return call(b, "llvm.x86.avx512.vpdpwssd.512", acc.type, acc, x, y)
+    return b.add(acc, madd(b, x, y))
+
+
 def signed_pairs(b: Builder, codes: Value, x: Value, signed: bool) -> Value:
     """AVX2: pair sums of signed or unsigned codes."""
     if signed:

@@ -1,4 +1,4 @@
-"""Quantised activations of four tokens side by side, as the kernel of many tokens reads them.
+"""Quantised activations of a few tokens side by side, as the kernel of many tokens reads them.
 
 A group of TOKENS tokens is, per block of columns:
 
@@ -16,7 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TOKENS = 4  # of a group; buffers of rows have room for the last one to be read whole
+from ..variant import VARIANT
+
+# Of a group; buffers of rows have room for the last one to be read whole.
+TOKENS = 8 if VARIANT == "avx512" else 4
 RUN = 512  # columns of bytes, or half as many of words: of 512 tokens, what stays in L2
 
 

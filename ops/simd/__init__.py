@@ -115,6 +115,7 @@ from .memory import (
     pointer,
     prefetch,
     prefetch_l1,
+    prefetch_to_write,
     store,
     store_f16,
 )
@@ -188,7 +189,8 @@ __all__ = [  # noqa: RUF022
     "load_i16x16", "load_i32", "load_i32x4", "load_i32x8", "load_i64", "load_i64x4", "load_i8",
     "load_i8_f32", "load_i8_f32x8", "load_i8x16", "load_i8x32", "load_one_f32", "load_u16",
     "load_u32", "load_u8", "loader", "low_half", "low_nibbles", "narrow_i16", "narrow_i8",
-    "nibbles", "pair_sums_i16", "pair_sums_u7s", "pointer", "prefetch", "prefetch_l1", "rint",
+    "nibbles", "pair_sums_i16", "pair_sums_u7s", "pointer", "prefetch", "prefetch_l1",
+    "prefetch_to_write", "rint",
     "same_vec", "set_f32", "set_f32x8", "set_i32", "set_i32x8", "set_i64", "set_i8",
     "set_i8x16", "set_i8x32", "shuffle", "splat", "sra", "store", "store_f16", "suffix",
     "sum_lanes", "to_f32", "to_i32", "to_i8", "transpose", "u_to_f32", "vabs", "vexp", "vmax",

@@ -134,12 +134,12 @@ def store_f16(typingctx, dst, off, vec):
     return types.void(dst, types.intp, vec), codegen
 
 
-def _prefetch(locality: int, what: str) -> Any:
+def _prefetch(locality: int, what: str, to_write: int = 0) -> Any:
     @intrinsic
     def prefetch(typingctx, src, off):
         def codegen(ctx, b, sig, vals):
             p = pointer(ctx, b, sig.args[0], vals[0], vals[1], I8)
-            how = [ir.Constant(I32, k) for k in (0, locality, 1)]
+            how = [ir.Constant(I32, k) for k in (to_write, locality, 1)]
             call(b, "llvm.prefetch.p0", ir.VoidType(), p, *how)
             return ctx.get_dummy_value()
 
@@ -151,3 +151,4 @@ def _prefetch(locality: int, what: str) -> Any:
 
 prefetch = _prefetch(2, "Ask for a cache line into L2 (L1's few fill buffers stay free): gathers.")
 prefetch_l1 = _prefetch(3, "Ask for a cache line into L1: dense scans.")
+prefetch_to_write = _prefetch(3, "Ask for a cache line into L1, to be written to.", to_write=1)

@@ -20,7 +20,7 @@ from ...steps import Step
 from ...steps.define import step
 from ...steps.words import take
 from ..formats import FORMATS, KINDS
-from ..groups import TOKENS
+from . import MOST
 from .rows import AHEAD, PART, STEP, add_to, low_type
 
 
@@ -114,11 +114,11 @@ def batch_kernel(type_name: str) -> Step:
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
     scales and their sums; blocks per row; address of y, float32[T, N]; T. Reads activations of up
-    to TOKENS - 1 rows after the last.
+    to MOST - 1 rows after the last.
     """
     kind = KINDS[type_name]
     block, s_bytes = FORMATS[kind].block, 4 if FORMATS[kind].block == 32 else 32
-    _four, _two = (_rows_of(kind, tokens) for tokens in (TOKENS, 2))
+    _four, _two = (_rows_of(kind, tokens) for tokens in (MOST, 2))
 
     @step("iiiiiiiii")
     def _batch_kernel(part, parts, ticket, w, stride, n_rows, x, d, s, n_blocks, out, n_tokens):
@@ -127,7 +127,7 @@ def batch_kernel(type_name: str) -> Step:
         while first < n_rows:
             for r in range(first, min(first + PART, n_rows)):
                 row = w + r * stride
-                for t in range(0, n_tokens, TOKENS):
+                for t in range(0, n_tokens, MOST):
                     xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
                     to, n = out + (t * n_rows + r) * 4, n_tokens - t
                     if n > 2:

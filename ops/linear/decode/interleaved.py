@@ -27,7 +27,8 @@ from ...steps.words import take
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
 from ..formats.pieces import SideBySide, gather, read
-from ..prefill.tiles import scaled_sums, unit_of_bytes
+from ..prefill.tiles import scaled_sums
+from ..prefill.units import unit_of_bytes
 
 AHEAD = 3072  # bytes to ask for ahead, see `rows`
 PANELS = 2  # of 16 rows, that a thread takes at a time

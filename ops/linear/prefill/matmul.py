@@ -1,9 +1,11 @@
 """Prefill: a quantised matrix by many vectors, panel by panel, in register tiles.
 
-Threads take panels of 16 rows, four by four and the last ones one by one. A run of columns is
-unpacked into the thread's buffer, which stays in L1, and used for all tokens, whose sums wait in
-another; then the same columns of the next panel, while the activations are still in L2. Rows come
-as they are in a file, or interleaved (`decode.interleaved`): the same results.
+Threads take panels of 16 rows, four by four and the last ones by what a tile takes. A run of
+columns of these is unpacked into the thread's buffer, which stays in L1, and used for all tokens,
+whose sums wait in another; then the same columns of the next panels, while the activations are
+still in L2. The last run's sums go to their places as they come: all in one go they would wait for
+memory, a page for each token. Rows come as they are in a file, or interleaved
+(`decode.interleaved`): the same results.
 """
 
 from __future__ import annotations
@@ -12,36 +14,45 @@ from dataclasses import astuple
 from typing import Any
 
 from ...cache import jit
-from ...simd import load_f32, load_one_f32, prefetch_l1, store
+from ...simd import load_one_f32, prefetch_l1, prefetch_to_write, store
 from ...steps import Step
 from ...steps.define import step
 from ...steps.words import take
 from ..formats import FORMATS, KINDS
 from ..groups import TOKENS
 from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
-from .tiles import group_layout, load_sums, multiply, no_sums, store_sums
+from .tiles import (
+    SUMS_BYTES,
+    TOGETHER,
+    group_layout,
+    load_sums,
+    multiply,
+    no_sums,
+    store_rows,
+    store_sums,
+)
 
 PANELS = 4  # that a thread takes at a time: what it reads of L3 is a fourth
+TILES = PANELS // TOGETHER
+ROWS = 16 * TOGETHER  # of a tile
 
 
 @jit
 def _panels_of(number, sets):
-    """(first panel, how many) of a ticket: so many sets of PANELS, then single ones."""
+    """(first panel, how many) of a ticket: so many sets of PANELS, then those of single tiles."""
     if number < sets:
         return PANELS * number, PANELS
-    return (PANELS - 1) * sets + number, 1
+    return PANELS * sets + TOGETHER * (number - sets), TOGETHER
 
 
 @jit
-def _write_out(sums, groups, rows, n_tokens, out, n_rows):
-    """The sums of panels, each float32[T][16], to columns of out, float32[T, N]."""
+def _store_some(sums, rows, n_tokens, out, n_rows):
+    """The first rows of a tile's sums of all groups, to columns of out, float32[T, N]."""
     for t in range(n_tokens):
-        place, lane = out + t * n_rows * 4, sums + t * 64
-        for _ in range(rows // 16):
-            store(place, 0, load_f32(lane, 0))
-            place, lane = place + 64, lane + groups * TOKENS * 64
-        for r in range(rows % 16):
-            store(place, 4 * r, load_one_f32(lane, 4 * r))
+        lane = sums + t // TOKENS * SUMS_BYTES + t % TOKENS * 64
+        for r in range(rows):
+            at = lane + r // 16 * TOKENS * 64
+            store(out, 4 * (t * n_rows + r), load_one_f32(at, r % 16 * 4))
 
 
 def _unpacking(kind: int, interleaved: bool) -> Any:
@@ -92,50 +103,65 @@ def matmul_kernel(type_name: str, interleaved: bool) -> Step:
     _unpack_run = _unpacking(kind, interleaved)
 
     @jit
-    def _use_run(panel, n, x, groups, sums):
-        for _ in range(groups):
-            tile, w, xt = load_sums(sums), panel, x
+    def _use_run(panels, n, x, groups, sums, out, n_rows, n_tokens):
+        """n blocks of a tile's panels by all tokens; results to `out` unless that is 0."""
+        for group in range(groups):
+            tile, w, xt, place = load_sums(sums), panels, x, out + group * TOKENS * n_rows * 4
+            if out:  # the lines come from memory, from as many pages, while sums are computed
+                for t in range(TOKENS):
+                    for p in range(TOGETHER):
+                        prefetch_to_write(place, t * n_rows * 4 + 64 * p)
             for _ in range(n):
-                tile = multiply(kind, tile, w, xt)
+                tile = multiply(kind, tile, w, run * panel_bytes, xt)
                 w, xt = w + panel_bytes, xt + x_bytes
-            store_sums(sums, tile)
-            x, sums = x + run * x_bytes, sums + TOKENS * 64
+            if out:
+                store_rows(tile, place, n_rows * 4, n_tokens - group * TOKENS)
+            else:
+                store_sums(sums, tile)
+            x, sums = x + run * x_bytes, sums + SUMS_BYTES
 
     @jit
-    def _panels(w, stride, rows, x, n_blocks, groups, panel, then):
-        """Gives the address of the sums; `then` is that of what comes next."""
-        waiting = panel + run * panel_bytes
-        sums, n_panels = waiting + rows_bytes, (rows + 15) // 16
-        for g in range(n_panels * groups):
-            store_sums(sums + g * TOKENS * 64, no_sums())
+    def _panels(w, stride, rows, x, n_blocks, n_tokens, buffers, then, out, n_rows):
+        """`then` is the address of what comes next."""
+        groups, n_panels = (n_tokens + TOKENS - 1) // TOKENS, (rows + 15) // 16
+        waiting = buffers + TOGETHER * run * panel_bytes
+        all_sums = waiting + rows_bytes
+        for i in range((n_panels + TOGETHER - 1) // TOGETHER * groups):
+            store_sums(all_sums + i * SUMS_BYTES, no_sums())
         for start in range(0, n_blocks, run):
-            n = min(run, n_blocks - start)
+            n, sums = min(run, n_blocks - start), all_sums
             last = w + (start + run) * size if start + run < n_blocks else then
-            for p in range(n_panels):
-                place = w + p * 16 * stride + start * size
-                ahead = place + 16 * stride if p + 1 < n_panels else last
-                _unpack_run(place, stride, min(16, rows - 16 * p), n, ahead, panel, waiting)
-                place = sums + p * groups * TOKENS * 64
-                _use_run(panel, n, x + start * groups * x_bytes, groups, place)
-        return sums
+            for first in range(0, n_panels, TOGETHER):
+                for p in range(first, min(first + TOGETHER, n_panels)):
+                    place = w + p * 16 * stride + start * size
+                    ahead = place + 16 * stride if p + 1 < n_panels else last
+                    panel = buffers + (p - first) * run * panel_bytes
+                    _unpack_run(place, stride, min(16, rows - 16 * p), n, ahead, panel, waiting)
+                to, left = out + first * 64, rows - 16 * first
+                ends = start + run >= n_blocks
+                _use_run(
+                    buffers, n, x + start * groups * x_bytes, groups, sums,
+                    to if ends and left >= ROWS else 0, n_rows, n_tokens,
+                )  # fmt: skip
+                if ends and left < ROWS:
+                    _store_some(sums, left, n_tokens, to, n_rows)
+                sums += groups * SUMS_BYTES
 
-    facts = (*astuple(group), run * panel_bytes + rows_bytes, PANELS * TOKENS * 64)
+    facts = (*astuple(group), TOGETHER * run * panel_bytes + rows_bytes, TILES * SUMS_BYTES)
 
     @step("iiiiiiiii", facts)
     def _matmul_kernel(
         part, parts, ticket, w, stride, n_rows, x, n_blocks, out, n_tokens, scratch, each
     ):
-        groups = (n_tokens + TOKENS - 1) // TOKENS
         sets = max(0, n_rows // (16 * PANELS) - parts)
         first, n = _panels_of(take(ticket), sets)
         while 16 * first < n_rows:
             then, after = _panels_of(take(ticket), sets)
             rows = min(16 * n, n_rows - 16 * first)
-            sums = _panels(
-                w + first * 16 * stride, stride, rows, x, n_blocks, groups,
-                scratch + part * each, w + then * 16 * stride,
+            _panels(
+                w + first * 16 * stride, stride, rows, x, n_blocks, n_tokens,
+                scratch + part * each, w + then * 16 * stride, out + first * 64, n_rows,
             )  # fmt: skip
-            _write_out(sums, groups, rows, n_tokens, out + first * 64, n_rows)
             first, n = then, after
 
     return _matmul_kernel

@@ -5,9 +5,10 @@ tokens. Blocks of 32 are transposed as they are packed, and decoded 16 rows at a
 are decoded row by row. A block of the panel is contiguous:
 
     codes    per 32 columns 8 x [16 rows][4 columns] int8; in words 16 x [16 rows][2 columns] int16
-    scales   (blocks of 256) per grain int32[16 rows]: the scale; for pair sums twice as int16
+    scales   (blocks of 256) per grain int32[16 rows]: the scale; for pair sums twice as int16; with
+             AVX-512 float32[16 rows]: the scale times d
     minima   (blocks of 256) per two grains [16 rows][2] int16
-    d, low   float32[16 rows] each; blocks of 32 with a centre need no low
+    d, low   float32[16 rows] each; of blocks of 32 with a centre and of signed codes no low
 
 Signed codes are words on AVX2: there, exact products of signed bytes cost as much as of words
 (vpmaddubsw needs |w| and sign(w) * x, and adds only two of their products in 16 bits).
@@ -22,7 +23,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ...simd import I16, I32, INTP, const, shuffle, vty
+from ...simd import F32, I16, I32, INTP, VARIANT, const, shuffle, vty
 from ..dots import AVX2
 from ..formats import FORMATS, Format
 from ..formats.columns import (
@@ -33,7 +34,9 @@ from ..formats.columns import (
     words_of_rows,
     write,
 )
-from ..formats.pieces import SideBySide, at
+from ..formats.pieces import SideBySide, at, read
+
+FLOAT_SCALES = VARIANT == "avx512"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class PanelLayout:
     scales: int
     minima: int
     d: int
+    has_low: bool
     low: int
     n_bytes: int
     row_scales: int
@@ -59,9 +63,10 @@ def panel_layout(f: Format) -> PanelLayout:
     scales = f.block // 32 * code_bytes
     minima = scales + (f.block // f.grain * 64 if f.scales else 0)
     d = minima + (f.block // 32 * 64 if f.scales else 0)
+    has_low = not f.signed and (f.block == 256 or not f.centre)
     codes_of_rows = ROWS * f.block
     return PanelLayout(
-        words, code_bytes, scales, minima, d, d + 64, d + 128,
+        words, code_bytes, scales, minima, d, has_low, d + 64, d + (128 if has_low else 64),
         codes_of_rows, codes_of_rows + ROWS * 32, codes_of_rows + ROWS * 64,
     )  # fmt: skip
 
@@ -83,7 +88,7 @@ def _write_32(b, f, where, columns, blocks, panel):
             write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
     d, low = f.floats(b, blocks)
     write(b, d, panel, where.d)
-    if low is not None:
+    if where.has_low:
         write(b, low, panel, where.low)
 
 
@@ -95,13 +100,16 @@ def _spread_codes(b, f, where, rows, panel):
 
 def _spread_scales(b, f, where, rows, panel):
     """Word j of a row holds the int16 scales of its grains 2 j and 2 j + 1."""
-    sixteen = const(vty(I32, 16), 16)
+    sixteen, floats = const(vty(I32, 16), 16), vty(F32, 16)
+    d = read(b, panel, floats, where.d)
     for j, w in enumerate(words_of_rows(b, at(b, rows, where.row_scales), 32)):
         both = [b.ashr(b.shl(w, sixteen), sixteen), b.ashr(w, sixteen)]
         grains = both[: 32 // f.grain]
         if AVX2 and not where.words:  # vpmaddwd takes the scale twice
             low = const(w.type, 0xFFFF)
             grains = [b.or_(b.and_(scale, low), b.shl(scale, sixteen)) for scale in grains]
+        if FLOAT_SCALES:
+            grains = [b.fmul(b.sitofp(scale, floats), d) for scale in grains]
         for k, scale in enumerate(grains):
             write(b, scale, panel, where.scales + 64 * (j * len(grains) + k))
 
@@ -161,7 +169,7 @@ def decode_row(typingctx, kind, w, row, rows, panel):
             write(b, minima, b.gep(rows, [step(32)]), where.row_minima)
         d, low = f.d_and_low(b, [w])
         write(b, d, b.gep(panel, [step(4)]), where.d)
-        if low is not None:
+        if where.has_low:
             write(b, low, b.gep(panel, [step(4)]), where.low)
         return ctx.get_dummy_value()
 
