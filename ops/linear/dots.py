@@ -2,7 +2,8 @@
 
 Codes are unsigned, at most `top` (127, or 255 on avx512), or signed. What a variant does:
 
-    avx512   vpdpbusd: 4 products into 32 bits, any u8 (signed codes are stored plus 128)
+    avx512   vpdpbusd: 4 products into 32 bits, any u8 (signed codes are stored plus 128); of a row
+             with integer scales vpmaddubsw, then vpdpwssd with these (`has_pairs`)
     avx2     vpmaddubsw: 2 products into 16 bits, then vpmaddwd with ones or with the weights'
              integer scales; signed codes as |w| by sign(w) * x
     others   the dot products of `simd`
@@ -126,19 +127,50 @@ def fits_four_dots(f: Format) -> bool:
     return AVX2 and not f.signed and 8 * f.top * 127 <= 32767
 
 
-def _spread_bytes(b: Builder, both: Value, first: Sequence[int]) -> Value:
-    """<32 x i8> of equal halves -> <16 x i16>: byte first[i] to lane i, by one vpshufb."""
-    lanes = [k for i, byte in enumerate(first) for k in (16 * (i // 8) + byte, 32)]
-    return b.bitcast(shuffle(b, both, lanes, const(both.type, 0)), vty(I16, 16))
+def has_pairs(f: Format) -> bool:
+    """Whether rows of blocks of 256 are summed two products at a time, which scales then meet.
+
+    AVX-512, for codes that leave such sums in 16 bits.
+    """
+    return VARIANT == "avx512" and f.pairs is not None
+
+
+def codes_64(b: Builder, f: Format, w: Value) -> Iterable[Value]:
+    """The codes of a block of 256 as <64 x i8>."""
+    return f.pairs(b, w) if f.pairs and has_pairs(f) else join_pairs(b, f.codes(b, w))
+
+
+def _spread_bytes(b: Builder, equal: Value, first: Sequence[int]) -> Value:
+    """<n x i8> of equal quarters or halves -> int16: byte first[i] to lane i, by one vpshufb."""
+    n = equal.type.count
+    lanes = [k for i, byte in enumerate(first) for k in (16 * (i // 8) + byte, n)]
+    return b.bitcast(shuffle(b, equal, lanes, const(equal.type, 0)), vty(I16, len(first)))
+
+
+def _factors_of_pairs(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]:
+    """AVX-512: as `factors`, <32 x i16> each; a quarter of a register has 16 codes' pairs."""
+    if f.scale_bytes:
+        equal = pinned(b, shuffle(b, f.scale_bytes(b, w), [*range(16)] * 4))
+        each = [_spread_bytes(b, equal, [2 * j] * 16 + [2 * j + 1] * 16) for j in range(4)]
+        half = shuffle(b, equal, range(32))
+        return each, _spread_bytes(b, half, [8 + i // 2 for i in range(16)])
+    emit: Any = f.scales
+    scales, minima = emit(b, w)
+    eights = [pinned(b, shuffle(b, scales, [*range(k, k + 8)] * 4)) for k in (0, 8)]
+    orders = [[9 * quarter + j for quarter in range(4) for _ in range(8)] for j in (0, 4)]
+    return [shuffle(b, eight, order) for eight in eights for order in orders], minima
 
 
 def factors(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]:
-    """A block of 256's integer scales as `scaled_dot` takes them, one per 64 codes; its minima.
+    """A block of 256's integer scales as `add_scaled` takes them, one per 64 codes; its minima.
 
-    AVX2 shuffles within halves of a register in one step, and only there: so both halves first get
-    all the scales (pinned: LLVM would see that the halves are equal, and take two steps).
+    x86 shuffles within 128 bits in one step, and only there: so both halves of a register (all
+    quarters) first get all the scales (pinned: LLVM would see that the halves are equal, and take
+    two steps).
     """
     emit: Any = f.scales
+    if has_pairs(f):
+        return _factors_of_pairs(b, f, w)
     if not AVX2:
         scales, minima = emit(b, w)
         lanes = [[first + i // 4 for i in range(16)] for first in (0, 4, 8, 12)]
@@ -160,14 +192,25 @@ def factors(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]
     return [shuffle(b, x, range(32), y) for x, y in zip(each[::2], each[1::2])], minima
 
 
-def scaled_dot(b: Builder, codes: Value, x: Value, signed: bool, factor: Value) -> Value:
-    """<64 x i8> by <64 x i8>, each 16 by their own integer scale (`factors`) -> <16 x i32>."""
+def add_scaled(
+    b: Builder, acc: Value | None, f: Format, codes: Value, x: Value, factor: Value
+) -> Value:
+    """acc (None: 0) + <64 x i8> by <64 x i8>, each 16 by their own integer scale -> <16 x i32>.
+
+    `factor` is what `factors` gives.
+    """
+    if has_pairs(f):
+        ty = vty(I16, 32)
+        pairs = call(b, "llvm.x86.avx512.pmaddubs.w.512", ty, codes, x)
+        return madd_onto(b, const(vty(I32, 16), 0) if acc is None else acc, pairs, factor)
     if AVX2:
-        return madd(b, signed_pairs(b, codes, x, signed), factor)
-    return b.mul(dot(b, codes, x, signed), factor)
+        part = madd(b, signed_pairs(b, codes, x, f.signed), factor)
+    else:
+        part = b.mul(dot(b, codes, x, f.signed), factor)
+    return part if acc is None else _add_in_order(b, acc, part)
 
 
-def add_in_order(b: Builder, x: Value, y: Value) -> Value:
+def _add_in_order(b: Builder, x: Value, y: Value) -> Value:
     """x + y, which LLVM may not join with the sums before and after (see `pinned`)."""
     total = b.add(x, y)
     return in_halves(b, pinned, 32 // (total.type.element.width // 8), total) if AVX2 else total

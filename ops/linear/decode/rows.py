@@ -37,7 +37,8 @@ from ...steps import Step
 from ...steps.define import step
 from ...steps.words import take
 from ..dots import (
-    add_in_order,
+    add_scaled,
+    codes_64,
     dot,
     factors,
     fits_four_dots,
@@ -45,7 +46,6 @@ from ..dots import (
     join,
     join_pairs,
     madd,
-    scaled_dot,
 )
 from ..formats import FORMATS, KINDS, Format
 from ..formats.pieces import at, read
@@ -107,10 +107,10 @@ def _step_256(b, f, sums, w, tokens):
     """One block of 256: integer scales inside, one pair of floats outside."""
     scales, minima = factors(b, f, w)
     whole = [None] * len(tokens)
-    for i, q in enumerate(join_pairs(b, f.codes(b, w))):
+    for i, q in enumerate(codes_64(b, f, w)):
         for t, (x, _, _) in enumerate(tokens):
-            part = scaled_dot(b, q, read(b, at(b, x, 64 * i), vty(I8, 64)), f.signed, scales[i])
-            whole[t] = part if i == 0 else add_in_order(b, whole[t], part)
+            xs = read(b, at(b, x, 64 * i), vty(I8, 64))
+            whole[t] = add_scaled(b, whole[t], f, q, xs, scales[i])
     scale, low = (v and b.extract_element(v, ir.Constant(I32, 0)) for v in f.d_and_low(b, [w]))
     out = []
     for (acc, below), total, (_, d, s) in zip(sums, whole, tokens):

@@ -31,6 +31,7 @@ from .pieces import (
     read,
     read_bytes,
     read_nibbles,
+    two_fields,
     two_halves,
 )
 
@@ -74,6 +75,41 @@ def _codes_q6_k(b: Builder, p: Value) -> Iterator[Value]:
 def _codes_iq4_xs(b: Builder, p: Value) -> Iterator[Value]:
     chunks = (read_nibbles(b, p, 8 + 16 * s) for s in range(8))
     return (look_up(b, x, IQ4_VALUES) for x in chunks)
+
+
+# The same, 64 at a time: two of the 32 that share their bytes, side by side.
+
+
+def _pairs_q2_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 16 + 32 * h, 32) for h in (0, 1))
+    return (two_fields(b, x, (j, j + 2), 3) for x in chunks for j in (0, 4))
+
+
+def _pairs_q3_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 32 + 32 * h, 32) for h in (0, 1))
+    third = read_bytes(b, p, 0, 32)
+    low = (two_fields(b, x, (j, j + 2), 3) for x in chunks for j in (0, 4))
+    return (b.or_(q, two_fields(b, third, (2 * i - 2, 2 * i - 1), 4)) for i, q in enumerate(low))
+
+
+def _pairs_q4_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 16 + 32 * c, 32) for c in range(4))
+    return (two_fields(b, x, (0, 4), 15) for x in chunks)
+
+
+def _pairs_q5_k(b: Builder, p: Value) -> Iterator[Value]:
+    chunks = (read_bytes(b, p, 48 + 32 * c, 32) for c in range(4))
+    fifth = read_bytes(b, p, 16, 32)
+    low = (two_fields(b, x, (0, 4), 15) for x in chunks)
+    return (b.or_(q, two_fields(b, fifth, (2 * i - 4, 2 * i - 3), 16)) for i, q in enumerate(low))
+
+
+def _pairs_q6_k(b: Builder, p: Value) -> Iterator[Value]:
+    for h in (0, 1):
+        low, high = read_bytes(b, p, 64 * h, 64), read_bytes(b, p, 128 + 32 * h, 32)
+        for j in (0, 4):
+            q = field(b, low, j, 15)
+            yield b.or_(q, two_fields(b, high, (j - 4, j - 2), 48))
 
 
 def _scales_q2_k(b: Builder, p: Value) -> tuple[Value, Value | None]:
@@ -139,15 +175,16 @@ def _scales_iq4_xs(b: Builder, p: Value) -> tuple[Value, Value | None]:
 
 # fmt: off
 BLOCKS_OF_256 = (
-    Format("Q2_K", 256, 84, 3, False, _codes_q2_k, two_halves(80, -1), _scales_q2_k, 16),
+    Format("Q2_K", 256, 84, 3, False, _codes_q2_k, two_halves(80, -1), _scales_q2_k, 16,
+           pairs=_pairs_q2_k),
     Format("Q3_K", 256, 110, 7, False, _codes_q3_k, one_half(108), _scales_q3_k, 16,
-           centre=4),
+           centre=4, pairs=_pairs_q3_k),
     Format("Q4_K", 256, 144, 15, False, _codes_q4_k, two_halves(0, -1), _scales_q4_k,
-           scale_bytes=_scale_bytes_q4_k),
+           scale_bytes=_scale_bytes_q4_k, pairs=_pairs_q4_k),
     Format("Q5_K", 256, 176, 31, False, _codes_q5_k, two_halves(0, -1), _scales_q4_k,
-           scale_bytes=_scale_bytes_q4_k),
+           scale_bytes=_scale_bytes_q4_k, pairs=_pairs_q5_k),
     Format("Q6_K", 256, 210, 63, False, _codes_q6_k, one_half(208), _scales_q6_k, 16,
-           centre=32),
+           centre=32, pairs=_pairs_q6_k),
     Format("IQ4_XS", 256, 136, 127, True, _codes_iq4_xs, one_half(), _scales_iq4_xs),
 )
 # fmt: on

@@ -36,6 +36,8 @@ class Format:
     grain: int = 32  # weights that share a scale
     # the same where they are bytes: <16 x i8>, eight scales and eight minima
     scale_bytes: Callable[[Builder, Value], Value] | None = None
+    # the codes as <64 x i8>, for registers that hold as many
+    pairs: Callable[[Builder, Value], Iterable[Value]] | None = None
     centre: int = 0  # what codes are too large by: low = -centre * d
 
     def d_and_low(self, b: Builder, blocks: Blocks) -> tuple[Value, Value | None]:

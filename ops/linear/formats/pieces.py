@@ -20,6 +20,7 @@ I8, I16, I32, F16, F32 = (
     ir.HalfType(),
     ir.FloatType(),
 )
+X86 = VARIANT in ("avx2", "avx512")
 
 
 # ------------------------------------------------------------ small pieces --
@@ -121,18 +122,19 @@ def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
     for i, pointer in enumerate(pointers):
         one = b.zext(read(b, pointer, ir.IntType(width), offset), word)
         out = b.or_(out, b.shl(one, ir.Constant(word, i * width)))
-    packed = b.bitcast(pinned(b, out) if VARIANT == "avx2" else out, vty(ty, word.width // width))
+    packed = b.bitcast(pinned(b, out) if X86 else out, vty(ty, word.width // width))
     return packed if packed.type.count == n else shuffle(b, packed, range(n))
 
 
 def pinned(b: Builder, x: Value) -> Value:
     """x itself, as a value that LLVM cannot look into: an empty instruction, `asm("" : "+x"(x))`.
 
-    AVX2: 32 bytes, or an integer. LLVM would turn sums into trees, keep all their operands in
+    On x86: a register, or an integer. LLVM would turn sums into trees, keep all their operands in
     registers for that, and spill most of them (half the speed): pinned sums are computed in the
     order written. It would also undo other things that are written here for speed.
     """
-    constraint = "=x,0" if isinstance(x.type, ir.VectorType) else "=r,0"
+    register = "v" if VARIANT == "avx512" else "x"
+    constraint = f"={register},0" if isinstance(x.type, ir.VectorType) else "=r,0"
     pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", constraint, side_effect=True)
     return b.call(pin, [x])
 
@@ -158,6 +160,16 @@ def field(b: Builder, x: Value, shift: int, mask: int) -> Value:
     return b.and_(b.bitcast(words, x.type), const(x.type, mask))
 
 
+def two_fields(b: Builder, x: Value, shifts: tuple[int, int], mask: int) -> Value:
+    """32 bytes -> 64: `field` by the first shift, then by the second; one rotation of words."""
+    both = shuffle(b, x, [*range(32), *range(32)])
+    words = b.bitcast(both, vty(I32, 16))
+    if any(shifts):
+        by = ir.Constant(words.type, [shift % 32 for shift in shifts for _ in range(8)])
+        words = call(b, "llvm.fshr.v16i32", words.type, words, words, by)
+    return b.and_(b.bitcast(words, both.type), const(both.type, mask))
+
+
 def nibbles(b: Builder, x: Value) -> Value:
     """16 bytes -> 32 codes: the low nibbles, then the high ones, by one shift of words."""
     words = b.bitcast(shuffle(b, x, [*range(16), *range(16)]), vty(I32, 8))
@@ -171,7 +183,7 @@ def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
     if ty.count > 32:
         parts = [look_up(b, shuffle(b, index, range(k, k + 32)), table) for k in (0, 32)]
         return emit_join(b, *parts)
-    if VARIANT in ("avx2", "avx512"):
+    if X86:
         entries = ir.Constant(ty, [*table, *table])
         return call(b, "llvm.x86.avx2.pshuf.b", ty, entries, index)
     if VARIANT == "neon":
