@@ -29,8 +29,8 @@ from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
 from ..formats.pieces import SideBySide, gather, read
 from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
+from .rows import AHEAD
 
-AHEAD = 3072  # bytes to ask for ahead, see `rows`
 PANELS = 2  # of 16 rows, that a thread takes at a time
 
 
