@@ -77,6 +77,7 @@ v_offset = _fact(lambda shape: shape.layout.v_offset)
 scale_offset = _fact(lambda shape: shape.layout.scale_offset)
 v_scale_offset = _fact(lambda shape: shape.layout.scale_offset + shape.layout.v_scale)
 scale_row_bytes = _fact(lambda shape: shape.layout.scale_row_bytes)
+v_scale = _fact(lambda shape: shape.layout.v_scale)
 rotation = _fact(lambda shape: shape.layout.rotation)
 rotates_k = _fact(lambda shape: shape.layout.rotates_k)
 rotates_v = _fact(lambda shape: shape.layout.rotates_v)
@@ -102,8 +103,18 @@ def write(b, pointer, extra, value):
     b.store(value, b.bitcast(place, value.type.as_pointer())).align = 1
 
 
-def read_row(b, kind, row, scales, first, count):
-    """Vectors first .. first+count-1 of a row as f32x16; `row`, `scales`: i8* of vector 0."""
+def read_scale(b, scales, block, wide):
+    """The scale of a block, f16 or (wide) f32."""
+    if wide:
+        return read(b, scales, 4 * block, v.F32)
+    return b.fpext(read(b, scales, 2 * block, ir.HalfType()), v.F32)
+
+
+def read_row(b, kind, row, scales, first, count, wide=False):
+    """Vectors first .. first+count-1 of a row as f32x16; `row`, `scales`: i8* of vector 0.
+
+    wide: the scales are floats, see `steps.widen_scales`.
+    """
     if kind == "f16":
         half = v.vty(ir.HalfType(), 16)
         return [b.fpext(read(b, row, 32 * c, half), VEC) for c in range(first, first + count)]
@@ -111,8 +122,7 @@ def read_row(b, kind, row, scales, first, count):
     for c in range(first, first + count):
         if c // 2 != block:
             block = c // 2
-            d = b.fpext(read(b, scales, 2 * block, ir.HalfType()), v.F32)
-            d = v.splat(b, d, 16)
+            d = v.splat(b, read_scale(b, scales, block, wide), 16)
         if kind == "q8_0":
             q = b.sitofp(read(b, row, 16 * c, v.vty(v.I8, 16)), VEC)
         else:

@@ -1,11 +1,13 @@
 """Memory that a thread works in, by kernel. Imports no Numba."""
 
-from .layout import SEGMENT
+from .layout import SEGMENT, TILE
 
 HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
 HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
-WORK_BYTES = 4 * HEAD_SCORES + 2 * 4 * HEAD_PARTS
-"""Of a block of tokens and up to four query heads."""
+PARTS_BYTES = 2 * 4 * HEAD_PARTS
+TILE_SCALES = 4 * TILE * 16  # bytes of a tile's scales as floats, at most
+WORK_BYTES = 4 * HEAD_SCORES + PARTS_BYTES + TILE_SCALES
+"""Of a block of tokens and up to four query heads: scores, partial sums, a tile's scales."""
 
 ROWS = 96
 """Query rows of a block of a chunk: a multiple of every panel's height."""

@@ -9,7 +9,7 @@ from ...pointwise.tanh import vtanh
 from ...simd import hmax, hsum, load_f32, prefetch, prefetch_l1, set_f32, store, vexp, vmax
 from .. import shape as of
 from ..layout import TILE
-from ..work import HEAD_PARTS, HEAD_SCORES
+from ..work import HEAD_PARTS, HEAD_SCORES, PARTS_BYTES
 from .steps import (
     add_sums,
     fold,
@@ -18,6 +18,7 @@ from .steps import (
     no_sums,
     strip_bytes,
     value_step,
+    widen_scales,
 )
 
 _NEVER = -1e30  # score of a key out of sight: its exponential is 0
@@ -40,11 +41,12 @@ def key_scores(shape, q, base, lo, hi, parts, s, following):
     Folding a tile waits for the next one: its partial sums have then left the store buffer.
     """
     tile_bytes, row_bytes = of.tile_bytes(shape), of.k_row_bytes(shape)
-    scale_bytes, turn = of.scale_row_bytes(shape), of.heads(shape) * HEAD_PARTS
+    scale_bytes, turn = 2 * of.scale_row_bytes(shape), of.heads(shape) * HEAD_PARTS
     first, last, share = lo // TILE, (hi + TILE - 1) // TILE, tile_bytes // (2 * TILE)
     for tile in range(first, last):
         row = base + tile * tile_bytes
-        scales = row + of.scale_offset(shape)
+        scales = parts + PARTS_BYTES
+        widen_scales(shape, row + of.scale_offset(shape), scales)
         place = parts + tile % 2 * turn
         for r in range(0, TILE, 2):
             for line in range(0, 2 * row_bytes, 64):
@@ -82,17 +84,18 @@ def softmax_head(s, lo, hi, softcap):
 
 
 @jit
-def weigh_values(shape, base, lo, hi, s, out, following):
+def weigh_values(shape, base, lo, hi, s, out, following, scales):
     """out[h] += sum of s[h][t] * value t for the tokens lo..hi-1 of the head segment at `base`.
 
     A few tiles at a time stay in L1 while their strips are summed one after the other. The second
-    half of `following` is asked for.
+    half of `following` is asked for. `scales`: room for those of a tile.
     """
     tile_bytes, row_bytes = of.tile_bytes(shape), of.v_row_bytes(shape)
-    scale_bytes, width = of.scale_row_bytes(shape), of.strip(shape)
+    scale_bytes, width = 2 * of.scale_row_bytes(shape), of.strip(shape)
     n_strips = of.vectors(shape) // width
     for tile in range(lo // TILE, (hi + TILE - 1) // TILE):
         at = base + tile * tile_bytes
+        widen_scales(shape, at + of.scale_offset(shape), scales)
         first, last = max(lo - tile * TILE, 0), min(hi - tile * TILE, TILE)
         ahead = at + _AHEAD * tile_bytes + of.v_offset(shape)
         share, other_share = TILE * row_bytes // n_strips, tile_bytes // (2 * n_strips)
@@ -102,12 +105,12 @@ def weigh_values(shape, base, lo, hi, s, out, following):
             half = of.head_bytes(shape) // 2 + tile * (tile_bytes // 2)
             _ask(following, half + strip * other_share, other_share)
             rows = at + of.v_offset(shape) + strip_bytes(shape, strip)
-            scales = at + of.v_scale_offset(shape) + strip * width // 2 * 2
+            scale = scales + 2 * of.v_scale(shape) + strip * width // 2 * 4
             sums = no_sums(shape)
             for r in range(first, last):
                 p = s + 4 * (tile * TILE + r)
                 sums = value_step(
-                    shape, sums, rows + r * row_bytes, scales + r * scale_bytes, strip & 1, p
+                    shape, sums, rows + r * row_bytes, scale + r * scale_bytes, strip & 1, p
                 )
             add_sums(shape, sums, out + 64 * width * strip)
 
@@ -129,5 +132,5 @@ def attend_block(shape, q, base, lo, hi, groups, softcap, work, out, m, total, f
         place = out + g * n * 4 * of.padded(shape)
         for i in range(n * of.vectors(shape)):
             store(place, 64 * i, set_f32(0.0))
-        weigh_values(shape, base, lo, hi, s, place, following)
+        weigh_values(shape, base, lo, hi, s, place, following, parts + PARTS_BYTES)
         following = 0  # has been asked for

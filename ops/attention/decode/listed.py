@@ -23,7 +23,7 @@ from .. import shape as of
 from ..layout import SEGMENT, TILE
 from ..rotation import rotate_row
 from ..shape import at, read, write
-from ..work import HEAD_SCORES, WORK_BYTES
+from ..work import HEAD_SCORES, PARTS_BYTES, WORK_BYTES
 from .block import key_scores, softmax_head, weigh_values
 from .tables import CALL, SCRATCH
 from .token import merge_blocks, put_queries
@@ -123,7 +123,7 @@ def _block(shape, q, n, groups, softcap, log_weights, first, work, tiles, out, m
         place = out + g * heads * 4 * of.padded(shape)
         for i in range(heads * of.vectors(shape)):
             store(place, 64 * i, set_f32(0.0))
-        weigh_values(shape, tiles, 0, n, s, place, 0)
+        weigh_values(shape, tiles, 0, n, s, place, 0, parts + PARTS_BYTES)
 
 
 def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:

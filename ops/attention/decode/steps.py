@@ -16,7 +16,8 @@ from numba.extending import intrinsic
 
 from ... import simd as v
 from ...simd import Tile
-from ..shape import STRIDE, VEC, WIDE, at, read, read_row, write
+from ..layout import TILE
+from ..shape import STRIDE, VEC, WIDE, at, read, read_row, read_scale, write
 from ..work import HEAD_PARTS, HEAD_SCORES
 
 
@@ -26,6 +27,23 @@ def _to_four(b, x):
     if n < 4:
         return x
     return _to_four(b, b.fadd(v.shuffle(b, x, range(n)), v.shuffle(b, x, range(n, 2 * n))))
+
+
+@intrinsic
+def widen_scales(typingctx, shape, scales, out):
+    """The scales of a tile's rows as floats, where it has any; addresses.
+
+    Converted one by one where they are needed, they cost as much as their rows' products.
+    """
+
+    def codegen(ctx, b, sig, vals):
+        scales, out = (at(b, x) for x in vals[1:])
+        for i in range(0, TILE * shape.layout.scale_row_bytes, 32):
+            x = read(b, scales, i, v.vty(ir.HalfType(), 16))
+            write(b, out, 2 * i, b.fpext(x, VEC))
+        return ctx.get_dummy_value()
+
+    return types.void(shape, types.intp, types.intp), codegen
 
 
 @intrinsic
@@ -39,7 +57,7 @@ def key_step(typingctx, shape, q, row0, row1, scales0, scales1, parts):
     def codegen(ctx, b, sig, vals):
         q, parts = at(b, vals[1]), at(b, vals[6])
         keys = [
-            read_row(b, shape.k_type, at(b, row), at(b, scales), 0, shape.vectors)
+            read_row(b, shape.k_type, at(b, row), at(b, scales), 0, shape.vectors, wide=True)
             for row, scales in zip(vals[2:4], vals[4:6])
         ]
         sums = [[None, None] for _ in range(shape.heads)]
@@ -100,7 +118,7 @@ def value_step(typingctx, shape, sums, row, scales, odd, p):
         if shape.v_type == "q4_0" and shape.strip == 1:
             x = [_half_block(b, row, scales, odd)]
         else:
-            x = read_row(b, shape.v_type, row, scales, 0, shape.strip)
+            x = read_row(b, shape.v_type, row, scales, 0, shape.strip, wide=True)
         for h in range(shape.heads):
             w = v.splat(b, read(b, p, h * HEAD_SCORES, v.F32), 16)
             for i in range(shape.strip):
@@ -118,8 +136,8 @@ def _half_block(b, row, scales, odd):
     q = b.zext(read(b, row, 0, v.vty(v.I8, 16)), wide)
     shift = b.shl(b.trunc(odd, v.I32), ir.Constant(v.I32, 2))
     q = b.and_(b.lshr(q, v.splat(b, shift, 16)), v.const(wide, 15))
-    d = b.fpext(read(b, scales, 0, ir.HalfType()), v.F32)
-    return b.fmul(b.fsub(b.sitofp(q, VEC), v.const(VEC, 8.0)), v.splat(b, d, 16))
+    d = v.splat(b, read_scale(b, scales, 0, wide=True), 16)
+    return b.fmul(b.fsub(b.sitofp(q, VEC), v.const(VEC, 8.0)), d)
 
 
 @intrinsic

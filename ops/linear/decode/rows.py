@@ -113,7 +113,7 @@ def _step_256(b, f, sums, w, tokens):
     """
     scales, minima = factors(b, f, w)
     whole = [None] * len(tokens)
-    if f.centre:
+    if f.centre and minima is not None:
         taken = b.mul(minima, const(minima.type, -f.centre))
         whole = [_sums_of_sums(b, taken, s, 16) for _, _, s in tokens]
     for i, q in enumerate(codes_64(b, f, w)):

@@ -22,7 +22,7 @@ def _all(q, base, n, work, newest, out):
     shape = of.shape_of(0, 1, 2, 4)
     block.key_scores(shape, q, base, 0, n, work + 65536, work, 0)
     block.softmax_head(work, 0, n, 0.0)
-    block.weigh_values(shape, base, 0, n, work, out, 0)
+    block.weigh_values(shape, base, 0, n, work, out, 0, work + 131072)
     chunk.panel_scores(shape, q, base, 8, n, newest, 0, work)
     chunk.panel_values(shape, work, base, 8, n, newest, 0, out)
 
