@@ -9,7 +9,7 @@ from ...pointwise.tanh import vtanh
 from ...simd import hmax, hsum, load_f32, prefetch, prefetch_l1, set_f32, store, vexp, vmax
 from .. import shape as of
 from ..layout import TILE
-from ..work import HEAD_PARTS, HEAD_SCORES, PARTS_BYTES
+from ..work import HEAD_SCORES, PARTS_BYTES
 from .steps import (
     add_sums,
     fold,
@@ -17,6 +17,8 @@ from .steps import (
     mask,
     no_sums,
     strip_bytes,
+    tile_parts,
+    two_keys,
     value_step,
     widen_scales,
 )
@@ -41,7 +43,7 @@ def key_scores(shape, q, base, lo, hi, parts, s, following):
     Folding a tile waits for the next one: its partial sums have then left the store buffer.
     """
     tile_bytes, row_bytes = of.tile_bytes(shape), of.k_row_bytes(shape)
-    scale_bytes, turn = 2 * of.scale_row_bytes(shape), of.heads(shape) * HEAD_PARTS
+    scale_bytes, turn = 2 * of.scale_row_bytes(shape), tile_parts(shape)
     first, last, share = lo // TILE, (hi + TILE - 1) // TILE, tile_bytes // (2 * TILE)
     for tile in range(first, last):
         row = base + tile * tile_bytes
@@ -52,7 +54,8 @@ def key_scores(shape, q, base, lo, hi, parts, s, following):
             for line in range(0, 2 * row_bytes, 64):
                 prefetch_l1(row, line + _AHEAD * tile_bytes)
             _ask(following, (tile * TILE + r) * share, 2 * share)
-            key_step(shape, q, row, row + row_bytes, scales, scales + scale_bytes, place + 16 * r)
+            key_step(shape, q, row, row + row_bytes, scales, scales + scale_bytes, place)
+            place += two_keys(shape)
             row += 2 * row_bytes
             scales += 2 * scale_bytes
         if tile > first:

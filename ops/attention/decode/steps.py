@@ -5,7 +5,7 @@ for a running maximum: scores of all its keys, their exponentials, values times 
 sit in `s`, float32 [heads][1024].
 
     key step    lanes run along head_dim; a key's products end as 4 partial sums per head in
-                `parts`, float32 [heads][16 tokens][4]
+                `parts`, float32 [heads][16 tokens][4]; with AVX-512 [two heads][two tokens][8][4]
     fold        16 tokens x 4 partial sums -> 16 scores, one token a lane
     value step  a strip of 16 to 64 columns of V, summed in registers over the tokens
 """
@@ -27,6 +27,22 @@ def _to_four(b, x):
     if n < 4:
         return x
     return _to_four(b, b.fadd(v.shuffle(b, x, range(n)), v.shuffle(b, x, range(n, 2 * n))))
+
+
+def _four_of_each(b, x, y):
+    """Two heads' sums of two keys, <8 x f32> of a key each -> 4 of each: key 0 of x, of y, key 1 …
+
+    A blend and one shuffle: adding halves would take a shuffle for each addition.
+    """
+    own = [0, 1, 2, 3, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31]
+    other = [4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27]
+    return b.fadd(v.shuffle(b, x, own, y), v.shuffle(b, x, other, y))
+
+
+def _eight_of_each(b, x, y):
+    """The sums of two keys -> 8 of each."""
+    own, other = [*range(8), *range(24, 32)], [*range(8, 16), *range(16, 24)]
+    return b.fadd(v.shuffle(b, x, own, y), v.shuffle(b, x, other, y))
 
 
 @intrinsic
@@ -70,13 +86,32 @@ def key_step(typingctx, shape, q, row0, row1, scales0, scales1, parts):
                     b.fmul(k[t], x) if i == 0 else v.fmuladd(b, k[t], x, sums[h][t])
                     for t in range(2)
                 ]
-        for h in range(shape.heads):
-            for t, x in enumerate(sums[h]):
-                write(b, parts, h * HEAD_PARTS + 16 * t, _to_four(b, x))
+        if WIDE:
+            eights = [_eight_of_each(b, *both) for both in sums]
+            for h in range(0, shape.heads, 2):
+                last = min(h + 1, shape.heads - 1)
+                write(b, parts, h * HEAD_PARTS, _four_of_each(b, eights[h], eights[last]))
+        else:
+            for h, both in enumerate(sums):
+                for t, x in enumerate(both):
+                    write(b, parts, h * HEAD_PARTS + 16 * t, _to_four(b, x))
         return ctx.get_dummy_value()
 
     n = types.intp
     return types.void(shape, n, n, n, n, n, n), codegen
+
+
+@intrinsic
+def two_keys(typingctx, shape):
+    """Bytes of the partial sums of two keys, of one head or (AVX-512) of two."""
+    return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, 64 if WIDE else 32)
+
+
+@intrinsic
+def tile_parts(typingctx, shape):
+    """Bytes of the partial sums of a tile's keys."""
+    heads = -(-shape.heads // 2) * 2 if WIDE else shape.heads
+    return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, heads * HEAD_PARTS)
 
 
 @intrinsic
@@ -90,12 +125,28 @@ def fold(typingctx, shape, parts, s):
         def pairs(x, y):
             return b.fadd(v.shuffle(b, x, even, y), v.shuffle(b, x, odd, y))
 
-        for h in range(shape.heads):
+        for h in range(shape.heads) if not WIDE else ():
             x = [read(b, parts, h * HEAD_PARTS + 64 * i, VEC) for i in range(4)]
             write(b, s, h * HEAD_SCORES, pairs(pairs(x[0], x[1]), pairs(x[2], x[3])))
+        for h in range(0, shape.heads, 2) if WIDE else ():
+            x = [read(b, parts, h * HEAD_PARTS + 64 * i, VEC) for i in range(8)]
+            for _ in range(2):
+                x = [_pairs_in_quarters(b, *both) for both in zip(x[::2], x[1::2])]
+            for other in range(min(2, shape.heads - h)):
+                lanes = [16 * (t // 8) + 8 * (t % 2) + 4 * other + t % 8 // 2 for t in range(16)]
+                write(b, s, (h + other) * HEAD_SCORES, v.shuffle(b, x[0], lanes, x[1]))
         return ctx.get_dummy_value()
 
     return types.void(shape, types.intp, types.intp), codegen
+
+
+def _pairs_in_quarters(b, x, y):
+    """Sums of neighbours: in each quarter those of x, then those of y."""
+    even, odd = (
+        [4 * (i // 4) + 2 * (i % 2) + k + (16 if i % 4 > 1 else 0) for i in range(16)]
+        for k in (0, 1)
+    )
+    return b.fadd(v.shuffle(b, x, even, y), v.shuffle(b, x, odd, y))
 
 
 @intrinsic
