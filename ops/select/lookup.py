@@ -1,7 +1,7 @@
 """Tables of 16 entries looked up by half bytes: sums over bits without unpacking them.
 
-Signatures of 32 tokens are transposed in registers to their bytes 0, bytes 1, …; each half byte
-then indexes a table of 16 small numbers that the query has prepared.
+Signatures of 32 tokens (64 with AVX-512) are transposed in registers to their bytes 0, bytes 1, …;
+each half byte then indexes a table of 16 small numbers that the query has prepared.
 """
 
 from llvmlite import ir
@@ -10,10 +10,15 @@ from .. import simd as v
 from ..attention.shape import read
 
 BYTES = v.vty(v.I8, 32)
+AT_ONCE = 64 if v.VARIANT == "avx512" else 32  # tokens
+WIDEST = v.vty(v.I8, AT_ONCE)
 
 
 def look_up(b, table, index):
-    """table[index] for 32 half bytes; table: 16 bytes."""
+    """table[index] for 32 half bytes, or AT_ONCE; table: 16 bytes."""
+    if index.type.count == 64:
+        table = v.shuffle(b, table, [*range(16)] * 4)
+        return v.call(b, "llvm.x86.avx512.pshuf.b.512", WIDEST, table, index)
     if v.VARIANT in ("avx2", "avx512"):
         table = v.shuffle(b, table, [*range(16)] * 2)
         return v.call(b, "llvm.x86.avx2.pshuf.b", BYTES, table, index)
@@ -81,9 +86,46 @@ def _planes(b, vectors):
     return [b.bitcast(x, BYTES) for x in _transpose4(b, grouped)]
 
 
+def _words_of_64(b, words, bits):
+    """Four vectors for each 32 bits of 64 tokens, in order: 16 tokens each."""
+    wide = v.vty(v.I32, 16)
+    x = [read(b, words, 64 * j, wide) for j in range(bits // 8)]
+    if bits == 32:
+        yield x
+        return
+    for word in (0, 1):
+        yield [v.shuffle(b, y, range(word, 32, 2), z) for y, z in zip(x[::2], x[1::2])]
+
+
+def _planes_of_64(b, vectors):
+    """Four vectors of 16 tokens to four of bytes: byte p of 64 tokens."""
+    group = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(64)]
+    wide = v.vty(v.I32, 16)
+    x = [b.bitcast(v.shuffle(b, b.bitcast(y, WIDEST), group), wide) for y in vectors]
+    for p in (0, 2):  # bytes p and p + 1 of 32 tokens, then each of all
+        lanes = [4 * i + p + k for k in (0, 1) for i in range(8)]
+        first, second = (v.shuffle(b, x[i], lanes, x[i + 1]) for i in (0, 2))
+        for half in (0, 8):
+            both = [*range(half, half + 8), *range(half + 16, half + 24)]
+            yield b.bitcast(v.shuffle(b, first, both, second), WIDEST)
+
+
+def _transposed(b, words, bits):
+    """Byte p of AT_ONCE tokens, for each p."""
+    if AT_ONCE == 32:
+        for vectors in _words(b, words, bits):
+            yield from _planes(b, vectors)
+    elif bits <= 64:
+        for vectors in _words_of_64(b, words, bits):
+            yield from _planes_of_64(b, vectors)
+    else:
+        parts = words, b.gep(words, [ir.Constant(v.I64, 4 * bits)])
+        for vectors in zip(*(_words(b, part, bits) for part in parts)):
+            yield from (_halves(b, *both) for both in zip(*(_planes(b, x) for x in vectors)))
+
+
 def half_bytes_of(b, words, bits):
-    """Half byte i of 32 tokens, for each i: 32 bytes from 0 to 15."""
-    for vectors in _words(b, words, bits):
-        for plane in _planes(b, vectors):
-            yield b.and_(plane, v.const(BYTES, 15))
-            yield b.lshr(plane, v.const(BYTES, 4))
+    """Half byte i of AT_ONCE tokens, for each i: numbers from 0 to 15."""
+    for plane in _transposed(b, words, bits):
+        yield b.and_(plane, v.const(WIDEST, 15))
+        yield b.lshr(plane, v.const(WIDEST, 4))

@@ -1,7 +1,7 @@
 """Which signatures of a segment lie within a distance of each query: the Hamming scan's inner step.
 
 Signatures are read once for up to 4 queries. The bits of signature xor query are counted (vpopcntd,
-cnt, or what LLVM makes of it); with AVX2, which has no such instruction, `pairs` looks them up.
+cnt, or what LLVM makes of it); x86 without such an instruction looks them up (`pairs`).
 
     queries  uint64 [query]                     words    u32 or u64 [token]
     limits   int8 [query][64], all the same     masks    uint64 [query][16 words]
@@ -23,7 +23,8 @@ from ..masks import MASK_BYTES, bit_count
 from ..work import NEAR_TOKENS as TOKENS
 from .pairs import TABLE_BYTES, near_pair, spread_128
 
-LOOKUP = v.VARIANT == "avx2"
+# With AVX2, and on Intel's servers until 2021: AVX-512 without an instruction that counts bits.
+LOOKUP = v.VARIANT in ("avx2", "avx512") and "avx512vpopcntdq" not in v.FEATURES
 
 
 @intrinsic

@@ -1,7 +1,8 @@
 """Which of 128 signatures lie within a distance of each query, for CPUs that cannot count bits.
 
-With AVX2 bits are counted by looking half bytes up, and the look-ups limit the scan. So two queries
-share each: an entry holds the distances of a half byte from both, four bits each,
+With AVX2, and with AVX-512 where it lacks that, bits are counted by looking half bytes up, and the
+look-ups limit the scan. So two queries share each: an entry holds the distances of a half byte from
+both, four bits each,
 
     entry of query pair (a, b), half byte i, value x  =  d(a_i, x) | d(b_i, x) << 4
 
@@ -20,11 +21,10 @@ from numba.extending import intrinsic
 
 from ... import simd as v
 from ...attention.shape import at, read, write
-from ..lookup import BYTES, half_bytes_of, look_up
+from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
 from ..work import NEAR_TOKENS as TOKENS
 
 TABLE_BYTES = 256  # of a pair: 16 half bytes of up to 64 bits, 16 entries each
-_PART = 32  # tokens in a register
 
 
 @intrinsic
@@ -33,7 +33,7 @@ def spread_128(typingctx, kind, words, planes):
 
     def codegen(ctx, b, sig, vals):
         words, planes = (at(b, x) for x in vals[1:])
-        for part in range(0, TOKENS, _PART):
+        for part in range(0, TOKENS, AT_ONCE):
             here = b.gep(words, [ir.Constant(v.I64, part * kind.bits // 8)])
             for i, x in enumerate(half_bytes_of(b, here, kind.bits)):
                 write(b, planes, i * TOKENS + part, x)
@@ -50,10 +50,11 @@ def near_pair(typingctx, kind, planes, tables, limits, masks):
         planes, tables, limits, masks = (at(b, x) for x in vals[1:])
         sums = _sums(b, kind.bits // 4, planes, tables)
         for query, total in enumerate((_low_total, _high_total)):
-            limit = read(b, limits, 64 * query, BYTES)
+            limit = read(b, limits, 64 * query, WIDEST)
             for part, groups in enumerate(sums):
                 near = b.icmp_signed(">", limit, total(b, groups))
-                write(b, masks, 128 * query + 4 * part, b.bitcast(near, v.I32))
+                bits = b.bitcast(near, ir.IntType(AT_ONCE))
+                write(b, masks, 128 * query + AT_ONCE // 8 * part, bits)
         return ctx.get_dummy_value()
 
     n = types.intp
@@ -63,10 +64,10 @@ def near_pair(typingctx, kind, planes, tables, limits, masks):
 def _sums(b, n_tables, planes, tables):
     """For each part of the tokens: the sums of every four look-ups."""
     entries = [read(b, tables, 16 * i, v.vty(v.I8, 16)) for i in range(n_tables)]
-    sums: list[list[ir.Value]] = [[] for _ in range(TOKENS // _PART)]
+    sums: list[list[ir.Value]] = [[] for _ in range(TOKENS // AT_ONCE)]
     for i, table in enumerate(entries):
         for part, groups in enumerate(sums):
-            x = read(b, planes, i * TOKENS + part * _PART, BYTES)
+            x = read(b, planes, i * TOKENS + part * AT_ONCE, WIDEST)
             d = look_up(b, table, x)
             if i % 4:
                 groups[-1] = b.add(groups[-1], d)
@@ -77,7 +78,7 @@ def _sums(b, n_tables, planes, tables):
 
 def _low_total(b, groups):
     """The distance from the first query of a pair."""
-    parts = [b.and_(x, v.const(BYTES, 15)) for x in groups]
+    parts = [b.and_(x, v.const(WIDEST, 15)) for x in groups]
     while len(parts) > 1:
         parts = [b.add(x, y) for x, y in zip(parts[::2], parts[1::2])]
     return parts[0]
@@ -85,12 +86,13 @@ def _low_total(b, groups):
 
 def _high_total(b, groups):
     """The distance from the second one, times 128 / bits: halved as often as summed, and once."""
-    parts = [b.and_(x, v.const(BYTES, -16)) for x in groups]
+    parts = [b.and_(x, v.const(WIDEST, -16)) for x in groups]
     while len(parts) > 1:
         parts = [_mean(b, x, y) for x, y in zip(parts[::2], parts[1::2])]
-    return _mean(b, parts[0], v.const(BYTES, 0))
+    return _mean(b, parts[0], v.const(WIDEST, 0))
 
 
 def _mean(b, x, y):
     """(x + y) / 2 of bytes whose sum is even."""
-    return v.call(b, "llvm.x86.avx2.pavg.b", BYTES, x, y)
+    name = {32: "llvm.x86.avx2.pavg.b", 64: "llvm.x86.avx512.pavg.b.512"}[x.type.count]
+    return v.call(b, name, WIDEST, x, y)

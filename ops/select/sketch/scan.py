@@ -30,7 +30,7 @@ from ..best import prune
 from ..candidates import STRIDE, best_of_share, first_limits, rerank
 from ..dense import dense
 from ..lists import clear, mark, write_list
-from ..lookup import BYTES, half_bytes_of, look_up
+from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
 from ..masks import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
 from ..queries import make_query_tables, pack_queries
 from ..scores import cost_of, float_bits, score_of
@@ -46,21 +46,20 @@ def sums_64(typingctx, kind, words, tables, limits, masks, sums):
 
     def codegen(ctx, b, sig, vals):
         words, tables, limits, masks, sums = (at(b, x) for x in vals[1:])
-        second = b.gep(words, [ir.Constant(v.I64, 4 * kind.bits)])
-        halves = half_bytes_of(b, words, kind.bits), half_bytes_of(b, second, kind.bits)
-        index = list(zip(*halves))
+        places = [ir.Constant(v.I64, t * kind.bits // 8) for t in range(0, 64, AT_ONCE)]
+        index = list(zip(*(half_bytes_of(b, b.gep(words, [at]), kind.bits) for at in places)))
         for h in range(kind.queries):
             total: list[ir.Value] = []
             for i, half_bytes in enumerate(index):
                 table = read(b, tables, h * 4 * kind.bits + 16 * i, v.vty(v.I8, 16))
                 d = [look_up(b, table, x) for x in half_bytes]
                 total = [b.add(x, y) for x, y in zip(total, d)] if total else d
-            limit, above = read(b, limits, 64 * h, BYTES), []
+            limit, mask = read(b, limits, 64 * h, WIDEST), ir.Constant(v.I64, 0)
             for i, x in enumerate(total):
-                write(b, sums, SEGMENT * h + 32 * i, x)
-                hits = b.bitcast(b.icmp_signed(">", x, limit), v.I32)
-                above.append(b.zext(hits, v.I64))
-            mask = b.or_(above[0], b.shl(above[1], ir.Constant(v.I64, 32)))
+                write(b, sums, SEGMENT * h + AT_ONCE * i, x)
+                above = b.bitcast(b.icmp_signed(">", x, limit), ir.IntType(AT_ONCE))
+                above = above if AT_ONCE == 64 else b.zext(above, v.I64)
+                mask = b.or_(mask, b.shl(above, ir.Constant(v.I64, AT_ONCE * i)))
             write(b, masks, h * MASK_BYTES, mask)
         return ctx.get_dummy_value()
 

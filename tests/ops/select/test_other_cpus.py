@@ -33,6 +33,7 @@ N = types.int64
     ("target", "instructions"),
     [
         ("avx512", {"vpopcntd", "vpopcntq", "vpshufb"}),
+        ("avx512-2019", {"vpshufb", "vpavgb", "vpermt2d", "vpcmpgtb"}),
         ("avx2", {"vpshufb", "vpavgb", "vpmovmskb"}),
         ("neon", {"cnt", "tbl"}),
     ],
