@@ -46,6 +46,11 @@ def _tile_q8_0(w, x, out):
 
 
 @jit
+def _tile_q4_k(w, x, out):
+    tiles.store_sums(out, tiles.multiply(Q4_K, tiles.no_sums(), w, 0, x))
+
+
+@jit
 def _panel_q4_0(w, x, d, s, out):
     sums = interleaved.no_sums(1)
     interleaved.store_sums(interleaved.add_block(Q4_0, sums, w, x, 0, d, s, 0), out, 0, 1)
@@ -55,7 +60,10 @@ def _panel_q4_0(w, x, d, s, out):
     ("kernel", "target", "instructions"),
     [
         (_row_q8_0, "avx512", {"vpdpbusd", "vcvtph2ps"}),
+        (_row_q6_k, "avx512", {"vpmaddubsw", "vpshufb"}),
+        (_row_q4_k, "avx512", {"vpmaddubsw", "vprorvd"}),
         (_tile_q8_0, "avx512", {"vpdpbusd", "vfmaddps"}),
+        (_tile_q4_k, "avx512", {"vpdpbusd", "vfmaddps"}),
         (_panel_q4_0, "avx512", {"vpdpbusd", "vfmaddps"}),
         (_row_q6_k, "avx2", {"vpmaddubsw", "vpmaddwd"}),
         (_tile_q8_0, "avx2", {"vpmaddwd", "vpbroadcastd"}),
