@@ -5,7 +5,8 @@ for a running maximum: scores of all its keys, their exponentials, values times 
 sit in `s`, float32 [heads][1024].
 
     key step    lanes run along head_dim; a key's products end as 4 partial sums per head in
-                `parts`, float32 [heads][16 tokens][4]; with AVX-512 [two heads][two tokens][8][4]
+                `parts`, float32 [heads][16 tokens][4]; with AVX-512, of each two heads,
+                [8 pairs of tokens][2 tokens][2 heads][4]
     fold        16 tokens x 4 partial sums -> 16 scores, one token a lane
     value step  a strip of 16 to 64 columns of V, summed in registers over the tokens
 """
@@ -120,24 +121,36 @@ def fold(typingctx, shape, parts, s):
 
     def codegen(ctx, b, sig, vals):
         parts, s = (at(b, x) for x in vals[1:])
-        even, odd = range(0, 32, 2), range(1, 32, 2)
-
-        def pairs(x, y):
-            return b.fadd(v.shuffle(b, x, even, y), v.shuffle(b, x, odd, y))
-
-        for h in range(shape.heads) if not WIDE else ():
-            x = [read(b, parts, h * HEAD_PARTS + 64 * i, VEC) for i in range(4)]
-            write(b, s, h * HEAD_SCORES, pairs(pairs(x[0], x[1]), pairs(x[2], x[3])))
-        for h in range(0, shape.heads, 2) if WIDE else ():
-            x = [read(b, parts, h * HEAD_PARTS + 64 * i, VEC) for i in range(8)]
-            for _ in range(2):
-                x = [_pairs_in_quarters(b, *both) for both in zip(x[::2], x[1::2])]
-            for other in range(min(2, shape.heads - h)):
-                lanes = [16 * (t // 8) + 8 * (t % 2) + 4 * other + t % 8 // 2 for t in range(16)]
-                write(b, s, (h + other) * HEAD_SCORES, v.shuffle(b, x[0], lanes, x[1]))
+        for h in range(0, shape.heads, 2 if WIDE else 1):
+            place = b.gep(parts, [ir.Constant(v.I64, h * HEAD_PARTS)])
+            scores = _scores_of_two(b, place) if WIDE else [_scores_of_one(b, place)]
+            for i, x in enumerate(scores[: shape.heads - h]):
+                write(b, s, (h + i) * HEAD_SCORES, x)
         return ctx.get_dummy_value()
 
     return types.void(shape, types.intp, types.intp), codegen
+
+
+def _scores_of_one(b, parts):
+    """Partial sums float32 [16 tokens][4] of a head -> its scores."""
+    x, even, odd = [read(b, parts, 64 * i, VEC) for i in range(4)], range(0, 32, 2), range(1, 32, 2)
+    while len(x) > 1:
+        x = [
+            b.fadd(v.shuffle(b, y, even, z), v.shuffle(b, y, odd, z))
+            for y, z in zip(x[::2], x[1::2])
+        ]
+    return x[0]
+
+
+def _scores_of_two(b, parts):
+    """Partial sums float32 [8 pairs of tokens][2 tokens][2 heads][4] -> the scores of each head."""
+    x = [read(b, parts, 64 * i, VEC) for i in range(8)]
+    while len(x) > 2:
+        x = [_pairs_in_quarters(b, *both) for both in zip(x[::2], x[1::2])]
+    orders = [
+        [16 * (t // 8) + 8 * (t % 2) + 4 * head + t % 8 // 2 for t in range(16)] for head in (0, 1)
+    ]
+    return [v.shuffle(b, x[0], order, x[1]) for order in orders]
 
 
 def _pairs_in_quarters(b, x, y):
