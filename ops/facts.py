@@ -11,7 +11,7 @@ from . import machine
 # Features that decide about variants or about the speed of kernels.
 _FEATURES = (
     *("avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512bw", "avx512vl", "avx512vnni"),
-    *("avx512bf16", "neon", "dotprod", "fullfp16", "i8mm", "sve"),
+    *("avx512vpopcntdq", "avx512bf16", "neon", "dotprod", "fullfp16", "i8mm", "sve"),
 )
 _ROOFLINE_TYPES = ("F16", "Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0")
 

@@ -1,2 +1,2 @@
 """Matrices times many vectors (`matmul`): weights unpacked into `panels`, multiplied in register
-`tiles`."""
+`tiles`, 32 columns at a time (`units`)."""

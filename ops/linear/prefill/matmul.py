@@ -104,7 +104,10 @@ def matmul_kernel(type_name: str, interleaved: bool) -> Step:
 
     @jit
     def _use_run(panels, n, x, groups, sums, out, n_rows, n_tokens):
-        """n blocks of a tile's panels by all tokens; results to `out` unless that is 0."""
+        """n blocks of a tile's panels by all tokens; results to `out` unless that is 0.
+
+        Where a panel is missing, the buffer holds another's or nothing: its sums are not read.
+        """
         for group in range(groups):
             tile, w, xt, place = load_sums(sums), panels, x, out + group * TOKENS * n_rows * 4
             if out:  # the lines come from memory, from as many pages, while sums are computed

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ...simd import F32, I8, I16, I32, INTP, Tile, const, fmuladd, splat, vty
+from ...simd import F32, I8, I16, I32, INTP, VARIANT, Tile, const, fmuladd, splat, vty
 from ..dots import madd_onto
 from ..formats import FORMATS, Format
 from ..formats.columns import write
@@ -26,7 +26,7 @@ from .panels import FLOAT_SCALES, PanelLayout, panel_layout
 from .units import ACC, grain_sums, unit_of_bytes, unit_of_words
 
 FLOATS = vty(F32, 16)
-TOGETHER = 2 if FLOAT_SCALES else 1  # panels of 16 rows in a tile
+TOGETHER = 2 if VARIANT == "avx512" else 1  # panels of 16 rows in a tile
 
 
 def _bytes_of(b, w):

@@ -87,6 +87,8 @@ def test_any_number_of_threads_gives_the_same_bits(type_name, random_rows):
     for others in results[1:]:
         for other, first in zip(others, results[0]):
             np.testing.assert_array_equal(other, first)
+    same = linear_reference(x, QUANT_TYPES[type_name], rows)
+    np.testing.assert_allclose(results[0][0], same, rtol=1e-4, atol=1e-5 * np.abs(same).max())
 
 
 def test_one_token_and_many_agree_to_rounding(random_rows):
