@@ -50,7 +50,7 @@ def test_other_bytes_are_refused() -> None:
 
 @pytest.mark.parametrize("flash", [False, True])
 def test_llama_cpp_takes_it(tmp_path: Path, flash: bool) -> None:
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from kvarn.evals.peers import worker_llama
 
     path = tmp_path / "small.gguf"

@@ -90,7 +90,7 @@ def test_normal_weights_come_back_as_exactly_as_the_bits_allow(type_name: str) -
 @pytest.mark.parametrize("with_importance", [False, True])
 @pytest.mark.parametrize("type_name", SEARCHED)
 def test_errors_are_no_larger_than_llama_cpps(type_name: str, with_importance: bool) -> None:
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from . import ggml
 
     x, importance = weights(32, 1024), importances(1024) if with_importance else None

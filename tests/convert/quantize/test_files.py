@@ -54,7 +54,7 @@ def source(tmp_path: Path) -> Path:
 def test_simple_types_are_written_as_llama_cpp_writes_them(
     kind: GGMLType, mix: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from . import ggml
 
     source, ours, theirs = (tmp_path / f"{name}.gguf" for name in ("source", "ours", "theirs"))
@@ -232,7 +232,7 @@ def test_quantised_models_run(runnable: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mix", ["q2_k", "q3_k_m", "iq4_nl"])
 def test_llama_cpp_runs_them_as_kvarn_does(mix: str, runnable: Path, tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from ...models.llama_oracle import oracle
 
     target = tmp_path / "target.gguf"

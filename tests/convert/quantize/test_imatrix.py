@@ -36,7 +36,7 @@ def collected(model: Model, n_ctx: int, max_chunks: int | None = None) -> Observ
 
 
 def test_sums_are_those_of_llama_cpp(tiny_path: Path, tiny: Model, tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from . import llama_inputs
 
     path = tmp_path / "out.gguf"
@@ -59,7 +59,7 @@ def test_sums_of_other_architectures(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fused matrices, norms after them, halves side by side."""
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from . import llama_inputs
 
     case = next(case for case in tiny_models.CASES if case.name == name)
@@ -102,7 +102,7 @@ def test_files_are_llama_cpps(tiny: Model, tmp_path: Path) -> None:
 
 def test_llama_cpp_takes_them(tmp_path: Path) -> None:
     """With them it makes other bytes than without."""
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from . import ggml
 
     source, plain, weighed = (tmp_path / f"{name}.gguf" for name in ("source", "plain", "weighed"))

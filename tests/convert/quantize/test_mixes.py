@@ -33,7 +33,7 @@ def test_types_are_those_that_llama_cpp_chooses(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["four experts, importance", "rows of 96"])
 def test_the_golden_types_are_llama_cpps(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("llama_cpp")
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     for mix in ("q4_k_m", "q3_k_m", "q5_0"):
         found = mixed.chosen_by_llama_cpp(mixed.CASES[name], mix, tmp_path)
         assert mixed.summary(found) == GOLDEN[name][mix]
