@@ -107,13 +107,14 @@ def test_few_candidates_find_most_of_the_mass(make_cache, queries) -> None:
             assert mass[got].sum() > least * best
 
 
-def test_the_estimates_choose_the_candidates(make_cache, queries) -> None:
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_the_estimates_choose_the_candidates(make_cache, queries, head_dim: int) -> None:
     """With as many candidates as tokens wanted, the list is that of the formula's estimates."""
-    cache, q = make_cache(64, "f16", "f16", 1, 20_000), queries(1, 1, 64)
+    cache, q = make_cache(head_dim, "f16", "f16", 1, 20_000), queries(1, 1, head_dim)
     sketches = Sketches(cache)
     sketches.add(0, 20_000)
     keys, _ = cache.stored()
-    matrix = sketches.rotation.weights[: 64 * 64].reshape(64, 64)
+    matrix = sketches.rotation.weights[: head_dim**2].reshape(head_dim, head_dim)
     estimates = estimates_reference(q[0], *sketch_reference(keys[:, 0], matrix), matrix)
     got = sketches.choose(q, Range(3, 19_000, 20_000), 500, 500)[0]
     want = largest_reference(estimates, 1, 3, 19_000, 20_000, 500, SEED)[0]
