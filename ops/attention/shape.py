@@ -25,9 +25,9 @@ class Shape(types.Type):
     def strip(self) -> int:
         """Vectors of a V row that are summed in registers at a time, for all heads of the group.
 
-        Eight sums of 16 floats keep a wide machine's multiply-add units busy, four a narrow one's.
+        Sixteen sums of 16 floats fit a wide machine's registers, four a narrow one's.
         """
-        wanted = max(1, (8 if WIDE else 4) // self.heads)
+        wanted = max(1, (16 if WIDE else 4) // self.heads)
         return 4 if wanted >= 4 and self.vectors % 4 == 0 else min(wanted, 2)
 
     @property

@@ -6,8 +6,11 @@ HEAD_SCORES = 4 * SEGMENT  # bytes of one head's scores
 HEAD_PARTS = 16 * 4 * 4  # bytes of one head's partial sums
 PARTS_BYTES = 2 * 4 * HEAD_PARTS
 TILE_SCALES = 4 * TILE * 16  # bytes of a tile's scales as floats, at most
+TILE_SCORES = 4 * TILE  # bytes of one head's scores of a tile
 WORK_BYTES = 4 * HEAD_SCORES + PARTS_BYTES + TILE_SCALES
-"""Of a block of tokens and up to four query heads: scores, partial sums, a tile's scales."""
+"""Of the scores of a block's keys, up to four query heads: those, partial sums, a tile's scales."""
+TILE_WORK = PARTS_BYTES + TILE_SCALES + 4 * TILE_SCORES
+"""Of a tile's attention, up to four query heads: partial sums, its scales, its scores."""
 
 ROWS = 96
 """Query rows of a block of a chunk: a multiple of every panel's height."""
@@ -16,8 +19,8 @@ MOST_KEYS = 128
 
 
 def token_work_bytes(padded: int, rows: int) -> int:
-    """For one new token, with `rows` query heads a KV head."""
-    return -(-(WORK_BYTES + 4 * rows * padded) // 64) * 64
+    """For one new token and `rows` query heads a KV head: a tile's work, sums, queries."""
+    return TILE_WORK + rows * (TILE_SCORES + 4 * padded)
 
 
 def chunk_work_floats(padded: int) -> int:

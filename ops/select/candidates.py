@@ -3,8 +3,8 @@
 import numpy as np
 
 from .. import simd as v
-from ..attention.decode.block import key_scores
 from ..attention.decode.listed import gather_rows
+from ..attention.decode.scores import key_scores
 from ..attention.layout import SEGMENT, TILE
 from ..attention.work import HEAD_SCORES
 from ..cache import jit
@@ -49,7 +49,7 @@ def rerank(
     for begin in range(0, len(listed), SEGMENT):
         block = listed[begin : min(begin + SEGMENT, len(listed))]
         gather_rows(shape, block, segments, j, False, tiles)
-        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s, 0)
+        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s)
         for h in range(n):
             line, m = s + h * HEAD_SCORES, seen[h]
             for i in range(0, len(block), TILE):

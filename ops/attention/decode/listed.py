@@ -13,8 +13,7 @@ from numba.extending import intrinsic
 
 from ... import simd as v
 from ...cache import jit
-from ...pointwise.tanh import vtanh
-from ...simd import load_f32, load_one_f32, prefetch, set_f32, store
+from ...simd import prefetch
 from ...steps import Step
 from ...steps.define import step
 from ...steps.lent import lent
@@ -23,8 +22,8 @@ from .. import shape as of
 from ..layout import SEGMENT, TILE
 from ..rotation import rotate_row
 from ..shape import at, read, write
-from ..work import HEAD_SCORES, PARTS_BYTES, WORK_BYTES
-from .block import key_scores, softmax_head, weigh_values
+from ..work import TILE_SCORES, TILE_WORK
+from .block import attend_block
 from .tables import CALL, SCRATCH
 from .token import merge_blocks, put_queries
 
@@ -96,36 +95,6 @@ def gather_rows(shape, index, segments, head, values, tiles):
             _copy_value(shape, source + at_value + r * value, target + at_value + row * value)
 
 
-@jit
-def _add_weights(s, n, weights, softcap):
-    """s[i] = cap(s[i]) + weights[i]."""
-    for i in range(0, n, TILE):
-        x = load_f32(s, 4 * i)
-        if softcap != 0.0:
-            x = vtanh(x * set_f32(1.0 / softcap)) * set_f32(softcap)
-        store(s, 4 * i, x)
-    for i in range(n):
-        store(s, 4 * i, load_one_f32(s, 4 * i) + weights[i])
-
-
-@jit
-def _block(shape, q, n, groups, softcap, log_weights, first, work, tiles, out, m, total):
-    """One KV head over the n tokens in `tiles`; log_weights[head][first + i] joins score i."""
-    heads, n_weights = of.heads(shape), len(log_weights)
-    s, parts = work, work + 4 * HEAD_SCORES
-    for g in range(groups):
-        key_scores(shape, q + g * heads * 4 * of.padded(shape), tiles, 0, n, parts, s, 0)
-        for h in range(heads):
-            row, line = g * heads + h, s + h * HEAD_SCORES
-            if row < n_weights:
-                _add_weights(line, n, log_weights[row, first : first + n], softcap)
-            m[row], total[row] = softmax_head(line, 0, n, 0.0 if n_weights else softcap)
-        place = out + g * heads * 4 * of.padded(shape)
-        for i in range(heads * of.vectors(shape)):
-            store(place, 64 * i, set_f32(0.0))
-        weigh_values(shape, tiles, 0, n, s, place, 0, parts + PARTS_BYTES)
-
-
 def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
     """Attention of blocks of listed tokens: KV types (k, v), rows of 32 * blocks, `heads` query
     heads at a time. Item i is block i // J of KV head i % J, where it has that many."""
@@ -143,7 +112,7 @@ def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
         n_kv_heads, n, rows = len(counts), q.shape[2], partial.shape[2]
         group, weighed = q.shape[1] // n_kv_heads, len(log_weights) // n_kv_heads
         work, tile = works[part].ctypes.data, tiles[part].ctypes.data
-        queries = work + WORK_BYTES
+        queries, to_next = work + TILE_WORK + TILE_SCORES * rows, 4 * log_weights.shape[1]
         item = take(ticket)
         while item < len(partial) * n_kv_heads:
             i, j = item // n_kv_heads, item % n_kv_heads
@@ -151,10 +120,11 @@ def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
             if first < last:
                 put_queries(shape, q[0, j * group].ctypes.data, group, n, scale, queries)
                 gather_rows(shape, index[j, first:last], segments, j, True, tile)
-                _block(
-                    shape, queries, last - first, rows // heads, softcap,
-                    log_weights[j * weighed : (j + 1) * weighed], first, work, tile,
-                    partial[i, j].ctypes.data, m[i, j], total[i, j],
+                weights = log_weights.ctypes.data + j * weighed * to_next + 4 * first
+                attend_block(
+                    shape, queries, tile, 0, last - first, rows // heads, softcap,
+                    (weights, to_next, weighed), work, partial[i, j].ctypes.data,
+                    m[i, j].ctypes.data, total[i, j].ctypes.data, tile,
                 )  # fmt: skip
             item = take(ticket)
 

@@ -1,14 +1,10 @@
 """The inner steps of decode: a key against the heads of its group, and a value onto their sums.
 
-A block of up to 1,024 tokens passes in three sweeps, so that neither scores nor sums ever wait
-for a running maximum: scores of all its keys, their exponentials, values times those. Scores
-sit in `s`, float32 [heads][1024].
-
-    key step    lanes run along head_dim; a key's products end as 4 partial sums per head in
-                `parts`, float32 [heads][16 tokens][4]; with AVX-512, of each two heads,
-                [8 pairs of tokens][2 tokens][2 heads][4]
-    fold        16 tokens x 4 partial sums -> 16 scores, one token a lane
-    value step  a strip of 16 to 64 columns of V, summed in registers over the tokens
+key step    lanes run along head_dim; a key's products end as 4 partial sums per head in
+            `parts`, float32 [heads][16 tokens][4]; with AVX-512, of each two heads,
+            [8 pairs of tokens][2 tokens][2 heads][4]
+fold        16 tokens x 4 partial sums -> 16 scores, one token a lane
+value step  a strip of 16 to 64 columns of V, summed in registers over the tokens
 """
 
 from llvmlite import ir
@@ -19,7 +15,7 @@ from ... import simd as v
 from ...simd import Tile
 from ..layout import TILE
 from ..shape import STRIDE, VEC, WIDE, at, read, read_row, read_scale, write
-from ..work import HEAD_PARTS, HEAD_SCORES
+from ..work import HEAD_PARTS, TILE_SCORES
 
 
 def _to_four(b, x):
@@ -116,19 +112,20 @@ def tile_parts(typingctx, shape):
 
 
 @intrinsic
-def fold(typingctx, shape, parts, s):
-    """s[h][0..15] = sums of the 4 partial sums of 16 tokens."""
+def fold(typingctx, shape, parts, s, line):
+    """s[h][0..15] = sums of the 4 partial sums of 16 tokens; line: bytes from s[h] to s[h + 1]."""
 
     def codegen(ctx, b, sig, vals):
-        parts, s = (at(b, x) for x in vals[1:])
+        parts, s, line = at(b, vals[1]), at(b, vals[2]), vals[3]
         for h in range(0, shape.heads, 2 if WIDE else 1):
             place = b.gep(parts, [ir.Constant(v.I64, h * HEAD_PARTS)])
             scores = _scores_of_two(b, place) if WIDE else [_scores_of_one(b, place)]
             for i, x in enumerate(scores[: shape.heads - h]):
-                write(b, s, (h + i) * HEAD_SCORES, x)
+                row = b.gep(s, [b.mul(line, ir.Constant(v.I64, h + i))])
+                write(b, row, 0, x)
         return ctx.get_dummy_value()
 
-    return types.void(shape, types.intp, types.intp), codegen
+    return types.void(shape, types.intp, types.intp, types.intp), codegen
 
 
 def _scores_of_one(b, parts):
@@ -162,6 +159,11 @@ def _pairs_in_quarters(b, x, y):
     return b.fadd(v.shuffle(b, x, even, y), v.shuffle(b, x, odd, y))
 
 
+def _sums_at(shape):
+    """Places of a strip's sums in out, float32 [heads][padded], as bytes from the strip's first."""
+    return [4 * (h * shape.padded + 16 * i) for h in range(shape.heads) for i in range(shape.strip)]
+
+
 @intrinsic
 def no_sums(typingctx, shape):
     """Zeros for one strip of all heads."""
@@ -170,10 +172,37 @@ def no_sums(typingctx, shape):
 
 
 @intrinsic
+def load_sums(typingctx, shape, out):
+    """The sums of one strip of all heads, from out at the address of the strip."""
+    tile = Tile("f32", shape.heads * shape.strip)
+
+    def codegen(ctx, b, sig, vals):
+        sums = ir.Constant(ctx.get_value_type(tile), ir.Undefined)
+        for i, place in enumerate(_sums_at(shape)):
+            sums = b.insert_value(sums, read(b, at(b, vals[1]), place, VEC), i)
+        return sums
+
+    return tile(shape, types.intp), codegen
+
+
+@intrinsic
+def store_sums(typingctx, shape, sums, out):
+    """Put back what `load_sums` took."""
+
+    def codegen(ctx, b, sig, vals):
+        for i, place in enumerate(_sums_at(shape)):
+            write(b, at(b, vals[2]), place, b.extract_value(vals[1], i))
+        return ctx.get_dummy_value()
+
+    return types.void(shape, sums, types.intp), codegen
+
+
+@intrinsic
 def value_step(typingctx, shape, sums, row, scales, odd, p):
     """sums[h] += p[h] * strip of V; `odd`: the strip is the second half of its block of 32.
 
-    row, scales: addresses of the strip in the V row and of its first scale; p: of p[0][token].
+    row, scales: addresses of the strip in the V row and of its first scale; p: of p[0][token],
+    float32 [heads][16].
     """
 
     def codegen(ctx, b, sig, vals):
@@ -184,7 +213,7 @@ def value_step(typingctx, shape, sums, row, scales, odd, p):
         else:
             x = read_row(b, shape.v_type, row, scales, 0, shape.strip, wide=True)
         for h in range(shape.heads):
-            w = v.splat(b, read(b, p, h * HEAD_SCORES, v.F32), 16)
+            w = v.splat(b, read(b, p, h * TILE_SCORES, v.F32), 16)
             for i in range(shape.strip):
                 k = h * shape.strip + i
                 out = b.insert_value(out, v.fmuladd(b, x[i], w, b.extract_value(out, k)), k)
@@ -218,19 +247,14 @@ def strip_bytes(typingctx, shape, index):
 
 
 @intrinsic
-def add_sums(typingctx, shape, sums, out):
-    """Add a strip's sums to out, float32 [heads][padded], at the address of the strip."""
+def any_above(typingctx, x, limit):
+    """Whether a lane of x exceeds that of limit."""
 
     def codegen(ctx, b, sig, vals):
-        place = at(b, vals[2])
-        for h in range(shape.heads):
-            for i in range(shape.strip):
-                o = 4 * (h * shape.padded + 16 * i)
-                x = b.extract_value(vals[1], h * shape.strip + i)
-                write(b, place, o, b.fadd(x, read(b, place, o, VEC)))
-        return ctx.get_dummy_value()
+        above = b.bitcast(b.fcmp_ordered(">", *vals), ir.IntType(16))
+        return b.icmp_unsigned("!=", above, ir.Constant(above.type, 0))
 
-    return types.void(shape, sums, types.intp), codegen
+    return types.boolean(x, limit), codegen
 
 
 @intrinsic

@@ -14,8 +14,8 @@ from ...steps.words import take, word
 from .. import shape as of
 from ..layout import SEGMENT
 from ..rotation import rotate_row
-from ..work import WORK_BYTES
-from .block import attend_block
+from ..work import TILE_SCORES, TILE_WORK
+from .block import NO_WEIGHTS, attend_block
 
 
 @jit
@@ -78,7 +78,7 @@ def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
         first, groups = max(0, stop - window), (group + heads - 1) // heads
         rows, block0 = groups * heads, first // SEGMENT
         n_items = ((stop + SEGMENT - 1) // SEGMENT - block0) * n_kv_heads
-        queries = work + WORK_BYTES
+        queries = work + TILE_WORK + TILE_SCORES * rows
         item = take(ticket)
         while item < n_items:
             block, j = block0 + item // n_kv_heads, item % n_kv_heads
@@ -89,7 +89,7 @@ def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
             lo, hi = max(first - block * SEGMENT, 0), min(stop - block * SEGMENT, SEGMENT)
             attend_block(
                 shape, queries, word(segments, 8 * block) + j * of.head_bytes(shape), lo, hi,
-                groups, softcap, work, partial + 4 * item * rows * of.padded(shape),
+                groups, softcap, NO_WEIGHTS, work, partial + 4 * item * rows * of.padded(shape),
                 m + 4 * item * rows, total + 4 * item * rows,
                 following + near % n_kv_heads * of.head_bytes(shape),
             )  # fmt: skip

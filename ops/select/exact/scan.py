@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import simd as v
 from ...attention import shape as of
-from ...attention.decode.block import key_scores
+from ...attention.decode.scores import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
 from ...cache import jit
@@ -54,7 +54,7 @@ def _flat_head(
             base = segments[segment] + j * of.head_bytes(shape)
             lo = max(first - segment * SEGMENT, 0)
             hi = min(last - segment * SEGMENT, SEGMENT)
-            key_scores(shape, rows[g].ctypes.data, base, lo, hi, parts, s, 0)
+            key_scores(shape, rows[g].ctypes.data, base, lo, hi, parts, s)
             for h in range(n):
                 seen[h] = collect_scores(
                     s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], seen[h]
@@ -113,7 +113,7 @@ def make_products(k_type, v_type, blocks, heads):
                 hi = min(stop - segment * SEGMENT, SEGMENT)
                 for g in range(0, group, heads):
                     q_row = rows[part, g].ctypes.data
-                    key_scores(shape, q_row, base, 0, hi, s + 4 * HEAD_SCORES, s, 0)
+                    key_scores(shape, q_row, base, 0, hi, s + 4 * HEAD_SCORES, s)
                     for h in range(g, min(g + heads, group)):
                         place = s + (h - g) * HEAD_SCORES
                         for t in range(hi):

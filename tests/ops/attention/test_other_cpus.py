@@ -7,7 +7,7 @@ from numba import types
 
 from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
-from kvarn.ops.attention.decode import block
+from kvarn.ops.attention.decode import block, scores
 from kvarn.ops.attention.prefill import chunk
 from kvarn.ops.cache import jit
 from kvarn.ops.lower import lower
@@ -20,9 +20,8 @@ def _all(q, base, n, work, newest, out):
     encode_block(1, q, base, work)
     encode_block(2, q, base, work)
     shape = of.shape_of(0, 1, 2, 4)
-    block.key_scores(shape, q, base, 0, n, work + 65536, work, 0)
-    block.softmax_head(work, 0, n, 0.0)
-    block.weigh_values(shape, base, 0, n, work, out, 0, work + 131072)
+    scores.key_scores(shape, q, base, 0, n, work + 65536, work)
+    block.attend_block(shape, q, base, 0, n, 1, 0.0, (base, n, n), work, out, newest, work, base)
     chunk.panel_scores(shape, q, base, 8, n, newest, 0, work)
     chunk.panel_values(shape, work, base, 8, n, newest, 0, out)
 
