@@ -1,4 +1,4 @@
-"""From estimates to a choice: how many to look for first, and the candidates' exact scores."""
+"""From estimates to a choice: the candidates' exact scores."""
 
 import numpy as np
 
@@ -8,32 +8,10 @@ from ..attention.decode.scores import key_scores
 from ..attention.layout import SEGMENT, TILE
 from ..attention.work import HEAD_SCORES
 from ..cache import jit
-from .best import kth_cost, prune
+from .best import prune
 from .lists import clear, mark
 from .masks import low_bit
 from .scores import at_least, cost_of, score_of
-
-STRIDE = 8  # of the segments that are scanned first, to tell what the best will be like
-
-
-@jit
-def best_of_share(k):
-    """How many of every STRIDE-th segment's tokens are likely to hold its share of the best k.
-
-    Texts are not alike everywhere: a tenth more, and three standard deviations.
-    """
-    share = k / STRIDE
-    return np.int64(1.1 * share + 3.0 * np.sqrt(share) + 8.0)
-
-
-@jit
-def first_limits(wanted, limits, entries, seen, spare, histogram):
-    """Limits that `wanted` of a sample's entries reach, where it has so many."""
-    for h in range(len(seen)):
-        limits[h] = -np.inf
-        if wanted < seen[h]:
-            cost, _ = kth_cost(entries[h], seen[h], wanted, 32, spare[0], histogram)
-            limits[h] = score_of(cost)
 
 
 @jit

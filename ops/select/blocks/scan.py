@@ -20,11 +20,12 @@ from ...steps.define import step
 from ...steps.lent import lent
 from ...steps.words import take
 from ..best import prune
-from ..candidates import STRIDE, best_of_share, first_limits, rerank
+from ..candidates import rerank
 from ..dense import dense
 from ..lists import clear, mark, write_list
 from ..masks import bit_count, kind_of, low_bit
 from ..queries import make_query_tables, pack_queries
+from ..sampling import STRIDE, best_of_share, first_limits, segment_of
 from ..scores import at_least, cost_of, score_of
 from .layout import BLOCK, BLOCKS
 from .offsets import factors_at, means_at, order_at, scales_at
@@ -119,7 +120,7 @@ def _scan_blocks(
     kind, bits, items, offset, first, last, step, k, seed, scan, limits, entries, seen, spare,
     histogram,
 ):  # fmt: skip
-    """Best k estimates among the tokens first .. last-1 of every step-th segment, per query.
+    """Best k estimates among the tokens first .. last-1 of one of `step` segments, per query.
 
     Blocks of a segment are looked at when the next one's means have been: they are then on their
     way from memory. Gives how many blocks were looked at, for each query.
@@ -131,17 +132,21 @@ def _scan_blocks(
     room, row, n = np.int64(sums.ctypes.data), 4 * BLOCKS, len(seen)
     oldest, newest, looked = first // SEGMENT, (last - 1) // SEGMENT, 0
     most = min(entries.shape[1], 2 * k + 4 * SEGMENT)
-    for segment in range(oldest, newest + 1 + step, step):
-        turn = (segment - oldest) // step % 2
-        if segment <= newest:
+    done, turn = -1, 0
+    for group in range((newest - oldest) // step + 2):
+        segment = oldest + segment_of(group, step, 0)
+        if segment > newest:
+            segment = -1
+        if segment >= 0:
             part, here = items[segment] + offset, turn * n * row
+            ahead = items[min(oldest + segment_of(group + 1, step, 0), newest)] + offset
             _rule_out(
-                kind, bits, part, items[min(segment + step, newest)] + offset, q, reach, limits,
-                turn, centre + here, bound + here, wanted,
+                kind, bits, part, ahead, q, reach, limits, turn, centre + here, bound + here,
+                wanted,
             )  # fmt: skip
             looked += _ask_for(bits, part, turn, wanted)
-        done, turn = segment - step, 1 - turn
-        if done >= oldest:
+        turn = 1 - turn
+        if done >= 0:
             for h in range(n):
                 here = (turn * n + h) * row
                 seen[h] = _collect(
@@ -154,6 +159,7 @@ def _scan_blocks(
                         entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
                     )  # fmt: skip
                     seen[h], limits[h] = k, score_of(worst)
+        done = segment
     return looked
 
 

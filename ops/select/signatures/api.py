@@ -119,8 +119,8 @@ class SignatureScratch(SelectScratch):
             n = self.together
             self.tables = aligned(threads * n * 256, np.uint8).reshape(threads, n, 16, 16)
             self.planes = aligned(threads * PLANE_BYTES, np.uint8).reshape(threads, PLANE_BYTES)
-            # Of each query a limit and a count, of each thread in cache lines of its own.
-            self.tally = aligned(threads * 16, np.int64).reshape(threads, 2, 8)
+            # Of each thread in cache lines of its own.
+            self.tally = aligned(threads * 24, np.int64).reshape(threads, 3, 8)
             self.arrays(
                 self.tables, self.limits, self.planes, self.masks, self.tally, self.entries,
                 self.spare, self.marks, self.histograms,

@@ -27,12 +27,13 @@ from ...steps.define import step
 from ...steps.lent import lent
 from ...steps.words import take
 from ..best import prune
-from ..candidates import STRIDE, best_of_share, first_limits, rerank
+from ..candidates import rerank
 from ..dense import dense
 from ..lists import clear, mark, write_list
 from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
 from ..masks import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
 from ..queries import make_query_tables, pack_queries
+from ..sampling import STRIDE, best_of_share, first_limits, segment_of
 from ..scores import cost_of, float_bits, score_of
 from .tables import CALL, SCRATCH
 
@@ -118,25 +119,27 @@ def _scan_sketches(
     kind, padded, bits, factors, j, first, last, step, k, seed, tables, work, limits, entries,
     seen, spare, histogram,
 ):  # fmt: skip
-    """Best k estimates among the tokens first .. last-1 of every step-th segment, per query.
+    """Best k estimates among the tokens first .. last-1 of one of `step` segments, per query.
 
     As the Hamming scan it looks at a segment's masks when the next one's are made.
     """
     bytes_at, masks, sums = work
     oldest, newest = first // SEGMENT, (last - 1) // SEGMENT
     to_bits, to_factors = j * SEGMENT * (padded // 8), 2 * j * SEGMENT
-    for segment in range(oldest, newest + 1 + step, step):
-        turn = (segment - oldest) // step % 2
-        if segment <= newest:
-            ahead = min(segment + step, newest)
+    done, turn = -1, 0
+    for group in range((newest - oldest) // step + 2):
+        segment = oldest + segment_of(group, step, 0)
+        if segment > newest:
+            segment = -1
+        if segment >= 0:
+            ahead = min(oldest + segment_of(group + 1, step, 0), newest)
             _set_limits(factors[segment] + to_factors, limits, bytes_at.ctypes.data)
             _sum_segment(
                 kind, padded, bits[segment] + to_bits, bits[ahead] + to_bits,
                 factors[ahead] + to_factors, tables.ctypes.data, bytes_at.ctypes.data,
                 np.int64(masks[turn].ctypes.data), np.int64(sums[turn].ctypes.data),
             )  # fmt: skip
-        done = segment - step
-        if done >= oldest:
+        if done >= 0:
             trim(masks[1 - turn], done, first, last)
             _collect(
                 kind, masks[1 - turn], sums[1 - turn], factors[done] + to_factors, done, limits,
@@ -148,6 +151,7 @@ def _scan_sketches(
                         entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
                     )  # fmt: skip
                     seen[h], limits[h] = k, score_of(worst)
+        done, turn = segment, 1 - turn
 
 
 @jit

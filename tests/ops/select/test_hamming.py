@@ -68,16 +68,32 @@ def test_equal_distances_are_spread_over_the_text() -> None:
 
 
 def test_a_sample_that_promises_too_much_is_corrected() -> None:
-    """Near keys lie only where the sample looks: the first pass finds too few."""
-    n, k = 50 * SEGMENT, 6000
-    signatures = np.full((1, n), 0xFFFF_FFFF, np.uint64)
-    runs = n // 8 // 16
-    step = (n - 16) // (runs - 1)
-    for run in range(runs):
-        signatures[0, run * step : run * step + 16] = run % 3
-    got = _choose(np.zeros((1, 1), np.uint64), signatures, 32, Range(0, n, n), k)
-    want = nearest_reference(np.zeros((1, 1), np.uint64), signatures, 0, n, n, k, SEED)
-    np.testing.assert_array_equal(got[0], want[0])
+    """Near keys lie only where the sample looks: the first pass finds too few for one query."""
+    n, k, far = 50 * SEGMENT, 3000, 0xFFFF_FFFF
+    signatures = np.full((1, n), far, np.uint64)
+    run = 64
+    step = (n - run) // (4096 // run - 1)
+    for i in range(4096 // run):
+        signatures[0, i * step : i * step + run] = np.arange(run) % 3
+    for queries in ([0], [0, far, 1, 0xFFFF]):
+        q = np.array([queries], np.uint64)
+        got = _choose(q, signatures, 32, Range(0, n, n), k)
+        want = nearest_reference(q, signatures, 0, n, n, k, SEED)
+        np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_text_with_a_period() -> None:
+    """One segment of eight, and of four, has the near keys, which a regular sample would miss."""
+    n, k = 60 * SEGMENT + 100, 2000
+    rng = np.random.default_rng(5)
+    for period in (4, 8):
+        _, signatures = _random(rng, 32, 1, 1, n)
+        queries = np.zeros((1, 2), np.uint64)
+        for segment in range(3, 60, period):
+            signatures[0, segment * SEGMENT : (segment + 1) * SEGMENT] &= np.uint64(0xFFF)
+        got = _choose(queries, signatures, 32, Range(7, n - 50, n), k)
+        want = nearest_reference(queries, signatures, 7, n - 50, n, k, SEED)
+        np.testing.assert_array_equal(got[0], want[0])
 
 
 def test_one_thread_gives_the_same_lists() -> None:
