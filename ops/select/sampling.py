@@ -2,11 +2,21 @@
 
 import numpy as np
 
+from ..attention.layout import SEGMENT
 from ..cache import jit
 from .best import kth_cost, position_hash
 from .scores import score_of
 
 STRIDE = 8  # one of so many segments is scanned first, to tell what the best will be like
+FEW = 4  # segments that are scanned before these: all of their tokens are candidates
+
+
+@jit
+def strides(first, last):
+    """One of how many segments is scanned first, and one of how many then; 0: there are too few."""
+    n = (last - first) // SEGMENT
+    few = n // FEW
+    return few if few > STRIDE else 0, STRIDE if n > 2 * STRIDE else 0
 
 
 @jit
@@ -20,12 +30,12 @@ def segment_of(group, stride, phase):
 
 
 @jit
-def best_of_share(k):
-    """How many tokens of one of STRIDE segments are likely to hold their share of the best k.
+def best_of_share(k, stride):
+    """How many tokens of one of `stride` segments are likely to hold their share of the best k.
 
     Texts are not alike everywhere: a tenth more, and three standard deviations.
     """
-    share = k / STRIDE
+    share = k / stride
     return np.int64(1.1 * share + 3.0 * np.sqrt(share) + 8.0)
 
 

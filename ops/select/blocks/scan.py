@@ -25,7 +25,7 @@ from ..dense import dense
 from ..lists import clear, mark, write_list
 from ..masks import bit_count, kind_of, low_bit
 from ..queries import make_query_tables, pack_queries
-from ..sampling import STRIDE, best_of_share, first_limits, segment_of
+from ..sampling import best_of_share, first_limits, segment_of, strides
 from ..scores import at_least, cost_of, score_of
 from .layout import BLOCK, BLOCKS
 from .offsets import factors_at, means_at, order_at, scales_at
@@ -168,14 +168,17 @@ def _candidates(
     kind, bits, items, offset, first, last, k, seed, scan, limits, entries, seen, spare, histogram
 ):
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
-    wanted, looked, again = best_of_share(k), 0, True
-    limits[:], seen[:] = -np.inf, 0
-    if last - first > 2 * STRIDE * SEGMENT:
-        looked += _scan_blocks(
-            kind, bits, items, offset, first, last, STRIDE, wanted, seed, scan, limits, entries,
-            seen, spare, histogram,
-        )  # fmt: skip
-        first_limits(wanted, limits, entries, seen, spare, histogram)
+    looked, again = 0, True
+    limits[:] = -np.inf
+    for stride in strides(first, last):
+        if stride:
+            wanted = best_of_share(k, stride)
+            seen[:] = 0
+            looked += _scan_blocks(
+                kind, bits, items, offset, first, last, stride, wanted, seed, scan, limits, entries,
+                seen, spare, histogram,
+            )  # fmt: skip
+            first_limits(wanted, limits, entries, seen, spare, histogram)
     while again:
         seen[:] = 0
         looked += _scan_blocks(

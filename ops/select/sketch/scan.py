@@ -22,7 +22,7 @@ from ...attention import shape as of
 from ...attention.layout import SEGMENT
 from ...attention.shape import at, read, write
 from ...cache import jit
-from ...simd import set_f32, set_i8, store
+from ...simd import set_f32, store
 from ...steps.define import step
 from ...steps.lent import lent
 from ...steps.words import take
@@ -30,10 +30,10 @@ from ..best import prune
 from ..candidates import rerank
 from ..dense import dense
 from ..lists import clear, mark, write_list
-from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
+from ..lookup import AT_ONCE, half_bytes_of, look_up
 from ..masks import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
 from ..queries import make_query_tables, pack_queries
-from ..sampling import STRIDE, best_of_share, first_limits, segment_of
+from ..sampling import best_of_share, first_limits, segment_of, strides
 from ..scores import cost_of, float_bits, score_of
 from .tables import CALL, SCRATCH
 
@@ -42,7 +42,7 @@ from .tables import CALL, SCRATCH
 def sums_64(typingctx, kind, words, tables, limits, masks, sums):
     """sums[query][64 tokens] int8 = sums over half bytes of the query's table; addresses all.
 
-    Bit t of masks[query] = its sum is above the query's limit, int8 [query][64].
+    Bit t of masks[query] = its sum is above the query's limit, int8 [query][64], the first.
     """
 
     def codegen(ctx, b, sig, vals):
@@ -55,7 +55,7 @@ def sums_64(typingctx, kind, words, tables, limits, masks, sums):
                 table = read(b, tables, h * 4 * kind.bits + 16 * i, v.vty(v.I8, 16))
                 d = [look_up(b, table, x) for x in half_bytes]
                 total = [b.add(x, y) for x, y in zip(total, d)] if total else d
-            limit, mask = read(b, limits, 64 * h, WIDEST), ir.Constant(v.I64, 0)
+            limit, mask = v.splat(b, read(b, limits, 64 * h, v.I8), AT_ONCE), ir.Constant(v.I64, 0)
             for i, x in enumerate(total):
                 write(b, sums, SEGMENT * h + AT_ONCE * i, x)
                 above = b.bitcast(b.icmp_signed(">", x, limit), ir.IntType(AT_ONCE))
@@ -68,20 +68,33 @@ def sums_64(typingctx, kind, words, tables, limits, masks, sums):
     return types.void(kind, n, n, n, n, n), codegen
 
 
+@intrinsic
+def _most_of_64(typingctx, factors):
+    """The greatest of 64 f16 at an address, none of them negative: their bits are in order, too."""
+
+    def codegen(ctx, b, sig, vals):
+        bits = read(b, at(b, vals[0]), 0, v.vty(v.I16, 64))
+        most = v.call(b, "llvm.vector.reduce.smax.v64i16", v.I16, bits)
+        return b.fpext(b.bitcast(most, ir.HalfType()), v.F32)
+
+    return types.float32(types.intp), codegen
+
+
 @jit
 def _set_limits(factors, limits, bytes_at):
-    """The least sum that can reach each query's limit with the greatest factor of a segment."""
-    top = set_f32(0.0)
-    for t in range(0, SEGMENT, 16):
-        top = v.vmax(top, v.load_f16(factors, 2 * t))
-    most = v.hmax(top)
+    """The least sum that can reach each query's limit with the greatest factor of 64 tokens.
+
+    int8 [query][64], the first 16 for the tokens of a segment; factors, bytes_at: addresses.
+    """
+    for part in range(SEGMENT // 64):
+        store(bytes_at, 4 * part, _most_of_64(factors + 128 * part))
+    most = v.load_f32(bytes_at, 0)
     for h in range(len(limits)):
-        least = np.float32(-128.0)
+        least = set_f32(-128.0)
         if limits[h] > 0.0:
-            # Two less than needed, so that no rounding loses a token.
-            least = min(limits[h] / most, np.float32(129.0)) if most > 0.0 else np.float32(129.0)
-            least -= np.float32(2.0)
-        store(bytes_at, 64 * h, set_i8(np.int64(least)))
+            # Two less than needed, so that no rounding loses a token; above 127: none can.
+            least = v.vmin(set_f32(limits[h]) / most, set_f32(129.0)) - set_f32(2.0)
+        store(bytes_at, 64 * h, v.to_i8(least))
 
 
 @jit
@@ -92,7 +105,9 @@ def _sum_segment(kind, padded, bits, bits_ahead, factors_ahead, tables, limits, 
             v.prefetch_l1(bits_ahead, line)
         for line in range(2 * t, 2 * t + 128, 64):
             v.prefetch_l1(factors_ahead, line)
-        sums_64(kind, bits + t * padded // 8, tables, limits, masks + t // 8, sums + t)
+        sums_64(
+            kind, bits + t * padded // 8, tables, limits + t // 64, masks + t // 8, sums + t
+        )  # fmt: skip
 
 
 @jit
@@ -133,7 +148,7 @@ def _scan_sketches(
             segment = -1
         if segment >= 0:
             ahead = min(oldest + segment_of(group + 1, step, 0), newest)
-            _set_limits(factors[segment] + to_factors, limits, bytes_at.ctypes.data)
+            _set_limits(factors[segment] + to_factors, limits, np.int64(bytes_at.ctypes.data))
             _sum_segment(
                 kind, padded, bits[segment] + to_bits, bits[ahead] + to_bits,
                 factors[ahead] + to_factors, tables.ctypes.data, bytes_at.ctypes.data,
@@ -160,15 +175,18 @@ def _candidates(
     spare, histogram,
 ):  # fmt: skip
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
-    wanted = best_of_share(k)
     for h in range(len(seen)):
-        limits[h], seen[h] = -np.inf, 0
-    if last - first > 2 * STRIDE * SEGMENT:
-        _scan_sketches(
-            kind, padded, bits, factors, j, first, last, STRIDE, wanted, seed, tables, work, limits,
-            entries, seen, spare, histogram,
-        )  # fmt: skip
-        first_limits(wanted, limits, entries, seen, spare, histogram)
+        limits[h] = -np.inf
+    for stride in strides(first, last):
+        if stride:
+            wanted = best_of_share(k, stride)
+            for h in range(len(seen)):
+                seen[h] = 0
+            _scan_sketches(
+                kind, padded, bits, factors, j, first, last, stride, wanted, seed, tables, work,
+                limits, entries, seen, spare, histogram,
+            )  # fmt: skip
+            first_limits(wanted, limits, entries, seen, spare, histogram)
     again = True
     while again:
         for h in range(len(seen)):
