@@ -84,6 +84,15 @@ def _collect(
 
 
 @jit
+def _fullest(counts):
+    """The largest of them."""
+    most = counts[0]
+    for h in range(1, len(counts)):
+        most = max(most, counts[h])
+    return most
+
+
+@jit
 def _make_room(k, seed, item_bytes, limits, below, entries, counts, spare, histogram):
     """Prune what another segment could fill."""
     for h in range(len(counts)):
@@ -142,7 +151,7 @@ def _scan(
                 kind, masks, turn, items[done] + offset, item_bytes, done, queries, least, below,
                 entries, counts,
             )  # fmt: skip
-            if counts.max() + SEGMENT >= entries.shape[1]:
+            if _fullest(counts) + SEGMENT >= entries.shape[1]:
                 _make_room(
                     k, seed, item_bytes, limits, below, entries, counts, spare, histogram
                 )  # fmt: skip
