@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT
 from ...ops.reference.attention import read_kv
-from ...ops.reference.select import position_hash_reference
+from ...ops.reference.select import lots_reference, position_hash_reference
 from ...runtime.attend.sparse import SEED
 
 if TYPE_CHECKING:
@@ -54,13 +54,15 @@ def signatures(encoder: Encoder, config: ModelConfig, layer: LayerView, stop: in
         parts.append(np.frombuffer(memoryview(raw), dtype).reshape(store.n_kv_heads, SEGMENT))
     stored = np.concatenate(parts, 1)[:, :stop].astype(np.uint64)
     group = config.n_heads // config.n_kv_heads
-    tie = position_hash_reference(np.arange(stop), SEED) / np.float64(1 << 32)
+    n_lots, positions = 128 // encoder.bits, np.arange(stop)
+    last = position_hash_reference(positions, SEED) / np.float64(1 << 32)
+    tie = lots_reference(positions, n_lots, SEED) + last
 
     def rank(q: F32, stop: int) -> NDArray[np.floating]:
         out = np.empty(len(q), np.uint64)
         networks.sign_queries(np.ascontiguousarray(q), out)
         of_head = np.repeat(stored[:, :stop], group, 0)
-        return -(np.bitwise_count(of_head ^ out[:, None]) + tie[:stop])
+        return -(n_lots * np.bitwise_count(of_head ^ out[:, None]).astype(int) + tie[:stop])
 
     return rank
 

@@ -45,9 +45,17 @@ def best_reference(costs: NDArray[np.generic], first: int, k: int, seed: int) ->
     return positions[np.lexsort((position_hash_reference(positions, seed), costs))[:k]]
 
 
+def lots_reference(positions: NDArray[np.integer], n: int, seed: int) -> NDArray[np.uint32]:
+    """0 .. n-1 for each position: which of those at equal distance come first."""
+    h = position_hash_reference(positions // 1024, seed)
+    own = (h >> (positions // 64 % 16 * 2).astype(np.uint32)) % n
+    return (37 * positions % 64 * n // 64).astype(np.uint32) ^ own
+
+
 def nearest_reference(
     queries: NDArray[np.uint64],
     signatures: NDArray[np.uint64],
+    bits: int,
     first: int,
     last: int,
     stop: int,
@@ -55,13 +63,12 @@ def nearest_reference(
     seed: int,
 ) -> list[NDArray[np.intp]]:
     """For each KV head: tokens 0 .. first-1, the union of each query's k nearest of
-    first .. last-1, and last .. stop-1. queries (J, G), signatures (J, S)."""
-    lists = []
+    first .. last-1, and last .. stop-1. queries (J, G), signatures (J, S) of so many bits."""
+    n_lots, lists = 128 // bits, []
+    lots = lots_reference(np.arange(first, last), n_lots, seed)
     for j, group in enumerate(queries):
-        chosen = [
-            best_reference(np.bitwise_count(signatures[j, first:last] ^ q), first, k, seed)
-            for q in group
-        ]
+        distances = np.bitwise_count(signatures[j, first:last] ^ group[:, None])
+        chosen = [best_reference(n_lots * d.astype(int) + lots, first, k, seed) for d in distances]
         fixed = [np.arange(first), np.arange(last, stop)]
         lists.append(np.unique(np.concatenate([*chosen, *fixed])))
     return lists

@@ -1,7 +1,7 @@
 """Choosing the tokens that a query reads: signatures, their scan, exact top-k, lists of tokens.
 
-Every choice is exact and the same for any number of threads; equal scores are decided by a seeded
-hash of the position. What is chosen is read by `ops.attention.gathered_attention`.
+Every choice is exact and the same for any number of threads; equal scores are decided by seeded
+hashes of positions, not by age. What is chosen is read by `ops.attention.gathered_attention`.
 """
 
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys

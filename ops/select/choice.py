@@ -35,7 +35,9 @@ class SelectScratch:
             self.entries = np.empty((threads, n, room), np.uint64)
             self.spare = np.empty((threads, 2, room), np.uint64)
             self.seen = np.zeros((threads, n), np.int64)
-            self.marks = np.zeros((threads, -(-self.n_ctx // 64)), np.uint64)
+            self.orders = np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64)
+            # A bit for each token, of which 64 words are looked at together.
+            self.marks = np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64)
             self.histograms = np.zeros((threads, HISTOGRAM), np.int64)
             self.threads = threads
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..cache import jit
-from .masks import bit_count, low_bit
+from .masks import bit_count, filled_words, inside, kind_of, low_bit
 
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -27,28 +27,34 @@ def mark(entries, n, marks):
 def write_list(marks, first, last, stop, index):
     """index[:n] = 0 .. first-1, the marked of first .. last-1, last .. stop-1; gives n.
 
-    Four places are written for each word of marks, without asking how many bits it has.
+    Of 64 words of marks those are looked at that have any; four places are written for each,
+    without asking how many bits it has.
     """
-    n, room = 0, len(index)
+    n, room, place = 0, len(index), np.int64(marks.ctypes.data)
     for position in range(first):
         index[n] = position
         n += 1
-    for w in range(first >> 6, (last + 63) >> 6):
-        word = marks[w]
-        end = n + bit_count(word)
-        if end + 4 <= room:
-            while True:
-                for i in range(4):
-                    index[n + i] = 64 * w + low_bit(word)
-                    word &= word - np.uint64(1)
-                n += 4
-                if n >= end:
-                    break
-        while n < end:
-            index[n] = 64 * w + low_bit(word)
-            word &= word - np.uint64(1)
-            n += 1
-        n = end
+    begin, end = first >> 6, (last + 63) >> 6
+    for base in range(begin & -64, end, 64):
+        some = filled_words(kind_of(64, 4), place + 8 * base) & inside(base >> 6, begin, end)
+        while some:
+            w = base + low_bit(some)
+            some &= some - np.uint64(1)
+            word = marks[w]
+            then = n + bit_count(word)
+            if then + 4 <= room:
+                while True:
+                    for i in range(4):
+                        index[n + i] = 64 * w + low_bit(word)
+                        word &= word - np.uint64(1)
+                    n += 4
+                    if n >= then:
+                        break
+            while n < then:
+                index[n] = 64 * w + low_bit(word)
+                word &= word - np.uint64(1)
+                n += 1
+            n = then
     for position in range(last, stop):
         index[n] = position
         n += 1

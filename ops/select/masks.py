@@ -36,6 +36,12 @@ def kind_of(typingctx, bits, queries):
 
 
 @intrinsic
+def bits_of(typingctx, kind):
+    """Bits of a signature or sketch of this kind."""
+    return types.int64(kind), lambda ctx, b, sig, vals: ir.Constant(v.I64, kind.bits)
+
+
+@intrinsic
 def filled_words(typingctx, kind, masks):
     """Bit 16 h + w = word w of query h's mask is not 0."""
 

@@ -12,21 +12,23 @@ FEW = 4  # segments that are scanned before these: all of their tokens are candi
 
 
 @jit
-def strides(first, last):
-    """One of how many segments is scanned first, and one of how many then; 0: there are too few."""
-    n = (last - first) // SEGMENT
-    few = n // FEW
-    return few if few > STRIDE else 0, STRIDE if n > 2 * STRIDE else 0
+def put_order(first, last, stride, order):
+    """The segments of tokens first .. last-1 in rounds, each with one of `stride` neighbours.
 
-
-@jit
-def segment_of(group, stride, phase):
-    """Which of `stride` segments that follow each other is scanned in a phase, 0 to stride - 1.
-
-    Counted from the first of all; each has its turn. Drawn by hash: text may have a period, too.
+    Gives how many there are, and how many the first round has. Which one is drawn by hash: text
+    may have a period, too.
     """
-    turn = np.int64(position_hash(group, 0))
-    return group * stride + (phase + turn) % stride
+    oldest, n = first // SEGMENT, (last - 1) // SEGMENT - first // SEGMENT + 1
+    count, in_first = 0, 0
+    for turn in range(stride):
+        for group in range(0, n, stride):
+            drawn = turn + ((np.int64(position_hash(group, 0)) * stride) >> 32)
+            segment = group + (drawn - stride if drawn >= stride else drawn)
+            if segment < n:
+                order[count] = oldest + segment
+                count += 1
+        in_first = in_first if turn else count
+    return n, in_first
 
 
 @jit
@@ -37,6 +39,21 @@ def best_of_share(k, stride):
     """
     share = k / stride
     return np.int64(1.1 * share + 3.0 * np.sqrt(share) + 8.0)
+
+
+@jit
+def samples(first, last, k):
+    """The two samples that are scanned first: one of how many segments, and how many of its best.
+
+    So many of the larger one are likely to hold its share of the best k, so many of the smaller one
+    its share of these. One of 0: there are too few segments.
+    """
+    n = (last - first) // SEGMENT
+    few, share = n // FEW, best_of_share(k, STRIDE)
+    return (
+        (few if few > STRIDE else 0, best_of_share(share, max(few, 1) / STRIDE)),
+        (STRIDE if n > 2 * STRIDE else 0, share),
+    )
 
 
 @jit

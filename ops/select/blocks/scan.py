@@ -25,7 +25,7 @@ from ..dense import dense
 from ..lists import clear, mark, write_list
 from ..masks import bit_count, kind_of, low_bit
 from ..queries import make_query_tables, pack_queries
-from ..sampling import best_of_share, first_limits, segment_of, strides
+from ..sampling import first_limits, put_order, samples
 from ..scores import at_least, cost_of, score_of
 from .layout import BLOCK, BLOCKS
 from .offsets import factors_at, means_at, order_at, scales_at
@@ -117,38 +117,34 @@ def _collect(
 
 @jit
 def _scan_blocks(
-    kind, bits, items, offset, first, last, step, k, seed, scan, limits, entries, seen, spare,
+    kind, bits, items, offset, first, last, n, k, seed, scan, limits, entries, seen, spare,
     histogram,
 ):  # fmt: skip
-    """Best k estimates among the tokens first .. last-1 of one of `step` segments, per query.
+    """Best k estimates among the tokens first .. last-1 of the first n segments, per query.
 
     Blocks of a segment are looked at when the next one's means have been: they are then on their
     way from memory. Gives how many blocks were looked at, for each query.
     """
-    queries, reach, tables, units, centres, bounds, wanted, sums = scan
+    queries, reach, tables, units, centres, bounds, wanted, sums, order = scan
     # Addresses: each slice of an array would count a reference, atomically.
     q, table = np.int64(queries.ctypes.data), np.int64(tables.ctypes.data)
     centre, bound = np.int64(centres.ctypes.data), np.int64(bounds.ctypes.data)
-    room, row, n = np.int64(sums.ctypes.data), 4 * BLOCKS, len(seen)
-    oldest, newest, looked = first // SEGMENT, (last - 1) // SEGMENT, 0
+    room, row, heads, looked = np.int64(sums.ctypes.data), 4 * BLOCKS, len(seen), 0
     most = min(entries.shape[1], 2 * k + 4 * SEGMENT)
-    done, turn = -1, 0
-    for group in range((newest - oldest) // step + 2):
-        segment = oldest + segment_of(group, step, 0)
-        if segment > newest:
-            segment = -1
-        if segment >= 0:
-            part, here = items[segment] + offset, turn * n * row
-            ahead = items[min(oldest + segment_of(group + 1, step, 0), newest)] + offset
+    for i in range(n + 1):
+        turn = i & 1
+        if i < n:
+            part, here = items[order[i]] + offset, turn * heads * row
+            ahead = items[order[min(i + 1, n - 1)]] + offset
             _rule_out(
                 kind, bits, part, ahead, q, reach, limits, turn, centre + here, bound + here,
                 wanted,
             )  # fmt: skip
             looked += _ask_for(bits, part, turn, wanted)
-        turn = 1 - turn
-        if done >= 0:
-            for h in range(n):
-                here = (turn * n + h) * row
+        if i > 0:
+            done, turn = order[i - 1], 1 - turn
+            for h in range(heads):
+                here = (turn * heads + h) * row
                 seen[h] = _collect(
                     kind, bits, items[done] + offset, done, first, last, wanted[turn, h],
                     table + 4 * bits * h, units[h], limits[h], centre + here, bound + here, room,
@@ -159,7 +155,6 @@ def _scan_blocks(
                         entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
                     )  # fmt: skip
                     seen[h], limits[h] = k, score_of(worst)
-        done = segment
     return looked
 
 
@@ -169,20 +164,21 @@ def _candidates(
 ):
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
     looked, again = 0, True
-    limits[:] = -np.inf
-    for stride in strides(first, last):
+    limits[:], order = -np.inf, scan[8]
+    n, _ = put_order(first, last, 1, order)
+    for stride, wanted in samples(first, last, k):
         if stride:
-            wanted = best_of_share(k, stride)
+            n, part = put_order(first, last, stride, order)
             seen[:] = 0
             looked += _scan_blocks(
-                kind, bits, items, offset, first, last, stride, wanted, seed, scan, limits, entries,
+                kind, bits, items, offset, first, last, part, wanted, seed, scan, limits, entries,
                 seen, spare, histogram,
             )  # fmt: skip
             first_limits(wanted, limits, entries, seen, spare, histogram)
     while again:
         seen[:] = 0
         looked += _scan_blocks(
-            kind, bits, items, offset, first, last, 1, k, seed, scan, limits, entries, seen, spare,
+            kind, bits, items, offset, first, last, n, k, seed, scan, limits, entries, seen, spare,
             histogram,
         )  # fmt: skip
         again = False
@@ -217,7 +213,7 @@ def _prepare(q, row, bits, head_dim, rotation, h, turned, scan):
 @jit
 def _head(
     shape, kind, bits, q, segments, items, item_bytes, rotation, j, group, first, last, stop, k,
-    few, seed, index, rows, turned, tiles, work, scan, limits, entries, seen, spare, marks,
+    few, seed, index, rows, turned, room, work, scan, limits, entries, seen, spare, marks,
     chosen, listed, histogram,
 ):  # fmt: skip
     """The list of one KV head; gives its length and how many blocks were looked at.
@@ -244,7 +240,7 @@ def _head(
                 mark(entries[h], seen[h], marks)
         n = write_list(marks, first, unordered, last, listed)
         rerank(
-            shape, segments, j, listed[first:n], k, seed, rows[g : g + together], tiles,
+            shape, segments, j, listed[first:n], k, seed, rows[g : g + together], room,
             np.int64(work.ctypes.data), limits, entries, seen, spare, marks, histogram,
         )  # fmt: skip
         for w in range((last + 63) // 64):
@@ -264,12 +260,12 @@ def make_blocks(k_type, v_type, blocks, bits, together):
         of the candidates."""
         q, segments, items, rotation, index, counts, looked = lent(call, CALL)
         (
-            rows, turned, sums, tiles, works, _, _, _, best, entries, seen, spare, marks, chosen,
-            histograms, queries, reach, units, centres, bounds, wanted, block, listed,
+            rows, turned, sums, rooms, works, _, _, _, orders, best, entries, seen, spare, marks,
+            chosen, histograms, queries, reach, units, centres, bounds, wanted, block, listed,
         ) = lent(scratch, SCRATCH)  # fmt: skip
         scan = (
             queries[part], reach[part], sums[part], units[part], centres[part], bounds[part],
-            wanted[part], block[part],
+            wanted[part], block[part], orders[part],
         )  # fmt: skip
         j = take(ticket)
         while j < n_kv_heads:
@@ -277,7 +273,7 @@ def make_blocks(k_type, v_type, blocks, bits, together):
                 of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together), bits, q,
                 segments, items, item_bytes, rotation, j, q.shape[1] // n_kv_heads, first, last,
                 stop, k, few, np.uint32(seed), index[j], rows[part], turned[part],
-                tiles[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
+                rooms[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
                 spare[part], marks[part], chosen[part], listed[part], histograms[part],
             )  # fmt: skip
             j = take(ticket)

@@ -122,8 +122,8 @@ class SignatureScratch(SelectScratch):
             # Of each thread in cache lines of its own.
             self.tally = aligned(threads * 24, np.int64).reshape(threads, 3, 8)
             self.arrays(
-                self.tables, self.limits, self.planes, self.masks, self.tally, self.entries,
-                self.spare, self.marks, self.histograms,
+                self.tables, self.limits, self.planes, self.masks, self.tally, self.orders,
+                self.entries, self.spare, self.marks, self.histograms,
             )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def nearest(
 ) -> None:
     """Lists of tokens: of `among`, the union of the k nearest of each query head of a KV head.
 
-    Distance: set bits of signature xor query; equal ones in the order of `position_hash`. queries
+    Distance: set bits of signature xor query; equal ones in the order of `lots`. queries
     uint64 (J, G); items: addresses of a column's segments; index uint32 (J, room) ascending,
     counts (J,). The same for any number of threads.
     """

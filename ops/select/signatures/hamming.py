@@ -1,10 +1,10 @@
 """The k nearest signatures of each query, and the union of what a group of queries found.
 
 One pass over the signatures of a KV head. A sample tells about where the k-th distance lies, the
-first eighth of the pass (one of eight segments) tells it better; what is nearer than that becomes a
-candidate, in a buffer per query that is pruned exactly when it is full and at the end (`best`).
-Where too much was promised, another pass takes what lies a little further, so the result is exact
-whatever the samples were.
+first eighth of the pass (one of eight segments) tells it better, then a quarter and half of it.
+What costs less than that (`lots`) becomes a candidate, in a buffer per query that is pruned exactly
+when it is full and at the end (`best`). Where too much was promised, another pass takes what lies a
+little further, so the result is exact whatever the samples were.
 """
 
 import numpy as np
@@ -16,27 +16,29 @@ from ...steps.lent import lent
 from ...steps.words import take
 from ..best import prune
 from ..lists import clear, mark, write_list
-from ..masks import MASK_BYTES, WORDS, bit_count, filled_words, kind_of, low_bit, trim
-from ..sampling import STRIDE, segment_of
-from .near import make_tables, near_segment, set_limit, word_at
+from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, low_bit, trim
+from ..sampling import STRIDE, put_order
+from .lots import MOST, key_of, lot, lots_of
+from .near import ask_for_last, make_tables, near_segment, set_limit, word_at
 from .tables import CALL, SCRATCH
 
 _SAMPLE = 4096  # signatures
 _RUN = 64  # of them side by side: few pages are touched
 _AHEAD = 2  # scans of a segment: what one takes is little longer than memory takes to answer
-_MOST = 65  # no distance reaches it
-_ROW = 80  # of a histogram of distances
+_FARTHEST = 65  # no distance reaches it
+_ROW = 144  # of a histogram of costs
 
 
 @jit
-def _first_limits(kind, items, offset, item_bytes, first, last, queries, k, below, histogram):
-    """Distances that likely have k signatures below them, and not many more, from a sample."""
+def _first_limits(kind, items, offset, first, last, queries, k, below, histogram):
+    """Costs that likely have k signatures below them, and not many more, from a sample."""
     runs = min(_SAMPLE, (last - first) // 8) // _RUN
     if runs == 0:
-        below[:] = _MOST
+        below[:] = MOST
         return
     for i in range(_ROW * len(queries)):
         histogram[i] = 0
+    item_bytes = bits_of(kind) // 8
     step = (last - first - _RUN) // max(1, runs - 1)
     for run in range(runs):
         for t in range(first + run * step, first + run * step + _RUN):
@@ -44,14 +46,15 @@ def _first_limits(kind, items, offset, item_bytes, first, last, queries, k, belo
             for h in range(len(queries)):
                 histogram[_ROW * h + bit_count(word ^ queries[h])] += 1
     for h in range(len(queries)):
-        below[h] = _least(histogram, _ROW * h, _MOST, k, runs * _RUN / (last - first))
+        limit = _least(histogram, _ROW * h, _FARTHEST, k, runs * _RUN / (last - first))
+        below[h] = min(lots_of(kind) * limit, MOST)
 
 
 @jit
 def _least(histogram, at, most, k, share):
     """The limit, `most` or below, that `share` of the signatures say has k of all below it.
 
-    They are counted by distance from histogram[at] on.
+    They are counted by distance or cost from histogram[at] on.
     """
     wanted = k * share
     wanted += 3.0 * np.sqrt(wanted) + 1.0
@@ -64,9 +67,10 @@ def _least(histogram, at, most, k, share):
 
 @jit
 def _collect(
-    kind, masks, turn, words, item_bytes, segment, queries, least, below, entries, counts
+    kind, masks, turn, words, segment, key, queries, least, below, entries, counts
 ):  # fmt: skip
-    """Append the tokens of one segment's masks with distances least .. below-1 to the entries."""
+    """Append the tokens of one segment's masks that cost least .. below-1 to the entries."""
+    lots, item_bytes = lots_of(kind), bits_of(kind) // 8
     some = filled_words(kind, np.int64(masks.ctypes.data) + turn * masks.shape[1] * MASK_BYTES)
     while some:
         i = low_bit(some)
@@ -77,7 +81,8 @@ def _collect(
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
-            cost = bit_count(word_at(kind, words + t * item_bytes) ^ query)
+            d = bit_count(word_at(kind, words + t * item_bytes) ^ query)
+            cost = lots * d + lot(lots, key, t)
             entries[h, n] = (np.uint64(cost) << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
             n += nearest <= cost < limit
         counts[h] = n
@@ -93,104 +98,100 @@ def _fullest(counts):
 
 
 @jit
-def _make_room(k, seed, item_bytes, limits, below, entries, counts, spare, histogram):
+def _make_room(k, seed, limits, below, entries, counts, spare, histogram):
     """Prune what another segment could fill."""
     for h in range(len(counts)):
         if counts[h] + SEGMENT >= entries.shape[1]:
             worst = prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
             counts[h], below[h] = k, np.int64(worst) + 1
-            set_limit(limits, h, below[h], 8 * item_bytes)
+            set_limit(limits, h, below[h])
 
 
 @jit
-def _lower(share, k, item_bytes, limits, below, entries, counts, histogram):
-    """Limits as the entries say that `share` of the signatures gave."""
+def _lower(share, k, limits, below, entries, counts, histogram):
+    """Limits as the entries say that `share` of the signatures gave; keeps what is below them."""
     for h in range(len(counts)):
         for i in range(_ROW):
             histogram[i] = 0
         for i in range(counts[h]):
             histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
         below[h] = _least(histogram, 0, below[h], k, share)
-        set_limit(limits, h, below[h], 8 * item_bytes)
+        set_limit(limits, h, below[h])
+        kept = 0
+        for i in range(counts[h]):
+            entries[h, kept] = entries[h, i]
+            kept += np.int64(entries[h, i] >> np.uint64(32)) < below[h]
+        counts[h] = kept
 
 
 @jit
 def _scan(
-    kind, items, offset, item_bytes, first, last, stride, queries, k, seed, tables, limits, planes,
+    kind, items, offset, first, last, order, n, due, queries, k, seed, tables, limits, planes,
     masks, least, below, entries, counts, spare, histogram,
 ):  # fmt: skip
-    """One pass over the signatures first .. last-1 of a KV head; joins entries[h][: counts[h]].
+    """Scan the signatures first .. last-1 of a KV head; joins entries[h][: counts[h]].
 
+    order[:n]: their segments. After `due` of them, twice as many, ..., limits are set anew.
     A segment's masks are looked at when the next one's are made: they have then left the store
     buffer, which could not forward them as the wide words that are read.
     """
-    oldest, newest = first // SEGMENT, (last - 1) // SEGMENT
     q, table = np.int64(queries.ctypes.data), np.int64(tables.ctypes.data)
     limit, plane = np.int64(limits.ctypes.data), np.int64(planes.ctypes.data)
     mask, mask_bytes = np.int64(masks.ctypes.data), masks.shape[1] * MASK_BYTES
-    groups = (newest - oldest) // stride + 1
-    done, turn, scanned, phase, group = -1, 0, 0, 0, 0
-    for _ in range(groups * stride + 1):
-        segment = -1
-        if phase < stride:
-            segment = oldest + segment_of(group, stride, phase)
-            if segment <= newest:
-                ahead = min(oldest + segment_of(group + _AHEAD, stride, phase), newest)
-                near_segment(
-                    kind, items[segment] + offset, items[ahead] + offset, item_bytes, q, table,
-                    limit, plane, mask + turn * mask_bytes,
-                )  # fmt: skip
-                scanned += min((segment + 1) * SEGMENT, last) - max(segment * SEGMENT, first)
-            else:
-                segment = -1
-        turn = 1 - turn
-        if done >= 0:
-            if not first <= done * SEGMENT <= last - SEGMENT:
-                trim(masks[turn], done, first, last)
-            _collect(
-                kind, masks, turn, items[done] + offset, item_bytes, done, queries, least, below,
-                entries, counts,
+    scanned = 0
+    for i in range(n + 1):
+        turn = i & 1
+        if i < n:
+            segment, ahead = order[i], order[min(i + _AHEAD, n - 1)]
+            near_segment(
+                kind, items[segment] + offset, items[ahead] + offset,
+                np.uint64(key_of(segment, seed)), q, table, limit, plane, mask + turn * mask_bytes,
             )  # fmt: skip
-            if _fullest(counts) + SEGMENT >= entries.shape[1]:
-                _make_room(
-                    k, seed, item_bytes, limits, below, entries, counts, spare, histogram
-                )  # fmt: skip
-        done, group = segment, group + 1
-        if group == groups:
-            phase, group = phase + 1, 0
-            if phase == 1 and stride > 1:
-                share = scanned / (last - first)
-                _lower(share, k, item_bytes, limits, below, entries, counts, histogram)
+            ask_for_last(kind, items[ahead] + offset)
+        if i == 0:
+            continue
+        done = order[i - 1]
+        if not first <= done * SEGMENT <= last - SEGMENT:
+            trim(masks[1 - turn], done, first, last)
+        _collect(
+            kind, masks, 1 - turn, items[done] + offset, done, np.int64(key_of(done, seed)),
+            queries, least, below, entries, counts,
+        )  # fmt: skip
+        if _fullest(counts) + SEGMENT >= entries.shape[1]:
+            _make_room(k, seed, limits, below, entries, counts, spare, histogram)
+        scanned += min((done + 1) * SEGMENT, last) - max(done * SEGMENT, first)
+        if i == due and i < n:
+            due *= 2
+            _lower(scanned / (last - first), k, limits, below, entries, counts, histogram)
 
 
 @jit
 def _select_head(
-    kind, items, offset, item_bytes, first, last, queries, k, seed, tables, limits, planes, masks,
-    least, below, entries, counts, spare, histogram,
+    kind, items, offset, first, last, order, n, due, queries, k, seed, tables, limits, planes,
+    masks, least, below, entries, counts, spare, histogram,
 ):  # fmt: skip
     """entries[h][: k] = the k nearest of the signatures first .. last-1 for each query h."""
-    n, bits = len(counts), 8 * item_bytes
-    make_tables(queries, bits, tables)
-    _first_limits(kind, items, offset, item_bytes, first, last, queries, k, below, histogram)
-    for h in range(n):
-        set_limit(limits, h, below[h], bits)
+    make_tables(queries, bits_of(kind), tables)
+    _first_limits(kind, items, offset, first, last, queries, k, below, histogram)
+    for h in range(len(counts)):
+        set_limit(limits, h, below[h])
         least[h] = counts[h] = 0
-    stride, again, more = STRIDE if last - first > 4 * STRIDE * SEGMENT else 1, True, 1
+    again, more = True, lots_of(kind)
     while again:
         _scan(
-            kind, items, offset, item_bytes, first, last, stride, queries, k, seed, tables, limits,
+            kind, items, offset, first, last, order, n, due, queries, k, seed, tables, limits,
             planes, masks, least, below, entries, counts, spare, histogram,
         )  # fmt: skip
-        again, stride = False, 1
-        for h in range(n):
+        again, due = False, 0
+        for h in range(len(counts)):
             if counts[h] < k:  # the samples promised too much
-                least[h], below[h] = below[h], min(_MOST, below[h] + more)
+                least[h], below[h] = below[h], min(MOST, below[h] + more)
                 again = True
             else:
                 least[h] = below[h] = 0
-            set_limit(limits, h, below[h], bits)
+            set_limit(limits, h, below[h])
         more *= 2
-    for h in range(n):
+    for h in range(len(counts)):
         if counts[h] > k:
             prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
 
@@ -208,18 +209,20 @@ def make_hamming(bits, together):
         """
         queries, items, index, counts = lent(call, CALL)
         (
-            tables, limits, planes, masks, tally, all_entries, spare, all_marks, histograms
+            tables, limits, planes, masks, tally, orders, all_entries, spare, all_marks, histograms,
         ) = lent(scratch, SCRATCH)  # fmt: skip
-        entries, marks, item_bytes = all_entries[part], all_marks[part], bits // 8
+        entries, marks = all_entries[part], all_marks[part]
         least, below = tally[part, 0, :together], tally[part, 1, :together]
-        seen = tally[part, 2, :together]
+        seen, order = tally[part, 2, :together], orders[part]
+        stride = STRIDE if last - first > 4 * STRIDE * SEGMENT else 1
+        n, due = put_order(first, last, stride, order)
         j = take(ticket)
         while j < queries.shape[0]:
             clear(marks, stop)
             for g in range(0, queries.shape[1], together):
                 _select_head(
-                    kind_of(bits, together), items, j * SEGMENT * item_bytes, item_bytes, first,
-                    last, queries[j, g : g + together], k, np.uint32(seed), tables[part],
+                    kind_of(bits, together), items, j * SEGMENT * (bits // 8), first, last, order,
+                    n, due, queries[j, g : g + together], k, np.uint32(seed), tables[part],
                     limits[part], planes[part], masks[part], least, below, entries, seen,
                     spare[part], histograms[part],
                 )  # fmt: skip

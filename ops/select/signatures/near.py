@@ -6,7 +6,7 @@ cnt, or what LLVM makes of it); x86 without such an instruction looks them up (`
     queries  uint64 [query]                     words    u32 or u64 [token]
     limits   int8 [query][64], all the same     masks    uint64 [query][16 words]
 
-A mask holds at least the tokens whose distance is below the query's limit.
+A mask holds at least the tokens whose cost (`lots`) is below the query's limit.
 """
 
 import numpy as np
@@ -19,31 +19,40 @@ from ...attention.layout import SEGMENT
 from ...attention.shape import at, read, write
 from ...cache import jit
 from ...simd import prefetch_l1, set_i8, store
-from ..masks import MASK_BYTES, bit_count
+from ..masks import MASK_BYTES, bit_count, bits_of
 from ..work import NEAR_TOKENS as TOKENS
+from .lots import lot_bytes
 from .pairs import TABLE_BYTES, near_pair, spread_128
 
 # With AVX2, and on Intel's servers until 2021: AVX-512 without an instruction that counts bits.
 LOOKUP = v.VARIANT == "avx2" or (v.VARIANT == "avx512" and "avx512vpopcntdq" not in v.FEATURES)
+_LAST = 2 * TOKENS  # of a segment: 16 lines of 32 bits, about what can be on its way at once
 
 
 @intrinsic
-def _count_64(typingctx, kind, words, queries, limits, masks):
-    """Bit t of masks[query] = token t of 64 is nearer than the query's limit; addresses all."""
+def _count_64(typingctx, kind, words, queries, limits, key, masks):
+    """Bit t of masks[query] = token t of 64 costs less than the query's limit; addresses all.
+
+    key: what their lots are drawn from, shifted to begin with them.
+    """
 
     def codegen(ctx, b, sig, vals):
-        words, queries, limits, masks = (at(b, x) for x in vals[1:])
+        words, queries, limits = (at(b, x) for x in vals[1:4])
+        key, masks = vals[4], at(b, vals[5])
+        lots = lot_bytes(b, kind.bits, key, 0, 64)
+        unit = v.const(lots.type, (128 // kind.bits).bit_length() - 1)
         word, name = ir.IntType(kind.bits), f"llvm.ctpop.v64i{kind.bits}"
         sig = read(b, words, 0, v.vty(word, 64))
         for h in range(kind.queries):
             q = v.splat(b, read(b, queries, 8 * h, word), 64)
             d = b.trunc(v.call(b, name, sig.type, b.xor(sig, q)), v.vty(v.I8, 64))
-            near = b.icmp_signed(">", read(b, limits, 64 * h, d.type), d)
+            cost = b.add(b.shl(d, unit), lots)
+            near = b.icmp_signed(">", read(b, limits, 64 * h, d.type), cost)
             write(b, masks, h * MASK_BYTES, b.bitcast(near, v.I64))
         return ctx.get_dummy_value()
 
     n = types.intp
-    return types.void(kind, n, n, n, n), codegen
+    return types.void(kind, n, n, n, types.uint64, n), codegen
 
 
 @intrinsic
@@ -53,22 +62,39 @@ def _pairs_of(typingctx, kind):
 
 
 @jit
-def near_segment(kind, words, ahead, item_bytes, queries, tables, limits, planes, masks):
-    """Masks of the 1,024 tokens at address `words`; asks for those at `ahead`. Addresses all."""
+def _ask(words, first, n_bytes):
+    for line in range(first, first + n_bytes, 64):  # hardware stops at the end of a page
+        prefetch_l1(words, line)
+
+
+@jit
+def ask_for_last(kind, words):
+    """Ask for the signatures that `near_segment` leaves: memory would idle between segments."""
+    item_bytes = bits_of(kind) // 8
+    _ask(words, (SEGMENT - _LAST) * item_bytes, _LAST * item_bytes)
+
+
+@jit
+def near_segment(kind, words, ahead, key, queries, tables, limits, planes, masks):
+    """Masks of the 1,024 tokens at address `words`; asks for most of those at `ahead`.
+
+    key: what the lots of the segment are drawn from; all others are addresses.
+    """
+    item_bytes = bits_of(kind) // 8
     for t in range(0, SEGMENT, TOKENS):
-        for line in range(0, TOKENS * item_bytes, 64):  # hardware stops at the end of a page
-            prefetch_l1(ahead, t * item_bytes + line)
-        here, to = words + t * item_bytes, masks + t // 8
+        if t < SEGMENT - _LAST:
+            _ask(ahead, t * item_bytes, TOKENS * item_bytes)
+        here, to, own = words + t * item_bytes, masks + t // 8, key >> np.uint64(t >> 6 << 1)
         if LOOKUP:
             spread_128(kind, here, planes)
             for p in range(_pairs_of(kind)):
                 near_pair(
-                    kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * 64,
+                    kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * 64, own,
                     to + 2 * p * MASK_BYTES,
                 )  # fmt: skip
         else:
-            _count_64(kind, here, queries, limits, to)
-            _count_64(kind, here + 64 * item_bytes, queries, limits, to + 8)
+            _count_64(kind, here, queries, limits, own, to)
+            _count_64(kind, here + 64 * item_bytes, queries, limits, own >> np.uint64(2), to + 8)
 
 
 @intrinsic
@@ -97,7 +123,6 @@ def make_tables(queries, bits, tables):
 
 
 @jit
-def set_limit(limits, h, limit, bits):
-    """Make tokens nearer than `limit` those that are near query h."""
-    unit = 128 // bits if LOOKUP and h % 2 else 1  # of the second queries of pairs
-    store(limits, 64 * h, set_i8(min(limit * unit, 127)))
+def set_limit(limits, h, limit):
+    """Make tokens that cost less than `limit` those that are near query h."""
+    store(limits, 64 * h, set_i8(limit - 128))

@@ -11,7 +11,7 @@ so fall short of the true distance, by 1 for each 16 bits, and what is called ne
 almost; who reads the masks counts those few again.
 
     planes   uint8 [half byte][128 tokens]      tables   uint8 [pair][16 half bytes][16]
-    limits   int8 [query][64]: the query's limit in the unit of its half of a pair (`limit_byte`)
+    limits   int8 [query][64]: the query's limit of costs (`lots`), less 128
     masks    uint64 [query][16 words], two of which are written
 """
 
@@ -23,6 +23,7 @@ from ... import simd as v
 from ...attention.shape import at, read, write
 from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
 from ..work import NEAR_TOKENS as TOKENS
+from .lots import lot_bytes
 
 TABLE_BYTES = 256  # of a pair: 16 half bytes of up to 64 bits, 16 entries each
 
@@ -43,22 +44,30 @@ def spread_128(typingctx, kind, words, planes):
 
 
 @intrinsic
-def near_pair(typingctx, kind, planes, tables, limits, masks):
-    """Masks of 128 tokens for two queries; addresses of what belongs to the pair."""
+def near_pair(typingctx, kind, planes, tables, limits, key, masks):
+    """Masks of 128 tokens for two queries; addresses of what belongs to the pair.
+
+    key: what their lots are drawn from, shifted to begin with them.
+    """
 
     def codegen(ctx, b, sig, vals):
-        planes, tables, limits, masks = (at(b, x) for x in vals[1:])
+        planes, tables, limits = (at(b, x) for x in vals[1:4])
+        key, masks = vals[4], at(b, vals[5])
         sums = _sums(b, kind.bits // 4, planes, tables)
         for query, total in enumerate((_low_total, _high_total)):
             limit = read(b, limits, 64 * query, WIDEST)
             for part, groups in enumerate(sums):
-                near = b.icmp_signed(">", limit, total(b, groups))
+                word, first = divmod(part * AT_ONCE, 64)
+                own = b.lshr(key, ir.Constant(key.type, 2 * word))
+                lots = lot_bytes(b, kind.bits, own, first, AT_ONCE)
+                cost = b.add(total(b, kind.bits, groups), lots)
+                near = b.icmp_signed(">", limit, cost)
                 bits = b.bitcast(near, ir.IntType(AT_ONCE))
                 write(b, masks, 128 * query + AT_ONCE // 8 * part, bits)
         return ctx.get_dummy_value()
 
     n = types.intp
-    return types.void(kind, n, n, n, n), codegen
+    return types.void(kind, n, n, n, types.uint64, n), codegen
 
 
 def _sums(b, n_tables, planes, tables):
@@ -76,15 +85,18 @@ def _sums(b, n_tables, planes, tables):
     return sums
 
 
-def _low_total(b, groups):
-    """The distance from the first query of a pair."""
+def _low_total(b, bits, groups):
+    """The distance from the first query of a pair, times 128 / bits."""
     parts = [b.and_(x, v.const(WIDEST, 15)) for x in groups]
     while len(parts) > 1:
         parts = [b.add(x, y) for x, y in zip(parts[::2], parts[1::2])]
-    return parts[0]
+    # No byte is so large that it would reach its neighbour, and words can be shifted.
+    words = b.bitcast(parts[0], v.vty(v.I16, AT_ONCE // 2))
+    shift = v.const(words.type, (128 // bits).bit_length() - 1)
+    return b.bitcast(b.shl(words, shift), WIDEST)
 
 
-def _high_total(b, groups):
+def _high_total(b, bits, groups):
     """The distance from the second one, times 128 / bits: halved as often as summed, and once."""
     parts = [b.and_(x, v.const(WIDEST, -16)) for x in groups]
     while len(parts) > 1:

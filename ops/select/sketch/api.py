@@ -103,16 +103,16 @@ class SketchScratch(SelectScratch):
             self.turned = turned[: threads * 2 * self.bits].reshape(threads, 2, self.bits)
             self.sums = np.empty((threads, n, self.bits // 4, 16), np.int8)
             size = self.layout.head_bytes
-            self.tiles = aligned(threads * size, np.uint8).reshape(threads, size)
+            self.rooms = aligned(threads * size, np.uint8).reshape(threads, size)
             self.works = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
             self.best = np.empty((threads, n), np.float32)
             size = threads * 2 * n * SEGMENT
             self.near = aligned(size, np.int8).reshape(threads, 2, n, SEGMENT)
             self.chosen = np.zeros_like(self.marks)
             self.arrays(
-                self.rows, self.turned, self.sums, self.tiles, self.works, self.limits, self.masks,
-                self.near, self.best, self.entries, self.seen, self.spare, self.marks, self.chosen,
-                self.histograms,
+                self.rows, self.turned, self.sums, self.rooms, self.works, self.limits, self.masks,
+                self.near, self.orders, self.best, self.entries, self.seen, self.spare, self.marks,
+                self.chosen, self.histograms,
             )  # fmt: skip
 
 

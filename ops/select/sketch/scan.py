@@ -33,7 +33,7 @@ from ..lists import clear, mark, write_list
 from ..lookup import AT_ONCE, half_bytes_of, look_up
 from ..masks import MASK_BYTES, WORDS, filled_words, kind_of, low_bit, trim
 from ..queries import make_query_tables, pack_queries
-from ..sampling import best_of_share, first_limits, segment_of, strides
+from ..sampling import first_limits, put_order, samples
 from ..scores import cost_of, float_bits, score_of
 from .tables import CALL, SCRATCH
 
@@ -131,30 +131,27 @@ def _collect(kind, masks, sums, factors, segment, limits, entries, seen):
 
 @jit
 def _scan_sketches(
-    kind, padded, bits, factors, j, first, last, step, k, seed, tables, work, limits, entries,
-    seen, spare, histogram,
+    kind, padded, bits, factors, j, first, last, n, k, seed, tables, work, limits, entries, seen,
+    spare, histogram,
 ):  # fmt: skip
-    """Best k estimates among the tokens first .. last-1 of one of `step` segments, per query.
+    """Best k estimates among the tokens first .. last-1 of the first n segments, per query.
 
     As the Hamming scan it looks at a segment's masks when the next one's are made.
     """
-    bytes_at, masks, sums = work
-    oldest, newest = first // SEGMENT, (last - 1) // SEGMENT
+    bytes_at, masks, sums, order = work
     to_bits, to_factors = j * SEGMENT * (padded // 8), 2 * j * SEGMENT
-    done, turn = -1, 0
-    for group in range((newest - oldest) // step + 2):
-        segment = oldest + segment_of(group, step, 0)
-        if segment > newest:
-            segment = -1
-        if segment >= 0:
-            ahead = min(oldest + segment_of(group + 1, step, 0), newest)
+    for i in range(n + 1):
+        turn = i & 1
+        if i < n:
+            segment, ahead = order[i], order[min(i + 1, n - 1)]
             _set_limits(factors[segment] + to_factors, limits, np.int64(bytes_at.ctypes.data))
             _sum_segment(
                 kind, padded, bits[segment] + to_bits, bits[ahead] + to_bits,
                 factors[ahead] + to_factors, tables.ctypes.data, bytes_at.ctypes.data,
                 np.int64(masks[turn].ctypes.data), np.int64(sums[turn].ctypes.data),
             )  # fmt: skip
-        if done >= 0:
+        if i > 0:
+            done = order[i - 1]
             trim(masks[1 - turn], done, first, last)
             _collect(
                 kind, masks[1 - turn], sums[1 - turn], factors[done] + to_factors, done, limits,
@@ -166,7 +163,6 @@ def _scan_sketches(
                         entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
                     )  # fmt: skip
                     seen[h], limits[h] = k, score_of(worst)
-        done, turn = segment, 1 - turn
 
 
 @jit
@@ -177,13 +173,15 @@ def _candidates(
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
     for h in range(len(seen)):
         limits[h] = -np.inf
-    for stride in strides(first, last):
+    order = work[3]
+    n, _ = put_order(first, last, 1, order)
+    for stride, wanted in samples(first, last, k):
         if stride:
-            wanted = best_of_share(k, stride)
+            n, part = put_order(first, last, stride, order)
             for h in range(len(seen)):
                 seen[h] = 0
             _scan_sketches(
-                kind, padded, bits, factors, j, first, last, stride, wanted, seed, tables, work,
+                kind, padded, bits, factors, j, first, last, part, wanted, seed, tables, work,
                 limits, entries, seen, spare, histogram,
             )  # fmt: skip
             first_limits(wanted, limits, entries, seen, spare, histogram)
@@ -192,7 +190,7 @@ def _candidates(
         for h in range(len(seen)):
             seen[h] = 0
         _scan_sketches(
-            kind, padded, bits, factors, j, first, last, 1, k, seed, tables, work, limits, entries,
+            kind, padded, bits, factors, j, first, last, n, k, seed, tables, work, limits, entries,
             seen, spare, histogram,
         )  # fmt: skip
         again = False
@@ -209,7 +207,7 @@ def _candidates(
 @jit
 def _head(
     shape, kind, padded, q, segments, bits, factors, rotation, j, group, first, last, stop, k, few,
-    seed, index, rows, turned, tables, tiles, work, scan, limits, entries, seen, spare, marks,
+    seed, index, rows, turned, tables, room, work, scan, limits, entries, seen, spare, marks,
     chosen, histogram,
 ):  # fmt: skip
     """The list of one KV head; gives its length. `chosen` gathers the marks of all rounds."""
@@ -237,7 +235,7 @@ def _head(
             mark(entries[h], seen[h], marks)
         n = write_list(marks, first, last, last, index) - first
         rerank(
-            shape, segments, j, index[first : first + n], k, seed, rows[g : g + together], tiles,
+            shape, segments, j, index[first : first + n], k, seed, rows[g : g + together], room,
             s, limits, entries, seen, spare, marks, histogram,
         )  # fmt: skip
         for w in range((last + 63) // 64):
@@ -254,17 +252,17 @@ def make_sketch(k_type, v_type, blocks, padded, together):
         padded / 8 + 2 bytes a token and KV head, and the K rows of the candidates."""
         q, segments, bits, factors, rotation, index, counts = lent(call, CALL)
         (
-            rows, turned, sums, tiles, works, limits, masks, near, best, entries, seen, spare,
-            marks, chosen, histograms,
+            rows, turned, sums, rooms, works, limits, masks, near, orders, best, entries, seen,
+            spare, marks, chosen, histograms,
         ) = lent(scratch, SCRATCH)  # fmt: skip
-        scan = limits[part], masks[part], near[part]
+        scan = limits[part], masks[part], near[part], orders[part]
         j = take(ticket)
         while j < n_kv_heads:
             counts[j] = _head(
                 of.shape_of(k_type, v_type, blocks, together), kind_of(padded, together), padded, q,
                 segments, bits, factors, rotation, j, q.shape[1] // n_kv_heads, first, last, stop,
                 k, few, np.uint32(seed), index[j], rows[part], turned[part], sums[part],
-                tiles[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
+                rooms[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
                 spare[part], marks[part], chosen[part], histograms[part],
             )  # fmt: skip
             j = take(ticket)

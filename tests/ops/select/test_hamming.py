@@ -1,4 +1,4 @@
-"""The nearest signatures, against sorting all of them in NumPy by distance and hash of position."""
+"""The nearest signatures, against sorting all of them in NumPy by distance, lot and hash."""
 
 import numpy as np
 import pytest
@@ -51,17 +51,17 @@ def test_the_nearest_are_those_of_a_sort(bits: int, n_kv_heads: int, group: int)
     ):
         queries, signatures = _random(rng, bits, n_kv_heads, group, stop)
         got = _choose(queries, signatures, bits, Range(first, last, stop), k)
-        want = nearest_reference(queries, signatures, first, last, stop, k, SEED)
+        want = nearest_reference(queries, signatures, bits, first, last, stop, k, SEED)
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_equal_distances_are_spread_over_the_text() -> None:
-    """All keys alike: the hash alone decides, and takes neither end of the text for granted."""
+    """All keys alike: lots and hashes decide, and take neither end of the text for granted."""
     n, k = 20_000, 1000
     queries, signatures = np.zeros((1, 1), np.uint64), np.full((1, n), 7, np.uint64)
     got = _choose(queries, signatures, 32, Range(0, n, n), k)
-    want = nearest_reference(queries, signatures, 0, n, n, k, SEED)
+    want = nearest_reference(queries, signatures, 32, 0, n, n, k, SEED)
     np.testing.assert_array_equal(got[0], want[0])
     quarters = np.histogram(got[0], 4, (0, n))[0]
     assert np.abs(quarters - k / 4).max() < 5 * np.sqrt(k * 3 / 16)  # five standard deviations
@@ -78,7 +78,7 @@ def test_a_sample_that_promises_too_much_is_corrected() -> None:
     for queries in ([0], [0, far, 1, 0xFFFF]):
         q = np.array([queries], np.uint64)
         got = _choose(q, signatures, 32, Range(0, n, n), k)
-        want = nearest_reference(q, signatures, 0, n, n, k, SEED)
+        want = nearest_reference(q, signatures, 32, 0, n, n, k, SEED)
         np.testing.assert_array_equal(got[0], want[0])
 
 
@@ -92,7 +92,7 @@ def test_text_with_a_period() -> None:
         for segment in range(3, 60, period):
             signatures[0, segment * SEGMENT : (segment + 1) * SEGMENT] &= np.uint64(0xFFF)
         got = _choose(queries, signatures, 32, Range(7, n - 50, n), k)
-        want = nearest_reference(queries, signatures, 7, n - 50, n, k, SEED)
+        want = nearest_reference(queries, signatures, 32, 7, n - 50, n, k, SEED)
         np.testing.assert_array_equal(got[0], want[0])
 
 

@@ -17,8 +17,8 @@ from kvarn.ops.select.sketch.scan import sums_64
 @jit
 def _all(words, queries, tables, limits, masks, s):
     """Every inner step once, of both widths."""
-    near_segment(kind_of(32, 4), words, words, 4, queries, tables, limits, s, masks)
-    near_segment(kind_of(64, 1), words, words, 8, queries, tables, limits, s, masks)
+    near_segment(kind_of(32, 4), words, words, types.uint64(9), queries, tables, limits, s, masks)
+    near_segment(kind_of(64, 1), words, words, types.uint64(9), queries, tables, limits, s, masks)
     sums_64(kind_of(64, 4), words, tables, limits, masks, s)
     sums_64(kind_of(128, 1), words, tables, limits, masks, s)
     add_means(kind_of(64, 4), words, queries, s)

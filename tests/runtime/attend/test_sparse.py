@@ -90,7 +90,7 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
 
     stored = np.stack([signatures(keys[:, j]) for j in range(n_kv_heads)])
     return nearest_reference(
-        signatures(q[0]).reshape(n_kv_heads, -1), stored, first, last, stop, k, SEED
+        signatures(q[0]).reshape(n_kv_heads, -1), stored, 32, first, last, stop, k, SEED
     )
 
 
