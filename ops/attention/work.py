@@ -11,6 +11,10 @@ WORK_BYTES = 4 * HEAD_SCORES + PARTS_BYTES + TILE_SCALES
 """Of the scores of a block's keys, up to four query heads: those, partial sums, a tile's scales."""
 TILE_WORK = PARTS_BYTES + TILE_SCALES + 4 * TILE_SCORES
 """Of a tile's attention, up to four query heads: partial sums, its scales, its scores."""
+LISTED_AHEAD = 2
+"""Tiles of listed rows that are asked for ahead: about the time that memory takes to answer."""
+ADDRESSES = 8 * 3 * TILE
+"""Bytes of where 16 listed tokens' keys, values and scales lie."""
 
 ROWS = 96
 """Query rows of a block of a chunk: a multiple of every panel's height."""
@@ -21,6 +25,11 @@ MOST_KEYS = 128
 def token_work_bytes(padded: int, rows: int) -> int:
     """For one new token and `rows` query heads a KV head: a tile's work, sums, queries."""
     return TILE_WORK + rows * (TILE_SCORES + 4 * padded)
+
+
+def listed_work_bytes(tile_bytes: int) -> int:
+    """For listed tokens: where those ahead lie, and a tile that rows are copied into."""
+    return LISTED_AHEAD * ADDRESSES + tile_bytes
 
 
 def chunk_work_floats(padded: int) -> int:

@@ -3,8 +3,7 @@
 import numpy as np
 
 from .. import simd as v
-from ..attention.decode.listed import gather_rows
-from ..attention.decode.scores import key_scores
+from ..attention.decode.scores import listed_scores
 from ..attention.layout import SEGMENT, TILE
 from ..attention.work import HEAD_SCORES
 from ..cache import jit
@@ -16,7 +15,7 @@ from .scores import at_least, cost_of, score_of
 
 @jit
 def rerank(
-    shape, segments, j, listed, k, seed, rows, tiles, s, limits, entries, seen, spare, marks,
+    shape, segments, j, listed, k, seed, rows, room, s, limits, entries, seen, spare, marks,
     histogram,
 ):  # fmt: skip
     """Mark each query's k largest exact products among the listed tokens."""
@@ -26,8 +25,7 @@ def rerank(
         limits[h], seen[h] = -np.inf, 0
     for begin in range(0, len(listed), SEGMENT):
         block = listed[begin : min(begin + SEGMENT, len(listed))]
-        gather_rows(shape, block, segments, j, False, tiles)
-        key_scores(shape, rows.ctypes.data, tiles, 0, len(block), parts, s)
+        listed_scores(shape, rows.ctypes.data, block, segments, j, room, parts, s)
         for h in range(n):
             line, m = s + h * HEAD_SCORES, seen[h]
             for i in range(0, len(block), TILE):

@@ -14,10 +14,11 @@ import numpy as np
 from ...cache import jit
 from ...pointwise.tails import load_tail
 from ...pointwise.tanh import vtanh
-from ...simd import hmax, hsum, load_f32, load_one_f32, prefetch_l1, set_f32, store, vexp
+from ...simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp
 from .. import shape as of
 from ..layout import TILE
 from ..work import PARTS_BYTES, TILE_SCALES, TILE_SCORES, TILE_WORK
+from .ahead import ask_scales, ask_value
 from .scores import sweep_keys
 from .steps import (
     any_above,
@@ -34,7 +35,6 @@ from .steps import (
 _NEVER = -1e30  # score of a key out of sight: its exponential is 0
 _SLACK = 8.0  # by which a score may exceed m: its exponential is at most 2,981, as exact as any
 _AHEAD = 2  # tiles: about the time that memory takes to answer
-_LINE = 64
 NO_WEIGHTS = (0, 0, 0)
 """Of `attend_block`: no score has a weight."""
 
@@ -77,18 +77,15 @@ def _weigh(shape, s, lo, hi, softcap, first, weights, fresh, m, totals, out):
 
 @jit
 def _add_values(shape, rows, scales, lo, hi, s, fresh, out, ahead):
-    """out[h] += sum of s[h][t] * value t for lo <= t < hi; those at `ahead` are asked for."""
+    """out[h] += sum of s[h][t] * value t for lo <= t < hi; those `ahead` are asked for."""
     row_bytes, scale_bytes = of.v_row_bytes(shape), 2 * of.scale_row_bytes(shape)
     width = of.strip(shape)
-    n_strips = of.vectors(shape) // width
-    share = row_bytes // n_strips
-    for strip in range(n_strips):
+    for strip in range(of.vectors(shape) // width):
         row, scale = rows + strip_bytes(shape, strip), scales + strip * width // 2 * 4
         place = out + 64 * width * strip
         sums = no_sums(shape) if fresh else load_sums(shape, place)
         for t in range(lo, hi):
-            for line in range(0, share, _LINE):
-                prefetch_l1(ahead, (strip * TILE + t) * share + line)
+            ask_value(shape, ahead, strip * TILE + t)
             sums = value_step(
                 shape, sums, row + t * row_bytes, scale + t * scale_bytes, strip & 1, s + 4 * t
             )
@@ -96,18 +93,17 @@ def _add_values(shape, rows, scales, lo, hi, s, fresh, out, ahead):
 
 
 @jit
-def _attend_tile(shape, q, tile, ahead, lo, hi, groups, softcap, weights, fresh, work, m, out):
+def attend_tile(shape, q, tile, ahead, lo, hi, groups, softcap, weights, fresh, work, m, out):
     """Add a tile's tokens lo..hi-1 (cut to 0..15) to each head's sums; `fresh`: which begin here.
 
     q float32 [groups * heads][padded], m float32 [groups * heads] and out, as q, are addresses.
     weights: address of the tile's first for head 0, bytes from a head's to the next one's, and how
-    many heads have any. The tile at `ahead` is asked for.
+    many heads have any. What is `ahead`, a tile or a list's rows, is asked for.
     """
     heads, row_bytes = of.heads(shape), 4 * of.padded(shape)
     parts, scales = work, work + PARTS_BYTES
     s, totals = scales + TILE_SCALES, work + TILE_WORK
-    for line in range(of.scale_offset(shape), of.tile_bytes(shape), _LINE):
-        prefetch_l1(ahead, line)
+    ask_scales(shape, ahead, 0)
     widen_scales(shape, tile + of.scale_offset(shape), scales)
     for first in range(0, groups * heads, heads):
         sweep_keys(shape, q + first * row_bytes, tile, scales, parts, ahead)
@@ -115,9 +111,8 @@ def _attend_tile(shape, q, tile, ahead, lo, hi, groups, softcap, weights, fresh,
         _weigh(shape, s, lo, hi, softcap, first, weights, fresh, m, totals, out)
         _add_values(
             shape, tile + of.v_offset(shape), scales + 2 * of.v_scale(shape), max(lo, 0),
-            min(hi, TILE), s, fresh, out + first * row_bytes, ahead + of.v_offset(shape),
+            min(hi, TILE), s, fresh, out + first * row_bytes, ahead,
         )  # fmt: skip
-        ahead = tile  # asked for
 
 
 @jit
@@ -126,18 +121,24 @@ def attend_block(
 ):  # fmt: skip
     """One KV head over one block of tokens: unnormalised output, reference m and sum of each head.
 
-    `following`: head segment of the block that comes next. weights: as `_attend_tile` has them.
+    `following`: head segment of the block that comes next. weights: as `attend_tile` has them.
     """
-    rows, tile_bytes = groups * of.heads(shape), of.tile_bytes(shape)
+    tile_bytes = of.tile_bytes(shape)
     place, stride, n_weights = weights
     last = (hi + TILE - 1) // TILE
     for i in range(lo // TILE, last):
         ahead = base + (i + _AHEAD) * tile_bytes
         if i + _AHEAD >= last:
             ahead = following + (i + _AHEAD - last) * tile_bytes
-        _attend_tile(
+        attend_tile(
             shape, q, base + i * tile_bytes, ahead, lo - i * TILE, hi - i * TILE, groups, softcap,
             (place + 4 * TILE * i, stride, n_weights), i == lo // TILE, work, m, out,
         )  # fmt: skip
-    for row in range(rows):
+    put_totals(shape, groups, work, total)
+
+
+@jit
+def put_totals(shape, groups, work, total):
+    """Each head's sum, of what `attend_tile` left in its work."""
+    for row in range(groups * of.heads(shape)):
         store(total, 4 * row, hsum(load_f32(work, TILE_WORK + TILE_SCORES * row)))

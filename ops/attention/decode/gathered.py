@@ -8,7 +8,7 @@ from ...errors import OpsError
 from ...steps import Table, kernels
 from ...threads import n_threads
 from ..layout import TileLayout, n_segments
-from ..work import token_work_bytes
+from ..work import listed_work_bytes, token_work_bytes
 from .tables import CALL, SCRATCH
 
 # Elements of K that one thread gathers in less than the others need to wake.
@@ -54,9 +54,9 @@ class GatherScratch:
         if threads > self.threads:
             size = token_work_bytes(self.layout.padded, self.heads * self.groups)
             self.work = aligned(threads * size, np.uint8).reshape(threads, size)
-            size = self.layout.head_bytes
-            self.tiles = aligned(threads * size, np.uint8).reshape(threads, size)
-            self.arrays(self.work, self.tiles, self.partial, self.maxima, self.totals, self.merged)
+            size = listed_work_bytes(self.layout.tile_bytes)
+            self.rooms = aligned(threads * size, np.uint8).reshape(threads, size)
+            self.arrays(self.work, self.rooms, self.partial, self.maxima, self.totals, self.merged)
             self.threads = threads
 
 

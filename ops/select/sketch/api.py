@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ...arena import aligned
 from ...attention.layout import SEGMENT, TileLayout, append_facts
-from ...attention.work import WORK_BYTES
+from ...attention.work import WORK_BYTES, listed_work_bytes
 from ...errors import OpsError
 from ...steps import Table, kernel, kernels
 from ...threads import n_threads
@@ -102,7 +102,7 @@ class SketchScratch(SelectScratch):
             turned = aligned(threads * 2 * self.bits, np.float32)
             self.turned = turned[: threads * 2 * self.bits].reshape(threads, 2, self.bits)
             self.sums = np.empty((threads, n, self.bits // 4, 16), np.int8)
-            size = self.layout.head_bytes
+            size = listed_work_bytes(self.layout.tile_bytes)
             self.rooms = aligned(threads * size, np.uint8).reshape(threads, size)
             self.works = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
             self.best = np.empty((threads, n), np.float32)

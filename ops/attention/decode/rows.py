@@ -1,0 +1,98 @@
+"""Rows of a list of tokens, wherever they lie: found, asked for, copied into a tile.
+
+While a tile of 16 rows is used, those of the next ones are on their way. Keys are asked for
+together when they are found: the first to touch a page may wait for its translation, which holds
+up what follows. Values and scales are asked for between products (`ahead`).
+"""
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from ... import simd as v
+from ...cache import jit
+from ...simd import prefetch_l1, store
+from ...steps.words import word
+from .. import shape as of
+from ..layout import SEGMENT, TILE
+from ..shape import at, read, write
+from ..work import ADDRESSES, LISTED_AHEAD
+from .ahead import KEY, NEXT, SCALES, VALUE, ask_keys, ask_value
+
+
+def _copier(n_bytes):
+    """An intrinsic (shape, from, to) that copies so many bytes between addresses."""
+
+    @intrinsic
+    def copy(typingctx, shape, source, target):
+        def codegen(ctx, b, sig, vals):
+            source, target = (at(b, x) for x in vals[1:])
+            done, left = 0, int(n_bytes(shape))
+            for size in (64, 32, 16, 8, 4, 2):
+                while left >= size:
+                    write(b, target, done, read(b, source, done, v.vty(v.I8, size)))
+                    done, left = done + size, left - size
+            return ctx.get_dummy_value()
+
+        return types.void(shape, types.intp, types.intp), codegen
+
+    return copy
+
+
+_copy_key = _copier(lambda shape: shape.layout.k_row_bytes)
+_copy_value = _copier(lambda shape: shape.layout.v_row_bytes)
+_copy_scales = _copier(lambda shape: shape.layout.scale_row_bytes)
+
+
+@jit
+def _find(shape, index, first, segments, head, rows):
+    """Write where 16 listed tokens from index uint32[first] on lie, and ask for their keys.
+
+    rows: address of what `ahead` describes. Behind the end of the list stands its last token.
+    """
+    for i in range(TILE):
+        token = np.int64(index[min(first + i, len(index) - 1)])
+        tile = segments[token // SEGMENT] + head * of.head_bytes(shape)
+        tile += token % SEGMENT // TILE * of.tile_bytes(shape)
+        r, row = token % TILE, rows + NEXT * i
+        key = tile + r * of.k_row_bytes(shape)
+        for line in range(0, of.k_row_bytes(shape), 64):
+            prefetch_l1(key, line)
+        store(row, KEY, key)
+        store(row, VALUE, tile + of.v_offset(shape) + r * of.v_row_bytes(shape))
+        store(row, SCALES, tile + of.scale_offset(shape) + r * of.scale_row_bytes(shape))
+
+
+@jit
+def tile_in(room):
+    """Address of the tile that rows are copied into; room: of `listed_work_bytes`."""
+    return room + LISTED_AHEAD * ADDRESSES
+
+
+@jit
+def find_first(shape, index, segments, head, values, room):
+    """Find the rows that a list index uint32[n] begins with, and ask for all of them."""
+    for i in range(LISTED_AHEAD):
+        rows = room + i * ADDRESSES
+        _find(shape, index, i * TILE, segments, head, rows)
+        for r in range(0, TILE, 2):
+            ask_keys(shape, (rows,), r)
+        if values:
+            for r in range(TILE * (of.vectors(shape) // of.strip(shape))):
+                ask_value(shape, (rows,), r)
+
+
+@jit
+def next_tile(shape, index, i, segments, head, values, room):
+    """Copy the rows of tile i of a list, and find later ones; gives what `ahead` calls a list's."""
+    rows, tile = room + i % LISTED_AHEAD * ADDRESSES, tile_in(room)
+    for r in range(TILE):
+        row = rows + NEXT * r
+        scales = tile + of.scale_offset(shape) + r * of.scale_row_bytes(shape)
+        _copy_key(shape, word(row, KEY), tile + r * of.k_row_bytes(shape))
+        _copy_scales(shape, word(row, SCALES), scales)
+        if values:
+            value = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
+            _copy_value(shape, word(row, VALUE), value)
+    _find(shape, index, (i + LISTED_AHEAD) * TILE, segments, head, rows)
+    return (rows,)
