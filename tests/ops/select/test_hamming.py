@@ -56,15 +56,18 @@ def test_the_nearest_are_those_of_a_sort(bits: int, n_kv_heads: int, group: int)
             np.testing.assert_array_equal(a, b)
 
 
-def test_equal_distances_are_spread_over_the_text() -> None:
+@pytest.mark.parametrize("bits", [32, 64])
+def test_equal_distances_are_spread_over_the_text(bits: int) -> None:
     """All keys alike: lots and hashes decide, and take neither end of the text for granted."""
     n, k = 20_000, 1000
     queries, signatures = np.zeros((1, 1), np.uint64), np.full((1, n), 7, np.uint64)
-    got = _choose(queries, signatures, 32, Range(0, n, n), k)
-    want = nearest_reference(queries, signatures, 32, 0, n, n, k, SEED)
+    got = _choose(queries, signatures, bits, Range(0, n, n), k)
+    want = nearest_reference(queries, signatures, bits, 0, n, n, k, SEED)
     np.testing.assert_array_equal(got[0], want[0])
-    quarters = np.histogram(got[0], 4, (0, n))[0]
-    assert np.abs(quarters - k / 4).max() < 5 * np.sqrt(k * 3 / 16)  # five standard deviations
+    for places, m in ((got[0] * 4 // n, 4), (got[0] % 64, 64), (got[0] // 64 % 16, 16)):
+        expected = k / m
+        off = np.bincount(places, minlength=m) - expected
+        assert np.abs(off).max() < 5 * np.sqrt(expected)  # five standard deviations
 
 
 def test_a_sample_that_promises_too_much_is_corrected() -> None:
