@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kvarn.ops import threads
-from kvarn.ops.attention import AttentionScratch, TileLayout, attention
+from kvarn.ops.attention import AttentionScratch, TileLayout, append_kv, attention
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import attention_reference
 
@@ -47,6 +47,15 @@ def test_decode_of_all_lengths(make_cache, queries) -> None:
         _check(cache, q, size - 1)
         for window in (1, 15, 16, 1024, 1025, 5000):
             _check(cache, q, size - 1, window=window)
+
+
+def test_what_a_window_hides_sets_no_maximum(make_cache, queries) -> None:
+    """A key that would take all of the softmax, one token before the window, in its first tile."""
+    cache, q = make_cache(64, "f16", "f16", 2, 40), queries(1, 8, 64)
+    giant = 1000 * q[:, ::4]  # of the first query head of each KV head
+    append_kv(giant, np.zeros_like(giant), cache.segments, cache.layout, 19)
+    for window in (20, 21):
+        _check(cache, q, 39, window=window)
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,13 @@ def _column(signatures: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return column, column.ctypes.data + column[0].nbytes * np.arange(len(column))
 
 
-def _choose(queries, signatures, bits, among: Range, k: int) -> list[np.ndarray]:
+def _choose(
+    queries, signatures, bits, among: Range, k: int, scratch: SignatureScratch | None = None
+) -> list[np.ndarray]:
     n_kv_heads, group = queries.shape
     memory, items = _column(signatures, bits)
     index, counts = np.zeros((n_kv_heads, among.stop), np.uint32), np.zeros(n_kv_heads, np.int64)
-    scratch = SignatureScratch(n_kv_heads * group, n_kv_heads, among.stop, k)
+    scratch = scratch or SignatureScratch(n_kv_heads * group, n_kv_heads, among.stop, k)
     nearest(queries, items, bits, among, k, index, counts, seed=SEED, scratch=scratch)
     assert memory is not None  # alive up to here
     return [index[j, :n] for j, n in enumerate(counts)]
@@ -96,6 +98,16 @@ def test_text_with_a_period() -> None:
             signatures[0, segment * SEGMENT : (segment + 1) * SEGMENT] &= np.uint64(0xFFF)
         got = _choose(queries, signatures, 32, Range(7, n - 50, n), k)
         want = nearest_reference(queries, signatures, 32, 7, n - 50, n, k, SEED)
+        np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_a_shorter_context_forgets_a_longer_one() -> None:
+    queries, signatures = _random(np.random.default_rng(2), 32, 1, 4, 4000)
+    scratch = SignatureScratch(4, 1, 4000, 900)
+    for last in (4000, 130, 3000, 65):
+        among, k = Range(0, last, last), last // 5
+        got = _choose(queries, signatures, 32, among, k, scratch)
+        want = nearest_reference(queries, signatures, 32, 0, last, last, k, SEED)
         np.testing.assert_array_equal(got[0], want[0])
 
 

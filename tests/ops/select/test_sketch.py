@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kvarn.ops import threads
+from kvarn.ops.attention import append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import (
@@ -107,10 +108,18 @@ def test_few_candidates_find_most_of_the_mass(make_cache, queries) -> None:
             assert mass[got].sum() > least * best
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_the_estimates_choose_the_candidates(make_cache, queries, head_dim: int) -> None:
-    """With as many candidates as tokens wanted, the list is that of the formula's estimates."""
+@pytest.mark.parametrize(("head_dim", "longest"), [(64, 1.0), (128, 1.0), (64, 8.0)])
+def test_the_estimates_choose_the_candidates(
+    make_cache, queries, head_dim: int, longest: float
+) -> None:
+    """With as many candidates as tokens wanted, the list is that of the formula's estimates.
+
+    Keys are up to `longest` times as long as others, 64 neighbours each as long.
+    """
     cache, q = make_cache(head_dim, "f16", "f16", 1, 20_000), queries(1, 1, head_dim)
+    lengths = np.random.default_rng(1).uniform(1, longest, 20_000 // 64 + 1).repeat(64)[:20_000]
+    k = (cache.k * lengths[:, None, None]).astype(np.float32)
+    append_kv(k, cache.v, cache.segments, cache.layout, 0)
     sketches = Sketches(cache)
     sketches.add(0, 20_000)
     keys, _ = cache.stored()
