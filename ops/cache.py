@@ -32,6 +32,7 @@ from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
 from . import kept, threads, variant
+from .compiler import Compiler
 from .errors import OpsError
 from .kept import folders
 from .kept.code import external
@@ -66,7 +67,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         mark = hashlib.sha256(repr(_fingerprint(python, globals_too=False)).encode()).hexdigest()
         python.__qualname__ = f"{python.__qualname__}_{mark[:12]}"
         merged = {**OPTIONS, **options}
-        dispatcher = numba.njit(**merged)(python)
+        dispatcher = numba.njit(pipeline_class=Compiler, **merged)(python)
         dispatcher._cache = KernelCache(python, merged)
         return dispatcher
 

@@ -25,10 +25,9 @@ class Shape(types.Type):
     def strip(self) -> int:
         """Vectors of a V row that are summed in registers at a time, for all heads of the group.
 
-        Sixteen sums of 16 floats fit a wide machine's registers, four a narrow one's; six of three
-        heads spill there, but with three LLVM lost the first of rows of 128 quantised values.
+        Sixteen sums of 16 floats fit a wide machine's registers, four a narrow one's.
         """
-        wanted = -(-(16 if WIDE else 4) // self.heads)
+        wanted = (16 if WIDE else 4) // self.heads
         return 4 if wanted >= 4 and self.vectors % 4 == 0 else min(wanted, 2)
 
     @property
