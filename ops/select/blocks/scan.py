@@ -117,13 +117,14 @@ def _collect(
 
 @jit
 def _scan_blocks(
-    kind, bits, items, offset, first, last, n, k, seed, scan, limits, entries, seen, spare,
+    kind, bits, items, offset, first, last, begin, end, k, seed, scan, limits, entries, seen, spare,
     histogram,
 ):  # fmt: skip
-    """Best k estimates among the tokens first .. last-1 of the first n segments, per query.
+    """Best k estimates among entries and the tokens first .. last-1 of some segments, per query.
 
-    Blocks of a segment are looked at when the next one's means have been: they are then on their
-    way from memory. Gives how many blocks were looked at, for each query.
+    Segments: begin .. end-1 of the order in `scan`. Blocks of one are looked at when the next one's
+    means have been: they are then on their way from memory. Gives how many blocks were looked at,
+    for each query.
     """
     queries, reach, tables, units, centres, bounds, wanted, sums, order = scan
     # Addresses: each slice of an array would count a reference, atomically.
@@ -131,17 +132,17 @@ def _scan_blocks(
     centre, bound = np.int64(centres.ctypes.data), np.int64(bounds.ctypes.data)
     room, row, heads, looked = np.int64(sums.ctypes.data), 4 * BLOCKS, len(seen), 0
     most = min(entries.shape[1], 2 * k + 4 * SEGMENT)
-    for i in range(n + 1):
+    for i in range(begin, end + 1):
         turn = i & 1
-        if i < n:
+        if i < end:
             part, here = items[order[i]] + offset, turn * heads * row
-            ahead = items[order[min(i + 1, n - 1)]] + offset
+            ahead = items[order[min(i + 1, end - 1)]] + offset
             _rule_out(
                 kind, bits, part, ahead, q, reach, limits, turn, centre + here, bound + here,
                 wanted,
             )  # fmt: skip
             looked += _ask_for(bits, part, turn, wanted)
-        if i > 0:
+        if i > begin:
             done, turn = order[i - 1], 1 - turn
             for h in range(heads):
                 here = (turn * heads + h) * row
@@ -163,25 +164,26 @@ def _candidates(
     kind, bits, items, offset, first, last, k, seed, scan, limits, entries, seen, spare, histogram
 ):
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
-    looked, again = 0, True
-    limits[:], order = -np.inf, scan[8]
+    looked, begin, again = 0, 0, True
+    limits[:], seen[:], order = -np.inf, 0, scan[8]
     n, _ = put_order(first, last, 1, order)
     for stride, wanted in samples(first, last, k):
         if stride:
-            n, part = put_order(first, last, stride, order)
             seen[:] = 0
+            n, begin = put_order(first, last, stride, order)
             looked += _scan_blocks(
-                kind, bits, items, offset, first, last, part, wanted, seed, scan, limits, entries,
+                kind, bits, items, offset, first, last, 0, begin, k, seed, scan, limits, entries,
                 seen, spare, histogram,
             )  # fmt: skip
-            first_limits(wanted, limits, entries, seen, spare, histogram)
+            begin = begin if first_limits(wanted, limits, entries, seen, spare, histogram) else 0
     while again:
-        seen[:] = 0
+        if not begin:
+            seen[:] = 0
         looked += _scan_blocks(
-            kind, bits, items, offset, first, last, n, k, seed, scan, limits, entries, seen, spare,
-            histogram,
+            kind, bits, items, offset, first, last, begin, n, k, seed, scan, limits, entries, seen,
+            spare, histogram,
         )  # fmt: skip
-        again = False
+        again, begin = False, 0
         for h in range(len(seen)):
             if seen[h] < k and limits[h] != -np.inf:  # the sample promised too much
                 limits[h], again = -np.inf, True

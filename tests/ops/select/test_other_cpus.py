@@ -11,7 +11,7 @@ from kvarn.ops.select.blocks.sums import add_means, signed_sums
 from kvarn.ops.select.masks import filled_words, kind_of
 from kvarn.ops.select.scores import at_least
 from kvarn.ops.select.signatures.near import near_segment
-from kvarn.ops.select.sketch.scan import sums_64
+from kvarn.ops.select.sketch.sums import sums_64
 
 
 @jit
@@ -19,8 +19,8 @@ def _all(words, queries, tables, limits, masks, s):
     """Every inner step once, of both widths."""
     near_segment(kind_of(32, 4), words, words, types.uint64(9), queries, tables, limits, s, masks)
     near_segment(kind_of(64, 1), words, words, types.uint64(9), queries, tables, limits, s, masks)
-    sums_64(kind_of(64, 4), words, tables, limits, masks, s)
-    sums_64(kind_of(128, 1), words, tables, limits, masks, s)
+    sums_64(kind_of(64, 4), words, words, 9, tables, limits, masks, s)
+    sums_64(kind_of(128, 1), words, words, 9, tables, limits, masks, s)
     add_means(kind_of(64, 4), words, queries, s)
     signed_sums(kind_of(64, 4), words, tables, s)
     return filled_words(kind_of(32, 4), masks) + at_least(s, 0.0)

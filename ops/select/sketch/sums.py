@@ -1,0 +1,134 @@
+"""Sums of a segment's sketches, and which of them may reach a query's limit: the scan's inner step.
+
+    estimate = factor * sum, so a token needs sum >= limit / factor
+
+That quotient is not taken for each token: factors of a segment fall into 16 classes by the first of
+their bits, and a query has the least sum of each, for the greatest factor in it. A mask holds at
+least the tokens whose estimate reaches the query's limit.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ... import simd as v
+from ...attention.layout import SEGMENT
+from ...attention.shape import at, read, write
+from ...cache import jit
+from ...simd import set_f32, store
+from ..lookup import AT_ONCE, half_bytes_of, look_up
+from ..masks import MASK_BYTES
+
+# Of f16 bits: a class of factors is 1/32 of an octave or, in its upper half, less.
+_CLASS_SHIFT = 5
+_INFINITY = 0x7C00
+
+
+@intrinsic
+def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums):
+    """sums[query][64 tokens] int8 = sums over half bytes of the query's table; addresses all.
+
+    Bit t of masks[query] = its sum is above the query's limit for the class of its factor, the
+    lowest of which is class `lowest` of all. limits: int8 [query][64], the first 16.
+    """
+
+    def codegen(ctx, b, sig, vals):
+        words, factors, tables, limits, masks, sums = (at(b, vals[i]) for i in (1, 2, 4, 5, 6, 7))
+        bits = read(b, factors, 0, v.vty(v.I16, 64))
+        first = v.splat(b, b.shl(b.trunc(vals[3], v.I16), ir.Constant(v.I16, _CLASS_SHIFT)), 64)
+        bits = v.call(b, "llvm.usub.sat.v64i16", bits.type, bits, first)
+        classes = b.trunc(b.lshr(bits, v.const(bits.type, _CLASS_SHIFT)), v.vty(v.I8, 64))
+        places = [ir.Constant(v.I64, t * kind.bits // 8) for t in range(0, 64, AT_ONCE)]
+        index = list(zip(*(half_bytes_of(b, b.gep(words, [at]), kind.bits) for at in places)))
+        for h in range(kind.queries):
+            total: list[ir.Value] = []
+            for i, half_bytes in enumerate(index):
+                table = read(b, tables, h * 4 * kind.bits + 16 * i, v.vty(v.I8, 16))
+                d = [look_up(b, table, x) for x in half_bytes]
+                total = [b.add(x, y) for x, y in zip(total, d)] if total else d
+            limit, mask = read(b, limits, 64 * h, v.vty(v.I8, 16)), ir.Constant(v.I64, 0)
+            for i, x in enumerate(total):
+                write(b, sums, SEGMENT * h + AT_ONCE * i, x)
+                own = v.shuffle(b, classes, range(AT_ONCE * i, AT_ONCE * (i + 1)))
+                above = b.icmp_signed(">", x, look_up(b, limit, own))
+                above = b.bitcast(above, ir.IntType(AT_ONCE))
+                above = above if AT_ONCE == 64 else b.zext(above, v.I64)
+                mask = b.or_(mask, b.shl(above, ir.Constant(v.I64, AT_ONCE * i)))
+            write(b, masks, h * MASK_BYTES, mask)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n, n, n, n, n), codegen
+
+
+@intrinsic
+def _lowest_class(typingctx, factors):
+    """The lowest of the 16 classes up to that of the greatest of SEGMENT f16 at an address.
+
+    None of them is negative: their bits are in order, too.
+    """
+
+    def codegen(ctx, b, sig, vals):
+        place, wide = at(b, vals[0]), v.vty(v.I16, 64)
+        most = read(b, place, 0, wide)
+        for t in range(64, SEGMENT, 64):
+            most = v.call(b, "llvm.smax.v64i16", wide, most, read(b, place, 2 * t, wide))
+        last = b.lshr(
+            v.call(b, "llvm.vector.reduce.smax.v64i16", v.I16, most),
+            ir.Constant(v.I16, _CLASS_SHIFT),
+        )
+        lowest = v.call(b, "llvm.usub.sat.i16", v.I16, last, ir.Constant(v.I16, 15))
+        return b.zext(lowest, v.I64)
+
+    return types.int64(types.intp), codegen
+
+
+@intrinsic
+def _class_tops(typingctx, lowest):
+    """The greatest f16 in each of 16 classes from `lowest` on, as a vector of float32."""
+
+    def codegen(ctx, b, sig, vals):
+        first = v.splat(b, b.trunc(vals[0], v.I16), 16)
+        after = b.add(first, ir.Constant(first.type, [*range(1, 17)]))
+        bits = b.sub(b.shl(after, v.const(first.type, _CLASS_SHIFT)), v.const(first.type, 1))
+        bits = v.call(b, "llvm.smin.v16i16", bits.type, bits, v.const(bits.type, _INFINITY))
+        return b.fpext(b.bitcast(bits, v.vty(v.F16, 16)), v.vty(v.F32, 16))
+
+    return v.f32x16(types.int64), codegen
+
+
+@jit
+def _set_limits(lowest, limits, bytes_at):
+    """The least sum that can reach each query's limit, less one, for each class of factors.
+
+    bytes_at: address of int8 [query][64], of which 16 are written.
+    """
+    tops = _class_tops(lowest)
+    for h in range(len(limits)):
+        least = set_f32(-128.0)
+        if limits[h] > 0.0:
+            # One less than needed, so that no rounding loses a token; above 127: none can.
+            least = v.vmin(set_f32(limits[h]) / tops, set_f32(128.0)) - set_f32(1.0)
+        store(bytes_at, 64 * h, v.to_i8(least))
+
+
+@jit
+def sum_segment(
+    kind, padded, bits, factors, bits_ahead, factors_ahead, tables, limits, below, masks, sums
+):  # fmt: skip
+    """Sums and masks of a segment's tokens, all of 1,024; asks for the next one's.
+
+    limits: the queries' own, float32; below: room for those of their sums. All but `kind`, `padded`
+    and `limits` are addresses.
+    """
+    lowest = _lowest_class(factors)
+    _set_limits(lowest, limits, below)
+    for t in range(0, SEGMENT, 64):
+        for line in range(t * padded // 8, (t + 64) * padded // 8, 64):
+            v.prefetch_l1(bits_ahead, line)
+        for line in range(2 * t, 2 * t + 128, 64):
+            v.prefetch_l1(factors_ahead, line)
+        sums_64(
+            kind, bits + t * padded // 8, factors + 2 * t, lowest, tables, below, masks + t // 8,
+            sums + t,
+        )  # fmt: skip
