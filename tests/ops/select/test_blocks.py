@@ -78,14 +78,14 @@ class Blocks:
 def alike(make_cache):
     """A cache whose keys differ mostly along three directions, in random order."""
 
-    def make(n_tokens: int, n_kv_heads: int = 1):
+    def make(n_tokens: int, n_kv_heads: int = 1, lengths=1.0):
         cache = make_cache(64, "q8_0", "q8_0", n_kv_heads, n_tokens)
         rng = np.random.default_rng(3)
         wide, directions = (
             rng.standard_normal((n_tokens, n_kv_heads, 4)),
             rng.standard_normal((4, 64)),
         )
-        k = 0.6 * wide @ directions + 0.2 * cache.k
+        k = (0.6 * wide @ directions + 0.2 * cache.k) * np.reshape(lengths, (-1, 1, 1))
         append_kv(k.astype(np.float32), cache.v, cache.segments, cache.layout, 0)
         return cache
 
@@ -139,25 +139,37 @@ def test_blocks_hold_keys_that_are_alike(alike) -> None:
         assert (upper @ start).min() >= (lower @ start).max() * (1 - 1e-3) - 1e-3
 
 
-@pytest.mark.parametrize("n_tokens", [SEGMENT, 5 * SEGMENT, 20 * SEGMENT + 300])
-def test_the_capped_estimates_choose_the_candidates(alike, queries, n_tokens: int) -> None:
+def _check_choice(blocks, q, first: int, last: int, k: int) -> None:
     """With as many candidates as tokens wanted, the list is that of the formula's estimates."""
-    cache, q = alike(n_tokens), queries(1, 1, 64)
-    blocks, full = Blocks(cache), n_tokens // SEGMENT
-    blocks.build(0, full)
+    n_tokens = blocks.cache.n_tokens
     positions, *parts = blocks.parts(0)
     matrix = blocks.rotation.weights[: 64 * 64].reshape(64, 64)
-    n, b = full * SEGMENT, full * BLOCKS
-    signs, factors, means, spreads = parts[0][:n], parts[1][:n], parts[2][:b], parts[3][:b]
+    n = n_tokens // SEGMENT * SEGMENT
+    signs, factors, means, spreads = (
+        part[: n // (1 if i < 2 else BLOCK)] for i, part in enumerate(parts)
+    )
     estimates = np.full((1, n), -np.inf)
     estimates[0, positions[:n]] = capped_estimates_reference(
         q[0].astype(np.float64), signs, factors, means, spreads, matrix, REACH
     )
-    last = min(n, n_tokens - 20)
-    got = blocks.choose(q, Range(3, last, n_tokens), 200, 200)[0]
-    want = largest_reference(estimates, 1, 3, last, n_tokens, 200, SEED)[0]
+    got = blocks.choose(q, Range(first, last, n_tokens), k, k)[0]
+    want = largest_reference(estimates, 1, first, last, n_tokens, k, SEED)[0]
     assert len(got) == len(want)
     assert len(np.intersect1d(got, want)) > 0.95 * len(want)  # tables are rounded to int8
+
+
+@pytest.mark.parametrize("n_tokens", [SEGMENT, 5 * SEGMENT, 20 * SEGMENT + 300])
+def test_the_capped_estimates_choose_the_candidates(alike, queries, n_tokens: int) -> None:
+    blocks, full = Blocks(alike(n_tokens)), n_tokens // SEGMENT
+    blocks.build(0, full)
+    _check_choice(blocks, queries(1, 1, 64), 3, min(full * SEGMENT, n_tokens - 20), 200)
+
+
+def test_a_sample_that_misleads_loses_nothing(alike, queries, misleading) -> None:
+    n = len(misleading)
+    blocks = Blocks(alike(n, 1, misleading))
+    blocks.build(0, n // SEGMENT)
+    _check_choice(blocks, queries(1, 1, 64), 0, n, 1000)
 
 
 def test_equal_estimates_are_chosen_by_the_hash_of_the_position(make_cache, queries) -> None:

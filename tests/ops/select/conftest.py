@@ -1,0 +1,31 @@
+"""Texts whose samples say little of the rest."""
+
+import numpy as np
+import pytest
+
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.select.sampling import FEW, STRIDE, put_order
+
+N_SEGMENTS = 41  # enough for both samples
+
+
+def _sampled(stride: int) -> np.ndarray:
+    """Whether each token is of a segment that is looked at first, one of `stride`."""
+    order = np.zeros(N_SEGMENTS, np.int64)
+    _, n = put_order(0, N_SEGMENTS * SEGMENT, stride, order)
+    return np.isin(np.arange(N_SEGMENTS), order[:n]).repeat(SEGMENT)
+
+
+@pytest.fixture(params=["long in four segments", "long in an eighth", "longer elsewhere"])
+def misleading(request) -> np.ndarray:
+    """How long the key of each of 41 segments' tokens is."""
+    few, eighth = _sampled(N_SEGMENTS // FEW), _sampled(STRIDE)
+    lengths = np.ones(N_SEGMENTS * SEGMENT)
+    if request.param == "long in four segments":  # the larger sample has none above their limit
+        lengths[few & ~eighth] = 4
+    elif request.param == "long in an eighth":  # all others have none above its limit
+        lengths[eighth] = 4
+    else:  # what of the sample is below its limit is not among the best
+        lengths[~eighth] = 1.5
+        lengths[np.flatnonzero(eighth)[::50]] = 6
+    return lengths
