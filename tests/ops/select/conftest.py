@@ -25,7 +25,8 @@ def misleading(request) -> np.ndarray:
         lengths[few & ~eighth] = 4
     elif request.param == "long in an eighth":  # all others have none above its limit
         lengths[eighth] = 4
-    else:  # what of the sample is below its limit is not among the best
-        lengths[~eighth] = 1.5
-        lengths[np.flatnonzero(eighth)[::50]] = 6
+    else:  # of the larger sample much is above their limit and not among the best
+        lengths[~eighth] = 1.2
+        lengths[np.flatnonzero(eighth)[::10]] = 10
+        lengths[few] = 0.2
     return lengths

@@ -6,6 +6,7 @@ import pytest
 from kvarn.ops import threads
 from kvarn.ops.attention import append_kv
 from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.cache import jit
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import (
     estimates_reference,
@@ -13,6 +14,8 @@ from kvarn.ops.reference.select import (
     sketch_reference,
 )
 from kvarn.ops.select import Range, Rotation, SketchScratch, best_sketched, sketch_keys
+from kvarn.ops.select.masks import kind_of
+from kvarn.ops.select.sketch.sums import sum_segment
 
 SEED = 5
 
@@ -145,6 +148,41 @@ def test_the_estimates_choose_the_candidates(
     assert len(np.intersect1d(got, want)) > 0.95 * len(want)  # tables are rounded to int8
     rounded = largest_reference(sketches.estimates(q[0]), 1, 3, 19_000, 20_000, 500, SEED)[0]
     np.testing.assert_array_equal(got, rounded)
+
+
+@jit
+def _masks_of(bits, factors, tables, limits, below, masks, sums):
+    sum_segment(
+        kind_of(64, 2), 64, bits.ctypes.data, factors.ctypes.data, bits.ctypes.data,
+        factors.ctypes.data, tables.ctypes.data, limits, below.ctypes.data, masks.ctypes.data,
+        sums.ctypes.data,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 20.0])
+def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float) -> None:
+    """Limits are estimates of some token; factors differ by up to 2 ** spread, one is 0."""
+    rng = np.random.default_rng(7)
+    bits, tables = rng.integers(0, 256, (SEGMENT, 8), np.uint8), rng.integers(-7, 8, (2, 16, 16))
+    factors = (0.01 * 2 ** rng.uniform(0, spread, SEGMENT)).astype(np.float16)
+    factors[5] = 0
+    below, masks = np.zeros((2, 64), np.int8), np.zeros((2, 16), np.uint64)
+    sums = np.zeros((2, SEGMENT), np.int8)
+    halves = np.stack([bits & 15, bits >> 4], 2).reshape(SEGMENT, 16)
+    want = np.stack([table[np.arange(16), halves].sum(1) for table in tables])
+    estimates = want.astype(np.float32) * factors.astype(np.float32)
+    tables = tables.astype(np.int8)
+    for share in (0.0, 0.01, 0.1, 0.5, 0.999):
+        limits = -np.sort(-estimates)[:, int(share * SEGMENT)].copy()
+        _masks_of(bits, factors.view(np.uint16), tables, limits, below, masks, sums)
+        np.testing.assert_array_equal(sums, want)
+        held = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(bool)
+        for h, limit in enumerate(limits):
+            assert held[h][estimates[h] >= limit].all()
+            if limit > 0:
+                # The least factors share a class, which ends above two thirds of the greatest.
+                most = np.maximum((1 + 1 / 32) * factors.astype(float), 0.77 * factors.max())
+                assert ((want[h] + 1) * most >= limit)[held[h]].all()
 
 
 def test_a_sample_that_misleads_loses_nothing(make_cache, queries, misleading) -> None:
