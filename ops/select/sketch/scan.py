@@ -96,13 +96,11 @@ def _candidates(
 ):  # fmt: skip
     """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
     begin, order = 0, work[3]
-    for h in range(len(seen)):
-        limits[h], seen[h] = -np.inf, 0
+    limits[:], seen[:] = -np.inf, 0
     n, _ = put_order(first, last, 1, order)
     for stride, wanted in samples(first, last, k):
         if stride:
-            for h in range(len(seen)):
-                seen[h] = 0
+            seen[:] = 0
             n, begin = put_order(first, last, stride, order)
             _scan_sketches(
                 kind, padded, bits, factors, j, first, last, 0, begin, k, seed, tables, work,
