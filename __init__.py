@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .ops.errors import KvarnError
     from .runtime.attend import Full, Hash, TopK
     from .runtime.context import Context
     from .runtime.draft import Ngram
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from .runtime.sampling import Sampler
     from .runtime.store import Disk, Ram
     from .runtime.tokenizer import load_tokenizer
+    from .system.errors import KvarnError
 
 __version__ = "0.1.0"
 
@@ -35,7 +35,7 @@ _HOMES = {
     "Hash": ".runtime.attend",
     "HashEvict": ".runtime.keep",
     "KeepAll": ".runtime.keep",
-    "KvarnError": ".ops.errors",
+    "KvarnError": ".system.errors",
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
     "Ram": ".runtime.store",

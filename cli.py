@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from .ops.errors import KvarnError
+from .system.errors import KvarnError
 
 COMMANDS = (
     "hf-pull",

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 from .options.attend import add_attend_options, attend_from, check_recording
 from .options.model import (
     add_keep_options,

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 from .options.model import ENCODERS, CompileNotice, notice
 from .progress import byte_bar
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ..ops import facts
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 
 _PACKAGES = (
     "numba",

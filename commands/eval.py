@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ops.errors import KvarnError
 from ..runtime.keep import KEEPS, Evicting
+from ..system.errors import KvarnError
 from .options.attend import attend_of
 from .options.model import (
     KV_TYPES,

@@ -85,8 +85,8 @@ def describe(file: GGUFFile) -> dict[str, Any]:
 def _support(file: GGUFFile) -> tuple[bool, str | None]:
     """Whether kvarn can run this file, and if not, why."""
     from ..models.config import ModelConfig
-    from ..ops.errors import KvarnError
     from ..ops.types import treatment_of
+    from ..system.errors import KvarnError
 
     kind = file.get("general.type", str, "model")
     if kind == "adapter" and _hash_encoders(file) is not None:
@@ -109,8 +109,8 @@ def _hash_encoders(file: GGUFFile) -> dict[str, Any] | None:
     """What the file says of learned hash encoders in it, which may be wrong; None without any."""
     from dataclasses import asdict
 
-    from ..ops.errors import KvarnError
     from ..runtime.attend.sidecar import Description
+    from ..system.errors import KvarnError
 
     try:
         said = Description.of(file)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 from .inspect import columns
 from .interrupt import Interruptible, StoppedReading
 from .options.model import add_kv_type_option, model_from, notice, positive, ram_from

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 from .options.model import (
     add_kv_type_option,
     add_model_options,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 from .options.model import add_kv_type_option, add_model_options, model_from, ram_from
 from .options.texts import add_piece_options
 

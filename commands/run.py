@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 from .options.attend import check_recording
 from .options.draft import add_draft_options, draft_from
 from .options.model import (

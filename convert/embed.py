@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..ops.errors import KvarnError
 from ..runtime.attend.sidecar import add_embedded, is_hash_key, read_sidecar
 from ..runtime.gguf import GGUFFile, open_gguf
+from ..system.errors import KvarnError
 
 _WRITTEN = ("GGUF.", "general.architecture", "split.")  # by the writer, or true of the source only
 

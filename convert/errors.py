@@ -1,6 +1,6 @@
 """What can go wrong on the way to a GGUF file."""
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 
 
 class ConvertError(KvarnError):

@@ -1,6 +1,6 @@
 """Errors of the models room."""
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 
 
 class ModelError(KvarnError):

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from .errors import KvarnError, OpsError
+from ..system.errors import KvarnError
+from .errors import OpsError
 from .types import QUANT_TYPES
 
 # The default model is Q8_0 with F32 norms; the others are what most models are shared as.

@@ -1,8 +1,6 @@
-"""The root of every error that a user of kvarn can cause."""
+"""Errors of the kernels."""
 
-
-class KvarnError(Exception):
-    """What was being done, what was found, what was expected, what to do: one line."""
+from ..system.errors import KvarnError
 
 
 class OpsError(KvarnError):

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 
 _LAST = "last.json"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..models.tensors import repacked_bytes
 from ..ops.arena import Arena
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 from .gguf import GGUFFile, open_gguf
 from .home import last_model
 from .memory import available_bytes, human_bytes

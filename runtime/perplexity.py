@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ops.errors import KvarnError
+from ..system.errors import KvarnError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 from ..interrupt import Interruptible, StoppedReading
 from ..options.draft import add_draft_options, draft_from
 from ..options.model import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 from ..options.model import context_from, notice
 from ..options.store import disk_from, with_its_model
 

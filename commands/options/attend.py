@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ...ops.errors import KvarnError
 from ...runtime.draft import DRAFTS, Draft, Ngram
+from ...system.errors import KvarnError
 from .model import positive
 
 # Field of the draft, its flag, what it does.

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...ops.errors import KvarnError
 from ...runtime.keep import KEEPS, Evicting, KeepError, parse_budget
+from ...system.errors import KvarnError
 from .attend import add_attend_options, attend_from
 
 if TYPE_CHECKING:

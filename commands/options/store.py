@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 from .model import notice
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops.errors import KvarnError
 from ...runtime.attend.sidecar import BITS
 from ...runtime.context.reader import CHUNK
+from ...system.errors import KvarnError
 
 LOSSES = ("softmax", "bce")
 

@@ -17,10 +17,10 @@ import tempfile
 from dataclasses import fields
 from pathlib import Path
 
-from ...ops.errors import KvarnError
 from ...runtime.attend.budget import Budget
 from ...runtime.bench import Observer
 from ...runtime.load import load
+from ...system.errors import KvarnError
 from ..peers.model import write_model
 from .table import METHODS, Plan, Row, rows_at
 

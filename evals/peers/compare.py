@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...ops.errors import KvarnError
 from ...ops.measure import read_rate
 from ...runtime.engine import on_engine
+from ...system.errors import KvarnError
 
 BUSY = 0.15
 """Share of the CPU that others may use before a measurement is refused."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 U8 = NDArray[np.uint8]
 MAGIC = 0xAF143CD8

@@ -1,6 +1,6 @@
 """What can be wrong with an evaluation that was asked for."""
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 
 class EvalError(KvarnError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 from ..sampling import Sampler
 
 if TYPE_CHECKING:

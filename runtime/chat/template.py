@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import TemplateError as JinjaError
 from jinja2 import TemplateSyntaxError
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 from .sandbox import Refusal, Sandbox
 from .sandbox_checks import MAX_CHARS
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 from ..memory import available_bytes, human_bytes
 
 if TYPE_CHECKING:

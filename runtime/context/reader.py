@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 from ..attend import Attend, Full
 from ..engine import on_engine
 from ..keep import Keep, KeepAll

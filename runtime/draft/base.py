@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 
 class DraftError(KvarnError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 
 class GGUFError(KvarnError):

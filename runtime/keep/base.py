@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
     from ...ops.evict import Stage

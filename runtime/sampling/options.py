@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
     from .state import SamplerState

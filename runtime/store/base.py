@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,6 +1,6 @@
 """The error of this room."""
 
-from ...ops.errors import KvarnError
+from ...system.errors import KvarnError
 
 
 class TokenizerError(KvarnError):

@@ -9,8 +9,8 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.options.attend import attend_of
 from kvarn.evals.tasks import ALL_TASKS
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.attend import Full, Hash, TopK
+from kvarn.system.errors import KvarnError
 
 Eval = Callable[..., tuple[int, str, str]]
 

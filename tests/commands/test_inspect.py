@@ -16,8 +16,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import inspect
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.gguf import open_gguf
+from kvarn.system.errors import KvarnError
 
 
 def helper(name: str) -> ModuleType:

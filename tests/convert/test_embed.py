@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from kvarn.convert.embed import embed_encoders
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.attend import AttendError, Hash
 from kvarn.runtime.attend.encoders import Dense, Learned, LearnedLayer
 from kvarn.runtime.attend.sidecar import find_encoders, sidecar_path, write_sidecar
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
+from kvarn.system.errors import KvarnError
 
 
 def encoders_of(model: Model) -> Learned:

@@ -8,7 +8,7 @@ import pytest
 
 from kvarn.evals.peers.llama_state import MAGIC, repeated
 from kvarn.evals.peers.model import Shape, write_model
-from kvarn.ops.errors import KvarnError
+from kvarn.system.errors import KvarnError
 
 SMALL = Shape(n_layers=2, n_embd=64, n_heads=2, n_kv_heads=1, head_dim=32, n_ff=64, n_vocab=512)
 

@@ -8,9 +8,9 @@ import pytest
 from kvarn.evals.longctx import __main__ as front
 from kvarn.evals.longctx import table
 from kvarn.evals.longctx.table import METHODS, Plan, bytes_needed, rows_at
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.bench import Observer
 from kvarn.runtime.model import Model
+from kvarn.system.errors import KvarnError
 
 FAST = Plan(n_read=64, n_gen=2, repetitions=1)
 

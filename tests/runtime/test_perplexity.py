@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.perplexity import perplexity
 from kvarn.runtime.store import Ram
+from kvarn.system.errors import KvarnError
 
 TEXT = "The mill stood by the river, and the miller knew every stone of it. " * 12
 

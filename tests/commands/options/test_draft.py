@@ -10,8 +10,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.options.draft import add_draft_options, draft_from
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.draft import Draft, Ngram
+from kvarn.system.errors import KvarnError
 
 GREEDY = ["--temp", "0", "-n", "60"]
 

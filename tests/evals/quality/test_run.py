@@ -11,11 +11,11 @@ import pytest
 from kvarn.evals.quality import Arm, EvalError, Plan, Row, asking, evaluate, plan
 from kvarn.evals.quality.folder import Answer, ContextFolder
 from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.bench import Observer
 from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.model import Model
+from kvarn.system.errors import KvarnError
 
 FULL = Arm()
 HASH = Arm("hash", "20", attend=Hash(budget=20, sink=4, window=16, probe=2))

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.chat import PLAIN_STOP, ChatTemplate, TemplateError
+from kvarn.system.errors import KvarnError
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "templates.json").read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ import gguf_bytes as made
 import pytest
 from gguf_bytes import ARRAY, BOOL, STRING, U8, U32, build, info, pair, string
 
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.gguf import GGUFError, open_gguf, source
+from kvarn.system.errors import KvarnError
 
 Write = Callable[[bytes], Path]
 ARCH = pair("general.architecture", STRING, "llama")

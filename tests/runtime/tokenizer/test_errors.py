@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvarn.ops.errors import KvarnError
 from kvarn.runtime.tokenizer import Tokenizer, TokenizerError, load_tokenizer
+from kvarn.system.errors import KvarnError
 
 # Examples load or encode with whole vocabularies: on a busy machine some take long.
 RELAXED = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
