@@ -45,7 +45,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..ops.kept import on_compile
+    from ..jit.kernel_cache import on_compile
     from ..runtime.home import remember_model
 
     on_compile(CompileNotice(ENCODERS))

@@ -107,8 +107,8 @@ def _system_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _kernel_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
-    from ..ops import variant
-    from ..ops.threads import HOW_TO_FIX
+    from ..jit import variant
+    from ..jit.threads import HOW_TO_FIX
 
     threads, cache, name = report["threads"], report["cache"], report["cpu"]["variant"]
     if name == "generic":

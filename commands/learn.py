@@ -130,7 +130,7 @@ def _learning(options: argparse.Namespace, model: Model, checkpoint: Path) -> Le
     from ..convert.learn.learning import Learning
     from ..convert.learn.settings import Settings
     from ..convert.learn.texts import Texts
-    from ..ops.threads import n_threads
+    from ..jit.threads import n_threads
     from ..runtime.engine import on_engine
 
     torch.set_num_threads(on_engine(n_threads))

@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.files import quantise_file
     from ..convert.quantize.imatrix import read_imatrix
     from ..convert.quantize.mixes import mix_of
-    from ..ops import threads
-    from ..ops.kept import on_compile
+    from ..jit import threads
+    from ..jit.kernel_cache import on_compile
     from ..runtime.engine import on_engine
 
     on_compile(CompileNotice(ENCODERS))

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.steps import Graph
+from ..jit.launch import Graph
 
 F32 = npt.NDArray[np.float32]
 

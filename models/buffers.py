@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.arena import aligned
+from ..jit.arena import aligned
 from .config import ModelConfig
 
 F32 = npt.NDArray[np.float32]

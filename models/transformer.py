@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from ..jit.launch import Graph, record
 from ..ops import pointwise
 from ..ops.linear import Activations, Weight, get_rows, linear
-from ..ops.steps import Graph, record
 from .attention import Attention
 from .buffers import Buffers, Rows
 from .config import ModelConfig, RopeConfig
@@ -170,7 +170,7 @@ class Transformer:
         return self._graphs[long]
 
     def _between(self, index: int, b: Rows, leaving: Rows, angles: list[F32]) -> None:
-        """From the attention of layer index - 1 to that of layer `index`; steps only (`ops.steps`).
+        """From the attention of layer index - 1 to that of layer `index`; steps only.
 
         Begins with the embedding at index 0, and ends with the last norm at index n_layers.
         `leaving`: the rows whose queries layer `index` needs.

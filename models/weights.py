@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.arena import Arena
+from ..jit.arena import Arena
 from ..ops.linear import Weight
 from ..ops.reference.quants import dequantise
 from .config import ModelConfig

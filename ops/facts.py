@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from . import machine
+from ..jit import machine
 
 # Features that decide about variants or about the speed of kernels.
 _FEATURES = (
@@ -35,7 +35,7 @@ def cpu() -> dict[str, Any]:
 
 def variant() -> dict[str, Any]:
     """What Numba compiles for, and why the kernels are of their variant; raises OpsError."""
-    from . import variant
+    from ..jit import variant
 
     forced = os.environ.get("KVARN_SIMD")
     here = "avx" if platform.machine() in ("x86_64", "AMD64") else "neon"
@@ -54,7 +54,8 @@ def variant() -> dict[str, Any]:
 
 def threads() -> dict[str, Any]:
     """The threading layer, what a parallel region costs with it, and the numbers of threads."""
-    from . import measure, threads
+    from ..jit import threads
+    from . import measure
 
     threads.start()
     return {
@@ -75,7 +76,7 @@ def memory() -> dict[str, Any]:
 
 def cache() -> dict[str, Any]:
     """Where compiled kernels are kept and what stands against better places."""
-    from .kept import folders
+    from ..jit.kernel_cache import folders
 
     tried: list[str] = []
     for root in folders.candidates():

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import prange
 
-from . import threads
-from .arena import Arena
-from .cache import jit
-from .simd import load_i64, prefetch_l1, set_i64, store
-from .steps import KeptStep
-from .steps.define import step
+from ..jit import threads
+from ..jit.arena import Arena
+from ..jit.cached import jit
+from ..jit.launch import KeptStep
+from ..jit.launch.define import step
+from ..jit.simd import load_i64, prefetch_l1, set_i64, store
 from .types import QUANT_TYPES, row_bytes
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from ..jit.arena import Arena
 from ..models.tensors import repacked_bytes
-from ..ops.arena import Arena
 from ..system.errors import KvarnError
 from .gguf import GGUFFile, open_gguf
 from .home import last_model
@@ -68,7 +68,7 @@ def load(
         )
     arena = Arena(n_bytes)
     _start_ahead(file, arena, n_bytes, available)
-    from ..ops import threads as kernel_threads
+    from ..jit import threads as kernel_threads
     from .engine import on_engine
     from .model import Model
 

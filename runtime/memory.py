@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ..ops.machine import memory
+from ..jit.machine import memory
 
 
 def human_bytes(n_bytes: float) -> str:

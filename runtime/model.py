@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..jit.arena import Arena
 from ..models.config import ModelConfig
 from ..models.transformer import Transformer
 from ..models.weights import Weights
-from ..ops.arena import Arena
 from ..ops.types import treatment_of
 from .attend import Attend
 from .context.context import Context

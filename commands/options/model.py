@@ -119,7 +119,7 @@ def notice(line: str) -> None:
 
 def model_from(options: argparse.Namespace) -> Model:
     """The model that the options name; where they name none, says which it is."""
-    from ...ops.kept import on_compile
+    from ...jit.kernel_cache import on_compile
     from ...runtime.load import load, usual_model_path
 
     on_compile(CompileNotice(KERNELS))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.arena import aligned
-from ...ops.threads import n_threads
+from ...jit.arena import aligned
+from ...jit.threads import n_threads
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...runtime.engine import on_engine
 from ..errors import ConvertError

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import aligned
+from ...jit.arena import aligned
+from ...jit.launch import cell_of, kernel, kernels
+from ...jit.threads import n_threads
 from ..errors import OpsError
-from ..steps import cell_of, kernel, kernels
-from ..threads import n_threads
 from .layout import SEGMENT, TileLayout, append_facts, n_segments
 from .work import ROWS, chunk_work_floats, token_work_bytes
 

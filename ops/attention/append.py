@@ -5,10 +5,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..cache import jit
-from ..steps.define import step
-from ..steps.words import word
+from ...jit import simd as v
+from ...jit.cached import jit
+from ...jit.launch.atomics import word
+from ...jit.launch.define import step
 from .layout import KV_TYPES, SEGMENT, TILE
 from .rotation import rotate_row
 from .shape import VEC, at, read, write

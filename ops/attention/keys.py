@@ -3,7 +3,7 @@
 from numba import types
 from numba.extending import intrinsic
 
-from ..cache import jit
+from ...jit.cached import jit
 from .layout import KV_TYPES
 from .rotation import rotate_row
 from .shape import at, read_row, write

@@ -6,8 +6,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..cache import jit
+from ...jit import simd as v
+from ...jit.cached import jit
 from .shape import VEC, at, read, write
 
 

@@ -4,7 +4,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from .. import simd as v
+from ...jit import simd as v
 from .layout import BLOCK, KV_TYPES, TILE, TileLayout
 
 VEC = v.vty(v.F32, 16)

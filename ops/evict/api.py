@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import aligned
+from ...jit.arena import aligned
+from ...jit.launch import Table, kernel, kernels
+from ...jit.threads import n_threads
 from ..attention import AttentionScratch, append_kv
 from ..attention.layout import SEGMENT, TILE, TileLayout, append_facts
 from ..errors import OpsError
-from ..steps import Table, kernel, kernels
-from ..threads import n_threads
 from .simhash import MAX_BITS, SimHash
 from .tables import CHOOSE, LEAVES, LEAVING, POSITIONS, SETTLE, SIGN
 

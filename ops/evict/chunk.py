@@ -8,7 +8,24 @@ longer holds (see moves.py), and staged tokens 0 .. t.
 from llvmlite import ir
 from numba import types
 
-from .. import simd as v
+from ...jit import simd as v
+from ...jit.cached import jit
+from ...jit.launch.atomics import take
+from ...jit.launch.define import step
+from ...jit.launch.views import lent
+from ...jit.simd import (
+    emits,
+    f32x16,
+    hmax,
+    hsum,
+    i32x16,
+    load_f32,
+    load_i32,
+    set_f32,
+    store,
+    vexp,
+    vmax,
+)
 from ..attention import shape as of
 from ..attention.layout import TILE
 from ..attention.prefill.chunk import (
@@ -19,12 +36,7 @@ from ..attention.prefill.chunk import (
     unpack,
 )
 from ..attention.work import ROWS
-from ..cache import jit
 from ..pointwise.tanh import vtanh
-from ..simd import emits, f32x16, hmax, hsum, i32x16, load_f32, load_i32, set_f32, store, vexp, vmax
-from ..steps.define import step
-from ..steps.lent import lent
-from ..steps.words import take
 from .tables import LEAVING
 
 _NEVER = -1e30

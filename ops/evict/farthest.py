@@ -11,10 +11,12 @@ Protected slots rank -1.
 import numpy as np
 from llvmlite import ir
 
-from .. import simd as v
-from ..attention.layout import SEGMENT
-from ..cache import jit
-from ..simd import (
+from ...jit import simd as v
+from ...jit.cached import jit
+from ...jit.launch.atomics import take
+from ...jit.launch.define import step
+from ...jit.launch.views import lent
+from ...jit.simd import (
     bcast_i32_i8,
     bits_i32,
     ctpop,
@@ -27,9 +29,7 @@ from ..simd import (
     set_i32,
     store,
 )
-from ..steps.define import step
-from ..steps.lent import lent
-from ..steps.words import take
+from ..attention.layout import SEGMENT
 from .signatures import item, sign_stored, word_of
 from .tables import CHOOSE, SIGN, SLOTS
 

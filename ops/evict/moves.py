@@ -8,11 +8,11 @@ token t takes in head j; it is seen from query t on until another token takes th
 
 import numpy as np
 
+from ...jit.cached import jit
+from ...jit.launch.define import step
+from ...jit.launch.views import lent
+from ...jit.simd import load_i8x16, load_u16, store
 from ..attention.layout import TILE
-from ..cache import jit
-from ..simd import load_i8x16, load_u16, store
-from ..steps.define import step
-from ..steps.lent import lent
 from .signatures import item, tile_of
 from .tables import LEAVES, POSITIONS, SETTLE
 

@@ -9,12 +9,12 @@ Hyperplanes beyond the wanted number are zeros: their bits are 0 in every signat
 import numpy as np
 from numba import types
 
-from .. import simd as v
+from ...jit import simd as v
+from ...jit.cached import jit
+from ...jit.simd import bcast_f32, emits, f32x16, fma, load_f32, set_f32, store
 from ..attention.keys import decode_key
 from ..attention.layout import SEGMENT, TILE
 from ..attention.shape import VEC
-from ..cache import jit
-from ..simd import bcast_f32, emits, f32x16, fma, load_f32, set_f32, store
 
 ITEM = 4  # bytes of a column's item: a word of a signature, or a position
 

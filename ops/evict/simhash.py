@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import aligned
+from ...jit.arena import aligned
 from ..attention.layout import TileLayout
 from ..errors import OpsError
 from ..reference.attention import rotate

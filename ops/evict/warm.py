@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..arena import aligned
+from ...jit.arena import aligned
 from ..attention import AttentionScratch
 from ..attention.layout import SEGMENT, TileLayout
 from .api import (

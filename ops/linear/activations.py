@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arena import aligned
+from ...jit.arena import aligned
+from ...jit.launch import kernel, kernels
 from ..errors import OpsError
-from ..steps import kernel, kernels
 from .groups import TOKENS, GroupLayout
 
 _FLOAT = np.dtype(np.float32)

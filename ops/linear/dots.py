@@ -16,7 +16,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..simd import (
+from ...jit.simd import (
     VARIANT,
     call,
     const,

@@ -15,8 +15,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..cache import jit
-from ..simd import (
+from ...jit.cached import jit
+from ...jit.launch import Step
+from ...jit.launch.atomics import take
+from ...jit.launch.define import step
+from ...jit.simd import (
     F16,
     F32,
     I8,
@@ -37,9 +40,6 @@ from ..simd import (
     store,
     vty,
 )
-from ..steps import Step
-from ..steps.define import step
-from ..steps.words import take
 from .decode.rows import AHEAD, PART
 from .formats.columns import transposed
 from .formats.pieces import read

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import (
+from ...jit.launch import Step
+from ...jit.launch.define import step
+from ...jit.simd import (
     emits,
     i16x8,
     i16x16,
@@ -15,8 +17,6 @@ from ..simd import (
     store,
     widen_i16,
 )
-from ..steps import Step
-from ..steps.define import step
 from .groups import TOKENS, GroupLayout
 
 _sums_of_two = emits(i16x8, i16x16)(

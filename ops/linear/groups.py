@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..variant import VARIANT
+from ...jit.variant import VARIANT
 
 # Of a group; buffers of rows have room for the last one to be read whole.
 TOKENS = 8 if VARIANT == "avx512" else 4

@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from ..arena import Arena
+from ...jit.arena import Arena
+from ...jit.launch import Step, kernels
+from ...jit.threads import n_threads
 from ..errors import OpsError
-from ..steps import Step, kernels
-from ..threads import n_threads
 from ..types import QUANT_TYPES
 from .activations import Activations
 from .decode import MOST

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ...jit.launch import kernels
 from ..errors import OpsError
-from ..steps import kernels
 from .weight import Weight
 
 _block_rows = kernels(f"{__package__}.single_rows", "block_rows")

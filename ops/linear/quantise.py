@@ -2,18 +2,8 @@
 
 import numpy as np
 
-from ..simd import (
-    hmax,
-    hsum_i32,
-    load_f32,
-    set_f32,
-    store,
-    to_i8,
-    vabs,
-    vmax,
-    widen_i32,
-)
-from ..steps.define import step
+from ...jit.launch.define import step
+from ...jit.simd import hmax, hsum_i32, load_f32, set_f32, store, to_i8, vabs, vmax, widen_i32
 
 F127 = np.float32(127)
 TINY = np.float32(1e-35)  # below, 127 / top would overflow: such blocks become zeros

@@ -13,9 +13,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..simd import F32, I8, I32, INTP, call, load_u32, shuffle, splat, store, vty
-from ..steps import Step
-from ..steps.define import step
+from ...jit.launch import Step
+from ...jit.launch.define import step
+from ...jit.simd import F32, I8, I32, INTP, call, load_u32, shuffle, splat, store, vty
 from .floats import FLOAT_TYPES, load_float
 from .formats import FORMATS, KINDS
 from .formats.pieces import at

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ..arena import Arena
+from ...jit.arena import Arena
+from ...jit.launch import kernels
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
-from ..steps import kernels
 from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
 
 Q8_0 = QUANT_TYPES["Q8_0"]

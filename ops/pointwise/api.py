@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ...jit.launch import kernel
 from ..errors import OpsError
-from ..steps import kernel
 from .codes import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU
 
 elementwise_kernel = kernel(f"{__package__}.elementwise", "elementwise_kernel")

@@ -2,9 +2,9 @@
 
 import math
 
-from ..cache import jit
-from ..simd import fma, load_f32, load_one_f32, set_f32, store, vexp
-from ..steps.define import step
+from ...jit.cached import jit
+from ...jit.launch.define import step
+from ...jit.simd import fma, load_f32, load_one_f32, set_f32, store, vexp
 from .codes import ADD, GEGLU, SCALE, SWIGLU
 from .tails import load_tail, store_tail
 from .tanh import vtanh

@@ -2,9 +2,9 @@
 
 import math
 
-from ..cache import jit
-from ..simd import fma, hsum, load_f32, set_f32, store
-from ..steps.define import step
+from ...jit.cached import jit
+from ...jit.launch.define import step
+from ...jit.simd import fma, hsum, load_f32, set_f32, store
 from .tails import first_lanes, load_tail, store_tail
 
 

@@ -4,10 +4,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .. import simd as v
-from ..cache import jit
-from ..simd import fma, load_f32, load_one_f32, store
-from ..steps.define import step
+from ...jit import simd as v
+from ...jit.cached import jit
+from ...jit.launch.define import step
+from ...jit.simd import fma, load_f32, load_one_f32, store
 
 
 @intrinsic

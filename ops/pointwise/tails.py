@@ -4,7 +4,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .. import simd as v
+from ...jit import simd as v
 
 _MASK = v.vty(ir.IntType(1), 16)
 

@@ -1,6 +1,6 @@
 """tanh of float32 vectors."""
 
-from ..simd import FLOATS, call, const, emit_exp, emits_by, fmuladd, same_vec, suffix
+from ...jit.simd import FLOATS, call, const, emit_exp, emits_by, fmuladd, same_vec, suffix
 
 # x + x^3 P(x^2) below 0.625 (Cephes tanhf), where 1 - 2 / (e^2x + 1) would lose digits.
 _SMALL = 0.625

@@ -7,7 +7,7 @@ lose the other. A full buffer is pruned to its k best, which also tells what lat
 
 import numpy as np
 
-from ..cache import jit
+from ...jit.cached import jit
 from .work import DIGIT, HISTOGRAM
 
 _LOW = np.uint64(0xFFFFFFFF)

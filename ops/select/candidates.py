@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from .. import simd as v
+from ...jit import simd as v
+from ...jit.cached import jit
 from ..attention.decode.scores import listed_scores
 from ..attention.layout import SEGMENT, TILE
 from ..attention.work import HEAD_SCORES
-from ..cache import jit
 from .best import prune
 from .lists import clear, mark
 from .masks import low_bit

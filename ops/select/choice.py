@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import aligned
+from ...jit.arena import aligned
 from ..attention.layout import SEGMENT
 from ..errors import OpsError
 from .work import HISTOGRAM

@@ -1,8 +1,8 @@
 """A matrix times one vector, in the order of its inputs."""
 
-from .. import simd as v
-from ..cache import jit
-from ..simd import bcast_f32, load_f32, store
+from ...jit import simd as v
+from ...jit.cached import jit
+from ...jit.simd import bcast_f32, load_f32, store
 
 
 @jit

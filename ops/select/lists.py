@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..cache import jit
+from ...jit.cached import jit
 from .masks import bit_count, filled_words, inside, kind_of, low_bit
 
 _LOW = np.uint64(0xFFFFFFFF)

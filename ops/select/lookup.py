@@ -6,7 +6,7 @@ each half byte then indexes a table of 16 small numbers that the query has prepa
 
 from llvmlite import ir
 
-from .. import simd as v
+from ...jit import simd as v
 from ..attention.shape import read
 
 BYTES = v.vty(v.I8, 32)

@@ -8,10 +8,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from .. import simd as v
+from ...jit import simd as v
+from ...jit.cached import jit
 from ..attention.layout import SEGMENT
 from ..attention.shape import at, read
-from ..cache import jit
 
 WORDS = SEGMENT // 64  # of a mask of one segment
 MASK_BYTES = 8 * WORDS

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ...jit.cached import jit
 from ..attention.rotation import rotate_row
-from ..cache import jit
 
 
 @jit

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ...jit.cached import jit
 from ..attention.layout import SEGMENT
-from ..cache import jit
 from .best import kth_cost, position_hash
 from .scores import score_of
 

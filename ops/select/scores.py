@@ -5,9 +5,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .. import simd as v
+from ...jit import simd as v
+from ...jit.cached import jit
 from ..attention.shape import VEC, at, read
-from ..cache import jit
 
 _LOW = np.uint64(0xFFFFFFFF)
 _SIGN = np.uint64(0x80000000)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..arena import aligned
+from ...jit.arena import aligned
 from ..attention.decode.gathered import GatherScratch, gathered_attention
 from ..attention.layout import SEGMENT, TileLayout
 from .choice import Range

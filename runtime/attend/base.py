@@ -58,7 +58,7 @@ class Attend(ABC):
         """Tokens start … start + n_tokens - 1 have just been appended to the layer's store."""
 
     records: ClassVar[bool] = False
-    """Whether a call for one token only runs steps, so that it can be recorded (`ops.steps`); it
+    """Whether a call for one token only runs steps, so that it can be recorded (`jit.launch`); it
     then passes `start` on to them as it came, for it is a `Cell`."""
 
     every_query: ClassVar[bool] = False

@@ -194,7 +194,7 @@ class _Bench:
 
     def _result(self, case: Case) -> Result:
         """The case's facts, no figure yet."""
-        from ...ops.threads import n_threads
+        from ...jit.threads import n_threads
 
         model, setting = self._model, self._setting
         return Result(

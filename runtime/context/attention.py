@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...jit.launch import Cell, Graph
+from ...jit.threads import n_threads
 from ...ops.pointwise import add_row
-from ...ops.steps import Cell, Graph
-from ...ops.threads import n_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -57,7 +57,7 @@ class KVStore(ABC):
     """
 
     records: bool = False
-    """Whether `append` of one token only runs steps, so that it can be recorded (`ops.steps`). The
+    """Whether `append` of one token only runs steps, so that it can be recorded (`jit.launch`). The
     arrays of `segments` are then replaced, not changed, when an address changes."""
     layout: TileLayout
     n_layers: int

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops import kept
+from ...jit import kernel_cache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ def mean_keys(model: Model, plain: Ram) -> F32:
     config = model.config
     shape = config.n_layers, config.n_kv_heads, config.head_dim
     name = f"keys-{model.fingerprint}.means"
-    found = kept.find(name)
+    found = kernel_cache.find(name)
     if isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32:
         return found
     model.tell(
@@ -56,7 +56,7 @@ def mean_keys(model: Model, plain: Ram) -> F32:
         "(first use on this machine)"
     )
     means = _measure(model, replace(plain, k="f16", v="f16"))
-    kept.keep(name, pickle.dumps(means))
+    kernel_cache.keep(name, pickle.dumps(means))
     return means
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import doctor
-from kvarn.ops import facts, variant
+from kvarn.jit import variant
+from kvarn.ops import facts
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_kernels_that_cannot_run_are_a_problem_and_an_exit_code(monkeypatch, cap
 
 
 def test_no_place_for_kernels(report, monkeypatch, tmp_path):
-    from kvarn.ops.kept import folders
+    from kvarn.jit.kernel_cache import folders
 
     blocked = tmp_path / "file"
     blocked.write_text("")

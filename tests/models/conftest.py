@@ -109,7 +109,7 @@ def llama_oracle() -> ModuleType:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Kernels on one thread: models this small spend their time waiting for the others."""
-    from kvarn.ops.threads import n_threads, set_threads
+    from kvarn.jit.threads import n_threads, set_threads
     from kvarn.runtime.engine import on_engine
 
     here, engine = n_threads(), on_engine(n_threads)

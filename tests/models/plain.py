@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvarn.jit.arena import Arena
 from kvarn.models import ModelConfig
-from kvarn.ops.arena import Arena
 from kvarn.ops.reference import attention as attention_reference
 from kvarn.ops.reference import pointwise as reference
 from kvarn.ops.reference.quants import dequantise

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvarn.jit.cached import jit
 from kvarn.ops import attention, build, evict, linear, pointwise, select
-from kvarn.ops.cache import jit
 from kvarn.ops.errors import OpsError
 
 

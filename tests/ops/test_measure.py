@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from kvarn.ops import measure, threads
+from kvarn.jit import threads
+from kvarn.jit.launch import record
+from kvarn.ops import measure
 from kvarn.ops.pointwise import scale
-from kvarn.ops.steps import record
 
 
 def test_every_byte_is_read():

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 import kvarn
+from kvarn.jit import threads
 from kvarn.models.config import LayerConfig
-from kvarn.ops import threads
 from kvarn.ops.attention import AttentionScratch, TileLayout
 from kvarn.ops.evict import Stage
 from kvarn.ops.reference.attention import attention_reference, read_kv

@@ -15,17 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.cache import jit
-from ....ops.simd import (
-    bcast_f32,
-    fma,
-    hsum,
-    load_f32,
-    rint,
-    set_f32,
-    vmax,
-    vmin,
-)
+from ....jit.cached import jit
+from ....jit.simd import bcast_f32, fma, hsum, load_f32, rint, set_f32, vmax, vmin
 from .vectors import best_lane, ends, lane_of, reciprocal, where_above
 
 TINY = np.float32(1e-30)

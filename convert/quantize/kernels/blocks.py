@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.cache import jit
-from ....ops.simd import (
+from ....jit.cached import jit
+from ....jit.simd import (
     load_f32,
     load_half,
     narrow_i8,

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....ops.cache import jit
-from ....ops.simd import load_i8x16, load_i8x32, load_one_f32, store, store_f16
+from ....jit.cached import jit
+from ....jit.simd import load_i8x16, load_i8x32, load_one_f32, store, store_f16
 from .vectors import bits_of
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....ops.cache import jit
-from ....ops.simd import (
+from ....jit.cached import jit
+from ....jit.simd import (
     bits_i32,
     hmax,
     imax,

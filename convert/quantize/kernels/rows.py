@@ -9,11 +9,11 @@ from functools import cache
 
 import numpy as np
 
-from ....ops.cache import jit
-from ....ops.simd import bits_i32, imax, load_f32, load_u32, set_i32, store
-from ....ops.steps import Step
-from ....ops.steps.define import step
-from ....ops.steps.words import take
+from ....jit.cached import jit
+from ....jit.launch import Step
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.simd import bits_i32, imax, load_f32, load_u32, set_i32, store
 from ....ops.types import QUANT_TYPES
 from . import blocks, offset, rounding, scaled
 from .vectors import hmax_i32

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.cache import jit
-from ....ops.simd import (
+from ....jit.cached import jit
+from ....jit.simd import (
     bcast_f32,
     fma,
     hsum,

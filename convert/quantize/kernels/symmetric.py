@@ -17,18 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ....ops.cache import jit
+from ....jit.cached import jit
+from ....jit.simd import bcast_f32, fma, load_f32, rint, set_f32, to_i32, vmax, vmin
 from ....ops.reference.quants import IQ4_VALUES
-from ....ops.simd import (
-    bcast_f32,
-    fma,
-    load_f32,
-    rint,
-    set_f32,
-    to_i32,
-    vmax,
-    vmin,
-)
 from .vectors import best_lane, extreme, lane_of, where_above
 
 TINY = np.float32(1e-30)

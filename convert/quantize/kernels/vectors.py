@@ -5,8 +5,8 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 
-from ....ops.cache import jit
-from ....ops.simd import (
+from ....jit.cached import jit
+from ....jit.simd import (
     I8,
     I32,
     Vec,

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ... import simd as v
+from ....jit import simd as v
 from ..layout import TILE
 from ..shape import at, read
 

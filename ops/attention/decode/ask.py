@@ -3,8 +3,8 @@
 import numpy as np
 from numba import types
 
-from ...steps.define import step
-from ...steps.lent import lent
+from ....jit.launch.define import step
+from ....jit.launch.views import lent
 from ..layout import SEGMENT, TILE
 from .tables import READ_AHEAD
 

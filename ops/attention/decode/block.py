@@ -11,10 +11,10 @@ Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 201
 
 import numpy as np
 
-from ...cache import jit
+from ....jit.cached import jit
+from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp
 from ...pointwise.tails import load_tail
 from ...pointwise.tanh import vtanh
-from ...simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp
 from .. import shape as of
 from ..layout import TILE
 from ..work import PARTS_BYTES, TILE_SCALES, TILE_SCORES, TILE_WORK

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arena import aligned
+from ....jit.arena import aligned
+from ....jit.launch import Table, kernels
+from ....jit.threads import n_threads
 from ...errors import OpsError
-from ...steps import Table, kernels
-from ...threads import n_threads
 from ..layout import TileLayout, n_segments
 from ..work import listed_work_bytes, token_work_bytes
 from .tables import CALL, SCRATCH

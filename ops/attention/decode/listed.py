@@ -3,11 +3,11 @@
 Tile by tile as dense decode, of rows that are copied together (`rows`).
 """
 
-from ...cache import jit
-from ...steps import Step
-from ...steps.define import step
-from ...steps.lent import lent
-from ...steps.words import take
+from ....jit.cached import jit
+from ....jit.launch import Step
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.launch.views import lent
 from .. import shape as of
 from ..layout import SEGMENT, TILE
 from ..rotation import rotate_row

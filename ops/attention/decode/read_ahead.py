@@ -10,8 +10,8 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
+from ....jit.launch import Table, kernel
 from ...errors import OpsError
-from ...steps import Table, kernel
 from ..layout import TileLayout
 from .tables import READ_AHEAD
 

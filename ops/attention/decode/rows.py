@@ -9,10 +9,10 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from ... import simd as v
-from ...cache import jit
-from ...simd import prefetch_l1, store
-from ...steps.words import word
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.launch.atomics import word
+from ....jit.simd import prefetch_l1, store
 from .. import shape as of
 from ..layout import SEGMENT, TILE
 from ..shape import at, read, write

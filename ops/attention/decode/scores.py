@@ -1,6 +1,6 @@
 """One KV head's query heads times its keys: what attention and choices begin with."""
 
-from ...cache import jit
+from ....jit.cached import jit
 from .. import shape as of
 from ..layout import TILE
 from ..work import HEAD_SCORES, PARTS_BYTES

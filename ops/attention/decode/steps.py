@@ -11,8 +11,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ... import simd as v
-from ...simd import Tile
+from ....jit import simd as v
+from ....jit.simd import Tile
 from ..layout import TILE
 from ..shape import STRIDE, VEC, WIDE, at, read, read_row, read_scale, write
 from ..work import HEAD_PARTS, TILE_SCORES

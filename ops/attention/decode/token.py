@@ -6,11 +6,11 @@ recorded with the rest (`ops.steps`). Which thread takes a block changes no resu
 
 import numpy as np
 
-from ...cache import jit
-from ...simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
-from ...steps import Step
-from ...steps.define import step
-from ...steps.words import take, word
+from ....jit.cached import jit
+from ....jit.launch import Step
+from ....jit.launch.atomics import take, word
+from ....jit.launch.define import step
+from ....jit.simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
 from .. import shape as of
 from ..layout import SEGMENT
 from ..rotation import rotate_row

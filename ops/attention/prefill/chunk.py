@@ -8,12 +8,12 @@ sums (flash attention). Cuts depend on shapes and positions alone, never on thre
 
 import numpy as np
 
-from ...cache import jit
+from ....jit.cached import jit
+from ....jit.launch import Step
+from ....jit.launch.atomics import take, word
+from ....jit.launch.define import step
+from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
 from ...pointwise.tanh import vtanh
-from ...simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
-from ...steps import Step
-from ...steps.define import step
-from ...steps.words import take, word
 from .. import shape as of
 from ..decode.steps import mask
 from ..layout import SEGMENT, TILE

@@ -14,11 +14,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...cache import jit
-from ...simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
-from ...steps import Step
-from ...steps.define import step
-from ...steps.words import take
+from ....jit.cached import jit
+from ....jit.launch import Step
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
 from ..formats import FORMATS, KINDS
 from . import MOST
 from .rows import AHEAD, PART, STEP, add_to, low_type

@@ -20,10 +20,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...simd import F32, INTP, Tile, const, prefetch_l1
-from ...steps import Step
-from ...steps.define import step
-from ...steps.words import take
+from ....jit.launch import Step
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.simd import F32, INTP, Tile, const, prefetch_l1
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
 from ..formats.pieces import SideBySide, gather, read

@@ -14,8 +14,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...cache import jit
-from ...simd import (
+from ....jit.cached import jit
+from ....jit.launch import Step
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.simd import (
     F32,
     I8,
     I16,
@@ -35,9 +38,6 @@ from ...simd import (
     store,
     vty,
 )
-from ...steps import Step
-from ...steps.define import step
-from ...steps.words import take
 from ..dots import (
     add_scaled,
     codes_64,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ...simd import VARIANT, const
+from ....jit.simd import VARIANT, const
 from .blocks_of_32 import BLOCKS_OF_32
 from .blocks_of_256 import BLOCKS_OF_256
 from .format import Format

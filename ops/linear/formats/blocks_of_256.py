@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from llvmlite import ir
 
+from ....jit.simd import I64, const, shuffle, splat, vty
 from ...reference.quants import IQ4_VALUES
-from ...simd import I64, const, shuffle, splat, vty
 from .format import Format
 from .pieces import (
     I8,

@@ -11,8 +11,8 @@ Byte by byte (h: f16; n: 16 bytes, low nibbles are weights 0-15, high 16-31):
 
 from collections.abc import Sequence
 
+from ....jit.simd import const, vty
 from ...reference.quants import IQ4_VALUES, MXFP4_VALUES
-from ...simd import const, vty
 from .format import Format
 from .pieces import (
     F32,

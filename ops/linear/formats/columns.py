@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from ...simd import BYTES, I8, I32, const, emit_join, shuffle, vty
+from ....jit.simd import BYTES, I8, I32, const, emit_join, shuffle, vty
 from ...types import ROWS_SIDE_BY_SIDE
 from .pieces import Columns, SideBySide, at, field, gather, read
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...simd import VARIANT, call, const, emit_join, shuffle, vty
+from ....jit.simd import VARIANT, call, const, emit_join, shuffle, vty
 
 Value = Any  # an llvmlite value
 Builder = Any

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import Any
 
-from ...cache import jit
-from ...simd import load_one_f32, prefetch_l1, prefetch_to_write, store
-from ...steps import Step
-from ...steps.define import step
-from ...steps.words import take
+from ....jit.cached import jit
+from ....jit.launch import Step
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.simd import load_one_f32, prefetch_l1, prefetch_to_write, store
 from ..formats import FORMATS, KINDS
 from ..groups import TOKENS
 from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved

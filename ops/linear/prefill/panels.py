@@ -23,7 +23,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ...simd import F32, I16, I32, INTP, VARIANT, const, shuffle, vty
+from ....jit.simd import F32, I16, I32, INTP, VARIANT, const, shuffle, vty
 from ..dots import AVX2
 from ..formats import FORMATS, Format
 from ..formats.columns import (

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ...simd import F32, I8, I16, I32, INTP, VARIANT, Tile, const, fmuladd, splat, vty
+from ....jit.simd import F32, I8, I16, I32, INTP, VARIANT, Tile, const, fmuladd, splat, vty
 from ..dots import madd_onto
 from ..formats import FORMATS, Format
 from ..formats.columns import write

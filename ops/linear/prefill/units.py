@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...simd import (
+from ....jit.simd import (
     I8,
     I16,
     I32,

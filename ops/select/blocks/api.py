@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arena import aligned
+from ....jit.arena import aligned
+from ....jit.launch import Table, kernel, kernels
+from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...errors import OpsError
-from ...steps import Table, kernel, kernels
-from ...threads import n_threads
 from ..choice import Range, check_choice
 from ..sketch.api import Rotation, SketchScratch, check_query, check_rotation
 from ..work import HISTOGRAM

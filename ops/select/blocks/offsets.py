@@ -1,7 +1,7 @@
 """Where the parts of a segment's blocks begin, see `layout`."""
 
+from ....jit.cached import jit
 from ...attention.layout import SEGMENT
-from ...cache import jit
 from .layout import BLOCKS
 
 

@@ -6,9 +6,9 @@ two steps of the power method find it from its outermost key. Equal projections 
 
 import numpy as np
 
+from ....jit.cached import jit
+from ....jit.simd import fma, hsum, load_f32, set_f32, store
 from ...attention.layout import SEGMENT
-from ...cache import jit
-from ...simd import fma, hsum, load_f32, set_f32, store
 from ..best import kth_cost
 from ..scores import cost_of, float_bits
 from .layout import BLOCK

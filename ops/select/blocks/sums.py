@@ -3,7 +3,7 @@
 from numba import types
 from numba.extending import intrinsic
 
-from ... import simd as v
+from ....jit import simd as v
 from ...attention.shape import VEC, at, read, write
 from ..lookup import BYTES, look_up
 from .layout import BLOCK, BLOCKS

@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arena import aligned
+from ....jit.arena import aligned
+from ....jit.launch import Table, kernels
+from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
-from ...steps import Table, kernels
-from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
 from .tables import CALL, PRODUCTS, SCRATCH
 

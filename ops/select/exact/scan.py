@@ -6,15 +6,15 @@ that unsigned order is falling order of the scores.
 
 import numpy as np
 
-from ... import simd as v
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.launch.views import lent
 from ...attention import shape as of
 from ...attention.decode.scores import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
-from ...cache import jit
-from ...steps.define import step
-from ...steps.lent import lent
-from ...steps.words import take
 from ..best import prune
 from ..lists import clear, mark, write_list
 from ..masks import low_bit

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arena import aligned
+from ....jit.arena import aligned
+from ....jit.launch import Table, kernel, kernels
+from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...errors import OpsError
-from ...steps import Table, kernel, kernels
-from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
 from ..work import MAX_WIDTH, PLANE_BYTES
 from .tables import CALL, ENCODE_KEYS, ENCODE_ROWS, SCRATCH

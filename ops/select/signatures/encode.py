@@ -12,15 +12,15 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ... import simd as v
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.launch.views import lent
+from ....jit.simd import load_f32, set_f32, store, vexp
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ...attention.shape import at
-from ...cache import jit
-from ...simd import load_f32, set_f32, store, vexp
-from ...steps.define import step
-from ...steps.lent import lent
-from ...steps.words import take
 from ..dense import dense
 from ..work import MAX_WIDTH
 from .tables import ENCODE_KEYS, ENCODE_ROWS, TOKENS

@@ -9,11 +9,11 @@ little further, so the result is exact whatever the samples were.
 
 import numpy as np
 
+from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.launch.views import lent
 from ...attention.layout import SEGMENT
-from ...cache import jit
-from ...steps.define import step
-from ...steps.lent import lent
-from ...steps.words import take
 from ..best import prune
 from ..lists import clear, mark, write_list
 from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, low_bit, trim

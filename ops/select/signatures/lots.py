@@ -10,8 +10,8 @@ takes one operation to make. Costs fit a byte.
 
 from llvmlite import ir
 
-from ... import simd as v
-from ...cache import jit
+from ....jit import simd as v
+from ....jit.cached import jit
 from ..best import position_hash
 from ..masks import bits_of
 

@@ -14,11 +14,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ... import simd as v
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.simd import prefetch_l1, set_i8, store
 from ...attention.layout import SEGMENT
 from ...attention.shape import at, read, write
-from ...cache import jit
-from ...simd import prefetch_l1, set_i8, store
 from ..masks import MASK_BYTES, bit_count, bits_of
 from ..work import NEAR_TOKENS as TOKENS
 from .lots import lot_bytes

@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ... import simd as v
+from ....jit import simd as v
 from ...attention.shape import at, read, write
 from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
 from ..work import NEAR_TOKENS as TOKENS

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arena import aligned
+from ....jit.arena import aligned
+from ....jit.launch import Table, kernel, kernels
+from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, append_facts
 from ...attention.work import WORK_BYTES, listed_work_bytes
 from ...errors import OpsError
-from ...steps import Table, kernel, kernels
-from ...threads import n_threads
 from ..choice import Range, SelectScratch, check_choice
 from .tables import CALL, KEYS, SCRATCH
 

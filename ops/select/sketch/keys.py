@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from ... import simd as v
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.launch.views import lent
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
-from ...cache import jit
-from ...steps.define import step
-from ...steps.lent import lent
-from ...steps.words import take
 from ..dense import dense
 from .tables import KEYS, TOKENS
 

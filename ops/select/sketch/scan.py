@@ -14,13 +14,13 @@ scored exactly and each head takes its k best of that.
 
 import numpy as np
 
-from ... import simd as v
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import step
+from ....jit.launch.views import lent
 from ...attention import shape as of
 from ...attention.layout import SEGMENT
-from ...cache import jit
-from ...steps.define import step
-from ...steps.lent import lent
-from ...steps.words import take
 from ..best import prune
 from ..candidates import rerank
 from ..dense import dense

@@ -11,11 +11,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ... import simd as v
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.simd import set_f32, store
 from ...attention.layout import SEGMENT
 from ...attention.shape import at, read, write
-from ...cache import jit
-from ...simd import set_f32, store
 from ..lookup import AT_ONCE, half_bytes_of, look_up
 from ..masks import MASK_BYTES
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from kvarn.convert.quantize import ENCODABLE, EncodeError, encode
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES
 from kvarn.runtime.engine import on_engine

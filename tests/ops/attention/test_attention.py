@@ -7,7 +7,7 @@ Rows that were never written are NaN, so one read too many shows. A kernel is co
 import numpy as np
 import pytest
 
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.ops.attention import AttentionScratch, TileLayout, append_kv, attention
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import attention_reference

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.ops.attention.decode.gathered import GatherScratch, gathered_attention
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import gathered_reference

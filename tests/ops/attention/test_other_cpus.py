@@ -5,12 +5,12 @@ import re
 import pytest
 from numba import types
 
+from kvarn.jit.cached import jit
+from kvarn.jit.lower import lower
 from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
 from kvarn.ops.attention.decode import block, scores
 from kvarn.ops.attention.prefill import chunk
-from kvarn.ops.cache import jit
-from kvarn.ops.lower import lower
 
 
 @jit

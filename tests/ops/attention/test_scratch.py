@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvarn.ops.arena import aligned
+from kvarn.jit.arena import aligned
 from kvarn.ops.attention import AttentionScratch, TileLayout, append_kv, attention
 from kvarn.ops.reference.attention import attention_reference, read_kv
 

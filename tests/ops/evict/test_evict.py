@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.ops.attention import SEGMENT, AttentionScratch, TileLayout, append_kv, n_segments
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import (

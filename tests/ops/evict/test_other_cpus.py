@@ -5,12 +5,12 @@ import re
 import pytest
 from numba import types
 
+from kvarn.jit.cached import jit
+from kvarn.jit.lower import lower
+from kvarn.jit.simd import store
 from kvarn.ops.attention.keys import decode_key
-from kvarn.ops.cache import jit
 from kvarn.ops.evict.farthest import farthest
 from kvarn.ops.evict.signatures import word_of
-from kvarn.ops.lower import lower
-from kvarn.ops.simd import store
 
 
 @jit

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kvarn.ops.arena import Arena
+from kvarn.jit.arena import Arena
+from kvarn.jit.variant import VARIANT
 from kvarn.ops.linear import Activations, Weight, linear
 from kvarn.ops.types import QUANT_TYPES
-from kvarn.ops.variant import VARIANT
 
 assert os.environ["KVARN_SIMD"] == VARIANT
 folder = Path(sys.argv[1])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kvarn.ops import threads
-from kvarn.ops.arena import Arena
+from kvarn.jit import threads
+from kvarn.jit.arena import Arena
 from kvarn.ops.linear import Activations, Weight, get_rows, linear
 from kvarn.ops.linear.decode import MOST
 from kvarn.ops.reference.linear import linear_reference, rounded_activations

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.ops.errors import OpsError
 from kvarn.ops.linear import Activations, Weight, get_rows, linear, warm
 from kvarn.ops.linear.decode import MOST

@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 from numba import types
 
-from kvarn.ops.cache import jit
+from kvarn.jit.cached import jit
+from kvarn.jit.lower import lower
+from kvarn.jit.simd import hsum, set_f32
 from kvarn.ops.linear.decode import interleaved, rows
 from kvarn.ops.linear.formats import KINDS
 from kvarn.ops.linear.prefill import tiles
-from kvarn.ops.lower import lower
-from kvarn.ops.simd import hsum, set_f32
 
 Q8_0, Q4_0, Q6_K, Q4_K = (KINDS[name] for name in ("Q8_0", "Q4_0", "Q6_K", "Q4_K"))
 

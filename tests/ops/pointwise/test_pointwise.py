@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kvarn.ops import pointwise, threads
+from kvarn.jit import threads
+from kvarn.ops import pointwise
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference import pointwise as reference
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import nearest_reference

@@ -5,8 +5,8 @@ import re
 import pytest
 from numba import types
 
-from kvarn.ops.cache import jit
-from kvarn.ops.lower import lower
+from kvarn.jit.cached import jit
+from kvarn.jit.lower import lower
 from kvarn.ops.select.blocks.sums import add_means, signed_sums
 from kvarn.ops.select.masks import filled_words, kind_of
 from kvarn.ops.select.scores import at_least

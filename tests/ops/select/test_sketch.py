@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kvarn.ops import threads
+from kvarn.jit import threads
+from kvarn.jit.cached import jit
 from kvarn.ops.attention import append_kv
 from kvarn.ops.attention.layout import SEGMENT
-from kvarn.ops.cache import jit
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import (
     estimates_reference,

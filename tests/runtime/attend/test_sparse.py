@@ -8,7 +8,7 @@ import pytest
 
 import kvarn
 from kvarn.evals.peers.model import Shape, write_model
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.ops.reference.attention import gathered_reference, read_kv
 from kvarn.ops.reference.select import (
     largest_reference,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.ops import threads
+from kvarn.jit import threads
 from kvarn.runtime.context.reader import CHUNK, ContextError
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model

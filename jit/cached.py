@@ -1,0 +1,198 @@
+"""Kernels that are compiled once per machine, not once per process.
+
+    @jit                      @jit(parallel=True)
+    def _kernel(…): …         def _kernel(…): …
+
+`jit` is Numba's njit with the options of all our kernels and a cache of our own.  Numba's would
+notice changes in the kernel's own file only, keeps its folder in a setting that belongs to the
+host application, and lets two processes that compile at once mix up their files.
+
+A compiled specialisation is one file (`kept`) that holds
+
+    (names of functions it calls in the process,
+     Numba's reduced CompileResult: object code, types, environment)
+
+named by a hash of what was compiled: the function's code, constants, closure and plain globals,
+its options and signature.
+"""
+
+import hashlib
+import types as python_types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import binding as llvm
+from numba.core import compiler, serialize
+from numba.core.caching import _Cache
+from numba.core.registry import cpu_target
+from numba.core.runtime.nrt import rtsys
+from numba.extending import is_jitted
+
+from . import kernel_cache, threads, variant
+from .compiler import Compiler
+from .errors import JitError
+from .kernel_cache import folders
+from .kernel_cache.machine_code import external
+
+OPTIONS: dict[str, Any] = {
+    # Never full fastmath: results keep NaN and infinities.
+    "fastmath": {"contract", "nsz"},
+    "error_model": "numpy",
+    "boundscheck": False,
+}
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+
+_, _cpu, _features = cpu_target.target_context.codegen().magic_tuple()
+if (_cpu, _features) != (variant.CPU, variant.LISTED):
+    raise JitError(
+        f"compiling kernels: Numba compiles for {_cpu}, kvarn chose kernels for {variant.CPU}; say "
+        "NUMBA_CPU_NAME and NUMBA_CPU_FEATURES in the environment and not in .numba_config.yaml"
+    )
+
+
+def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Decorator: a kernel with our options (and `parallel=True`, …), kept in our cache.
+
+    Closures and globals may hold numbers, strings, tuples, arrays, Numba types, other kernels and
+    intrinsics; what has no fixed value (an open file, say) raises TypeError.
+    """
+
+    def wrap(python: Callable[..., Any]) -> Any:
+        # Numba names symbols by qualified name and a count within the process.  Specialisations
+        # of one factory that were compiled by different processes would get the same name, and
+        # one of them would be called for both: the name has to tell them apart.
+        mark = hashlib.sha256(repr(_fingerprint(python, globals_too=False)).encode()).hexdigest()
+        python.__qualname__ = f"{python.__qualname__}_{mark[:12]}"
+        merged = {**OPTIONS, **options}
+        dispatcher = numba.njit(pipeline_class=Compiler, **merged)(python)
+        dispatcher._cache = KernelCache(python, merged)
+        return dispatcher
+
+    return wrap if function is None else wrap(function)
+
+
+class KernelCache(_Cache):  # type: ignore[misc]
+    """The files of one kernel's specialisations."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function, self._options = function, options
+        self._enabled, self._base = True, ""
+        self.name = f"{function.__module__}.{function.__name__}"
+
+    @property
+    def cache_path(self) -> str | None:
+        found = folders.readable()
+        return str(found[0]) if found else None
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Forget nothing: the key of the folder changes with the sources."""
+
+    def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
+        """The file of one specialisation, without the folder."""
+        full = repr((self.base(), str(signature), magic))
+        return f"{self._function.__name__}-{hashlib.sha256(full.encode()).hexdigest()[:40]}.kernel"
+
+    def base(self) -> str:
+        """Hash of the function and its options: the same in every process, for it alone."""
+        if not self._base:
+            self._base = self.name  # for kernels that call each other
+            options = _fingerprint(tuple(sorted(self._options.items())))
+            what = self.name, _fingerprint(self._function), options, _outside_source(self._function)
+            self._base = hashlib.sha256(repr(what).encode()).hexdigest()
+        return self._base
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        if self._options.get("parallel"):
+            threads.start_numba()  # before the first region, whoever calls it
+        name = self.file_name(sig, target_context.codegen().magic_tuple())
+        found = kernel_cache.find(name) if self._enabled else None
+        if found is None:
+            kernel_cache.compiling(self.name)
+            return None
+        external, reduced = found
+        _provide(external, target_context)
+        return compiler.CompileResult._rebuild(target_context, *reduced)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
+            # A kernel's fault that tests look for: it would be compiled anew by every process.
+            kernel_cache.Counts.uncachable += (self.name,)
+            return
+        if self._enabled:
+            name = self.file_name(sig, data.codegen.magic_tuple())
+            payload = external(data.library._final_module), data._reduce()
+            kernel_cache.keep(name, serialize.dumps(payload))
+
+
+def _provide(external: tuple[str, ...], target_context: Any) -> None:
+    """Have these functions ready for the linker, which would abort the process for a missing one.
+
+    Numba's own way, `refresh`, registers all that it can compile: 0.2 s that loading rarely needs.
+    """
+    rtsys.initialize(target_context)
+    if any(llvm.address_of_symbol(name) is None for name in external):
+        target_context.refresh()
+
+
+def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = ()) -> Any:
+    """Something whose repr is the same in every process, and differs where the kernel would."""
+    if isinstance(value, _PLAIN):
+        return value
+    if any(value is s for s in seen):
+        return "again"
+    seen = (*seen, value)
+    if isinstance(value, tuple | list | frozenset | set):
+        parts = [repr(_fingerprint(v, globals_too, seen)) for v in value]
+        return type(value).__name__, parts if isinstance(value, tuple | list) else sorted(parts)
+    if isinstance(value, numba.types.Type):
+        return "type", str(value)
+    if is_jitted(value):
+        if globals_too and isinstance(value._cache, KernelCache):
+            return "kernel", value._cache.base()
+        return "kernel", _fingerprint(value.py_func, globals_too, seen)
+    if isinstance(value, numba.extending._Intrinsic):
+        return "intrinsic", _fingerprint(value._defn, False, seen)
+    if isinstance(value, python_types.CodeType):
+        constants = [_fingerprint(c, globals_too, seen) for c in value.co_consts]
+        return value.co_code, constants, value.co_names
+    if isinstance(value, python_types.FunctionType):
+        return _function_fingerprint(value, globals_too, seen)
+    if isinstance(value, python_types.ModuleType | type | python_types.BuiltinFunctionType):
+        return type(value).__name__, getattr(value, "__qualname__", value.__name__)
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    text = repr(value)
+    if " at 0x" in text:
+        raise TypeError(f"a kernel uses {text}, which is not the same in the next process")
+    return type(value).__qualname__, text
+
+
+def _function_fingerprint(
+    function: python_types.FunctionType, globals_too: bool, seen: tuple[Any, ...]
+) -> Any:
+    cells = [c.cell_contents for c in function.__closure__ or ()]
+    closure = [_fingerprint(c, globals_too, seen) for c in cells]
+    code = function.__code__
+    used = [
+        (name, _fingerprint(function.__globals__[name], globals_too, seen))
+        for name in code.co_names
+        if globals_too and name in function.__globals__
+    ]
+    return function.__module__, code.co_qualname, _fingerprint(code, False, seen), closure, used
+
+
+def _outside_source(function: Callable[..., Any]) -> str:
+    """Hash of the file of a kernel outside jit/ and ops/: the folder's key leaves it out."""
+    path = Path(function.__code__.co_filename)
+    if any(path.is_relative_to(floor) for floor in folders.FLOORS) or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,7 @@
+"""Errors of the compiler's floor."""
+
+from ..system.errors import KvarnError
+
+
+class JitError(KvarnError):
+    """A kernel cannot be compiled, cached or launched as asked on this machine."""

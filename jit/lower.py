@@ -1,0 +1,141 @@
+"""The assembly of a kernel for a CPU other than this one: what would run there, to be looked at.
+
+    asm = lower(kernel, (types.int64, types.int64), "neon")
+    assert "sdot" in asm
+
+Numba can only compile for its host, so a process of its own imports the kernel with another
+variant chosen, lets Numba emit LLVM IR, and stops before machine code is made of it; LLVM then
+lowers the IR for the other CPU.
+"""
+
+import base64
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module, util
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import JitError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU in LLVM's words: triple, name, features; and the variant it runs."""
+
+    triple: str
+    cpu: str
+    features: str
+    variant: str
+
+
+TARGETS = {
+    "avx512": Target("x86_64-unknown-linux-gnu", "icelake-server", "+avx512vpopcntdq", "avx512"),
+    "avx512-2019": Target("x86_64-unknown-linux-gnu", "cascadelake", "", "avx512"),
+    "avx2": Target("x86_64-unknown-linux-gnu", "haswell", "", "avx2"),
+    "avx2-vnni": Target("x86_64-unknown-linux-gnu", "alderlake", "+avxvnni", "avx2"),
+    "neon": Target("aarch64-linux-gnu", "neoverse-n1", "+neon,+dotprod,+fullfp16", "neon"),
+    "neon-i8mm": Target("aarch64-linux-gnu", "neoverse-v1", "+neon,+dotprod,+i8mm", "neon"),
+    "generic-arm": Target("aarch64-linux-gnu", "cortex-a72", "+neon", "generic"),
+    "generic-riscv": Target("riscv64-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+v", "generic"),
+}
+
+
+def lower(kernel: Any, signature: Sequence[Any], target: str | Target) -> str:
+    """Assembly of a jitted module-level function for argument types `signature`.
+
+    kernel: a dispatcher, found again by its module (or, for test modules, file) and name.
+    Raises JitError with the process's last words if the kernel cannot be lowered.
+    """
+    goal = TARGETS[target] if isinstance(target, str) else target
+    python = kernel.py_func
+    order = goal, python.__module__, python.__code__.co_filename, python.__name__, tuple(signature)
+    # The child has to unpickle the types before it has chosen the variant: they go in parts.
+    goal_text, *rest = (base64.b64encode(pickle.dumps(part)).decode() for part in order)
+    environment = {k: v for k, v in os.environ.items() if k != "KVARN_SIMD"}
+    done = subprocess.run(
+        [sys.executable, "-m", __spec__.name, goal_text, *rest],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        raise JitError(f"lowering {python.__name__} for {goal}: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def _main(goal_text: str, *rest: str) -> None:
+    from . import variant
+
+    goal: Target = pickle.loads(base64.b64decode(goal_text))
+    listed = frozenset(f[1:] for f in goal.features.split(",") if f.startswith("+"))
+    variant.pretend(goal.variant, listed)
+    module, file, name, signature = (pickle.loads(base64.b64decode(part)) for part in rest)
+    kernel = getattr(_load(module, file), name)
+    for ir in _ir(kernel, signature):
+        print(_assembly(ir, goal))
+
+
+def _load(module: str, file: str) -> ModuleType:
+    if module.startswith(f"{__package__.partition('.')[0]}."):
+        return import_module(module)
+    spec = util.spec_from_file_location(Path(file).stem, file)
+    assert spec and spec.loader
+    loaded = util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
+    """LLVM IR of the kernel and of its parallel regions, with no machine code made of it."""
+    from numba.core import codegen, cpu, dispatcher
+
+    from . import cached
+
+    # This process belongs to the lowering alone: nothing else sees these changes.
+    kernel_cache: Any = cached.KernelCache
+    dispatchers: Any = dispatcher.Dispatcher
+    # Numba tells kernels with the same argument types apart by where their code is.
+    places = count(1)
+    cpu.CPUContext.get_executable = lambda self, library, fndesc, env: next(places)
+    found: list[str] = []
+    codegen.JITCPUCodegen._add_module = lambda self, module: found.append(str(module))
+    codegen.JITCodeLibrary._finalize_specific = lambda self: None
+    codegen.JITCodeLibrary.get_pointer_to_function = lambda self, name: 0
+    kernel_cache.load_overload = lambda self, sig, context: None
+    kernel_cache.save_overload = lambda self, sig, data: None
+    dispatchers._insert = lambda self, *args, **kwargs: None
+    kernel.compile(signature)
+    # A function that only other kernels can call is not made ready to run: it is not found above.
+    linked = [result.library.get_llvm_str() for result in kernel.overloads.values()]
+    return [*found, *(ir for ir in linked if ir not in found)]
+
+
+def _assembly(text: str, goal: Target) -> str:
+    from llvmlite import binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(goal.triple).create_target_machine(
+        cpu=goal.cpu, features=goal.features, opt=3
+    )
+    text = re.sub(r'^target (triple|datalayout) = ".*"$', "", text, flags=re.MULTILINE)
+    text = re.sub(r'"target-(cpu|features)"="[^"]*"', "", text)
+    module = llvm.parse_assembly(text)
+    module.triple = goal.triple
+    module.data_layout = str(machine.target_data)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
+    builder.getModulePassManager().run(module, builder)
+    return str(machine.emit_assembly(module))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

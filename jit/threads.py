@@ -1,0 +1,220 @@
+"""The threads that run parallel kernels: which threading layer, and how many.
+
+One thread of the process, the engine's, runs all kernels; it calls `start` first.  Numba's layers
+differ in what a parallel region costs (measured on two cores): `omp` 1.1 to 1.3 us, `tbb` 1.5 to
+1.8 us, `workqueue` 63 to 110 us.  So the order is omp, tbb, workqueue; a layer that the host
+application asked for (NUMBA_THREADING_LAYER, numba.config) or already started is kept.
+
+GNU's OpenMP, which `omp` is on Linux, is there without Numba too: then steps run in its threads
+(`launch`), and Numba is imported only where a kernel has to be compiled.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from llvmlite import binding as llvm
+
+from .errors import JitError
+from .machine import physical_cores
+
+ORDER = ["omp", "tbb", "workqueue"]
+# How often GNU's OpenMP looks for work before its threads sleep. Its own 8 ms or more are fine
+# until another program wants a core: then each region waits for a thread that is not running.
+# Measured on two busy cores: 8,000 us per region by default, 60 us with 1,000 looks, 15 us with
+# none; 1,000 last about 50 us, which bridges the gaps between the kernels of a token.
+_LOOKS = "1000"
+_WAIT_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+_GNU = "libgomp.so.1"
+_NUMBA_S_OWN = ["tbb", "omp", "workqueue"]
+"""Numba's own order of layers: another one was somebody's choice."""
+HOW_TO_FIX = "pip install tbb, or apt install libgomp1"
+
+
+class _Here(threading.local):
+    """What the calling thread has been given by `start`, 0 before; Numba too counts by thread."""
+
+    n_threads = 0
+
+
+_here = _Here()
+_wanted: int | None = None
+_said_slow = False
+
+__all__ = [
+    "layer",
+    "max_threads",
+    "n_threads",
+    "physical_cores",
+    "set_threads",
+    "start",
+    "start_numba",
+    "uses_gnu",
+]
+
+
+def start() -> None:
+    """Give the calling thread its number of threads."""
+    n = _wanted or min(physical_cores(), max_threads())
+    if _launched():
+        import numba
+
+        numba.set_num_threads(n)
+    _here.n_threads = n
+
+
+def start_numba() -> None:
+    """Have Numba's threads ready for its parallel loops in the calling thread; `start` comes with
+    it. Chooses Numba's layer, once per process."""
+    _launch()
+    start()
+
+
+def set_threads(n: int) -> None:
+    """Run kernels with n threads from now on, for the calling thread and those that `start`.
+
+    Raises JitError unless 1 <= n <= max_threads().
+    """
+    global _wanted  # noqa: PLW0603  the number belongs to the process, as the layer does
+    if not 1 <= n <= max_threads():
+        raise JitError(
+            f"setting the number of threads to {n}: this process can use 1 to {max_threads()} "
+            "(its logical CPUs, or NUMBA_NUM_THREADS)"
+        )
+    _wanted = n
+    start()
+
+
+def n_threads() -> int:
+    """Threads that a parallel kernel uses when the calling thread runs it."""
+    if not _here.n_threads:
+        start()
+    return _here.n_threads
+
+
+@cache
+def max_threads() -> int:
+    """The most threads there can be: logical CPUs of the affinity, or NUMBA_NUM_THREADS."""
+    if (numba := _imported("numba")) is not None:
+        return int(numba.config.NUMBA_NUM_THREADS)
+    asked = os.environ.get("NUMBA_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def layer() -> str:
+    """Name of the layer in use: "omp", "tbb" or "workqueue"."""
+    if uses_gnu():
+        return "omp"
+    import numba
+
+    _launch()
+    return str(numba.threading_layer())
+
+
+@cache
+def uses_gnu() -> bool:
+    """Whether steps run in the threads of GNU's OpenMP, loaded for them by this call.
+
+    Not where it is absent, nor where the host application chose a layer or has started another.
+    """
+    if sys.platform != "linux" or not _may_choose():
+        return False
+    if _launched() and _imported("numba").threading_layer() != "omp":
+        return False
+    with _settings_to_wait():
+        try:
+            llvm.load_library_permanently(_GNU)
+        except RuntimeError:
+            return False
+    return True
+
+
+def _may_choose() -> bool:
+    """Whether nobody has asked for a layer."""
+    numba = _imported("numba")
+    if numba is None:
+        return not {"NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY"} & set(os.environ)
+    config = numba.config
+    order = config.THREADING_LAYER_PRIORITY
+    return bool(config.THREADING_LAYER == "default" and order == _NUMBA_S_OWN)
+
+
+def _imported(name: str) -> Any:
+    """A module if it has been imported, else None."""
+    found: ModuleType | None = sys.modules.get(name)
+    return found
+
+
+def _launched() -> bool:
+    """Whether Numba's threads are there, whoever started them."""
+    parallel = _imported("numba.np.ufunc.parallel")
+    return parallel is not None and bool(parallel._is_initialized)
+
+
+@contextmanager
+def _settings_to_wait() -> Iterator[None]:
+    """Have OpenMP, which reads its settings when it is loaded, look for work as often as is good;
+    afterwards the environment is as it was."""
+    if any(name in os.environ for name in _WAIT_SETTINGS):
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = _LOOKS
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
+
+
+def _launch() -> None:
+    import numba
+    from numba.np.ufunc import parallel
+
+    if parallel._is_initialized:
+        return
+    config, ours = numba.config, _may_choose()
+    host_priority = config.THREADING_LAYER_PRIORITY
+    with _settings_to_wait() if ours else nullcontext():
+        if ours:
+            _preload_tbb()
+            config.THREADING_LAYER_PRIORITY = ORDER
+        try:
+            parallel._launch_threads()
+        except ValueError as error:
+            raise JitError(f"starting the threading layer: {error}") from error
+        finally:
+            config.THREADING_LAYER_PRIORITY = host_priority
+    if ours:
+        _say_if_slow(str(numba.threading_layer()))
+
+
+def _preload_tbb() -> None:
+    """Load the library of the `tbb` package, whose folder is not on the loader's path."""
+    if sys.platform != "linux":
+        return
+    import importlib.metadata
+
+    with suppress(importlib.metadata.PackageNotFoundError, OSError):
+        for file in importlib.metadata.files("tbb") or ():
+            if file.name == "libtbb.so.12":
+                ctypes.CDLL(str(file.locate()), mode=ctypes.RTLD_GLOBAL)
+
+
+def _say_if_slow(layer: str) -> None:
+    global _said_slow  # noqa: PLW0603
+    if layer == "workqueue" and max_threads() > 1 and not _said_slow:
+        _said_slow = True
+        print(
+            "kvarn: only Numba's workqueue threads are there, 50 times slower to start than "
+            f"OpenMP's: {HOW_TO_FIX}",
+            file=sys.stderr,
+        )

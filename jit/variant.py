@@ -1,0 +1,87 @@
+"""Which SIMD variant the kernels are built in, chosen once per process from the CPU's features.
+
+    avx512   x86 with AVX-512 BW, VL and VNNI: 32 registers of 512 bits, `vpdpbusd`
+    avx2     x86 with AVX2: 16 registers of 256 bits, `vpmaddubsw` + `vpmaddwd`
+    neon     aarch64 with the dot product extension: 32 registers of 128 bits, `sdot`/`udot`
+    generic  any target, from target-neutral vector code alone
+
+`KVARN_SIMD=<name>` takes another one that the CPU can run (for tests and for finding faults).
+Imports no Numba.
+"""
+
+import os
+import platform
+
+from llvmlite import binding as llvm
+
+from .errors import JitError
+
+# What each variant needs, in LLVM's feature names, best first.
+NEEDS: dict[str, frozenset[str]] = {
+    "avx512": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"}),
+    "avx2": frozenset({"avx2"}),
+    "neon": frozenset({"neon", "dotprod"}),
+    "generic": frozenset(),
+}
+REGISTER_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
+REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
+
+
+def target() -> tuple[str, str]:
+    """LLVM's name of the CPU that Numba compiles for, as `znver3`; its features, as `+avx,-sse4a`.
+
+    The host's, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise.
+    """
+    name = os.environ.get("NUMBA_CPU_NAME")
+    features = os.environ.get("NUMBA_CPU_FEATURES")
+    if features is None and name == "generic":
+        features = ""
+    if features is None:
+        found = llvm.get_host_cpu_features()
+        if os.environ.get("NUMBA_ENABLE_AVX") == "0":
+            found.update({feature: False for feature in found if feature.startswith("avx")})
+        features = found.flatten()
+    return name or llvm.get_host_cpu_name(), features
+
+
+def choose(features: frozenset[str], machine: str, forced: str | None = None) -> str:
+    """The variant for a CPU with these features; `forced` is the value of KVARN_SIMD, if any.
+
+    Raises JitError where the CPU lacks what every variant needs, or what the forced one needs.
+    """
+    if machine in ("x86_64", "AMD64"):
+        # Without F16C, LLVM calls a conversion function that is not there, and the process aborts.
+        lacking = sorted({"f16c", "fma"} - features)
+        if lacking:
+            raise JitError(
+                f"choosing the kernels: this CPU has no {' and '.join(lacking)}; kvarn needs an "
+                "x86 CPU of 2013 or later (Intel Haswell, AMD Excavator), or a virtual machine "
+                "that passes these features on"
+            )
+    possible = [name for name, needs in NEEDS.items() if needs <= features]
+    if not forced:
+        return possible[0]
+    if forced not in NEEDS:
+        raise JitError(
+            f"KVARN_SIMD={forced}: no such variant, expected one of {', '.join(possible)}"
+        )
+    if forced not in possible:
+        raise JitError(
+            f"KVARN_SIMD={forced}: this CPU lacks {', '.join(sorted(NEEDS[forced] - features))}; "
+            f"it can run {', '.join(possible)}"
+        )
+    return forced
+
+
+CPU, LISTED = target()
+FEATURES = frozenset(feature[1:] for feature in LISTED.split(",") if feature.startswith("+"))
+VARIANT = choose(FEATURES, platform.machine(), os.environ.get("KVARN_SIMD"))
+
+
+def pretend(variant: str, features: frozenset[str]) -> None:
+    """Build the kernels for another CPU than this one, only to look at their assembly.
+
+    To be called before `kvarn.jit.simd` is imported; nothing compiled after it may run here.
+    """
+    global VARIANT, FEATURES
+    VARIANT, FEATURES = variant, features

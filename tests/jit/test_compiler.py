@@ -1,0 +1,35 @@
+"""A kernel stays what it is when others call it."""
+
+import numpy as np
+
+from kvarn.jit.cached import jit
+from kvarn.jit.simd import fma, load_f32, load_one_f32, set_f32, store
+
+
+@jit
+def add_rows(rows, weights, lo, hi, out, n):
+    for i in range(n):
+        place = out + 64 * i
+        x = load_f32(place, 0)
+        for t in range(lo, hi):
+            w = set_f32(load_one_f32(weights, 4 * t))
+            x = fma(load_f32(rows, 512 * t + 64 * i), w, x)
+        store(place, 0, x)
+
+
+@jit
+def add_two(rows, weights, lo, hi, out):
+    # A number of vectors that is known only here: the caller unrolls the loop over them, and
+    # the address of the first is `out` and nothing else.
+    add_rows(rows, weights, lo, hi, out, len((lo, hi)))
+
+
+def test_a_caller_unrolls_a_loop_over_addresses():
+    rng = np.random.default_rng(0)
+    rows, weights = rng.random((16, 128), np.float32), rng.random(16, np.float32)
+    for lo, hi in ((0, 1), (0, 2), (3, 16), (5, 5)):
+        out = np.ones(128, np.float32)
+        add_two(rows.ctypes.data, weights.ctypes.data, lo, hi, out.ctypes.data)
+        want = np.ones(128, np.float32)
+        want[:32] += weights[lo:hi] @ rows[lo:hi, :32]
+        np.testing.assert_allclose(out, want, rtol=1e-5)

@@ -1,0 +1,106 @@
+"""Steps come back by their machine code alone, in another process than the one that compiled it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+KERNELS = """
+import numpy as np
+from kvarn.jit.simd import load_one_f32, store
+from kvarn.jit.launch.define import step
+from kvarn.jit.launch.views import lent
+
+@step("i")
+def add_columns(part, parts, ticket, table):
+    rows, out = lent(table, "f4:2 f4")
+    for row in rows:  # slices, references to which Numba would count
+        for i, x in enumerate(row[1:]):
+            out[i] += x
+
+@step("iif")
+def scale(part, parts, ticket, x, n, factor):
+    for i in range(n * part // parts, n * (part + 1) // parts):
+        store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) * factor))
+
+def shift(by):
+    @step("ii", (by, 77))
+    def kernel(part, parts, ticket, x, n):
+        for i in range(n * part // parts, n * (part + 1) // parts):
+            store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) + by))
+
+    return kernel
+
+@step("i")
+def allocate(part, parts, ticket, x):
+    made = np.arange(5)  # of memory that Numba counts
+    store(x, 4 * part, np.float32(made[part]))
+"""
+PROGRAM = """
+import sys
+import numpy as np
+from kvarn.jit import kernel_cache as kept
+from kvarn.jit.kernel_cache import folders
+from kvarn.jit.launch import Table, kernel, kernels
+
+# The sources may be edited while the tests run.
+folders.key = lambda: "key"
+folders.sources_hash = lambda: folders.SOURCES
+
+scale, allocate = kernel("made", "scale"), kernel("made", "allocate")
+shift = kernels("made", "shift")
+x = np.ones(9, np.float32)
+scale(x.ctypes.data, 9, 3.0)
+assert (x == 3).all(), x
+for by in (1, 5):
+    shift(by)(x.ctypes.data, 9)
+    assert shift(by).facts == (by, 77)
+assert (x == 9).all(), x
+table = Table("f4:2 f4")
+kernel("made", "add_columns")(table(np.ones((3, 5), np.float32), x[:4]), parallel=False)
+assert (x == [12, 12, 12, 12, 9, 9, 9, 9, 9]).all(), x
+print(kept.Counts.compiled, kept.Counts.loaded, int("numba" in sys.modules))
+allocate(x.ctypes.data, parallel=False)
+assert x[0] == 0, x
+print(int("numba" in sys.modules))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs PROGRAM: kernels compiled and loaded, whether Numba was needed; again for `allocate`."""
+    (tmp_path / "made.py").write_text(KERNELS)
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def start(**environment: str) -> list[int]:
+        done = subprocess.run(
+            [sys.executable, tmp_path / "program.py"],
+            env={**os.environ, "KVARN_CACHE": str(tmp_path / "kept"), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [int(number) for number in done.stdout.split()]
+
+    return start
+
+
+def test_steps_come_back_without_numba_unless_they_need_it(run, tmp_path):
+    compiled, loaded, *needed = run()
+    assert compiled >= 6 and loaded == 0 and needed == [1, 1]
+    # What launches steps, and four of them by code alone; the fifth with all that Numba kept.
+    assert run() == [0, 5, 0, 1]
+    (damaged,) = tmp_path.rglob("scale-*.code")
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    compiled, _, *needed = run()
+    assert (compiled, needed) == (0, [1, 1])  # its kernel was kept, too
+    assert run() == [0, 5, 0, 1]
+
+
+def test_threads_that_numba_starts_give_the_same(run):
+    run()
+    assert run(NUMBA_THREADING_LAYER="workqueue")[2:] == [1, 1]

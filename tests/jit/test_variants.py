@@ -1,0 +1,54 @@
+"""The kernels of a CPU without AVX-512 pass their tests, too, where this one has it.
+
+The tests run once more in another process, which compiles for a CPU of 2013 (Intel Haswell).
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from llvmlite import binding as llvm
+
+from kvarn.jit.variant import NEEDS
+
+HERE = Path(__file__).parent
+SHARES = {
+    "attention": ["attention/test_attention.py", "attention/test_gathered.py"],
+    "linear": ["linear/test_linear.py"],
+    "exact": ["evict/test_evict.py", "select/test_exact.py"],
+    "signatures": ["select/test_hamming.py", "select/test_encode.py"],
+    "sketches": ["select/test_sketch.py", "select/test_blocks.py"],
+}
+
+
+def _features():
+    """This CPU's without all of AVX-512, in LLVM's words."""
+    found = llvm.get_host_cpu_features()
+    found.update({feature: False for feature in found if feature.startswith("avx512")})
+    return found.flatten()
+
+
+@pytest.mark.skipif(
+    not all(llvm.get_host_cpu_features().get(need) for need in NEEDS["avx512"]),
+    reason="this CPU has no AVX-512: its kernels run in all other tests",
+)
+@pytest.mark.skipif(
+    any(name in os.environ for name in ("KVARN_SIMD", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
+    reason="runs in a process with a variant given",
+)
+@pytest.mark.parametrize("files", SHARES.values(), ids=SHARES)
+def test_kernels_for_avx2(files):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow and not gpu"),
+            *(str(HERE / name) for name in files),
+        ],
+        env={**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": _features()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+    assert " passed" in done.stdout
