@@ -1,5 +1,6 @@
 """Memory on cache lines, and for matrices that are laid out anew. Imports no Numba."""
 
+import math
 import mmap
 from threading import Lock
 from typing import Any
@@ -13,11 +14,12 @@ PIECE = 32 << 20
 _AT_ONCE = 64 << 20
 
 
-def aligned(n: int, dtype: Any, line: int = 64) -> Any:
-    """np.empty(n, dtype) starting on a cache line: NumPy only promises 16 bytes."""
-    raw = np.empty(n * np.dtype(dtype).itemsize + line, np.uint8)
+def aligned(shape: int | tuple[int, ...], dtype: Any, line: int = 64) -> Any:
+    """np.empty(shape, dtype) starting on a cache line: NumPy only promises 16 bytes."""
+    n_bytes = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
+    raw = np.empty(n_bytes + line, np.uint8)
     start = -raw.ctypes.data % line
-    return raw[start : start + raw.size - line].view(dtype)
+    return raw[start : start + n_bytes].view(dtype).reshape(shape)
 
 
 class Arena:

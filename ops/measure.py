@@ -18,8 +18,8 @@ from numba import prange
 from ..jit import threads
 from ..jit.arena import Arena
 from ..jit.cached import jit
-from ..jit.launch import KeptStep
-from ..jit.launch.define import step
+from ..jit.launch import LazyKernel
+from ..jit.launch.legacy_define import step
 from ..jit.simd import load_i64, prefetch_l1, set_i64, store
 from .types import QUANT_TYPES, row_bytes
 
@@ -120,12 +120,12 @@ def empty_kernels() -> Iterator[None]:
 
     For a process that only measures: graphs recorded inside stay empty.
     """
-    original = KeptStep.address
-    KeptStep.address = property(lambda self: _nothing.address)  # type: ignore[method-assign, assignment]
+    original = LazyKernel.address
+    LazyKernel.address = property(lambda self: _nothing.address)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        KeptStep.address = original  # type: ignore[method-assign]
+        LazyKernel.address = original  # type: ignore[method-assign]
 
 
 def matvec(type_name: str, n_bytes: int = BUFFER) -> float:

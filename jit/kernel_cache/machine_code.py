@@ -49,14 +49,14 @@ class Code(NamedTuple):
     symbol   the one way into the object file, in C's words:
              int64 symbol(int64 record, int64 part, int64 parts)
     kinds    of its arguments, see `steps.step`
-    facts    what its callers have to know of it
+    traits   what its callers have to know of it
     object   an object file that holds all that is called inside the kernel
     """
 
     called: tuple[str, ...]
     symbol: str
     kinds: str
-    facts: tuple[int, ...]
+    traits: tuple[int, ...]
     object: bytes
 
 
@@ -70,7 +70,7 @@ def link(code: Code) -> int | None:
     return int(engine.get_function_address(code.symbol))
 
 
-def of_kernel(result: Any, symbol: str, kinds: str, facts: tuple[int, ...]) -> Code | None:
+def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code | None:
     """The code of a step's entry that Numba has compiled; None where it cannot do without Numba."""
     # Also there where Numba has loaded the kernel and not compiled it.
     module = llvm.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
@@ -87,7 +87,7 @@ def of_kernel(result: Any, symbol: str, kinds: str, facts: tuple[int, ...]) -> C
     called = external(module)
     if any(function.startswith(_NUMBA) for function in called):
         return None
-    return Code(called, symbol, kinds, facts, _machine().emit_object(module))
+    return Code(called, symbol, kinds, traits, _machine().emit_object(module))
 
 
 def of_text(text: str, symbol: str) -> Code:

@@ -1,9 +1,24 @@
 """Kernels that are called by address, at once or as recorded sequences. Imports no Numba.
 
-`define`, `words` and `lent` have what kernels are written with, `launch` what runs them.
+`define`, `atomics` and `views` have what kernels are written with, `launcher` what runs them.
 """
 
-from .arguments import Table
-from .graph import Cell, Graph, KeptStep, Step, cell_of, kernel, kernels, record
+from .arguments import Arguments
+from .graph import Cell, Graph, cell_of, record
+from .lazy import Kernel, LazyKernel, lazy_kernel, lazy_kernels
+from .legacy import Table, kernel, kernels
 
-__all__ = ["Cell", "Graph", "KeptStep", "Step", "Table", "cell_of", "kernel", "kernels", "record"]
+__all__ = [
+    "Arguments",
+    "Cell",
+    "Graph",
+    "Kernel",
+    "LazyKernel",
+    "Table",
+    "cell_of",
+    "kernel",
+    "kernels",
+    "lazy_kernel",
+    "lazy_kernels",
+    "record",
+]

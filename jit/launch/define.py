@@ -1,16 +1,17 @@
-"""Kernels to be called as steps (`graph`): what defines them, with Numba.
+"""Definition of kernels that are called by address (`kernel`), with Numba.
 
-    @step("iif")
-    def add(part, parts, ticket, x, y, factor): …
+    @kernel
+    def add(share: Share, x: int, y: int, factor: float): …
 
-Launched by one function, they are compiled without a parallel loop.
+One function launches them all (`launcher`), so they are compiled without a parallel loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from inspect import signature
+from typing import Any, NamedTuple, overload
 
 from llvmlite import ir
 from numba import types
@@ -20,46 +21,47 @@ from ..cached import jit
 from ..errors import JitError
 from ..kernel_cache import machine_code
 from ..simd import I64, INTP
-from .graph import Step
-from .record import ARGUMENTS, MOST_ARGUMENTS, TICKET
+from .arguments import Field, has_arrays, is_declared, n_words
+from .lazy import Kernel
+from .record import ARGUMENTS, MOST_WORDS, TICKET
+from .views import load, numba_type
 
 _SIGNATURE = (types.int64, types.int64, types.int64)
 
 
-@intrinsic(prefer_literal=True)
-def _arguments(typingctx, kinds, record):
-    """The record's arguments as a tuple: "i" an integer, "f" a float64."""
-    of = {"i": types.int64, "f": types.float64}
-    out = types.Tuple([of[kind] for kind in kinds.literal_value])
+class Share(NamedTuple):
+    """The share of a kernel's work that one thread does: part `part` of `parts`.
 
-    def codegen(ctx, b, sig, vals):
-        words = []
-        for i, ty in enumerate(out.types):
-            place = b.add(vals[1], ir.Constant(I64, ARGUMENTS + 8 * i))
-            pointer = b.inttoptr(place, ctx.get_value_type(ty).as_pointer())
-            words.append(b.load(pointer))
-        return ctx.make_tuple(b, out, words)
+    ticket: address of an int64 that starts at 0, for threads that share work by counting it up.
+    """
 
-    return out(kinds, INTP), codegen
+    part: int
+    parts: int
+    ticket: int
 
 
-class CompiledStep(Step):
-    """One whose kernel is at hand as a function of Python."""
+class CompiledKernel(Kernel):
+    """One whose definition is at hand as a function of Python."""
 
     kinds = ""
-    facts: tuple[int, ...] = ()
+    traits: tuple[int, ...] = ()
 
-    def __init__(self, kinds: str, facts: tuple[int, ...], function: Callable[..., None]) -> None:
-        if len(kinds) > MOST_ARGUMENTS:
-            raise JitError(f"kernel {function.__name__}: {len(kinds)} arguments, at most 14 fit")
-        kernel = jit(function)
+    def __init__(self, function: Callable[..., None], traits: tuple[int, ...]) -> None:
+        name = function.__name__
+        first, *rest = signature(function).parameters.values()
+        fields = [parameter.annotation for parameter in rest]
+        if first.annotation is not Share:
+            raise JitError(f"kernel {name}: its first parameter is not declared as a Share")
+        self.kinds, self.traits = "".join(map(_kinds, fields)), tuple(traits)
+        if len(self.kinds) > MOST_WORDS:
+            raise JitError(f"kernel {name}: {len(self.kinds)} words, at most {MOST_WORDS} fit")
+        kernel, arguments = jit(function), _reader(fields)
 
         @jit
-        def _entry(record, part, parts):
-            kernel(part, parts, record + TICKET, *_arguments(kinds, record))
+        def _entry(record, part, parts):  # type: ignore[no-untyped-def]
+            kernel(Share(part, parts, record + TICKET), *arguments(record))
             return 0
 
-        self.kinds, self.facts = kinds, facts
         self.kernel, self._entry = kernel, _entry
 
     @cached_property
@@ -74,14 +76,56 @@ class CompiledStep(Step):
 
     def code(self, symbol: str) -> machine_code.Code | None:
         """Its machine code under a name of its own; None where it cannot do without Numba."""
-        return machine_code.of_kernel(self._result, symbol, self.kinds, self.facts)
+        return machine_code.of_kernel(self._result, symbol, self.kinds, self.traits)
 
 
-def step(kinds: str, facts: tuple[int, ...] = ()) -> Callable[[Callable[..., None]], CompiledStep]:
-    """Decorator: `f(part, parts, ticket, *arguments)` as a `Step`.
+def _kinds(field: Field) -> str:
+    """Letters of the words that a parameter takes in a record."""
+    if is_declared(field) and not has_arrays(field):
+        return "".join("f" if inner is float else "i" for inner in field.__annotations__.values())
+    return "f" if field is float else "i"
 
-    kinds: a letter for each argument, "i" for an integer or address, "f" for a float. The kernel
-    does part `part` of `parts`; `ticket` is the address of an int64 that starts at 0, for kernels
-    whose threads share work by counting. facts: what its callers have to know of it.
+
+def _reader(fields: list[Field]) -> Any:
+    """An intrinsic that gives the arguments in a record as a tuple."""
+
+    @intrinsic
+    def arguments(typingctx, record):  # type: ignore[no-untyped-def]
+        out = types.Tuple([numba_type(field) for field in fields])
+
+        def codegen(ctx, b, sig, vals):  # type: ignore[no-untyped-def]
+            start = b.add(vals[0], ir.Constant(I64, ARGUMENTS))
+            words, at, values = b.inttoptr(start, I64.as_pointer()), 0, []
+            for field in fields:
+                by_address = is_declared(field) and has_arrays(field)
+                if by_address:
+                    block = b.load(b.gep(words, [ir.Constant(I64, at)]))
+                    values.append(load(ctx, b, field, b.inttoptr(block, I64.as_pointer()), 0))
+                else:
+                    values.append(load(ctx, b, field, words, at))
+                at += 1 if by_address else n_words(field)
+            return ctx.make_tuple(b, out, values)
+
+        return out(INTP), codegen
+
+    return arguments
+
+
+@overload
+def kernel(function: Callable[..., None], /) -> CompiledKernel: ...
+@overload
+def kernel(*, traits: tuple[int, ...]) -> Callable[[Callable[..., None]], CompiledKernel]: ...
+def kernel(function: Callable[..., None] | None = None, /, *, traits: tuple[int, ...] = ()) -> Any:
+    """Decorator: `f(share: Share, …)` as a `Kernel`, its parameters declared by annotations.
+
+    int, float  a word of the record
+    NamedTuple  of numbers alone: its fields, in words of the record that the caller gives one by
+                one (`*values`); one that has arrays: the address of its `Arguments`
+
+    traits: what its callers have to know of it. Raises JitError where a record has no room.
     """
-    return lambda function: CompiledStep(kinds, facts, function)
+
+    def wrap(python: Callable[..., None]) -> CompiledKernel:
+        return CompiledKernel(python, traits)
+
+    return wrap if function is None else wrap(function)

@@ -1,139 +1,37 @@
-"""Steps: kernels that are called by address, at once or as a recorded sequence. Imports no Numba.
+"""Graphs: launches of kernels that are recorded once and run by one call. Imports no Numba.
 
-    add = kernel(f"{__package__}.kernels", "add")       add(x.ctypes.data, y.ctypes.data, 0.5)
     graph = record(token)                               graph.run()
 
 A token of decode is some hundred small operations. Entered from Python one by one, each waits for
 an interpreter that the weights have pushed out of the caches; recorded once, they are one call
-(`launch`; `layout` draws a record).
-
-What a process needs of a kernel that was compiled before is its machine code. So whoever calls one
-names the module that defines it (`steps.step`) and does not import it: Numba, which all of those
-modules need, takes longer to be imported than a model to be opened.
+(`launcher`; `record` draws how a launch lies in memory).
 """
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
-from importlib import import_module
 from struct import Struct
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import kernel_cache
 from ..arena import aligned
 from ..errors import JitError
-from ..kernel_cache import machine_code
 from ..threads import n_threads
 from .launcher import run
 from .record import PHASE, RECORD
+
+if TYPE_CHECKING:
+    from .lazy import Kernel
 
 P = ParamSpec("P")
 
 _PHASE_WORD = Struct("q")
 
 
-class Step(ABC):
-    """A kernel, to be called with its arguments: now, or later if a graph is being recorded."""
-
-    @property
-    @abstractmethod
-    def address(self) -> int:
-        """Where its code is; compiled, or loaded from the cache, when first asked for."""
-
-    @property
-    @abstractmethod
-    def kinds(self) -> str:
-        """A letter for each argument, see `steps.step`."""
-
-    @property
-    @abstractmethod
-    def facts(self) -> tuple[int, ...]:
-        """What its callers have to know of it; the kernel's docstring names them."""
-
-    @cached_property
-    def words(self) -> Struct:
-        """How its address, the phase and its arguments stand in a record."""
-        return Struct("qq" + self.kinds.replace("i", "q").replace("f", "d"))
-
-    def __call__(self, *arguments: float, parallel: bool = True, group: int = 0) -> None:
-        """Run in all threads, or in the calling one.
-
-        Steps of one group (a number but 0) that follow each other read the same input and write to
-        different places: they may run side by side.
-        """
-        if _recording:
-            _recording[-1].add(self, arguments, parallel, group)
-        else:
-            _single.clear()
-            _single.add(self, arguments, parallel, group)
-            _single.run()
-
-
-class KeptStep(Step):
-    """One that is known by where it is defined: `kernel` and `kernels` make them.
-
-    The file of its code is named by module, name and parameters alone, for the folder's key has the
-    sources of ops/: a module elsewhere calls its steps as `steps.define` makes them.
-    """
-
-    def __init__(self, module: str, name: str, parameters: tuple[object, ...] | None) -> None:
-        self.module, self.name, self.parameters = module, name, parameters
-        place = repr((module, name, parameters))
-        self._stem = f"{name}-{hashlib.sha256(place.encode()).hexdigest()[:40]}"
-
-    @cached_property
-    def _linked(self) -> tuple[int, str, tuple[int, ...]]:
-        """Its address, kinds and facts."""
-        if (found := kernel_cache.find(f"{self._stem}.code")) is not None:
-            known = machine_code.Code(*found)
-            if (address := machine_code.link(known)) is not None:
-                return address, known.kinds, known.facts
-        defined = getattr(import_module(self.module), self.name)
-        step = defined if self.parameters is None else defined(*self.parameters)
-        made = step.code(f"kvarn_step_{self._stem.rpartition('-')[2]}")
-        if made is None:
-            return step.address, step.kinds, step.facts
-        kernel_cache.keep(f"{self._stem}.code", pickle.dumps(tuple(made)))
-        return machine_code.link(made) or step.address, step.kinds, step.facts
-
-    @property
-    def address(self) -> int:
-        return self._linked[0]
-
-    @property
-    def kinds(self) -> str:
-        return self._linked[1]
-
-    @property
-    def facts(self) -> tuple[int, ...]:
-        return self._linked[2]
-
-
-def kernel(module: str, name: str) -> Step:
-    """The step of this name in a module, which is imported only where it has to be compiled."""
-    return KeptStep(module, name, None)
-
-
-def kernels(module: str, name: str) -> Callable[..., Step]:
-    """What makes the steps of a family: a module's function of this name gives the one for some
-    parameters, whose repr tells them apart in every process."""
-
-    @cache
-    def of(*parameters: object) -> Step:
-        return KeptStep(module, name, parameters)
-
-    return of
-
-
 class Cell(int):
-    """A number that recorded steps read from memory when they run: `address` is where it stands."""
+    """A number that recorded kernels read from memory when they run, at `address`."""
 
     address: int
 
@@ -146,20 +44,20 @@ class Cell(int):
 
 
 def cell_of(number: int) -> int:
-    """Address of a number for a step: its cell, or for a plain number a place until the next call.
+    """Address of a number for a kernel: of its cell, or a place until the next call.
 
     Raises JitError for a plain number while a graph is recorded, which would keep its place only.
     """
     if isinstance(number, Cell):
         return number.address
     if _recording:
-        raise JitError(f"recording a step at {number}: expected a cell, whose number may change")
+        raise JitError(f"recording a launch at {number}: expected a cell, whose number may change")
     _plain[0] = number
     return int(_plain.ctypes.data)
 
 
 class Graph:
-    """Steps in their order, launched by one call."""
+    """Launches in their order, run by one call."""
 
     def __init__(self) -> None:
         self._n, self._group, self._first, self._size = 0, 0, 0, 0
@@ -175,14 +73,15 @@ class Graph:
         return self._n
 
     def clear(self) -> None:
-        """Forget all steps."""
+        """Forget all launches."""
         self._n = self._group = 0
 
-    def add(self, step: Step, arguments: Sequence[float], parallel: bool, group: int) -> None:
-        """Append a step; see `Step.__call__`."""
+    def add(self, kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int) -> None:
+        """Append a launch; see `Kernel.__call__`."""
         if self._n == len(self._records):
             self._place(self._records)
-        step.words.pack_into(self._records[self._n], 0, step.address, int(parallel), *arguments)
+        words = kernel.words
+        words.pack_into(self._records[self._n], 0, kernel.address, int(parallel), *arguments)
         if parallel and group and group == self._group:
             self._size += 1
             _PHASE_WORD.pack_into(self._records[self._first], PHASE, self._size)
@@ -192,12 +91,22 @@ class Graph:
         self._n += 1
 
     def run(self) -> None:
-        """Run the steps."""
+        """Run them."""
         run(self._address, self._n, n_threads())
 
 
+def launch(kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int) -> None:
+    """Run a kernel now, or add it to the graph that is being recorded."""
+    if _recording:
+        _recording[-1].add(kernel, arguments, parallel, group)
+    else:
+        _single.clear()
+        _single.add(kernel, arguments, parallel, group)
+        _single.run()
+
+
 def recording() -> bool:
-    """Whether steps are being recorded and not run."""
+    """Whether launches are being recorded and not run."""
     return bool(_recording)
 
 
@@ -207,11 +116,11 @@ _recording: list[Graph] = []
 
 
 def record(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Graph:
-    """Call `function`; the steps that it calls are not run but kept, in the graph returned.
+    """Call `function`; the kernels that it calls are not run but recorded, in the graph returned.
 
     Only the engine's thread runs kernels, so only it records. Arrays whose addresses were recorded
-    have to stay: the graph holds numbers. What is not a step (a NumPy call) runs at once and is not
-    part of the graph.
+    have to stay: the graph holds numbers. What is not a kernel (a NumPy call) runs at once and is
+    no part of the graph.
     """
     graph = Graph()
     _recording.append(graph)

@@ -1,52 +1,133 @@
-"""Arrays in kernels that are called by address, over memory that stays the caller's.
+"""Arguments as kernels see them: fields of a NamedTuple, arrays over memory of the caller.
 
 Numba counts references to arrays, and to each slice of them, by atomic operations on a record of
-their memory. These have none, so counting ends at once, and machine code without Numba leaves it
-out (`kept.code`).
+their memory. A `View` is an array whose type says that nobody owns it: nothing is counted.
 """
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
 from numba.np import numpy_support
 from numba.np.arrayobj import make_array, populate_array
 
 from ..simd import I64, INTP
-from .arguments import parse
+from .arguments import ArrayField, fields_of, is_declared, n_words
 
 
-@intrinsic(prefer_literal=True)
-def lent(typingctx, table, kinds):
-    """The arrays of the table at an address, as a tuple; kinds: the text that it was made by."""
-    arrays = [
-        types.Array(numpy_support.from_dtype(dtype), ndim, "C")
-        for dtype, ndim in parse(kinds.literal_value)
-    ]
-    out = types.Tuple(arrays)
+class View(types.Array):
+    """A contiguous array that nobody counts references to."""
 
-    def codegen(ctx, b, sig, vals):
-        words = b.inttoptr(vals[0], I64.as_pointer())
-        made, at = [], 0
-        for array in arrays:
-            place, *shape = (
-                b.load(b.gep(words, [ir.Constant(I64, at + i)])) for i in range(1 + array.ndim)
-            )
-            at += 1 + array.ndim
-            made.append(_array(ctx, b, array, place, shape))
-        return ctx.make_tuple(b, out, made)
+    def __init__(self, dtype, ndim, layout="C", readonly=False, aligned=True):
+        name = f"view({dtype}, {ndim}, {layout})"
+        super().__init__(dtype, ndim, layout, readonly, name, aligned)
 
-    return out(INTP, kinds), codegen
+    def copy(self, dtype=None, ndim=None, layout=None, readonly=None):
+        """Of a slice."""
+        return View(
+            self.dtype if dtype is None else dtype,
+            self.ndim if ndim is None else ndim,
+            self.layout if layout is None else layout,
+        )
 
 
-def _array(ctx, b, array, place, shape):
-    """An array of no owner at an address."""
-    item = ctx.get_data_type(array.dtype)
+@register_model(View)
+class ViewModel(models.ArrayModel):
+    """Laid out as Numba's arrays, without what would have its references counted."""
+
+    def has_nrt_meminfo(self):
+        return False
+
+    def get_nrt_meminfo(self, builder, value):
+        return None
+
+    def traverse(self, builder):
+        return []
+
+    def traverse_models(self):
+        return []
+
+    def traverse_types(self):
+        return []
+
+
+def numba_type(field):
+    """Numba's type of a field of `arguments`."""
+    if isinstance(field, ArrayField):
+        return View(numpy_support.from_dtype(field.dtype), field.ndim)
+    if is_declared(field):
+        return types.NamedTuple([numba_type(f) for f in fields_of(field).values()], field)
+    return {int: types.int64, float: types.float64}[field]
+
+
+def load(ctx, b, field, words, at):
+    """The value of a field whose words begin at number `at`."""
+
+    def word(i, ty=I64):
+        place = b.gep(words, [ir.Constant(I64, at + i)])
+        return b.load(place if ty is I64 else b.bitcast(place, ty.as_pointer()))
+
+    if isinstance(field, ArrayField):
+        return _array(ctx, b, numba_type(field), word(0), [word(1 + i) for i in range(field.ndim)])
+    if is_declared(field):
+        inner, values = list(fields_of(field).values()), []
+        for of in inner:
+            values.append(load(ctx, b, of, words, at))
+            at += n_words(of)
+        return ctx.make_tuple(b, numba_type(field), values)
+    return word(0, ir.DoubleType() if field is float else I64)
+
+
+def _array(ctx, b, view, place, shape):
+    item = ctx.get_data_type(view.dtype)
     size = ctx.get_constant(types.intp, ctx.get_abi_sizeof(item))
     strides: list[ir.Value] = []
     stride = size
     for n in reversed(shape):
         strides.insert(0, stride)
         stride = b.mul(stride, n)
-    made = make_array(array)(ctx, b)
+    made = make_array(view)(ctx, b)
     populate_array(made, b.inttoptr(place, item.as_pointer()), shape, strides, size, meminfo=None)
     return made._getvalue()
+
+
+@intrinsic
+def address(typingctx, array):
+    """Address of an array's first element, int64."""
+
+    def codegen(ctx, b, sig, vals):
+        data = make_array(sig.args[0])(ctx, b, vals[0]).data
+        return b.ptrtoint(data, I64)
+
+    return types.int64(array), codegen
+
+
+@intrinsic
+def of_thread(typingctx, arrays, thread):
+    """What is one thread's of arrays that have all threads' (threads, …), one dimension less."""
+    out = _without_threads(arrays)
+
+    def codegen(ctx, b, sig, vals):
+        return _row(ctx, b, sig.args[0], out, vals[0], vals[1])
+
+    return out(arrays, INTP), codegen
+
+
+def _without_threads(ty):
+    if isinstance(ty, View):
+        return ty.copy(ndim=ty.ndim - 1)
+    return types.NamedTuple([_without_threads(inner) for inner in ty.types], ty.instance_class)
+
+
+def _row(ctx, b, ty, out, value, i):
+    if isinstance(ty, types.BaseTuple):
+        rows = [
+            _row(ctx, b, inner, of, b.extract_value(value, n), i)
+            for n, (inner, of) in enumerate(zip(ty.types, out.types, strict=True))
+        ]
+        return ctx.make_tuple(b, out, rows)
+    whole = make_array(ty)(ctx, b, value)
+    shape = [b.extract_value(whole.shape, n) for n in range(1, ty.ndim)]
+    first = b.mul(i, b.extract_value(whole.strides, 0))
+    place = b.inttoptr(b.add(b.ptrtoint(whole.data, I64), first), whole.data.type)
+    return _array(ctx, b, out, b.ptrtoint(place, I64), shape)

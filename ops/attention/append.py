@@ -8,7 +8,7 @@ from numba.extending import intrinsic
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.atomics import word
-from ...jit.launch.define import step
+from ...jit.launch.legacy_define import step
 from .layout import KV_TYPES, SEGMENT, TILE
 from .rotation import rotate_row
 from .shape import VEC, at, read, write

@@ -25,25 +25,27 @@ def _decode_block(typingctx, kind, row, scale, out):
 
 
 @jit
-def decode_key(tile, r, facts, out):
+def decode_key(tile, r, layout, out):
     """Key r of the tile at address `tile`, as stored (q4_0 is rotated), padded float32 at `out`.
 
-    facts: of `append_facts`.
+    layout: a StoredLayout.
     """
-    kind = facts[0]
-    row, scale = tile + r * facts[6], tile + facts[9] + r * facts[11]
-    for i in range(facts[2]):
-        if kind == 0:
+    row, scale = (
+        tile + r * layout.k_row_bytes,
+        tile + layout.scale_offset + r * layout.scale_row_bytes,
+    )
+    for i in range(layout.blocks):
+        if layout.k_type == 0:
             _decode_block(0, row + 64 * i, scale, out + 128 * i)
-        elif kind == 1:
+        elif layout.k_type == 1:
             _decode_block(1, row + 32 * i, scale + 2 * i, out + 128 * i)
         else:
             _decode_block(2, row + 16 * i, scale + 2 * i, out + 128 * i)
 
 
 @jit
-def read_key(tile, r, facts, out):
+def read_key(tile, r, layout, out):
     """Key r of the tile at address `tile` as padded float32 at `out`, not rotated any more."""
-    decode_key(tile, r, facts, out)
-    if facts[0] == 2:
-        rotate_row(out, 32 * facts[2], facts[3])
+    decode_key(tile, r, layout, out)
+    if layout.k_type == 2:
+        rotate_row(out, 32 * layout.blocks, layout.rotation)

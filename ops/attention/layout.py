@@ -23,6 +23,7 @@ With f16 the scales are absent and the tile is exactly 4,096 bytes.
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +139,30 @@ class TileLayout:
 def n_segments(n_tokens: int) -> int:
     """Segments that hold `n_tokens` tokens."""
     return -(-n_tokens // SEGMENT)
+
+
+class StoredLayout(NamedTuple):
+    """A TileLayout as kernels read it that serve every layout: of the same names, see there."""
+
+    k_type: int
+    v_type: int
+    blocks: int
+    rotation: int
+    tile_bytes: int
+    head_bytes: int
+    k_row_bytes: int
+    v_row_bytes: int
+    v_offset: int
+    scale_offset: int
+    v_scale: int
+    scale_row_bytes: int
+
+
+@cache
+def stored_layout(layout: TileLayout) -> StoredLayout:
+    """A TileLayout for kernels; one for all callers."""
+    names = StoredLayout._fields[3:]
+    return StoredLayout(*layout.codes, *(getattr(layout, name) for name in names))
 
 
 @cache

@@ -11,8 +11,7 @@ from numba import types
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.atomics import take
-from ...jit.launch.define import step
-from ...jit.launch.views import lent
+from ...jit.launch.legacy_define import lent, step
 from ...jit.simd import (
     emits,
     f32x16,

@@ -14,8 +14,7 @@ from llvmlite import ir
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.atomics import take
-from ...jit.launch.define import step
-from ...jit.launch.views import lent
+from ...jit.launch.legacy_define import lent, step
 from ...jit.simd import (
     bcast_i32_i8,
     bits_i32,

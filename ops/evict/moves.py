@@ -9,8 +9,7 @@ token t takes in head j; it is seen from query t on until another token takes th
 import numpy as np
 
 from ...jit.cached import jit
-from ...jit.launch.define import step
-from ...jit.launch.views import lent
+from ...jit.launch.legacy_define import lent, step
 from ...jit.simd import load_i8x16, load_u16, store
 from ..attention.layout import TILE
 from .signatures import item, tile_of

@@ -16,9 +16,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ...jit.cached import jit
-from ...jit.launch import Step
+from ...jit.launch import Kernel
 from ...jit.launch.atomics import take
-from ...jit.launch.define import step
+from ...jit.launch.legacy_define import step
 from ...jit.simd import (
     F16,
     F32,
@@ -79,7 +79,7 @@ _load_16 = _loader(16, f32x16)
 load_float = _loader(0, types.float32)  # (name of the type, address)
 
 
-def float_matvec_kernel(type_name: str) -> Step:
+def float_matvec_kernel(type_name: str) -> Kernel:
     """`y = W x`: address, row stride in bytes and rows of W; address of x, float32[K]; K; address
     of y, float32[N]."""
     size = FLOAT_TYPES[type_name][0]
@@ -206,7 +206,7 @@ def _use(weights, run, x, n_tokens, stride, start, sums_at):
         _one(weights, run, x, stride, start, sums_at, t)
 
 
-def float_matmul_kernel(type_name: str) -> Step:
+def float_matmul_kernel(type_name: str) -> Kernel:
     """`Y = X W^T` of one type.
 
     Arguments: address, row stride in bytes and rows of W; address of x, float32[T, K]; K; address

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...jit.launch import Step
-from ...jit.launch.define import step
+from ...jit.launch import Kernel
+from ...jit.launch.legacy_define import step
 from ...jit.simd import (
     emits,
     i16x8,
@@ -24,7 +24,7 @@ _sums_of_two = emits(i16x8, i16x16)(
 )
 
 
-def group_kernel(where: GroupLayout) -> Step:
+def group_kernel(where: GroupLayout) -> Kernel:
     """Rows to groups: addresses of q, d and s (`activations.Blocks`), T, blocks per row; address of
     the groups. Reads up to TOKENS - 1 rows after the last."""
     block, words, row_bytes = where.block, where.words, where.row

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...jit.arena import Arena
-from ...jit.launch import Step, kernels
+from ...jit.launch import Kernel, kernels
 from ...jit.threads import n_threads
 from ..errors import OpsError
 from ..types import QUANT_TYPES
@@ -29,7 +29,7 @@ _float_matvec_kernel = kernels(f"{__package__}.floats", "float_matvec_kernel")
 _float_matmul_kernel = kernels(f"{__package__}.floats", "float_matmul_kernel")
 
 
-def _few_tokens(name: str, n_tokens: int, interleaved: bool) -> tuple[Step, tuple[int, ...]]:
+def _few_tokens(name: str, n_tokens: int, interleaved: bool) -> tuple[Kernel, tuple[int, ...]]:
     """The kernel for up to `MOST` tokens of a quantised type, and what it has to be told of T."""
     if interleaved:
         return _interleaved_kernel(name, n_tokens if n_tokens <= 2 else MOST), (n_tokens,)
@@ -37,11 +37,11 @@ def _few_tokens(name: str, n_tokens: int, interleaved: bool) -> tuple[Step, tupl
 
 
 @cache
-def _many_tokens(name: str, interleaved: bool) -> tuple[Step, GroupLayout, int, int]:
+def _many_tokens(name: str, interleaved: bool) -> tuple[Kernel, GroupLayout, int, int]:
     """The kernel for more; how it reads them, and the bytes that a thread needs: of itself, and for
     each group."""
     kernel = _matmul_kernel(name, interleaved)
-    block, words, grain, centre, itself, each = kernel.facts
+    block, words, grain, centre, itself, each = kernel.traits
     return kernel, GroupLayout(block, bool(words), grain, centre), itself, each
 
 
@@ -75,7 +75,7 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         _float_matvec_kernel(name)(*place, x.ctypes.data, n_cols, y, group=act.counter)
     elif stored.block == 1:
         kernel = _float_matmul_kernel(name)
-        itself, each = kernel.facts
+        itself, each = kernel.traits
         scratch = act.scratch(threads, itself + n_tokens * each)
         kernel(*place, x.ctypes.data, n_cols, y, n_tokens, *scratch)
     elif n_tokens <= MOST:

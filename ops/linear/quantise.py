@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...jit.launch.define import step
+from ...jit.launch.legacy_define import step
 from ...jit.simd import hmax, hsum_i32, load_f32, set_f32, store, to_i8, vabs, vmax, widen_i32
 
 F127 = np.float32(127)

@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...jit.launch import Step
-from ...jit.launch.define import step
+from ...jit.launch import Kernel
+from ...jit.launch.legacy_define import step
 from ...jit.simd import F32, I8, I32, INTP, call, load_u32, shuffle, splat, store, vty
 from .floats import FLOAT_TYPES, load_float
 from .formats import FORMATS, KINDS
@@ -61,7 +61,7 @@ def _put_block(typingctx, kind, w, out):
     return types.void(kind, INTP, INTP), codegen
 
 
-def block_rows(type_name: str) -> Step:
+def block_rows(type_name: str) -> Kernel:
     """Address of W and bytes from row to row; address of the ids, uint32[T]; T; blocks per row;
     address of float32[T, K]."""
     kind = KINDS[type_name]
@@ -78,7 +78,7 @@ def block_rows(type_name: str) -> Step:
     return _rows_kernel
 
 
-def float_rows(type_name: str) -> Step:
+def float_rows(type_name: str) -> Kernel:
     """As `block_rows`, with columns in place of blocks."""
     size = FLOAT_TYPES[type_name][0]
 

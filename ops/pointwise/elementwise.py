@@ -3,7 +3,7 @@
 import math
 
 from ...jit.cached import jit
-from ...jit.launch.define import step
+from ...jit.launch.legacy_define import step
 from ...jit.simd import fma, load_f32, load_one_f32, set_f32, store, vexp
 from .codes import ADD, GEGLU, SCALE, SWIGLU
 from .tails import load_tail, store_tail

@@ -3,7 +3,7 @@
 import math
 
 from ...jit.cached import jit
-from ...jit.launch.define import step
+from ...jit.launch.legacy_define import step
 from ...jit.simd import fma, hsum, load_f32, set_f32, store
 from .tails import first_lanes, load_tail, store_tail
 

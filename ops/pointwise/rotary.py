@@ -6,7 +6,7 @@ from numba.extending import intrinsic
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.launch.define import step
+from ...jit.launch.legacy_define import step
 from ...jit.simd import fma, load_f32, load_one_f32, store
 
 

@@ -86,3 +86,20 @@ def prune(entries, n, k, bits, seed, ties, spare, histogram):
         entries[kept] = (cost << np.uint64(32)) | (ties[i] & _LOW)
         kept += ties[i] >> np.uint64(32) <= last
     return cost
+
+
+@jit
+def prune_scores(h, k, seed, found):
+    """`prune` for the candidates of query h whose costs are those of scores (`scores`)."""
+    worst = prune(
+        found.entries[h],
+        found.counts[h],
+        k,
+        32,
+        seed,
+        found.spare[0],
+        found.spare[1],
+        found.histogram,
+    )
+    found.counts[h] = k
+    return worst

@@ -1,16 +1,32 @@
 """What every choice of tokens takes: the range it is made from, its scratch, its lists."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import aligned
+from ...jit.launch.arguments import F32_2D, I64_2D, U64_2D, U64_3D
 from ..attention.layout import SEGMENT
 from ..errors import OpsError
 from .work import HISTOGRAM
 
 I64 = NDArray[np.int64]
+
+
+class Candidates(NamedTuple):
+    """The best of a stream of tokens, gathered for the queries of one KV head; of each thread.
+
+    limits: scores that are worth collecting, of each query; entries: see `best`; counts: how many
+    entries a query has; marks: a bit for each token that was chosen. The rest is scratch of `best`.
+    """
+
+    limits: F32_2D
+    entries: U64_3D
+    counts: I64_2D
+    spare: U64_3D
+    histogram: I64_2D
+    marks: U64_2D
 
 
 class SelectScratch:
@@ -30,8 +46,8 @@ class SelectScratch:
         if threads > self.threads:
             n, room = self.together, 2 * self.k + 4 * SEGMENT
             even = n + n % 2  # the pairs of queries that are compared together
-            self.limits = aligned(threads * even * 64, np.uint8).reshape(threads, even, 64)
-            self.masks = aligned(threads * even * 32, np.uint64).reshape(threads, 2, even, 16)
+            self.limits = aligned((threads, even, 64), np.uint8)
+            self.masks = aligned((threads, 2, even, 16), np.uint64)
             self.entries = np.empty((threads, n, room), np.uint64)
             self.spare = np.empty((threads, 2, room), np.uint64)
             self.seen = np.zeros((threads, n), np.int64)
@@ -41,9 +57,19 @@ class SelectScratch:
             self.histograms = np.zeros((threads, HISTOGRAM), np.int64)
             self.threads = threads
 
+    def candidates(self, limits: NDArray[np.float32]) -> Candidates:
+        """The buffers as kernels see them; limits float32 (threads, queries)."""
+        return Candidates(
+            limits=limits,
+            entries=self.entries,
+            counts=self.seen,
+            spare=self.spare,
+            histogram=self.histograms,
+            marks=self.marks,
+        )
 
-@dataclass(frozen=True, slots=True)
-class Range:
+
+class Range(NamedTuple):
     """What to choose from: tokens first .. last-1 compete, all others below stop are taken."""
 
     first: int

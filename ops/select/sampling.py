@@ -57,21 +57,21 @@ def samples(first, last, k):
 
 
 @jit
-def first_limits(wanted, limits, entries, seen, spare, histogram):
-    """Limits that `wanted` of a sample's entries reach; what lies below them is dropped.
+def first_limits(wanted, found):
+    """Limits that `wanted` of a sample's candidates reach; what lies below them is dropped.
 
     Gives whether all queries had so many. One that had not has no limit, and what it has of the
     sample is not all that it needs.
     """
-    all_had = True
-    for h in range(len(seen)):
-        if seen[h] <= wanted:
+    limits, entries, counts, all_had = found.limits, found.entries, found.counts, True
+    for h in range(len(counts)):
+        if counts[h] <= wanted:
             limits[h], all_had = -np.inf, False
             continue
-        cost, _ = kth_cost(entries[h], seen[h], wanted, 32, spare[0], histogram)
+        cost, _ = kth_cost(entries[h], counts[h], wanted, 32, found.spare[0], found.histogram)
         limits[h], kept = score_of(cost), 0
-        for i in range(seen[h]):
+        for i in range(counts[h]):
             entries[h, kept] = entries[h, i]
             kept += score_of(entries[h, i] >> np.uint64(32)) >= limits[h]
-        seen[h] = kept
+        counts[h] = kept
     return all_had

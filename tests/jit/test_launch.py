@@ -5,45 +5,58 @@ import subprocess
 import sys
 from importlib import import_module
 from pkgutil import walk_packages
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from kvarn import jit, ops
 from kvarn.jit import threads
 from kvarn.jit.errors import JitError
-from kvarn.jit.launch import Table, record
+from kvarn.jit.launch import Arguments, record
+from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated
 from kvarn.jit.launch.atomics import take
-from kvarn.jit.launch.define import CompiledStep, step
-from kvarn.jit.launch.views import lent
+from kvarn.jit.launch.define import CompiledKernel, Share, kernel
 from kvarn.jit.simd import load_one_f32, store
 
 
-@step("iiff")
-def scale_and_shift(part, parts, ticket, x, n, factor, shift):
+@kernel
+def scale_and_shift(share: Share, x: int, n: int, factor: float, shift: float):
     """x = factor x + shift for n floats at an address."""
-    for i in range(n * part // parts, n * (part + 1) // parts):
+    for i in range(n * share.part // share.parts, n * (share.part + 1) // share.parts):
         store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) * factor + shift))
 
 
-@step("ii")
-def count(part, parts, ticket, out, n):
+@kernel
+def count(share: Share, out: int, n: int):
     """out[i] += 1, threads taking i one by one."""
-    i = take(ticket)
+    i = take(share.ticket)
     while i < n:
         store(out, 4 * i, load_one_f32(out, 4 * i) + np.float32(1))
-        i = take(ticket)
+        i = take(share.ticket)
 
 
-ARRAYS = "u4:3 i8 f4:2"
+class Inner(NamedTuple):
+    factor: float
+    shift: int
 
 
-@step("i")
-def describe(part, parts, ticket, table):
-    """out[row] = the dimensions of two arrays, and an element of each."""
-    a, b, out = lent(table, ARRAYS)
+class Arrays(NamedTuple):
+    a: Annotated[NDArray[np.uint32], 3]
+    b: I64_1D
+    inner: Inner
+    out: F32_2D
+
+
+@kernel
+def describe(share: Share, arrays: Arrays, numbers: Inner, last: int):
+    """out[row] = the dimensions of two arrays, an element of each, and the numbers."""
+    out, a, b = arrays.out, arrays.a, arrays.b
     out[0, 0], out[0, 1], out[0, 2] = a.shape
     out[1, 0], out[1, 1], out[1, 2] = len(b), a[1, 2, 3], b[-1]
+    out[2, 0], out[2, 1], out[2, 2] = arrays.inner.factor, arrays.inner.shift, last
+    out[3, 0], out[3, 1], out[3, 2] = numbers.factor, numbers.shift, a[1][2][3]
 
 
 @pytest.fixture(params=[1, 2])
@@ -94,44 +107,81 @@ def test_steps_of_a_group_have_a_ticket_each_and_start_anew(n_threads):
         assert (outs[1:] == n).all()
 
 
-def test_arrays_are_found_by_the_address_of_their_table():
-    a, b = np.arange(60, dtype=np.uint32).reshape(3, 4, 5), np.array([7, 8], np.int64)
-    table, out = Table(ARRAYS), np.zeros((2, 3), np.float32)
+def made_arrays(n: int = 3) -> Arrays:
+    a, b = np.arange(20 * n, dtype=np.uint32).reshape(n, 4, 5), np.array([7, 8], np.int64)
+    return Arrays(a=a, b=b, inner=Inner(0.25, -9), out=np.zeros((4, 3), np.float32))
+
+
+def expected(arrays: Arrays, numbers: Inner, last: int) -> list[list[float]]:
+    a, b, inner, _ = arrays
+    return [
+        [*a.shape],
+        [len(b), a[1, 2, 3], b[-1]],
+        [inner.factor, inner.shift, last],
+        [*numbers, a[1, 2, 3]],
+    ]
+
+
+def test_arguments_are_found_by_name():
+    block, arrays, numbers = Arguments(Arrays), made_arrays(), Inner(-0.5, 11)
     for offset in (0, 1000):
-        describe(table(a + np.uint32(offset), b - offset, out), parallel=False)
-        np.testing.assert_array_equal(out, [[3, 4, 5], [2, 33 + offset, 8 - offset]])
+        moved = arrays._replace(a=arrays.a + np.uint32(offset), b=arrays.b - offset)
+        describe(block.fill(moved), *numbers, 5, parallel=False)
+        np.testing.assert_array_equal(arrays.out, expected(moved, numbers, 5))
 
 
-def test_a_table_follows_each_array_that_changes():
-    a, b = np.arange(60, dtype=np.uint32).reshape(3, 4, 5), np.array([7, 8], np.int64)
-    table, out = Table(ARRAYS), np.zeros((2, 3), np.float32)
-    smaller, other = a[:2], b - 1000
-    for first, second in ((a, b), (smaller, b), (smaller, other), (a, other), (a, b)):
-        with pytest.raises(JitError, match="array 1 of a table"):
-            table(smaller, other[None], out)
-        describe(table(first, second, out), parallel=False)
-        expected = [[len(first), 4, 5], [2, 33, second[1]]]
-        np.testing.assert_array_equal(out, expected)
+def test_arguments_follow_each_field_that_changes():
+    block, whole, numbers = Arguments(Arrays), made_arrays(), Inner(-0.5, 11)
+    smaller, other = whole.a[:2], whole.b - 1000
+    for change in ({}, {"a": smaller}, {"a": smaller, "b": other}, {"b": other},
+                   {"inner": Inner(3.5, 1)}, {}):  # fmt: skip
+        with pytest.raises(JitError, match=r"Arrays\.b is int64 \(1, 2\), expected int64 of 1"):
+            block.fill(whole._replace(a=smaller, b=other[None]))
+        arrays = whole._replace(**change)
+        describe(block.fill(arrays), *numbers, 7, parallel=False)
+        np.testing.assert_array_equal(whole.out, expected(arrays, numbers, 7))
 
 
-def test_a_table_refuses_what_its_step_would_misread():
-    table, b, out = Table(ARRAYS), np.zeros(2, np.int64), np.zeros((2, 3), np.float32)
-    a = np.zeros((3, 4, 5), np.uint32)
-    with pytest.raises(JitError, match=r"array 0 of a table is int32 .* expected uint32 of 3"):
-        table(a.astype(np.int32), b, out)
-    with pytest.raises(JitError, match="array 1 of a table"):
-        table(a, b[None], out)
-    with pytest.raises(JitError, match=r"array 2 of a table .* contiguous"):
-        table(a, b, out.T)
-    with pytest.raises(JitError, match="a table of 3 arrays, not of 2"):
-        table(a, b)
-    with pytest.raises(JitError, match="recording a step with arrays"):
-        record(lambda: describe(table(a, b, out)))
+def test_arguments_that_a_kernel_would_misread_are_refused_by_name():
+    block, arrays = Arguments(Arrays), made_arrays()
+    with pytest.raises(JitError, match=r"Arrays\.a is int32 .* expected uint32 of 3"):
+        block.fill(arrays._replace(a=arrays.a.astype(np.int32)))
+    with pytest.raises(JitError, match=r"Arrays\.b is"):
+        block.fill(arrays._replace(b=arrays.b[None]))
+    with pytest.raises(JitError, match=r"Arrays\.out .* contiguous"):
+        block.fill(arrays._replace(out=np.zeros((3, 4), np.float32).T))
+    with pytest.raises(JitError, match="recording a launch with Arrays"):
+        record(lambda: describe(block.fill(arrays), 0.0, 1, 2))
 
 
-def test_more_arguments_than_a_record_holds_are_refused():
-    with pytest.raises(JitError, match="15 arguments, at most 14"):
-        CompiledStep("i" * 15, (), scale_and_shift.kernel.py_func)
+class Wrong(NamedTuple):
+    text: str
+
+
+class Wide(NamedTuple):
+    a: int
+    b: int
+
+
+def test_what_no_record_can_hold_is_refused():
+    def many(share: Share, a: Wide, b: Wide, c: Wide, d: Wide, e: Wide, f: Wide, g: Wide, h: int):
+        pass
+
+    with pytest.raises(JitError, match="15 words, at most 14"):
+        CompiledKernel(many, ())
+
+    def undeclared(x: int):
+        pass
+
+    with pytest.raises(JitError, match="not declared as a Share"):
+        CompiledKernel(undeclared, ())
+    with pytest.raises(JitError, match=r"Wrong\.text is declared as .*str"):
+        Arguments(Wrong)
+
+
+def test_references_to_a_kernels_arrays_are_not_counted():
+    assert describe._result is not None
+    assert "NRT_" not in "".join(describe._entry.inspect_llvm().values())
 
 
 def test_an_error_while_recording_ends_the_recording():

@@ -9,8 +9,8 @@ import pytest
 KERNELS = """
 import numpy as np
 from kvarn.jit.simd import load_one_f32, store
-from kvarn.jit.launch.define import step
-from kvarn.jit.launch.views import lent
+from kvarn.jit.launch.legacy_define import step
+from kvarn.jit.launch.legacy_define import lent
 
 @step("i")
 def add_columns(part, parts, ticket, table):

@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 
 from ....jit.cached import jit
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
+from ....jit.launch.legacy_define import step
 from ....jit.simd import bits_i32, imax, load_f32, load_u32, set_i32, store
 from ....ops.types import QUANT_TYPES
 from . import blocks, offset, rounding, scaled
@@ -42,7 +42,7 @@ def can_round(type_name: str) -> bool:
 
 
 @cache
-def encode_rows(type_name: str, search: bool) -> Step:
+def encode_rows(type_name: str, search: bool) -> Kernel:
     """The kernel of one type: addresses of x float32[N, K], of w float32[K] and of out; N, K, bytes
     of a row of out; rows that a thread takes at a time; address of WORK_BYTES for each thread.
 
@@ -75,7 +75,7 @@ def encode_rows(type_name: str, search: bool) -> Step:
     return _encode_rows
 
 
-def _encode_floats(type_name: str) -> Step:
+def _encode_floats(type_name: str) -> Kernel:
     round_row = _FLOATS[type_name]
 
     @step("iiiiiiii")

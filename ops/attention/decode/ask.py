@@ -3,8 +3,7 @@
 import numpy as np
 from numba import types
 
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.legacy_define import lent, step
 from ..layout import SEGMENT, TILE
 from .tables import READ_AHEAD
 

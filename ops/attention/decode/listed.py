@@ -4,10 +4,9 @@ Tile by tile as dense decode, of rows that are copied together (`rows`).
 """
 
 from ....jit.cached import jit
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.legacy_define import lent, step
 from .. import shape as of
 from ..layout import SEGMENT, TILE
 from ..rotation import rotate_row
@@ -34,7 +33,7 @@ def _attend_listed(
     put_totals(shape, groups, work, total)
 
 
-def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Kernel:
     """Attention of blocks of listed tokens: KV types (k, v), rows of 32 * blocks, `heads` query
     heads at a time. Item i is block i // J of KV head i % J, where it has that many."""
 
@@ -69,7 +68,7 @@ def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
     return kernel
 
 
-def merge_listed_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+def merge_listed_kernel(k: int, v: int, blocks: int, heads: int) -> Kernel:
     """The outputs of `listed_kernel`'s blocks to those of the token."""
 
     @step("ii")

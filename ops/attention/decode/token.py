@@ -7,9 +7,9 @@ recorded with the rest (`ops.steps`). Which thread takes a block changes no resu
 import numpy as np
 
 from ....jit.cached import jit
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take, word
-from ....jit.launch.define import step
+from ....jit.launch.legacy_define import step
 from ....jit.simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
 from .. import shape as of
 from ..layout import SEGMENT
@@ -55,7 +55,7 @@ def merge_blocks(shape, partial, m, total, n_blocks, rows, out):
         store(out, 64 * c, load_f32(out, 64 * c) * set_f32(r))
 
 
-def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Kernel:
     """Attention of blocks: KV types (k, v), rows of 32 * blocks, `heads` query heads at a time.
 
     What it shares with `merge_kernel`: addresses of partial float32[blocks, J, rows, padded] and of
@@ -98,7 +98,7 @@ def attend_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
     return kernel
 
 
-def merge_kernel(k: int, v: int, blocks: int, heads: int) -> Step:
+def merge_kernel(k: int, v: int, blocks: int, heads: int) -> Kernel:
     """The outputs of `attend_kernel`'s blocks to those of the token."""
 
     @step("iiiiiiiiii")

@@ -9,9 +9,9 @@ sums (flash attention). Cuts depend on shapes and positions alone, never on thre
 import numpy as np
 
 from ....jit.cached import jit
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take, word
-from ....jit.launch.define import step
+from ....jit.launch.legacy_define import step
 from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
 from ...pointwise.tanh import vtanh
 from .. import shape as of
@@ -208,7 +208,7 @@ def _rows_block(
     finish_rows(shape, sums, total, stride, length, group, row0, rows, out)
 
 
-def chunk_kernel(k: int, v: int, blocks: int) -> Step:
+def chunk_kernel(k: int, v: int, blocks: int) -> Kernel:
     """For KV types (k, v) and rows of 32 * blocks elements."""
 
     @step("iiiiiiiiiiiiff")

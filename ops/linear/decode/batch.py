@@ -15,9 +15,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....jit.cached import jit
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
+from ....jit.launch.legacy_define import step
 from ....jit.simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
 from ..formats import FORMATS, KINDS
 from . import MOST
@@ -109,7 +109,7 @@ def _rows_of(kind: int, tokens: int) -> Any:
     return _one_row
 
 
-def batch_kernel(type_name: str) -> Step:
+def batch_kernel(type_name: str) -> Kernel:
     """`Y = X W^T` of one format for a few tokens.
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their

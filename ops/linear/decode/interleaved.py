@@ -20,9 +20,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
+from ....jit.launch.legacy_define import step
 from ....jit.simd import F32, INTP, Tile, const, prefetch_l1
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
@@ -57,7 +57,7 @@ def _interleave(typingctx, kind, w, stride, out):
     return types.void(kind, INTP, INTP, INTP), codegen
 
 
-def interleave_kernel(type_name: str) -> Step:
+def interleave_kernel(type_name: str) -> Kernel:
     """Lays rows out anew: address of the rows and bytes of one; their number, a multiple of 16;
     address of as many bytes."""
     kind = KINDS[type_name]
@@ -133,7 +133,7 @@ def store_sums(typingctx, sums, out, out_row, n):
     return types.void(sums, INTP, INTP, INTP), codegen
 
 
-def interleaved_kernel(type_name: str, tokens: int) -> Step:
+def interleaved_kernel(type_name: str, tokens: int) -> Kernel:
     """`Y = X W^T` of interleaved rows, for so many tokens at a time.
 
     Arguments: address, bytes of a row and number of rows of W; addresses of the activations, their

@@ -15,9 +15,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....jit.cached import jit
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
+from ....jit.launch.legacy_define import step
 from ....jit.simd import (
     F32,
     I8,
@@ -165,7 +165,7 @@ def add_blocks(typingctx, kind, n, acc, below, w, x, d, s):
     return both(kind, n, f32x16, below, *[INTP] * 4), codegen
 
 
-def matvec_kernel(type_name: str) -> Step:
+def matvec_kernel(type_name: str) -> Kernel:
     """`y = W x` of one format.
 
     Arguments: address, row stride in bytes and rows of W; addresses of the activations, their

@@ -14,9 +14,9 @@ from dataclasses import astuple
 from typing import Any
 
 from ....jit.cached import jit
-from ....jit.launch import Step
+from ....jit.launch import Kernel
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
+from ....jit.launch.legacy_define import step
 from ....jit.simd import load_one_f32, prefetch_l1, prefetch_to_write, store
 from ..formats import FORMATS, KINDS
 from ..groups import TOKENS
@@ -87,7 +87,7 @@ def _unpacking(kind: int, interleaved: bool) -> Any:
     return _unpack_interleaved if interleaved else _unpack_rows
 
 
-def matmul_kernel(type_name: str, interleaved: bool) -> Step:
+def matmul_kernel(type_name: str, interleaved: bool) -> Kernel:
     """`Y = X W^T` of one format.
 
     Arguments: address, row stride in bytes and rows of W; address of the activations in groups;

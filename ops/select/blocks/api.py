@@ -4,23 +4,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Table, kernel, kernels
+from ....jit.launch import Arguments, Kernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
-from ...attention.layout import SEGMENT, TileLayout, append_facts
+from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import Range, check_choice
 from ..sketch.api import Rotation, SketchScratch, check_query, check_rotation
+from ..sketch.arguments import Wanted
 from ..work import HISTOGRAM
-from .layout import BLOCKS, block_item_bytes
-from .tables import BUILD, CALL, SCRATCH
+from .arguments import Keys, Query, Scan, Scratch
+from .layout import BLOCKS
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 _WORK_ROWS = SEGMENT + 5  # floats a thread: the keys, and what is computed of one block
 
-_block_keys = kernel(f"{__package__}.build", "block_keys_kernel")
-_best_in_blocks = kernels(f"{__package__}.scan", "make_blocks")
-_build = Table(BUILD)
+_keys = Arguments(Keys)
+
+
+@lazy_kernel
+def _block_keys() -> Kernel:
+    from .build import block_keys_kernel
+
+    return block_keys_kernel
+
+
+@lazy_kernels
+def _best_in_blocks(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> Kernel:
+    from .scan import make_blocks
+
+    return make_blocks(k_type, v_type, blocks, bits, together)
 
 
 def block_keys(
@@ -41,17 +54,21 @@ def block_keys(
         raise OpsError(f"blocks: segments {first} to {last - 1} lie outside the {room} stored")
     check_rotation("blocks", rotation, layout)
     threads = n_threads()
-    n = threads * _WORK_ROWS * rotation.bits
-    works = aligned(n, np.float32)[:n].reshape(threads, -1)
+    works = aligned((threads, _WORK_ROWS * rotation.bits), np.float32)
     works[:] = 0  # what rows have beyond head_dim
     entries, spare = np.empty((2, threads, SEGMENT), np.uint64)
-    arrays = _build(
-        segments, append_facts(layout), items, rotation.weights, works,
-        np.empty((threads, SEGMENT), np.uint16), entries, spare,
-        np.empty((threads, HISTOGRAM), np.int64),
-    )  # fmt: skip
-    item_bytes = block_item_bytes(rotation.bits)
-    _block_keys(arrays, item_bytes, n_kv_heads, rotation.bits, first, last)
+    keys = Keys(
+        segments=segments,
+        layout=stored_layout(layout),
+        items=items,
+        rotation=rotation.weights,
+        works=works,
+        order=np.empty((threads, SEGMENT), np.uint16),
+        entries=entries,
+        spare=spare,
+        histogram=np.empty((threads, HISTOGRAM), np.int64),
+    )
+    _block_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, last)
 
 
 class BlockScratch(SketchScratch):
@@ -61,30 +78,39 @@ class BlockScratch(SketchScratch):
         self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int, layout: TileLayout
     ) -> None:
         super().__init__(n_heads, n_kv_heads, n_ctx, k, layout)
-        self.block_call, self.block_arrays = Table(CALL), Table(SCRATCH)
+        self.block_query, self.block_arguments = Arguments(Query), Arguments(Scratch)
 
     def ready(self, threads: int) -> None:
         """As SelectScratch's."""
         before = self.threads
         super().ready(threads)
         if threads > before:
-            n = self.together
-            size = threads * n * self.bits
-            self.queries = aligned(size, np.float32)[:size].reshape(threads, n, self.bits)
-            self.queries[:] = 0
-            self.reach, self.units = np.empty((2, threads, n), np.float32)
-            size = 2 * threads * 2 * n * BLOCKS
-            near = aligned(size, np.float32)[:size].reshape(2, threads, 2, n, BLOCKS)
-            self.centres, self.bounds = near
-            self.wanted = np.empty((threads, 2, n), np.uint64)
-            # Of each thread 32 sums in a cache line, then 32 estimates.
-            self.block = aligned(threads * 64, np.float32)[: threads * 64].reshape(threads, 64)
-            self.listed = np.empty((threads, self.n_ctx), np.uint32)
             self.looked = np.zeros(self.n_kv_heads, np.int64)
-            self.block_arrays(
-                *self.arrays.held, self.queries, self.reach, self.units, self.centres, self.bounds,
-                self.wanted, self.block, self.listed,
-            )  # fmt: skip
+            self.block_arguments.fill(self._block_arrays(threads))
+
+    def _block_arrays(self, threads: int) -> Scratch:
+        n, sketches = self.together, self.sketches
+        queries = aligned((threads, n, self.bits), np.float32)
+        queries[:] = 0
+        scan = Scan(
+            queries=queries,
+            reach=np.empty((threads, n), np.float32),
+            units=np.empty((threads, n), np.float32),
+            centres=aligned((threads, 2, n, BLOCKS), np.float32),
+            bounds=aligned((threads, 2, n, BLOCKS), np.float32),
+            wanted=np.empty((threads, 2, n), np.uint64),
+            sums=aligned((threads, 64), np.float32),
+        )
+        return Scratch(
+            products=sketches.products,
+            turned=sketches.turned,
+            tables=sketches.tables,
+            scan=scan,
+            order=sketches.order,
+            found=sketches.found,
+            chosen=sketches.chosen,
+            listed=np.empty((threads, self.n_ctx), np.uint32),
+        )
 
 
 def best_in_blocks(
@@ -116,9 +142,15 @@ def best_in_blocks(
     if among.stop > SEGMENT * len(segments) or among.stop // SEGMENT > len(items):
         raise OpsError(f"blocks: token {among.stop - 1} lies outside the columns")
     s.ready(n_threads())
-    _best_in_blocks(*s.layout.codes, s.bits, s.together)(
-        s.block_call(q, segments, items, rotation.weights, index, counts, s.looked),
-        s.block_arrays.address, block_item_bytes(s.bits), s.n_kv_heads, among.first, among.last,
-        among.stop, k, few, seed,
-    )  # fmt: skip
+    query = Query(
+        q=q,
+        segments=segments,
+        items=items,
+        rotation=rotation.weights,
+        index=index,
+        counts=counts,
+        looked=s.looked,
+    )
+    choose, wanted = _best_in_blocks(*s.layout.codes, s.bits, s.together), Wanted(k, few, seed)
+    choose(s.block_query.fill(query), s.block_arguments.address, s.n_kv_heads, *among, *wanted)
     return int(s.looked.sum())

@@ -5,22 +5,22 @@ import numpy as np
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ..sketch.keys import put_sketch
+from .arguments import Keys
 from .layout import BLOCK, BLOCKS
-from .offsets import factors_at, means_at, order_at, scales_at
+from .offsets import factors_at, head_bytes, means_at, order_at, scales_at
 from .order import dot, mean_of, put_in_order
-from .tables import BUILD
 
 
 @jit
-def _read_keys(tiles, facts, bits, x):
+def _read_keys(tiles, layout, bits, x):
     """The 1,024 keys of a KV head's segment at `tiles` into x float32[1024, bits]."""
     for t in range(SEGMENT):
-        read_key(tiles + t // TILE * facts[4], t % TILE, facts, x + 4 * bits * t)
+        read_key(tiles + t // TILE * layout.tile_bytes, t % TILE, layout, x + 4 * bits * t)
 
 
 @jit
@@ -60,22 +60,21 @@ def _put_block(x, order, bits, rotation, part, block, work):
     v.store(part, scales_at(bits) + 4 * (BLOCKS + block), np.float32(spread))
 
 
-@step("iiiiii")
-def block_keys_kernel(part, parts, ticket, arrays, item_bytes, n_kv_heads, bits, first, last):
-    """Segments first .. last-1. works float32[threads, WORK_ROWS * bits], orders uint16[threads,
-    1024], entries, spare uint64[threads, 1024]; some 2 bits^2 + 100 bits operations a key."""
-    segments, facts, items, rotation, works, orders, entries, spare, histograms = lent(
-        arrays, BUILD
-    )
-    x, order = np.int64(works[part].ctypes.data), orders[part]
-    rows, weights = x + 4 * bits * SEGMENT, np.int64(rotation.ctypes.data)
-    item = take(ticket)
+@kernel
+def block_keys_kernel(share: Share, keys: Keys, n_kv_heads: int, bits: int, first: int, last: int):
+    """Segments first .. last-1; some 2 bits^2 + 100 bits operations a key."""
+    mine, order = share.part, keys.order[share.part]
+    x, rotation = address(keys.works[mine]), address(keys.rotation)
+    rows = x + 4 * bits * SEGMENT
+    item = take(share.ticket)
     while item < (last - first) * n_kv_heads:
         segment, j = first + item // n_kv_heads, item % n_kv_heads
-        _read_keys(segments[segment] + j * facts[5], facts, bits, x)
-        put_in_order(x, bits, order, rows, entries[part], spare[part], histograms[part])
-        to = items[segment] + j * SEGMENT * item_bytes
+        _read_keys(keys.segments[segment] + j * keys.layout.head_bytes, keys.layout, bits, x)
+        put_in_order(
+            x, bits, order, rows, keys.entries[mine], keys.spare[mine], keys.histogram[mine]
+        )
+        to = keys.items[segment] + j * head_bytes(bits)
         for block in range(BLOCKS):
             own = order[BLOCK * block : BLOCK * (block + 1)]
-            _put_block(x, own, bits, weights, to, block, rows)
-        item = take(ticket)
+            _put_block(x, own, bits, rotation, to, block, rows)
+        item = take(share.ticket)

@@ -2,7 +2,15 @@
 
 from ....jit.cached import jit
 from ...attention.layout import SEGMENT
-from .layout import BLOCKS
+from .layout import BLOCKS, block_item_bytes
+
+_item_bytes = jit(block_item_bytes)
+
+
+@jit
+def head_bytes(bits):
+    """Bytes of a KV head's part of a segment."""
+    return SEGMENT * _item_bytes(bits)
 
 
 @jit

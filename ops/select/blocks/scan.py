@@ -15,34 +15,37 @@ import numpy as np
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
 from ...attention import shape as of
 from ...attention.layout import SEGMENT
-from ..best import prune
-from ..candidates import rerank
+from ..best import prune_scores
+from ..candidates import make_gather, rerank
+from ..choice import Range
 from ..dense import dense
 from ..lists import clear, mark, write_list
-from ..masks import bit_count, kind_of, low_bit
+from ..masks import bit_count, bits_of, kind_of, low_bit
 from ..queries import make_query_tables, pack_queries
-from ..sampling import first_limits, put_order, samples
 from ..scores import at_least, cost_of, score_of
+from ..sketch.arguments import Wanted
+from .arguments import Query, Scratch
 from .layout import BLOCK, BLOCKS
-from .offsets import factors_at, means_at, order_at, scales_at
+from .offsets import factors_at, head_bytes, means_at, order_at, scales_at
 from .sums import DIMENSIONS, add_means, signed_sums
-from .tables import CALL, SCRATCH
 
 REACH = 4.0
 
 
 @jit
-def _rule_out(kind, bits, part, ahead, queries, reach, limits, turn, centres, bounds, wanted):
-    """wanted[turn, query]: a bit for each block of a segment that can reach the query's limit.
+def _rule_out(kind, part, ahead, limits, turn, scan):
+    """scan.wanted[turn, query]: a bit for each block of a segment that can reach the query's limit.
 
-    Asks for the next segment's means. Addresses: queries; centres and bounds f32 [query][32], for
-    q . mean and the bound.
+    part, ahead: addresses of a KV head's part of the segment and of the next one, whose means are
+    asked for. Writes q . mean and the bound of each block.
     """
-    n = len(reach)
+    bits, n, wanted = bits_of(kind), len(scan.reach), scan.wanted
+    queries, centres = address(scan.queries), address(scan.centres[turn])
+    bounds = address(scan.bounds[turn])
     for i in range(0, 4 * BLOCKS * n, 64):
         v.store(centres, i, v.set_f32(0.0))
     for d in range(0, bits, DIMENSIONS):
@@ -61,7 +64,7 @@ def _rule_out(kind, bits, part, ahead, queries, reach, limits, turn, centres, bo
             centre = v.load_f32(centres, i) * v.load_f32(scales, line)
             spread = v.load_f32(scales, 4 * BLOCKS + line)
             v.store(centres, i, centre)
-            v.store(bounds, i, v.fma(spread, v.set_f32(reach[h]), centre))
+            v.store(bounds, i, v.fma(spread, v.set_f32(scan.reach[h]), centre))
             wanted[turn, h] |= at_least(bounds + i, limits[h]) << np.uint64(16 * half)
 
 
@@ -83,14 +86,16 @@ def _ask_for(bits, part, turn, wanted):
 
 
 @jit
-def _collect(
-    kind, bits, part, segment, first, last, wanted, table, unit, limit, centres, bounds, sums,
-    entries, h, n,
-):  # fmt: skip
-    """Append the tokens of one query's wanted blocks whose estimates reach its limit; gives n.
+def _collect(kind, part, segment, among, turn, h, mine):
+    """Append the tokens of query h's wanted blocks whose estimates reach its limit.
 
-    Addresses: part, table; centres and bounds of the query; sums, room for 32 bytes, 32 floats.
+    part: address of the KV head's part of the segment.
     """
+    bits, scan, found = bits_of(kind), mine.scan, mine.found
+    entries, n, limit = found.entries, found.counts[h], found.limits[h]
+    table, unit, wanted = address(mine.tables[h]), scan.units[h], scan.wanted[turn, h]
+    centres, bounds = address(scan.centres[turn, h]), address(scan.bounds[turn, h])
+    sums = address(scan.sums)
     places = sums + 64
     while wanted:
         block = low_bit(wanted)
@@ -111,173 +116,110 @@ def _collect(
             position = segment * SEGMENT + token
             cost = cost_of(np.uint64(v.load_u32(places, 4 * t)))
             entries[h, n] = (cost << np.uint64(32)) | np.uint64(position)
-            n += first <= position < last
-    return n
+            n += among.first <= position < among.last
+    found.counts[h] = n
 
 
 @jit
-def _scan_blocks(
-    kind, bits, items, offset, first, last, begin, end, k, seed, scan, limits, entries, seen, spare,
-    histogram,
-):  # fmt: skip
-    """Best k estimates among entries and the tokens first .. last-1 of some segments, per query.
+def _scan(kind, query, j, among, wanted, mine, begin, end):
+    """The best estimates among what was found and what the segments begin .. end-1 have, per query.
 
-    Segments: begin .. end-1 of the order in `scan`. Blocks of one are looked at when the next one's
-    means have been: they are then on their way from memory. Gives how many blocks were looked at,
-    for each query.
+    begin, end: of `mine.order`. Blocks of a segment are looked at when the next one's means have
+    been: they are then on their way from memory. Gives how many, for each query.
     """
-    queries, reach, tables, units, centres, bounds, wanted, sums, order = scan
-    # Addresses: each slice of an array would count a reference, atomically.
-    q, table = np.int64(queries.ctypes.data), np.int64(tables.ctypes.data)
-    centre, bound = np.int64(centres.ctypes.data), np.int64(bounds.ctypes.data)
-    room, row, heads, looked = np.int64(sums.ctypes.data), 4 * BLOCKS, len(seen), 0
-    most = min(entries.shape[1], 2 * k + 4 * SEGMENT)
+    found, order, bits, looked = mine.found, mine.order, bits_of(kind), 0
+    offset = j * head_bytes(bits)
+    most = min(found.entries.shape[1], 2 * wanted.few + 4 * SEGMENT)
     for i in range(begin, end + 1):
         turn = i & 1
         if i < end:
-            part, here = items[order[i]] + offset, turn * heads * row
-            ahead = items[order[min(i + 1, end - 1)]] + offset
-            _rule_out(
-                kind, bits, part, ahead, q, reach, limits, turn, centre + here, bound + here,
-                wanted,
-            )  # fmt: skip
-            looked += _ask_for(bits, part, turn, wanted)
+            part = query.items[order[i]] + offset
+            ahead = query.items[order[min(i + 1, end - 1)]] + offset
+            _rule_out(kind, part, ahead, found.limits, turn, mine.scan)
+            looked += _ask_for(bits, part, turn, mine.scan.wanted)
         if i > begin:
-            done, turn = order[i - 1], 1 - turn
-            for h in range(heads):
-                here = (turn * heads + h) * row
-                seen[h] = _collect(
-                    kind, bits, items[done] + offset, done, first, last, wanted[turn, h],
-                    table + 4 * bits * h, units[h], limits[h], centre + here, bound + here, room,
-                    entries, h, seen[h],
-                )  # fmt: skip
-                if seen[h] + SEGMENT > most:
-                    worst = prune(
-                        entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
-                    )  # fmt: skip
-                    seen[h], limits[h] = k, score_of(worst)
+            done = order[i - 1]
+            for h in range(len(found.counts)):
+                _collect(kind, query.items[done] + offset, done, among, 1 - turn, h, mine)
+                if found.counts[h] + SEGMENT > most:
+                    worst = prune_scores(h, wanted.few, wanted.seed, found)
+                    found.limits[h] = score_of(worst)
     return looked
 
 
-@jit
-def _candidates(
-    kind, bits, items, offset, first, last, k, seed, scan, limits, entries, seen, spare, histogram
-):
-    """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
-    looked, begin, again = 0, 0, True
-    limits[:], seen[:], order = -np.inf, 0, scan[8]
-    n, _ = put_order(first, last, 1, order)
-    for stride, wanted in samples(first, last, k):
-        if stride:
-            seen[:] = 0
-            n, begin = put_order(first, last, stride, order)
-            looked += _scan_blocks(
-                kind, bits, items, offset, first, last, 0, begin, k, seed, scan, limits, entries,
-                seen, spare, histogram,
-            )  # fmt: skip
-            begin = begin if first_limits(wanted, limits, entries, seen, spare, histogram) else 0
-    while again:
-        if not begin:
-            seen[:] = 0
-        looked += _scan_blocks(
-            kind, bits, items, offset, first, last, begin, n, k, seed, scan, limits, entries, seen,
-            spare, histogram,
-        )  # fmt: skip
-        again, begin = False, 0
-        for h in range(len(seen)):
-            if seen[h] < k and limits[h] != -np.inf:  # the sample promised too much
-                limits[h], again = -np.inf, True
-    for h in range(len(seen)):
-        if seen[h] > k:
-            prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
-            seen[h] = k
-    return looked
+_gather = make_gather(_scan)
 
 
 @jit
-def _prepare(q, row, bits, head_dim, rotation, h, turned, scan):
-    """What the scan needs of query head `row`: the query itself, its table and its reach."""
-    queries, reach, tables, units = scan[:4]
+def _prepare(kind, query, head, h, mine):
+    """What the scan needs of query head `head`: the query itself, its table and its reach."""
+    q, bits, scan, turned = query.q, bits_of(kind), mine.scan, mine.turned
     square = np.float32(0.0)
     turned[0, :] = 0.0
-    for i in range(head_dim):
-        x = q[0, row, i]
-        turned[0, i] = queries[h, i] = x
+    for i in range(q.shape[2]):
+        x = q[0, head, i]
+        turned[0, i] = scan.queries[h, i] = x
         square += x * x
-    dense(
-        np.int64(turned[0].ctypes.data), bits, rotation, rotation + 4 * bits * bits, bits,
-        np.int64(turned[1].ctypes.data),
-    )  # fmt: skip
-    units[h] = make_query_tables(turned[1], bits, tables[h])
-    reach[h] = np.float32(REACH) * np.sqrt(square / np.float32(head_dim))
+    weights = address(query.rotation)
+    bias = weights + 4 * bits * bits
+    dense(address(turned[0]), bits, weights, bias, bits, address(turned[1]))
+    scan.units[h] = make_query_tables(turned[1], bits, mine.tables[h])
+    scan.reach[h] = np.float32(REACH) * np.sqrt(square / np.float32(q.shape[2]))
 
 
 @jit
-def _head(
-    shape, kind, bits, q, segments, items, item_bytes, rotation, j, group, first, last, stop, k,
-    few, seed, index, rows, turned, room, work, scan, limits, entries, seen, spare, marks,
-    chosen, listed, histogram,
-):  # fmt: skip
+def _choose(shape, kind, query, j, n_kv_heads, among, wanted, mine):
     """The list of one KV head; gives its length and how many blocks were looked at.
 
     Tokens of the open segment, which has no blocks yet, are candidates all.
     """
-    together, looked = len(seen), 0
-    unordered = max(first, min(last, stop // SEGMENT * SEGMENT))
-    pack_queries(q, j, group, of.rotation(shape) if of.rotates_k(shape) else 0, rows)
-    clear(chosen, stop)
+    found, chosen, rows = mine.found, mine.chosen, mine.products.rows
+    group, together, looked = query.q.shape[1] // n_kv_heads, len(found.counts), 0
+    unordered = max(among.first, min(among.last, among.stop // SEGMENT * SEGMENT))
+    ordered = Range(among.first, unordered, among.stop)
+    pack_queries(query.q, j, group, of.rotation(shape) if of.rotates_k(shape) else 0, rows)
+    clear(chosen, among.stop)
     for g in range(0, group, together):
         for h in range(together):
-            row = j * group + g + h
-            _prepare(
-                q, row, bits, q.shape[2], np.int64(rotation.ctypes.data), h, turned, scan
-            )  # fmt: skip
-        clear(marks, stop)
-        if unordered > first:
-            looked += _candidates(
-                kind, bits, items, j * SEGMENT * item_bytes, first, unordered, few, seed, scan,
-                limits, entries, seen, spare, histogram,
-            )  # fmt: skip
+            _prepare(kind, query, j * group + g + h, h, mine)
+        clear(found.marks, among.stop)
+        if unordered > among.first:
+            looked += _gather(kind, query, j, ordered, wanted, mine)
             for h in range(together):
-                mark(entries[h], seen[h], marks)
-        n = write_list(marks, first, unordered, last, listed)
+                mark(found.entries[h], found.counts[h], found.marks)
+        n = write_list(found.marks, among.first, unordered, among.last, mine.listed)
+        listed = mine.listed[among.first : n]
         rerank(
-            shape, segments, j, listed[first:n], k, seed, rows[g : g + together], room,
-            np.int64(work.ctypes.data), limits, entries, seen, spare, marks, histogram,
+            shape, query.segments, j, listed, rows[g : g + together], mine.products, wanted.k,
+            wanted.seed, found,
         )  # fmt: skip
-        for w in range((last + 63) // 64):
-            chosen[w] |= marks[w]
-    return write_list(chosen, first, last, stop, index), looked
+        for w in range((among.last + 63) // 64):
+            chosen[w] |= found.marks[w]
+    return write_list(chosen, among.first, among.last, among.stop, query.index[j]), looked
 
 
 def make_blocks(k_type, v_type, blocks, bits, together):
     """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
 
-    @step("iiiiiiiiii")
-    def kernel(
-        part, parts, ticket, call, scratch, item_bytes, n_kv_heads, first, last, stop, k, few, seed
+    @kernel
+    def blocks_kernel(
+        share: Share,
+        query: Query,
+        scratch: Scratch,
+        n_kv_heads: int,
+        among: Range,
+        wanted: Wanted,
     ):
-        """q float32[1, H, E]; lists as the Hamming scan's. Reads bits / 32 + 0.25 bytes a token and
-        KV head, bits / 8 + 4 of the tokens of each of the `looked` int64[J] blocks, and the K rows
-        of the candidates."""
-        q, segments, items, rotation, index, counts, looked = lent(call, CALL)
-        (
-            rows, turned, sums, rooms, works, _, _, _, orders, best, entries, seen, spare, marks,
-            chosen, histograms, queries, reach, units, centres, bounds, wanted, block, listed,
-        ) = lent(scratch, SCRATCH)  # fmt: skip
-        scan = (
-            queries[part], reach[part], sums[part], units[part], centres[part], bounds[part],
-            wanted[part], block[part], orders[part],
-        )  # fmt: skip
-        j = take(ticket)
+        """Lists as the Hamming scan's. Reads bits / 32 + 0.25 bytes a token and KV head,
+        bits / 8 + 4 of the tokens of each block that is looked at, and the K rows of the
+        candidates."""
+        shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
+        mine = of_thread(scratch, share.part)
+        j = take(share.ticket)
         while j < n_kv_heads:
-            counts[j], looked[j] = _head(
-                of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together), bits, q,
-                segments, items, item_bytes, rotation, j, q.shape[1] // n_kv_heads, first, last,
-                stop, k, few, np.uint32(seed), index[j], rows[part], turned[part],
-                rooms[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
-                spare[part], marks[part], chosen[part], listed[part], histograms[part],
-            )  # fmt: skip
-            j = take(ticket)
+            query.counts[j], query.looked[j] = _choose(
+                shape, kind, query, j, n_kv_heads, among, wanted, mine
+            )
+            j = take(share.ticket)
 
-    return kernel
+    return blocks_kernel

@@ -4,20 +4,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Table, kernels
+from ....jit.launch import Arguments, Kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
 from ..choice import Range, SelectScratch, check_choice
-from .tables import CALL, PRODUCTS, SCRATCH
+from .arguments import AllProducts, Query, Scratch
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
-_flat = kernels(f"{__package__}.scan", "make_flat")
-_products = kernels(f"{__package__}.scan", "make_products")
+@lazy_kernels
+def _flat(k_type: int, v_type: int, blocks: int, heads: int) -> Kernel:
+    from .scan import make_flat
+
+    return make_flat(k_type, v_type, blocks, heads)
+
+
+@lazy_kernels
+def _products(k_type: int, v_type: int, blocks: int, heads: int) -> Kernel:
+    from .scan import make_products
+
+    return make_products(k_type, v_type, blocks, heads)
 
 
 class ExactScratch(SelectScratch):
@@ -30,7 +40,8 @@ class ExactScratch(SelectScratch):
         self.layout = layout
         self.rounds = -(-self.group // 4)
         self.heads = -(-self.group // self.rounds)
-        self.call, self.arrays, self.all = Table(CALL), Table(SCRATCH), Table(PRODUCTS)
+        self.query, self.all = Arguments(Query), Arguments(AllProducts)
+        self.arguments = Arguments(Scratch)
 
     def ready(self, threads: int) -> None:
         """As SelectScratch's."""
@@ -38,17 +49,13 @@ class ExactScratch(SelectScratch):
         super().ready(threads)
         if threads > before:
             shape = threads, self.rounds * self.heads, self.layout.padded
-            self.rows = aligned(int(np.prod(shape)), np.float32)[: int(np.prod(shape))]
-            self.rows = self.rows.reshape(shape)
+            self.rows = aligned(shape, np.float32)
             self.rows[:] = 0
-            self.works = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
-            self.best = np.empty((threads, 4), np.float32)
+            self.works = aligned((threads, WORK_BYTES), np.uint8)
             self.entries = np.empty((threads, 4, self.entries.shape[2]), np.uint64)
             self.seen = np.zeros((threads, 4), np.int64)
-            self.arrays(
-                self.rows, self.works, self.best, self.entries, self.seen, self.spare, self.marks,
-                self.histograms,
-            )  # fmt: skip
+            found = self.candidates(np.empty((threads, 4), np.float32))
+            self.arguments.fill(Scratch(rows=self.rows, works=self.works, found=found))
 
 
 def _check(name: str, q: F32, segments: I64, stop: int, s: ExactScratch) -> None:
@@ -78,10 +85,9 @@ def largest(
     check_choice("largest products", among, k, index, counts, s)
     _check("largest products", q, segments, among.stop, s)
     s.ready(n_threads())
-    _flat(*s.layout.codes, s.heads)(
-        s.call(q, segments, index, counts), s.arrays.address, s.n_kv_heads, among.first,
-        among.last, among.stop, k, seed,
-    )  # fmt: skip
+    query = s.query.fill(Query(q=q, segments=segments, index=index, counts=counts))
+    choose = _flat(*s.layout.codes, s.heads)
+    choose(query, s.arguments.address, s.n_kv_heads, *among, k, seed)
 
 
 def products(q: F32, segments: I64, stop: int, out: F32, *, scratch: ExactScratch) -> None:
@@ -91,5 +97,5 @@ def products(q: F32, segments: I64, stop: int, out: F32, *, scratch: ExactScratc
     if out.shape[0] != q.shape[1] or out.shape[1] < stop or out.dtype != np.float32:
         raise OpsError(f"products: out is {out.dtype} {out.shape}, expected ({q.shape[1]}, {stop})")
     s.ready(n_threads())
-    arrays = s.all(q, segments, s.rows, s.works, out)
-    _products(*s.layout.codes, s.heads)(arrays, s.n_kv_heads, stop)
+    all_of = AllProducts(q=q, segments=segments, rows=s.rows, works=s.works, out=out)
+    _products(*s.layout.codes, s.heads)(s.all.fill(all_of), s.n_kv_heads, stop)

@@ -9,18 +9,19 @@ import numpy as np
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
 from ...attention import shape as of
 from ...attention.decode.scores import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
-from ..best import prune
+from ..best import prune_scores
+from ..choice import Range
 from ..lists import clear, mark, write_list
 from ..masks import low_bit
 from ..queries import pack_queries
 from ..scores import at_least, cost_of, score_of
-from .tables import CALL, PRODUCTS, SCRATCH
+from .arguments import AllProducts, Query, Scratch
 
 
 @jit
@@ -39,86 +40,84 @@ def collect_scores(s, lo, hi, segment, limit, entries, n):
 
 
 @jit
-def _flat_head(
-    shape, segments, j, group, first, last, k, seed, rows, work, limits, entries, seen, spare,
-    marks, histogram,
-):  # fmt: skip
+def _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine):
     """Mark the k largest products of each query head among the keys first .. last-1."""
-    heads = of.heads(shape)
-    s, parts = work, work + 4 * HEAD_SCORES
+    heads, group, found = of.heads(shape), query.q.shape[1] // n_kv_heads, mine.found
+    limits, entries, counts = found.limits, found.entries, found.counts
+    s = address(mine.works)
+    parts = s + 4 * HEAD_SCORES
     for g in range(0, group, heads):
         n = min(heads, group - g)
         for h in range(n):
-            limits[h], seen[h] = -np.inf, 0
-        for segment in range(first // SEGMENT, (last - 1) // SEGMENT + 1):
-            base = segments[segment] + j * of.head_bytes(shape)
-            lo = max(first - segment * SEGMENT, 0)
-            hi = min(last - segment * SEGMENT, SEGMENT)
-            key_scores(shape, rows[g].ctypes.data, base, lo, hi, parts, s)
+            limits[h], counts[h] = -np.inf, 0
+        for segment in range(among.first // SEGMENT, (among.last - 1) // SEGMENT + 1):
+            base = query.segments[segment] + j * of.head_bytes(shape)
+            lo = max(among.first - segment * SEGMENT, 0)
+            hi = min(among.last - segment * SEGMENT, SEGMENT)
+            key_scores(shape, address(mine.rows[g]), base, lo, hi, parts, s)
             for h in range(n):
-                seen[h] = collect_scores(
-                    s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], seen[h]
+                counts[h] = collect_scores(
+                    s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], counts[h]
                 )
-                if seen[h] + SEGMENT > entries.shape[1]:
-                    worst = prune(
-                        entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
-                    )  # fmt: skip
-                    seen[h], limits[h] = k, score_of(worst)
+                if counts[h] + SEGMENT > entries.shape[1]:
+                    limits[h] = score_of(prune_scores(h, k, seed, found))
         for h in range(n):
-            if seen[h] > k:
-                prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
-            mark(entries[h], min(seen[h], k), marks)
+            if counts[h] > k:
+                prune_scores(h, k, seed, found)
+            mark(entries[h], min(counts[h], k), found.marks)
 
 
 def make_flat(k_type, v_type, blocks, heads):
     """The kernel for KV types, rows of 32 * blocks and `heads` query heads at a time."""
 
-    @step("iiiiiiii")
-    def kernel(part, parts, ticket, call, scratch, n_kv_heads, first, last, stop, k, seed):
-        """q float32[1, H, E]; lists as the Hamming scan's. Reads the K rows and scales once."""
-        q, segments, index, counts = lent(call, CALL)
-        rows, works, limits, entries, seen, spare, marks, histograms = lent(scratch, SCRATCH)
-        group, shape = q.shape[1] // n_kv_heads, of.shape_of(k_type, v_type, blocks, heads)
+    @kernel
+    def flat_kernel(
+        share: Share,
+        query: Query,
+        scratch: Scratch,
+        n_kv_heads: int,
+        among: Range,
+        k: int,
+        seed: int,
+    ):
+        """Lists as the Hamming scan's. Reads the K rows and scales once."""
+        shape, mine = of.shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
         turn = of.rotation(shape) if of.rotates_k(shape) else 0
-        j = take(ticket)
+        group, marks = query.q.shape[1] // n_kv_heads, mine.found.marks
+        j = take(share.ticket)
         while j < n_kv_heads:
-            clear(marks[part], stop)
-            pack_queries(q, j, group, turn, rows[part])
-            _flat_head(
-                shape, segments, j, group, first, last, k, np.uint32(seed), rows[part],
-                works[part].ctypes.data, limits[part], entries[part], seen[part], spare[part],
-                marks[part], histograms[part],
-            )  # fmt: skip
-            counts[j] = write_list(marks[part], first, last, stop, index[j])
-            j = take(ticket)
+            clear(marks, among.stop)
+            pack_queries(query.q, j, group, turn, mine.rows)
+            _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine)
+            query.counts[j] = write_list(marks, among.first, among.last, among.stop, query.index[j])
+            j = take(share.ticket)
 
-    return kernel
+    return flat_kernel
 
 
 def make_products(k_type, v_type, blocks, heads):
     """As make_flat, for all products instead of the best."""
 
-    @step("iii")
-    def kernel(part, parts, ticket, arrays, n_kv_heads, stop):
+    @kernel
+    def products_kernel(share: Share, arrays: AllProducts, n_kv_heads: int, stop: int):
         """out float32[H, S] = q . k of the tokens 0 .. stop-1, S >= stop."""
-        q, segments, rows, works, out = lent(arrays, PRODUCTS)
-        group, s = q.shape[1] // n_kv_heads, works[part].ctypes.data
+        q, out, rows = arrays.q, arrays.out, arrays.rows[share.part]
+        group, s = q.shape[1] // n_kv_heads, address(arrays.works[share.part])
         shape = of.shape_of(k_type, v_type, blocks, heads)
         turn = of.rotation(shape) if of.rotates_k(shape) else 0
-        j = take(ticket)
+        j = take(share.ticket)
         while j < n_kv_heads:
-            pack_queries(q, j, group, turn, rows[part])
+            pack_queries(q, j, group, turn, rows)
             for segment in range((stop + SEGMENT - 1) // SEGMENT):
-                base = segments[segment] + j * of.head_bytes(shape)
+                base = arrays.segments[segment] + j * of.head_bytes(shape)
                 hi = min(stop - segment * SEGMENT, SEGMENT)
                 for g in range(0, group, heads):
-                    q_row = rows[part, g].ctypes.data
-                    key_scores(shape, q_row, base, 0, hi, s + 4 * HEAD_SCORES, s)
+                    key_scores(shape, address(rows[g]), base, 0, hi, s + 4 * HEAD_SCORES, s)
                     for h in range(g, min(g + heads, group)):
                         place = s + (h - g) * HEAD_SCORES
                         for t in range(hi):
                             score = v.load_one_f32(place, 4 * t)
                             out[j * group + h, segment * SEGMENT + t] = score
-            j = take(ticket)
+            j = take(share.ticket)
 
-    return kernel
+    return products_kernel

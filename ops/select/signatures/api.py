@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Table, kernel, kernels
+from ....jit.launch import Arguments, Kernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
-from ...attention.layout import SEGMENT, TileLayout, append_facts
+from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import Range, SelectScratch, check_choice
 from ..work import MAX_WIDTH, PLANE_BYTES
-from .tables import CALL, ENCODE_KEYS, ENCODE_ROWS, SCRATCH
+from .arguments import Encoder, Keys, Query, Rows, Scratch
 
 F32 = NDArray[np.float32]
 U64 = NDArray[np.uint64]
@@ -23,10 +23,28 @@ I64 = NDArray[np.int64]
 _SERIAL_SIGNATURES = 32_768
 _SERIAL_TOKENS = 4  # to encode that cost less than waking the threads
 
-_encode_keys = kernel(f"{__package__}.encode", "encode_keys_kernel")
-_encode_rows = kernel(f"{__package__}.encode", "encode_rows_kernel")
-_hamming = kernels(f"{__package__}.hamming", "make_hamming")
-_keys, _rows = Table(ENCODE_KEYS), Table(ENCODE_ROWS)
+_keys, _rows = Arguments(Keys), Arguments(Rows)
+
+
+@lazy_kernel
+def _encode_keys() -> Kernel:
+    from .encode import encode_keys_kernel
+
+    return encode_keys_kernel
+
+
+@lazy_kernel
+def _encode_rows() -> Kernel:
+    from .encode import encode_rows_kernel
+
+    return encode_rows_kernel
+
+
+@lazy_kernels
+def _hamming(bits: int, together: int) -> Kernel:
+    from .hamming import make_hamming
+
+    return make_hamming(bits, together)
 
 
 @dataclass(frozen=True)
@@ -60,14 +78,18 @@ class Network:
 
 
 @cache
-def _work(threads: int) -> F32:
-    n = threads * 3 * MAX_WIDTH
-    return aligned(n, np.float32)[:n].reshape(threads, -1)  # type: ignore[no-any-return]
+def _works(threads: int) -> F32:
+    works: F32 = aligned((threads, 3 * MAX_WIDTH), np.float32)
+    return works
 
 
 @cache
 def _widths(network_widths: tuple[int, ...]) -> I64:
     return np.array(network_widths, np.int64)
+
+
+def _encoder(network: Network, threads: int) -> Encoder:
+    return Encoder(weights=network.weights, widths=_widths(network.widths), works=_works(threads))
 
 
 def encode_keys(
@@ -89,19 +111,18 @@ def encode_keys(
     room = SEGMENT * min(len(segments), len(items))
     if not 0 <= first <= last <= room:
         raise OpsError(f"encoder: tokens {first} to {last - 1} lie outside the {room} stored")
-    arrays = _keys(segments, append_facts(layout), items, network.weights, _widths(network.widths))
-    _encode_keys(
-        arrays, network.bits // 8, n_kv_heads, first, last, _work(n_threads()).ctypes.data,
-        parallel=last - first > _SERIAL_TOKENS,
-    )  # fmt: skip
+    encoder = _encoder(network, n_threads())
+    keys = Keys(segments=segments, layout=stored_layout(layout), items=items, encoder=encoder)
+    parallel, item_bytes = last - first > _SERIAL_TOKENS, network.bits // 8
+    _encode_keys(_keys.fill(keys), item_bytes, n_kv_heads, first, last, parallel=parallel)
 
 
 def encode_rows(network: Network, x: F32, out: U64) -> None:
     """Signatures of the rows of x float32 (n, E) into out uint64 (n,)."""
     if x.ndim != 2 or x.shape[1] != network.widths[0] or out.shape != x.shape[:1]:
         raise OpsError(f"encoder: rows of {x.shape} into {out.shape}, widths {network.widths}")
-    arrays = _rows(x, network.weights, _widths(network.widths), out)
-    _encode_rows(arrays, _work(1).ctypes.data, parallel=False)
+    rows = Rows(x=x, out=out, encoder=_encoder(network, 1))
+    _encode_rows(_rows.fill(rows), parallel=False)
 
 
 class SignatureScratch(SelectScratch):
@@ -109,22 +130,28 @@ class SignatureScratch(SelectScratch):
 
     def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
         super().__init__(n_heads, n_kv_heads, n_ctx, k)
-        self.call, self.arrays = Table(CALL), Table(SCRATCH)
+        self.query, self.arguments = Arguments(Query), Arguments(Scratch)
 
     def ready(self, threads: int) -> None:
         """As SelectScratch's."""
         before = self.threads
         super().ready(threads)
         if threads > before:
-            n = self.together
-            self.tables = aligned(threads * n * 256, np.uint8).reshape(threads, n, 16, 16)
-            self.planes = aligned(threads * PLANE_BYTES, np.uint8).reshape(threads, PLANE_BYTES)
-            # Of each thread in cache lines of its own.
-            self.tally = aligned(threads * 24, np.int64).reshape(threads, 3, 8)
-            self.arrays(
-                self.tables, self.limits, self.planes, self.masks, self.tally, self.orders,
-                self.entries, self.spare, self.marks, self.histograms,
-            )  # fmt: skip
+            self.arguments.fill(self._arrays(threads))
+
+    def _arrays(self, threads: int) -> Scratch:
+        return Scratch(
+            tables=aligned((threads, self.together, 16, 16), np.uint8),
+            limits=self.limits,
+            planes=aligned((threads, PLANE_BYTES), np.uint8),
+            masks=self.masks,
+            tally=aligned((threads, 3, 8), np.int64),  # each in cache lines of its own
+            order=self.orders,
+            entries=self.entries,
+            spare=self.spare,
+            marks=self.marks,
+            histogram=self.histograms,
+        )
 
 
 def nearest(
@@ -156,7 +183,6 @@ def nearest(
         raise OpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
     s.ready(n_threads())
     few = (among.last - among.first) * s.n_kv_heads <= _SERIAL_SIGNATURES
-    _hamming(bits, s.together)(
-        s.call(queries, items, index, counts), s.arrays.address, among.first, among.last,
-        among.stop, k, seed, parallel=not few,
-    )  # fmt: skip
+    query = s.query.fill(Query(queries=queries, items=items, index=index, counts=counts))
+    choose = _hamming(bits, s.together)
+    choose(query, s.arguments.address, *among, k, seed, parallel=not few)

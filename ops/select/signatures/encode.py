@@ -15,15 +15,17 @@ from numba.extending import intrinsic
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address
 from ....jit.simd import load_f32, set_f32, store, vexp
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ...attention.shape import at
 from ..dense import dense
 from ..work import MAX_WIDTH
-from .tables import ENCODE_KEYS, ENCODE_ROWS, TOKENS
+from .arguments import Keys, Rows
+
+TOKENS = 16  # whose keys a thread encodes at a time
 
 
 @jit
@@ -52,8 +54,6 @@ def signature(x, weights, widths, work):
 
     weights: address of all layers, each W [in][out] then b [out]; widths: their sizes.
     """
-    # Addresses are unsigned in Numba, and unsigned plus signed would be a float.
-    x, weights, work = np.int64(x), np.int64(weights), np.int64(work)
     here, place = x, work
     for layer in range(len(widths) - 1):
         n_in, n_out = widths[layer], widths[layer + 1]
@@ -69,40 +69,37 @@ def signature(x, weights, widths, work):
 
 
 @jit
-def _encode_token(t, segments, facts, items, item_bytes, n_kv_heads, weights, widths, x):
-    """Signatures of token t of all KV heads into the column `items`; x: address of scratch."""
-    tile_bytes, head_bytes, place = facts[4], facts[5], t % SEGMENT
+def _encode_token(t, keys, item_bytes, n_kv_heads, x):
+    """Signatures of token t of all KV heads into the column; x: address of scratch."""
+    layout, encoder, place = keys.layout, keys.encoder, t % SEGMENT
     for j in range(n_kv_heads):
-        tile = segments[t // SEGMENT] + j * head_bytes + place // TILE * tile_bytes
-        read_key(tile, place % TILE, facts, x)
-        bits = signature(x, weights, widths, x + 4 * MAX_WIDTH)
-        to = items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
+        head = keys.segments[t // SEGMENT] + j * layout.head_bytes
+        read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
+        bits = signature(x, address(encoder.weights), encoder.widths, x + 4 * MAX_WIDTH)
+        to = keys.items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
         if item_bytes == 4:
             store(to, 0, np.uint32(bits))
         else:
             store(to, 0, bits)
 
 
-@step("iiiiii")
-def encode_keys_kernel(part, parts, ticket, arrays, item_bytes, n_kv_heads, first, last, works):
-    """Tokens first .. last-1; works: address of float32[threads, 3 * MAX_WIDTH].
-
-    About 2 * sum of in * out operations a key.
-    """
-    segments, facts, items, weights, widths = lent(arrays, ENCODE_KEYS)
-    begin = first + TOKENS * take(ticket)
+@kernel
+def encode_keys_kernel(
+    share: Share, keys: Keys, item_bytes: int, n_kv_heads: int, first: int, last: int
+):
+    """Tokens first .. last-1. About 2 * sum of in * out operations a key."""
+    x = address(keys.encoder.works[share.part])
+    begin = first + TOKENS * take(share.ticket)
     while begin < last:
         for t in range(begin, min(begin + TOKENS, last)):
-            _encode_token(
-                t, segments, facts, items, item_bytes, n_kv_heads, weights.ctypes.data, widths,
-                works + part * 12 * MAX_WIDTH,
-            )  # fmt: skip
-        begin = first + TOKENS * take(ticket)
+            _encode_token(t, keys, item_bytes, n_kv_heads, x)
+        begin = first + TOKENS * take(share.ticket)
 
 
-@step("ii")
-def encode_rows_kernel(part, parts, ticket, arrays, work):
-    """Signatures of the rows of x float32[n, E] into out uint64[n]."""
-    x, weights, widths, out = lent(arrays, ENCODE_ROWS)
+@kernel
+def encode_rows_kernel(share: Share, rows: Rows):
+    """The signature of each row."""
+    x, out, encoder = rows.x, rows.out, rows.encoder
+    weights, work = address(encoder.weights), address(encoder.works)
     for i in range(x.shape[0]):
-        out[i] = signature(x[i].ctypes.data, weights.ctypes.data, widths, work)
+        out[i] = signature(address(x[i]), weights, encoder.widths, work)

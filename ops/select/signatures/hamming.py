@@ -11,16 +11,17 @@ import numpy as np
 
 from ....jit.cached import jit
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
 from ...attention.layout import SEGMENT
 from ..best import prune
+from ..choice import Range
 from ..lists import clear, mark, write_list
 from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, low_bit, trim
 from ..sampling import STRIDE, put_order
+from .arguments import Query, Scratch, Tally
 from .lots import MOST, key_of, lot, lots_of
 from .near import ask_for_last, make_tables, near_segment, set_limit, word_at
-from .tables import CALL, SCRATCH
 
 _SAMPLE = 4096  # signatures
 _RUN = 64  # of them side by side: few pages are touched
@@ -30,8 +31,9 @@ _ROW = 144  # of a histogram of costs
 
 
 @jit
-def _first_limits(kind, items, offset, first, last, queries, k, below, histogram):
+def _first_limits(kind, items, offset, among, queries, k, below, histogram):
     """Costs that likely have k signatures below them, and not many more, from a sample."""
+    first, last = among.first, among.last
     runs = min(_SAMPLE, (last - first) // 8) // _RUN
     if runs == 0:
         below[:] = MOST
@@ -66,18 +68,17 @@ def _least(histogram, at, most, k, share):
 
 
 @jit
-def _collect(
-    kind, masks, turn, words, segment, key, queries, least, below, entries, counts
-):  # fmt: skip
+def _collect(kind, turn, words, segment, key, queries, tally, mine):
     """Append the tokens of one segment's masks that cost least .. below-1 to the entries."""
+    masks, entries = mine.masks, mine.entries
     lots, item_bytes = lots_of(kind), bits_of(kind) // 8
-    some = filled_words(kind, np.int64(masks.ctypes.data) + turn * masks.shape[1] * MASK_BYTES)
+    some = filled_words(kind, address(masks) + turn * masks.shape[1] * MASK_BYTES)
     while some:
         i = low_bit(some)
         some &= some - np.uint64(1)
         h, w = i // WORDS, i % WORDS
-        word, n, query = masks[turn, h, w], counts[h], queries[h]
-        nearest, limit = least[h], below[h]
+        word, n, query = masks[turn, h, w], tally.counts[h], queries[h]
+        nearest, limit = tally.least[h], tally.below[h]
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
@@ -85,7 +86,7 @@ def _collect(
             cost = lots * d + lot(lots, key, t)
             entries[h, n] = (np.uint64(cost) << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
             n += nearest <= cost < limit
-        counts[h] = n
+        tally.counts[h] = n
 
 
 @jit
@@ -98,25 +99,34 @@ def _fullest(counts):
 
 
 @jit
-def _make_room(k, seed, limits, below, entries, counts, spare, histogram):
-    """Prune what another segment could fill."""
-    for h in range(len(counts)):
-        if counts[h] + SEGMENT >= entries.shape[1]:
-            worst = prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
-            counts[h], below[h] = k, np.int64(worst) + 1
-            set_limit(limits, h, below[h])
+def _prune(h, k, seed, tally, mine):
+    """Keep the k best entries of query h; gives the greatest cost among them."""
+    entries, n, spare = mine.entries[h], tally.counts[h], mine.spare
+    worst = prune(entries, n, k, 8, seed, spare[0], spare[1], mine.histogram)
+    tally.counts[h] = k
+    return worst
 
 
 @jit
-def _lower(share, k, limits, below, entries, counts, histogram):
+def _make_room(k, seed, tally, mine):
+    """Prune what another segment could fill."""
+    for h in range(len(tally.counts)):
+        if tally.counts[h] + SEGMENT >= mine.entries.shape[1]:
+            tally.below[h] = np.int64(_prune(h, k, seed, tally, mine)) + 1
+            set_limit(mine.limits, h, tally.below[h])
+
+
+@jit
+def _lower(share, k, tally, mine):
     """Limits as the entries say that `share` of the signatures gave; keeps what is below them."""
+    histogram, entries, counts, below = mine.histogram, mine.entries, tally.counts, tally.below
     for h in range(len(counts)):
         for i in range(_ROW):
             histogram[i] = 0
         for i in range(counts[h]):
             histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
         below[h] = _least(histogram, 0, below[h], k, share)
-        set_limit(limits, h, below[h])
+        set_limit(mine.limits, h, below[h])
         kept = 0
         for i in range(counts[h]):
             entries[h, kept] = entries[h, i]
@@ -125,27 +135,26 @@ def _lower(share, k, limits, below, entries, counts, histogram):
 
 
 @jit
-def _scan(
-    kind, items, offset, first, last, order, n, due, queries, k, seed, tables, limits, planes,
-    masks, least, below, entries, counts, spare, histogram,
-):  # fmt: skip
-    """Scan the signatures first .. last-1 of a KV head; joins entries[h][: counts[h]].
+def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
+    """Scan the signatures first .. last-1 of a KV head; joins what they add to the entries.
 
-    order[:n]: their segments. After `due` of them, twice as many, ..., limits are set anew.
+    mine.order[:n]: their segments. After `due` of them, twice as many, ..., limits are set anew.
     A segment's masks are looked at when the next one's are made: they have then left the store
     buffer, which could not forward them as the wide words that are read.
     """
-    q, table = np.int64(queries.ctypes.data), np.int64(tables.ctypes.data)
-    limit, plane = np.int64(limits.ctypes.data), np.int64(planes.ctypes.data)
-    mask, mask_bytes = np.int64(masks.ctypes.data), masks.shape[1] * MASK_BYTES
+    first, last, order = among.first, among.last, mine.order
+    q, table, plane = address(queries), address(mine.tables), address(mine.planes)
+    limit, masks = address(mine.limits), mine.masks
+    mask, mask_bytes = address(masks), masks.shape[1] * MASK_BYTES
     scanned = 0
     for i in range(n + 1):
         turn = i & 1
         if i < n:
             segment, ahead = order[i], order[min(i + _AHEAD, n - 1)]
+            key = np.uint64(key_of(segment, seed))
             near_segment(
-                kind, items[segment] + offset, items[ahead] + offset,
-                np.uint64(key_of(segment, seed)), q, table, limit, plane, mask + turn * mask_bytes,
+                kind, items[segment] + offset, items[ahead] + offset, key, q, table, limit, plane,
+                mask + turn * mask_bytes,
             )  # fmt: skip
             ask_for_last(kind, items[ahead] + offset)
         if i == 0:
@@ -153,35 +162,28 @@ def _scan(
         done = order[i - 1]
         if not first <= done * SEGMENT <= last - SEGMENT:
             trim(masks[1 - turn], done, first, last)
-        _collect(
-            kind, masks, 1 - turn, items[done] + offset, done, np.int64(key_of(done, seed)),
-            queries, least, below, entries, counts,
-        )  # fmt: skip
-        if _fullest(counts) + SEGMENT >= entries.shape[1]:
-            _make_room(k, seed, limits, below, entries, counts, spare, histogram)
+        key = np.int64(key_of(done, seed))
+        _collect(kind, 1 - turn, items[done] + offset, done, key, queries, tally, mine)
+        if _fullest(tally.counts) + SEGMENT >= mine.entries.shape[1]:
+            _make_room(k, seed, tally, mine)
         scanned += min((done + 1) * SEGMENT, last) - max(done * SEGMENT, first)
         if i == due and i < n:
             due *= 2
-            _lower(scanned / (last - first), k, limits, below, entries, counts, histogram)
+            _lower(scanned / (last - first), k, tally, mine)
 
 
 @jit
-def _select_head(
-    kind, items, offset, first, last, order, n, due, queries, k, seed, tables, limits, planes,
-    masks, least, below, entries, counts, spare, histogram,
-):  # fmt: skip
+def _select_head(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
     """entries[h][: k] = the k nearest of the signatures first .. last-1 for each query h."""
-    make_tables(queries, bits_of(kind), tables)
-    _first_limits(kind, items, offset, first, last, queries, k, below, histogram)
+    limits, least, below, counts = mine.limits, tally.least, tally.below, tally.counts
+    make_tables(queries, bits_of(kind), mine.tables)
+    _first_limits(kind, items, offset, among, queries, k, below, mine.histogram)
     for h in range(len(counts)):
         set_limit(limits, h, below[h])
         least[h] = counts[h] = 0
     again, more = True, lots_of(kind)
     while again:
-        _scan(
-            kind, items, offset, first, last, order, n, due, queries, k, seed, tables, limits,
-            planes, masks, least, below, entries, counts, spare, histogram,
-        )  # fmt: skip
+        _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine)
         again, due = False, 0
         for h in range(len(counts)):
             if counts[h] < k:  # the samples promised too much
@@ -193,42 +195,38 @@ def _select_head(
         more *= 2
     for h in range(len(counts)):
         if counts[h] > k:
-            prune(entries[h], counts[h], k, 8, seed, spare[0], spare[1], histogram)
+            _prune(h, k, seed, tally, mine)
 
 
 def make_hamming(bits, together):
     """The kernel for signatures of `bits` bits and `together` queries of a group at a time."""
 
-    @step("iiiiiii")
-    def kernel(part, parts, ticket, call, scratch, first, last, stop, k, seed):
-        """queries uint64[J, G]; items: addresses of the column's segments; k of first .. last-1.
+    @kernel
+    def hamming_kernel(
+        share: Share, query: Query, scratch: Scratch, among: Range, k: int, seed: int
+    ):
+        """The k nearest of tokens first .. last-1 to each query of a KV head.
 
-        index uint32[J, room], counts int64[J]: tokens 0 .. first-1, the union of all queries'
-        choices, last .. stop-1. Scratch as SignatureScratch has it. Reads bits / 8 bytes a token
-        and KV head for every `together` queries.
+        Its list holds tokens 0 .. first-1, the union of all queries' choices, last .. stop-1. Reads
+        bits / 8 bytes a token and KV head for every `together` queries.
         """
-        queries, items, index, counts = lent(call, CALL)
-        (
-            tables, limits, planes, masks, tally, orders, all_entries, spare, all_marks, histograms,
-        ) = lent(scratch, SCRATCH)  # fmt: skip
-        entries, marks = all_entries[part], all_marks[part]
-        least, below = tally[part, 0, :together], tally[part, 1, :together]
-        seen, order = tally[part, 2, :together], orders[part]
+        first, last, stop = among.first, among.last, among.stop
+        queries, mine = query.queries, of_thread(scratch, share.part)
+        rows = mine.tally
+        tally = Tally(rows[0, :together], rows[1, :together], rows[2, :together])
         stride = STRIDE if last - first > 4 * STRIDE * SEGMENT else 1
-        n, due = put_order(first, last, stride, order)
-        j = take(ticket)
+        n, due = put_order(first, last, stride, mine.order)
+        j = take(share.ticket)
         while j < queries.shape[0]:
-            clear(marks, stop)
+            clear(mine.marks, stop)
             for g in range(0, queries.shape[1], together):
                 _select_head(
-                    kind_of(bits, together), items, j * SEGMENT * (bits // 8), first, last, order,
-                    n, due, queries[j, g : g + together], k, np.uint32(seed), tables[part],
-                    limits[part], planes[part], masks[part], least, below, entries, seen,
-                    spare[part], histograms[part],
+                    kind_of(bits, together), query.items, j * SEGMENT * (bits // 8), among, n, due,
+                    queries[j, g : g + together], k, np.uint32(seed), tally, mine,
                 )  # fmt: skip
                 for h in range(together):
-                    mark(entries[h], k, marks)
-            counts[j] = write_list(marks, first, last, stop, index[j])
-            j = take(ticket)
+                    mark(mine.entries[h], k, mine.marks)
+            query.counts[j] = write_list(mine.marks, first, last, stop, query.index[j])
+            j = take(share.ticket)
 
-    return kernel
+    return hamming_kernel

@@ -6,21 +6,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Table, kernel, kernels
+from ....jit.launch import Arguments, Kernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
-from ...attention.layout import SEGMENT, TileLayout, append_facts
+from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...attention.work import WORK_BYTES, listed_work_bytes
 from ...errors import OpsError
 from ..choice import Range, SelectScratch, check_choice
-from .tables import CALL, KEYS, SCRATCH
+from .arguments import Keys, Products, Query, Scan, Scratch, Wanted
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 _SERIAL_TOKENS = 4
 
-_sketch_keys = kernel(f"{__package__}.keys", "sketch_keys_kernel")
-_best_sketched = kernels(f"{__package__}.scan", "make_sketch")
-_keys = Table(KEYS)
+_keys = Arguments(Keys)
+
+
+@lazy_kernel
+def _sketch_keys() -> Kernel:
+    from .keys import sketch_keys_kernel
+
+    return sketch_keys_kernel
+
+
+@lazy_kernels
+def _best_sketched(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> Kernel:
+    from .scan import make_sketch
+
+    return make_sketch(k_type, v_type, blocks, bits, together)
 
 
 def sketch_bits(head_dim: int) -> int:
@@ -69,13 +81,18 @@ def sketch_keys(
     if not 0 <= first <= last <= room:
         raise OpsError(f"sketches: tokens {first} to {last - 1} lie outside the {room} stored")
     check_rotation("sketches", rotation, layout)
-    n = n_threads() * 2 * rotation.bits
-    works = aligned(n, np.float32)[:n].reshape(n_threads(), -1)
+    works = aligned((n_threads(), 2 * rotation.bits), np.float32)
     works[:] = 0  # what rows have beyond head_dim
-    _sketch_keys(
-        _keys(segments, append_facts(layout), bits, factors, rotation.weights, works), n_kv_heads,
-        rotation.bits, first, last, parallel=last - first > _SERIAL_TOKENS,
-    )  # fmt: skip
+    keys = Keys(
+        segments=segments,
+        layout=stored_layout(layout),
+        bits=bits,
+        factors=factors,
+        rotation=rotation.weights,
+        works=works,
+    )
+    parallel = last - first > _SERIAL_TOKENS
+    _sketch_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, last, parallel=parallel)
 
 
 class SketchScratch(SelectScratch):
@@ -89,31 +106,37 @@ class SketchScratch(SelectScratch):
     ) -> None:
         super().__init__(n_heads, n_kv_heads, n_ctx, k)
         self.layout, self.bits = layout, sketch_bits(layout.head_dim)
-        self.call, self.arrays = Table(CALL), Table(SCRATCH)
+        self.query, self.arguments = Arguments(Query), Arguments(Scratch)
 
     def ready(self, threads: int) -> None:
         """As SelectScratch's."""
         before = self.threads
         super().ready(threads)
         if threads > before:
-            n, padded = self.together, self.layout.padded
-            rows = aligned(threads * self.group * padded, np.float32)
-            self.rows = rows[: threads * self.group * padded].reshape(threads, self.group, padded)
-            turned = aligned(threads * 2 * self.bits, np.float32)
-            self.turned = turned[: threads * 2 * self.bits].reshape(threads, 2, self.bits)
-            self.sums = np.empty((threads, n, self.bits // 4, 16), np.int8)
-            size = listed_work_bytes(self.layout.tile_bytes)
-            self.rooms = aligned(threads * size, np.uint8).reshape(threads, size)
-            self.works = aligned(threads * WORK_BYTES, np.uint8).reshape(threads, WORK_BYTES)
-            self.best = np.empty((threads, n), np.float32)
-            size = threads * 2 * n * SEGMENT
-            self.near = aligned(size, np.int8).reshape(threads, 2, n, SEGMENT)
-            self.chosen = np.zeros_like(self.marks)
-            self.arrays(
-                self.rows, self.turned, self.sums, self.rooms, self.works, self.limits, self.masks,
-                self.near, self.orders, self.best, self.entries, self.seen, self.spare, self.marks,
-                self.chosen, self.histograms,
-            )  # fmt: skip
+            self.sketches = self._sketch_arrays(threads)
+            self.arguments.fill(self.sketches)
+
+    def _sketch_arrays(self, threads: int) -> Scratch:
+        n, layout = self.together, self.layout
+        products = Products(
+            rows=aligned((threads, self.group, layout.padded), np.float32),
+            rooms=aligned((threads, listed_work_bytes(layout.tile_bytes)), np.uint8),
+            works=aligned((threads, WORK_BYTES), np.uint8),
+        )
+        scan = Scan(
+            limits=self.limits,
+            masks=self.masks,
+            sums=aligned((threads, 2, n, SEGMENT), np.int8),
+        )
+        return Scratch(
+            products=products,
+            turned=aligned((threads, 2, self.bits), np.float32),
+            tables=np.empty((threads, n, self.bits // 4, 16), np.int8),
+            scan=scan,
+            order=self.orders,
+            found=self.candidates(np.empty((threads, n), np.float32)),
+            chosen=np.zeros_like(self.marks),
+        )
 
 
 def check_query(name: str, q: F32, s: SketchScratch) -> None:
@@ -153,7 +176,15 @@ def best_sketched(
     if among.stop > SEGMENT * min(len(segments), len(bits), len(factors)):
         raise OpsError(f"sketches: token {among.stop - 1} lies outside the columns")
     s.ready(n_threads())
-    _best_sketched(*s.layout.codes, s.bits, s.together)(
-        s.call(q, segments, bits, factors, rotation.weights, index, counts), s.arrays.address,
-        s.n_kv_heads, among.first, among.last, among.stop, k, few, seed,
-    )  # fmt: skip
+    query = Query(
+        q=q,
+        segments=segments,
+        bits=bits,
+        factors=factors,
+        rotation=rotation.weights,
+        index=index,
+        counts=counts,
+    )
+    choose = _best_sketched(*s.layout.codes, s.bits, s.together)
+    wanted = Wanted(k, few, seed)
+    choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, *wanted)

@@ -5,12 +5,14 @@ import numpy as np
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ..dense import dense
-from .tables import KEYS, TOKENS
+from .arguments import Keys
+
+TOKENS = 16  # whose keys a thread sketches at a time
 
 
 @jit
@@ -33,24 +35,22 @@ def put_sketch(x, padded, rotation, bits, factor, y):
     v.store_f16(factor, 0, norm / total if total > 0.0 else np.float32(0.0))
 
 
-@step("iiiii")
-def sketch_keys_kernel(part, parts, ticket, arrays, n_kv_heads, padded, first, last):
-    """Tokens first .. last-1; works float32[threads, 2 * padded], zeros at first.
-
-    About 2 padded^2 operations a key.
-    """
-    segments, facts, bits, factors, rotation, works = lent(arrays, KEYS)
-    x, weights = np.int64(works[part].ctypes.data), np.int64(rotation.ctypes.data)
-    begin = first + TOKENS * take(ticket)
+@kernel
+def sketch_keys_kernel(
+    share: Share, keys: Keys, n_kv_heads: int, padded: int, first: int, last: int
+):
+    """Tokens first .. last-1. About 2 padded^2 operations a key."""
+    layout, rotation = keys.layout, address(keys.rotation)
+    x = address(of_thread(keys.works, share.part))
+    begin = first + TOKENS * take(share.ticket)
     while begin < last:
         for t in range(begin, min(begin + TOKENS, last)):
             segment, place = t // SEGMENT, t % SEGMENT
             for j in range(n_kv_heads):
-                tile = segments[segment] + j * facts[5] + place // TILE * facts[4]
-                read_key(tile, place % TILE, facts, x)
+                head = keys.segments[segment] + j * layout.head_bytes
+                read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
                 item = j * SEGMENT + place
-                put_sketch(
-                    x, padded, weights, bits[segment] + item * padded // 8,
-                    factors[segment] + 2 * item, x + 4 * padded,
-                )  # fmt: skip
-        begin = first + TOKENS * take(ticket)
+                bits = keys.bits[segment] + item * padded // 8
+                factor = keys.factors[segment] + 2 * item
+                put_sketch(x, padded, rotation, bits, factor, x + 4 * padded)
+        begin = first + TOKENS * take(share.ticket)

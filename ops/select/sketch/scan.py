@@ -17,31 +17,33 @@ import numpy as np
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import take
-from ....jit.launch.define import step
-from ....jit.launch.views import lent
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
 from ...attention import shape as of
 from ...attention.layout import SEGMENT
-from ..best import prune
-from ..candidates import rerank
+from ..best import prune_scores
+from ..candidates import make_gather, rerank
+from ..choice import Range
 from ..dense import dense
 from ..lists import clear, mark, write_list
-from ..masks import WORDS, filled_words, kind_of, low_bit, trim
+from ..masks import WORDS, bits_of, filled_words, kind_of, low_bit, trim
 from ..queries import make_query_tables, pack_queries
-from ..sampling import first_limits, put_order, samples
 from ..scores import cost_of, float_bits, score_of
-from .sums import sum_segment
-from .tables import CALL, SCRATCH
+from .arguments import Query, Scratch, Wanted
+from .sums import Sketches, sum_segment
 
 
 @jit
-def _collect(kind, masks, sums, factors, segment, limits, entries, seen):
+def _collect(kind, scan, turn, factors, segment, found):
     """Append the tokens of one segment's masks whose estimates reach their query's limit."""
-    some = filled_words(kind, masks.ctypes.data)
+    masks, sums = scan.masks[turn], scan.sums[turn]
+    limits, entries, counts = found.limits, found.entries, found.counts
+    some = filled_words(kind, address(masks))
     while some:
         i = low_bit(some)
         some &= some - np.uint64(1)
         h, w = i // WORDS, i % WORDS
-        word, n = masks[h, w], seen[h]
+        word, n = masks[h, w], counts[h]
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
@@ -49,144 +51,105 @@ def _collect(kind, masks, sums, factors, segment, limits, entries, seen):
             cost = cost_of(np.uint64(float_bits(estimate)))
             entries[h, n] = (cost << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
             n += estimate >= limits[h]
-        seen[h] = n
+        counts[h] = n
 
 
 @jit
-def _scan_sketches(
-    kind, padded, bits, factors, j, first, last, begin, end, k, seed, tables, work, limits,
-    entries, seen, spare, histogram,
-):  # fmt: skip
-    """Best k estimates among entries and the tokens first .. last-1 of some segments, per query.
+def _head_of(kind, query, segment, j):
+    """The sketches of one KV head in one segment."""
+    return Sketches(
+        query.bits[segment] + j * SEGMENT * (bits_of(kind) // 8),
+        query.factors[segment] + 2 * j * SEGMENT,
+    )
 
-    Segments: begin .. end-1 of the order in `work`. As the Hamming scan it looks at a segment's
-    masks when the next one's are made.
+
+@jit
+def _scan(kind, query, j, among, wanted, mine, begin, end):
+    """The best estimates among what was found and what the segments begin .. end-1 have, per query.
+
+    begin, end: of `mine.order`. As the Hamming scan it looks at a segment's masks when
+    the next one's are made.
     """
-    bytes_at, masks, sums, order = work
-    to_bits, to_factors = j * SEGMENT * (padded // 8), 2 * j * SEGMENT
+    scan, found = mine.scan, mine.found
+    order = mine.order
     for i in range(begin, end + 1):
         turn = i & 1
         if i < end:
-            segment, ahead = order[i], order[min(i + 1, end - 1)]
-            sum_segment(
-                kind, padded, bits[segment] + to_bits, factors[segment] + to_factors,
-                bits[ahead] + to_bits, factors[ahead] + to_factors, tables.ctypes.data, limits,
-                bytes_at.ctypes.data, np.int64(masks[turn].ctypes.data),
-                np.int64(sums[turn].ctypes.data),
-            )  # fmt: skip
+            here = _head_of(kind, query, order[i], j)
+            ahead = _head_of(kind, query, order[min(i + 1, end - 1)], j)
+            sum_segment(kind, here, ahead, mine.tables, found.limits, scan, turn)
         if i > begin:
             done = order[i - 1]
-            trim(masks[1 - turn], done, first, last)
-            _collect(
-                kind, masks[1 - turn], sums[1 - turn], factors[done] + to_factors, done, limits,
-                entries, seen,
-            )  # fmt: skip
-            for h in range(len(seen)):
-                if seen[h] + SEGMENT > entries.shape[1]:
-                    worst = prune(
-                        entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram
-                    )  # fmt: skip
-                    seen[h], limits[h] = k, score_of(worst)
+            trim(scan.masks[1 - turn], done, among.first, among.last)
+            factors = _head_of(kind, query, done, j).factors
+            _collect(kind, scan, 1 - turn, factors, done, found)
+            for h in range(len(found.counts)):
+                if found.counts[h] + SEGMENT > found.entries.shape[1]:
+                    worst = prune_scores(h, wanted.few, wanted.seed, found)
+                    found.limits[h] = score_of(worst)
+    return 0
+
+
+_gather = make_gather(_scan)
 
 
 @jit
-def _candidates(
-    kind, padded, bits, factors, j, first, last, k, seed, tables, work, limits, entries, seen,
-    spare, histogram,
-):  # fmt: skip
-    """entries[h][: seen[h]] = the k best estimates of each query, if there are so many."""
-    begin, order = 0, work[3]
-    limits[:], seen[:] = -np.inf, 0
-    n, _ = put_order(first, last, 1, order)
-    for stride, wanted in samples(first, last, k):
-        if stride:
-            seen[:] = 0
-            n, begin = put_order(first, last, stride, order)
-            _scan_sketches(
-                kind, padded, bits, factors, j, first, last, 0, begin, k, seed, tables, work,
-                limits, entries, seen, spare, histogram,
-            )  # fmt: skip
-            begin = begin if first_limits(wanted, limits, entries, seen, spare, histogram) else 0
-    again = True
-    while again:
-        if not begin:
-            seen[:] = 0
-        _scan_sketches(
-            kind, padded, bits, factors, j, first, last, begin, n, k, seed, tables, work, limits,
-            entries, seen, spare, histogram,
-        )  # fmt: skip
-        again, begin = False, 0
-        for h in range(len(seen)):
-            if seen[h] < k and limits[h] != -np.inf:
-                limits[h] = -np.inf
-                again = True
-    for h in range(len(seen)):
-        if seen[h] > k:
-            prune(entries[h], seen[h], k, 32, seed, spare[0], spare[1], histogram)
-            seen[h] = k
+def _prepare(kind, query, head, h, mine):
+    """The tables of query head `head`, as number h of those that are looked up together."""
+    q, padded, turned = query.q, bits_of(kind), mine.turned
+    turned[0, :] = 0.0
+    for i in range(q.shape[2]):
+        turned[0, i] = q[0, head, i]
+    weights = address(query.rotation)
+    bias = weights + 4 * padded * padded
+    dense(address(turned[0]), padded, weights, bias, padded, address(turned[1]))
+    make_query_tables(turned[1], padded, mine.tables[h])
 
 
 @jit
-def _head(
-    shape, kind, padded, q, segments, bits, factors, rotation, j, group, first, last, stop, k, few,
-    seed, index, rows, turned, tables, room, work, scan, limits, entries, seen, spare, marks,
-    chosen, histogram,
-):  # fmt: skip
-    """The list of one KV head; gives its length. `chosen` gathers the marks of all rounds."""
-    together = len(seen)
-    pack_queries(q, j, group, of.rotation(shape) if of.rotates_k(shape) else 0, rows)
-    clear(chosen, stop)
+def _choose(shape, kind, query, j, n_kv_heads, among, wanted, mine):
+    """The list of one KV head; gives its length."""
+    found, chosen, rows = mine.found, mine.chosen, mine.products.rows
+    group, together, index = query.q.shape[1] // n_kv_heads, len(found.counts), query.index[j]
+    pack_queries(query.q, j, group, of.rotation(shape) if of.rotates_k(shape) else 0, rows)
+    clear(chosen, among.stop)
     for g in range(0, group, together):
         for h in range(together):
-            turned[0, :] = 0.0
-            for i in range(q.shape[2]):
-                turned[0, i] = q[0, j * group + g + h, i]
-            weights = np.int64(rotation.ctypes.data)
-            dense(
-                np.int64(turned[0].ctypes.data), padded, weights, weights + 4 * padded * padded,
-                padded, np.int64(turned[1].ctypes.data),
-            )  # fmt: skip
-            make_query_tables(turned[1], padded, tables[h])
-        s = np.int64(work.ctypes.data)
-        _candidates(
-            kind, padded, bits, factors, j, first, last, few, seed, tables, scan, limits,
-            entries, seen, spare, histogram,
-        )  # fmt: skip
-        clear(marks, stop)
+            _prepare(kind, query, j * group + g + h, h, mine)
+        _gather(kind, query, j, among, wanted, mine)
+        clear(found.marks, among.stop)
         for h in range(together):
-            mark(entries[h], seen[h], marks)
-        n = write_list(marks, first, last, last, index) - first
+            mark(found.entries[h], found.counts[h], found.marks)
+        n = write_list(found.marks, among.first, among.last, among.last, index)
+        listed = index[among.first : n]
         rerank(
-            shape, segments, j, index[first : first + n], k, seed, rows[g : g + together], room,
-            s, limits, entries, seen, spare, marks, histogram,
+            shape, query.segments, j, listed, rows[g : g + together], mine.products, wanted.k,
+            wanted.seed, found,
         )  # fmt: skip
-        for w in range((last + 63) // 64):
-            chosen[w] |= marks[w]
-    return write_list(chosen, first, last, stop, index)
+        for w in range((among.last + 63) // 64):
+            chosen[w] |= found.marks[w]
+    return write_list(chosen, among.first, among.last, among.stop, index)
 
 
 def make_sketch(k_type, v_type, blocks, padded, together):
     """The kernel for KV types, rows of 32 * blocks, `padded` bits, `together` queries at a time."""
 
-    @step("iiiiiiiii")
-    def kernel(part, parts, ticket, call, scratch, n_kv_heads, first, last, stop, k, few, seed):
-        """q float32[1, H, E]; lists as the Hamming scan's, with room for `few` a query. Reads
-        padded / 8 + 2 bytes a token and KV head, and the K rows of the candidates."""
-        q, segments, bits, factors, rotation, index, counts = lent(call, CALL)
-        (
-            rows, turned, sums, rooms, works, limits, masks, near, orders, best, entries, seen,
-            spare, marks, chosen, histograms,
-        ) = lent(scratch, SCRATCH)  # fmt: skip
-        scan = limits[part], masks[part], near[part], orders[part]
-        j = take(ticket)
+    @kernel
+    def sketch_kernel(
+        share: Share,
+        query: Query,
+        scratch: Scratch,
+        n_kv_heads: int,
+        among: Range,
+        wanted: Wanted,
+    ):
+        """Lists as the Hamming scan's, with room for `few` a query. Reads padded / 8 + 2 bytes a
+        token and KV head, and the K rows of the candidates."""
+        shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(padded, together)
+        mine = of_thread(scratch, share.part)
+        j = take(share.ticket)
         while j < n_kv_heads:
-            counts[j] = _head(
-                of.shape_of(k_type, v_type, blocks, together), kind_of(padded, together), padded, q,
-                segments, bits, factors, rotation, j, q.shape[1] // n_kv_heads, first, last, stop,
-                k, few, np.uint32(seed), index[j], rows[part], turned[part], sums[part],
-                rooms[part].ctypes.data, works[part], scan, best[part], entries[part], seen[part],
-                spare[part], marks[part], chosen[part], histograms[part],
-            )  # fmt: skip
-            j = take(ticket)
+            query.counts[j] = _choose(shape, kind, query, j, n_kv_heads, among, wanted, mine)
+            j = take(share.ticket)
 
-    return kernel
+    return sketch_kernel

@@ -7,17 +7,20 @@ their bits, and a query has the least sum of each, for the greatest factor in it
 least the tokens whose estimate reaches the query's limit.
 """
 
+from typing import NamedTuple
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.cached import jit
+from ....jit.launch.views import address
 from ....jit.simd import set_f32, store
 from ...attention.layout import SEGMENT
 from ...attention.shape import at, read, write
 from ..lookup import AT_ONCE, half_bytes_of, look_up
-from ..masks import MASK_BYTES
+from ..masks import MASK_BYTES, bits_of
 
 # Of f16 bits: 32 classes to an octave, whose factors differ by 1.6 to 3.1%.
 _CLASS_SHIFT = 5
@@ -112,23 +115,29 @@ def _set_limits(lowest, limits, bytes_at):
         store(bytes_at, 64 * h, v.to_i8(least))
 
 
-@jit
-def sum_segment(
-    kind, padded, bits, factors, bits_ahead, factors_ahead, tables, limits, below, masks, sums
-):  # fmt: skip
-    """Sums and masks of a segment's tokens, all of 1,024; asks for the next one's.
+class Sketches(NamedTuple):
+    """Addresses of the sketches of one KV head in one segment."""
 
-    limits: the queries' own, float32; below: room for those of their sums. All but `kind`, `padded`
-    and `limits` are addresses.
+    bits: int
+    factors: int
+
+
+@jit
+def sum_segment(kind, here, ahead, tables, limits, scan, turn):
+    """Sums and masks of a segment's tokens, all of 1,024; asks for the next one's, `ahead`.
+
+    tables, limits: of the queries; scan: `Scan` of this thread, whose `turn` is written.
     """
-    lowest = _lowest_class(factors)
+    n_bytes, table, below = bits_of(kind) // 8, address(tables), address(scan.limits)
+    masks, sums = address(scan.masks[turn]), address(scan.sums[turn])
+    lowest = _lowest_class(here.factors)
     _set_limits(lowest, limits, below)
     for t in range(0, SEGMENT, 64):
-        for line in range(t * padded // 8, (t + 64) * padded // 8, 64):
-            v.prefetch_l1(bits_ahead, line)
+        for line in range(t * n_bytes, (t + 64) * n_bytes, 64):
+            v.prefetch_l1(ahead.bits, line)
         for line in range(2 * t, 2 * t + 128, 64):
-            v.prefetch_l1(factors_ahead, line)
+            v.prefetch_l1(ahead.factors, line)
         sums_64(
-            kind, bits + t * padded // 8, factors + 2 * t, lowest, tables, below, masks + t // 8,
-            sums + t,
+            kind, here.bits + t * n_bytes, here.factors + 2 * t, lowest, table, below,
+            masks + t // 8, sums + t,
         )  # fmt: skip

@@ -1,0 +1,33 @@
+"""What the kernels for exact products work on. Imports no Numba."""
+
+from typing import NamedTuple
+
+from ....jit.launch.arguments import F32_2D, F32_3D, I64_1D, U8_2D, U32_2D
+from ..choice import Candidates
+
+
+class Query(NamedTuple):
+    """One token's query heads (1, H, E), the stored keys, and the lists that are filled."""
+
+    q: F32_3D
+    segments: I64_1D
+    index: U32_2D
+    counts: I64_1D
+
+
+class Scratch(NamedTuple):
+    """Of each thread. rows: the query heads of a KV head, laid out as its keys are."""
+
+    rows: F32_3D
+    works: U8_2D
+    found: Candidates
+
+
+class AllProducts(NamedTuple):
+    """As `Query` and `Scratch`, for all products (H, S)."""
+
+    q: F32_3D
+    segments: I64_1D
+    rows: F32_3D
+    works: U8_2D
+    out: F32_2D
