@@ -96,7 +96,7 @@ def _shape(text: str) -> tuple[int, int, int]:
 
 def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], None]) -> None:
     """Do the steps, saying what each of them has compiled and how long it took."""
-    from .kept import Counts
+    from .kept import Counts, place
 
     begin = time.perf_counter()
     for i, (name, warm) in enumerate(todo, 1):
@@ -105,10 +105,8 @@ def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], N
         seconds, new = time.perf_counter() - start, Counts.compiled - compiled
         what = f"compiled {new} functions in {seconds:.1f} s" if new else "in the cache"
         say(f"[{i}/{len(todo)}] {name}: {what}")
-    from .kept import folders
-
-    for folder in folders.readable()[:1]:
-        say(f"ready after {time.perf_counter() - begin:.1f} s, in {folder}")
+    where = f"in {folder}" if (folder := place()) else "kept nowhere"
+    say(f"ready after {time.perf_counter() - begin:.1f} s, {where}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,6 @@ modules need, takes longer to be imported than a model to be opened.
 from __future__ import annotations
 
 import hashlib
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
@@ -91,16 +90,15 @@ class KeptStep(Step):
     @cached_property
     def _linked(self) -> tuple[int, str, tuple[int, ...]]:
         """Its address, kinds and facts."""
-        if (found := kept.find(f"{self._stem}.code")) is not None:
-            known = code.Code(*found)
-            if (address := code.link(known)) is not None:
-                return address, known.kinds, known.facts
+        if (found := kept.find(f"{self._stem}.code", code.load)) is not None:
+            address, known = found
+            return address, known.kinds, known.facts
         defined = getattr(import_module(self.module), self.name)
         step = defined if self.parameters is None else defined(*self.parameters)
         made = step.code(f"kvarn_step_{self._stem.rpartition('-')[2]}")
         if made is None:
             return step.address, step.kinds, step.facts
-        kept.keep(f"{self._stem}.code", pickle.dumps(tuple(made)))
+        kept.keep(f"{self._stem}.code", code.to_bytes(made))
         return code.link(made) or step.address, step.kinds, step.facts
 
     @property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -132,11 +131,12 @@ def run(records: int, n: int, n_threads: int) -> None:
 
 def _gnu() -> Launch:
     name = f"{_SYMBOL}.code"
-    found = kept.find(name)
-    if found is None:
-        found = tuple(code.of_text(_TEXT, _SYMBOL))
-        kept.keep(name, pickle.dumps(found))
-    address = code.link(code.Code(*found))
+    if (found := kept.find(name, code.load)) is not None:
+        address: int | None = found[0]
+    else:
+        made = code.of_text(_TEXT, _SYMBOL)
+        kept.keep(name, code.to_bytes(made))
+        address = code.link(made)
     assert address is not None  # `uses_gnu` has loaded what it calls
     os.register_at_fork(after_in_child=_forked)
     # A PYFUNCTYPE holds Python's lock, as Numba's functions do.
