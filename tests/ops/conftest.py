@@ -1,7 +1,8 @@
-"""A KV cache of one layer in plain memory, filled with random keys and values."""
+"""A KV cache of one layer in plain memory, filled with random keys and values; folders for kernels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from kvarn.ops.attention import (
     attention,
     n_segments,
 )
+from kvarn.ops.kept import files, folders
 from kvarn.ops.reference.attention import read_kv
 
 POISON = 255  # as f16 and as a scale: NaN, so a read of unwritten memory shows in the result
@@ -79,3 +81,17 @@ def queries() -> Callable[..., NDArray[np.float32]]:
         return rng.standard_normal((n_tokens, n_heads, head_dim)).astype(np.float32)
 
     return make
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
+    """Has this process keep its kernels below the roots given, and gives their folders."""
+
+    def use(*roots: Path) -> list[Path]:
+        monkeypatch.setattr(folders, "candidates", lambda: list(roots))
+        fresh = {"roots": None, "opened": (), "target": None, "against": None}
+        again = type("Places", (files._Places,), fresh | {"said": False, "pruned": False})
+        monkeypatch.setattr(files, "_Places", again)
+        return [root / "kernels" / folders.key() for root in roots]
+
+    return use
