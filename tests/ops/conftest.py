@@ -1,4 +1,4 @@
-"""A KV cache of one layer in plain memory, filled with random keys and values; folders for kernels."""
+"""A KV cache of one layer in plain memory, of random keys and values; folders for kernels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
