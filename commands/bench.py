@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import show
 from .options.attend import add_attend_options, attend_from, check_recording
 from .options.model import (
     add_keep_options,
@@ -110,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         for depth in options.n_depth
         for result in run_depth(model, depth, sizes, setting, observer)
     ]
-    print(render(results, options.output))
+    show(render(results, options.output))
     return 0
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..system.terminal import show_path
 from .options.model import notice
 
 
@@ -53,5 +54,5 @@ def run(options: argparse.Namespace) -> int:
     remember_pull(pulled.repo, pulled.model or pulled.folder)
     if pulled.model is not None:
         remember_model(pulled.model)
-    print(pulled.model or pulled.folder)
+    show_path(pulled.model or pulled.folder)
     return 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import show, show_row
+from ..system.text import one_line
 from .options.model import (
     add_kv_type_option,
     add_model_options,
@@ -18,6 +19,7 @@ from .options.model import (
     positive,
 )
 from .options.texts import add_files_option, text_from
+from .progress import bar
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
@@ -132,13 +134,13 @@ def ls(options: argparse.Namespace) -> int:
         except KvarnError as error:
             notice(str(error))
     if options.json:
-        print(json.dumps([row.as_dict() for row in rows], indent=2))
+        show(json.dumps([row.as_dict() for row in rows], indent=2))
         return 0
     for row in rows:
         path = Path(row.path)
         name = path.name if path.parent.name == "packs" else row.path
         size = f"{row.n_tokens:,}" + ("" if row.complete else f" of {row.goal:,}")
-        print(f"{name}\t{size} tokens\t{row.kv}\t{human_bytes(row.n_bytes)}\t{row.model}")
+        show_row(name, f"{size} tokens", row.kv, human_bytes(row.n_bytes), row.model)
     return 0
 
 
@@ -149,7 +151,7 @@ def info(options: argparse.Namespace) -> int:
 
     facts = pack_info(pack_path(options.name))
     if options.json:
-        print(json.dumps(facts.as_dict(), indent=2))
+        show(json.dumps(facts.as_dict(), indent=2))
         return 0
     unfinished = "" if facts.complete else f" of {facts.goal:,}: not finished, build it again"
     rows = {
@@ -165,7 +167,7 @@ def info(options: argparse.Namespace) -> int:
         "parent": facts.parent or "none",
     }
     for key, value in rows.items():
-        print(f"{key:<11} {value}")
+        show(f"{key:<11} {one_line(value)}")
     return 0
 
 
@@ -182,7 +184,7 @@ def verify(options: argparse.Namespace) -> int:
     for line in damage:
         notice(line)
     if not damage:
-        print(f"{path}: no damage found")
+        show(one_line(f"{path}: no damage found"))
     return int(bool(damage))
 
 
@@ -225,18 +227,8 @@ class _Bar:
     """Progress with the time left, on a terminal."""
 
     def __init__(self, total: int, unit: str, what: str) -> None:
-        from tqdm import tqdm
-
         self.first = self.done = 0
-        self._bar: Any = tqdm(
-            total=total or None,
-            desc=what,
-            unit=unit,
-            unit_scale=unit == "B",
-            leave=False,
-            file=sys.stderr,
-            disable=None,
-        )
+        self._bar: Any = bar(what, unit, total or None, delay=0)
 
     def begin(self, done: int) -> None:
         """So much is there already, and no part of the time."""

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..system.terminal import show
 from .options.model import notice
 
 if TYPE_CHECKING:
@@ -47,18 +48,18 @@ def run(options: argparse.Namespace) -> int:
     tokenizer = load_tokenizer(path)
     text = " ".join(options.text) if options.text else sys.stdin.buffer.read()
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
-    sys.stdout.write(_render(options, tokenizer, ids))
+    show(_render(options, tokenizer, ids))
     return 0
 
 
 def _render(options: argparse.Namespace, tokenizer: Tokenizer, ids: list[int]) -> str:
     if options.count:
-        return f"{len(ids)}\n"
+        return str(len(ids))
     if options.json:
-        return json.dumps(ids) + "\n"
+        return json.dumps(ids)
     if options.ids:
-        return " ".join(map(str, ids)) + "\n"
-    return "".join(f"{token}\t{visible(tokenizer.piece(token))}\n" for token in ids)
+        return " ".join(map(str, ids))
+    return "\n".join(f"{token}\t{visible(tokenizer.piece(token))}" for token in ids)
 
 
 def visible(piece: bytes) -> str:
@@ -72,5 +73,4 @@ def visible(piece: bytes) -> str:
             shown.append(character.encode("unicode_escape").decode("ascii"))
         else:
             shown.append(character)
-    encoding = sys.stdout.encoding or "utf-8"
-    return "".join(shown).encode(encoding, "backslashreplace").decode(encoding)
+    return "".join(shown)

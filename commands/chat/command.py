@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...system.errors import KvarnError
+from ...system.terminal import generate, say_lines
 from ..interrupt import Interruptible, StoppedReading
 from ..options.draft import add_draft_options, draft_from
 from ..options.model import (
@@ -136,7 +136,7 @@ class Chat:
         self._session = session
         self._failed = False
         self._commands: dict[str, Callable[[str], None]] = {
-            "/help": lambda _: notice("commands\n" + HELP),
+            "/help": lambda _: notice("commands", *HELP.splitlines()),
             "/system": self.system,
             "/reset": self.reset,
             "/regen": lambda _: self.show(conversation.regenerate),
@@ -153,7 +153,7 @@ class Chat:
             try:
                 text = self.reader.read()
             except KeyboardInterrupt:
-                print(file=sys.stderr)
+                say_lines("")  # the prompt's line ends
                 if warned:
                     return INTERRUPTED
                 warned = True
@@ -200,16 +200,14 @@ class Chat:
             try:
                 for piece in pieces:
                     interrupt.clear_bar()
-                    sys.stdout.write(piece)
-                    sys.stdout.flush()
+                    generate(piece)
                     wrote = True
                     if interrupt.asked:
                         break
             except StoppedReading:
                 pass
         if wrote:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            generate("\n")
         last = self.conversation.last
         if interrupt.asked:
             notice("stopped" if wrote else "stopped before the answer: the message is taken back")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.keep import KEEPS, Evicting, KeepError, parse_budget
 from ...system.errors import KvarnError
+from ...system.terminal import say
 from .attend import add_attend_options, attend_from
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ ROOM = 4096
 """Tokens that can follow a pack which fills the model's training length."""
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
+
+notice = say
+"""Tell the user one thing, on stderr."""
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -110,11 +113,6 @@ def keep_budget(text: str) -> str:
     except KeepError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
-
-
-def notice(line: str) -> None:
-    """Tell the user one thing, on stderr."""
-    print(f"kvarn: {line}", file=sys.stderr)
 
 
 def model_from(options: argparse.Namespace) -> Model:

@@ -9,12 +9,12 @@ A damaged file counts as absent. Files are in the folders of `folders`.
 
 import hashlib
 import pickle
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...system.terminal import say
 from . import folders
 
 _listeners: list[Callable[[str], None]] = []
@@ -94,10 +94,9 @@ class _Places:
         if not cls.said:
             cls.said = True
             instead = f"using {cls.roots[0]}" if cls.roots else "compiling anew in every process"
-            print(
-                f"kvarn: cannot keep compiled kernels ({against}): {instead}; "
-                "set KVARN_CACHE to a folder with room that you can write to",
-                file=sys.stderr,
+            say(
+                f"cannot keep compiled kernels ({against}): {instead}; "
+                "set KVARN_CACHE to a folder with room that you can write to"
             )
 
 

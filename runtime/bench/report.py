@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...system.text import one_line
 from .cases import Result
 
 Row = dict[str, Any]
@@ -54,4 +55,4 @@ def render(results: list[Result], output: str) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(one_line, cells))} |"
