@@ -10,8 +10,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
+from .commands.options.values import file_path, integer
 from .system.errors import KvarnError
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
 from .system.text import MESSAGE, one_line
@@ -37,14 +39,19 @@ COMMANDS = (
 class Parser(argparse.ArgumentParser):
     """argparse's, with its messages through the same doors as everything else."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        try:
-            return super().parse_known_args(args, namespace)
-        except ValueError:
-            # Before Python 3.13 argparse takes the value away from `--option=--`, and stumbles.
-            if not any(word.endswith("--") for word in args or ()):
-                raise
-            self.error("'--' is no value of an option")
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.color = False  # Python 3.14 paints help and errors; what is painted is escaped here
+        self.register("type", Path, file_path)
+        self.register("type", int, integer)
+
+    def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
+        """An option's value; Python before 3.13 takes the one of `--option=--` away."""
+        if not action.option_strings or words != ["--"]:
+            return super()._get_values(action, words)
+        value = self._get_value(action, "--")
+        self._check_value(action, value)
+        return value if action.nargs is None else [value]
 
     def error(self, message: str) -> NoReturn:
         super().error(one_line(message, MESSAGE))

@@ -15,9 +15,9 @@ from .options.model import (
     add_model_options,
     keep_from,
     model_from,
-    positive,
 )
 from .options.store import add_kv_option, kv_folder
+from .options.values import counts, positive
 from .progress import terminal
 
 if TYPE_CHECKING:
@@ -75,14 +75,6 @@ def add(subparsers: Any) -> None:
         type=Path,
         help="attend to the tokens that were recorded in FILE, instead of a --method",
     )
-
-
-def counts(text: str) -> list[int]:
-    """An argparse type: "0,512" → [0, 512]."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"expected whole numbers with commas, found {text!r}")
-    return [int(part) for part in parts]
 
 
 def run(options: argparse.Namespace) -> int:

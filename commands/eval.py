@@ -19,8 +19,8 @@ from .options.model import (
     keep_budget,
     model_from,
     notice,
-    positive,
 )
+from .options.values import positive
 from .progress import terminal
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.terminal import show
@@ -33,7 +34,9 @@ def add(subparsers: Any) -> None:
         help="show what a GGUF file holds",
         description="Show a GGUF file's metadata and tensors, and what kvarn will do with them.",
     )
-    parser.add_argument("file", metavar="FILE", help="a GGUF file, or any shard of a split one")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="a GGUF file, or any shard of a split one"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

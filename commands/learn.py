@@ -13,7 +13,8 @@ from ..system.errors import KvarnError
 from ..system.terminal import show
 from .inspect import columns
 from .interrupt import Interruptible, StoppedReading
-from .options.model import add_kv_type_option, model_from, notice, positive, ram_from
+from .options.model import add_kv_type_option, model_from, notice, ram_from
+from .options.values import positive
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress

@@ -16,9 +16,9 @@ from .options.model import (
     add_model_options,
     model_from,
     notice,
-    positive,
 )
 from .options.texts import add_files_option, text_from
+from .options.values import file_name, positive
 from .progress import bar
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
@@ -41,12 +41,14 @@ def add(subparsers: Any) -> None:
     remove = actions.add_parser("rm", help="delete packs")
     export = actions.add_parser("export", help="write a pack to one file")
     for one in (info, verify, export):
-        one.add_argument("name", metavar="NAME", help=_NAME_HELP)
-    remove.add_argument("names", metavar="NAME", nargs="+", help=_NAME_HELP)
+        one.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
+    remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
     export.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
     import_ = actions.add_parser("import", help="make a pack of an exported file")
     import_.add_argument("file", metavar="FILE", type=Path)
-    import_.add_argument("-o", "--output", metavar="NAME", help="default: the file's name")
+    import_.add_argument(
+        "-o", "--output", metavar="NAME", type=file_name, help="default: the file's name"
+    )
 
 
 def _add_build(actions: Any) -> None:
@@ -57,7 +59,9 @@ def _add_build(actions: Any) -> None:
         "same command goes on where it was.",
     )
     add_files_option(build, help="UTF-8 texts, in this order")
-    build.add_argument("-o", "--output", metavar="NAME", required=True, help=_NAME_HELP)
+    build.add_argument(
+        "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
+    )
     build.add_argument(
         "-c",
         "--ctx",

@@ -22,6 +22,7 @@ from .options.model import (
 )
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
+from .options.values import utf8
 from .progress import bar
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def add(subparsers: Any) -> None:
         "(progress, statistics) goes to stderr.",
     )
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
     prompt.add_argument("-f", "--file", metavar="FILE", type=Path, help="read the prompt from FILE")
     prompt.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from stdin")
     parser.add_argument(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.terminal import show
 from .options.model import notice
+from .options.values import utf8
 
 if TYPE_CHECKING:
     from ..runtime.tokenizer import Tokenizer
@@ -21,8 +23,12 @@ def add(subparsers: Any) -> None:
         description="Print the tokens of TEXT, or of standard input, one per line: id, tab, piece "
         "(what is not printable, and the backslash, escaped as in Python).",
     )
-    parser.add_argument("text", metavar="TEXT", nargs="*", help="words, joined by spaces")
-    parser.add_argument("-m", "--model", metavar="FILE", help="a GGUF file (default: as `run`)")
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="*", type=utf8, help="words, joined by spaces"
+    )
+    parser.add_argument(
+        "-m", "--model", metavar="FILE", type=Path, help="a GGUF file (default: as `run`)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--ids", action="store_true", help="print the ids alone, on one line")
     form.add_argument("--json", action="store_true", help="print the ids as a JSON list")

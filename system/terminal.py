@@ -32,6 +32,11 @@ def say_lines(text: str) -> None:
     _tell(f"{lines(text)}\n")
 
 
+def prompt(text: str) -> None:
+    """Ask for a line on stderr, where the answer follows."""
+    _tell(one_line(text))
+
+
 def show(text: str) -> None:
     """Lines of a command's result, and a newline after them.
 

@@ -21,6 +21,7 @@ from ..options.model import (
 )
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
+from ..options.values import file_name, utf8
 from .session import chat_context, saved_session, session_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def add(subparsers: Any) -> None:
         epilog="Ctrl-C stops an answer, not the program. At the prompt, pressed twice in a row, "
         "it leaves with exit code 130; /quit and the end of input leave with 0.",
     )
-    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument("--system", metavar="TEXT", type=utf8, help="the system message")
     parser.add_argument(
         "-n",
         "--max-tokens",
@@ -70,6 +71,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--session",
         metavar="NAME",
+        type=file_name,
         help="save the conversation under this name after every turn, or go on with it; begun with "
         "--pack, it follows that pack",
     )
@@ -252,6 +254,6 @@ class Chat:
 
 
 def _file(path: str, command: str) -> Path:
-    if not path:
+    if not path or "\0" in path:
         raise KvarnError(f"{command} needs a file: {command} FILE")
     return Path(path).expanduser()

@@ -10,6 +10,7 @@ from ...runtime.keep import KEEPS, Evicting, KeepError, parse_budget
 from ...system.errors import KvarnError
 from ...system.terminal import say
 from .attend import add_attend_options, attend_from
+from .values import positive
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
@@ -85,13 +86,6 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
         help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16, or what a pack has), or "
         "K/V apart as in q8_0/q4_0",
     )
-
-
-def positive(text: str) -> int:
-    """An argparse type: a whole number from 1 on."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
-    return int(text)
 
 
 def kv_type(text: str) -> tuple[str, str]:
