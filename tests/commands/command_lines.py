@@ -15,15 +15,16 @@ from pathlib import Path
 from kvarn.cli import build_parser
 from kvarn.commands.options.values import file_name
 
-INTEGERS = (
-    "0 1 2 3 16 32 64 -1 -2 -0 +1 007 1.5 1e3 x nan ٣ 1_000 0x10 2147483647 2147483648 -2147483648 "
-    "4294967295 4294967296 9223372036854775807 9223372036854775808 -9223372036854775809"
-).split() + ["", " 1", "1 ", "9" * 5000, "1\0", "\udcff", "--", "1,2", ",", "1%", "200%"]
-FLOATS = "0 0.5 1 -1 1e-320 1e308 1e309 -1e309 nan inf -inf x 1,5 0x1p3 ١".split() + ["", "--"]
-PATHS = (
-    "text.txt empty.txt latin.txt missing.txt folder folder/ model.gguf broken.gguf out.gguf new.json "
-    "loop no/such/folder.gguf text.txt/below .. . ~ ~nobody ./pack packs/x -- - encoders.hash.gguf"
-).split() + [
+INTEGERS = [
+    *"0 1 2 3 16 32 64 -1 -2 -0 +1 007 1.5 1e3 x nan ٣ 1_000 0x10 1,2 , 1% 200% --".split(),
+    *(str(sign * 2**bits + by) for bits in (31, 32, 63) for sign in (1, -1) for by in (-1, 0)),
+    *("", " 1", "1 ", "9" * 5000, "1\0", "\udcff"),
+]
+FLOATS = ["", *"0 0.5 1 -1 1e-320 1e308 1e309 -1e309 nan inf -inf x 1,5 0x1p3 ١ --".split()]
+PATHS = [
+    *"text.txt empty.txt latin.txt missing.txt folder folder/ model.gguf broken.gguf".split(),
+    *"out.gguf new.json loop no/such/folder.gguf text.txt/below .. . ~ ~nobody ./pack".split(),
+    *"packs/x -- - encoders.hash.gguf".split(),
     *("", " ", "\n", "a\0b", "a\x1b[31mb", "\udcff", "é", "\u202egpj", "n" * 300, "n/" * 3000),
     *("\\", "*", "x" * 1_000_000, "kvarn: forged\nkvarn: twice", "$HOME", "%s", "{0}"),
 ]
@@ -31,13 +32,14 @@ TEXTS = [
     *("", "x", "one two", "--", "-", "<s>", "</s>", "\0", "\x1b]0;t\x07", "\udcff", "é", "中文"),
     *("\r\n", "\u200d", "{{x}}", "%n", "x" * 1_000_000),
 ]
-WORDS = (
-    "full topk hash f16 q8_0 q4_0 q8_0/f16 q8_0/ /f16 q3 needle kv two-hop ruler ? md json csv ram "
-    "2% 0% 100% 101% -1% nan% all streaming hashevict needle,kv full,hash:bits=64 topk:sink=-1 "
-    "topk:index=flat:sink=99999999999999999999 hash:encoders= hash:bits topk:levels=2=3 : , main "
-    "org/model org/../model http://127.0.0.1:9/org/model 15043+1 1-inf 1+nan 99999999+1 "
-    "99999999999999999999+1 F16 q4_k_m bf16 ٣+1 default llama-bpe"
-).split() + TEXTS
+WORDS = [
+    *"full topk hash f16 q8_0 q4_0 q8_0/f16 q8_0/ /f16 q3 needle kv two-hop ruler ? md".split(),
+    *"json csv ram 2% 0% 100% 101% -1% nan% all streaming hashevict main F16 q4_k_m bf16".split(),
+    *"needle,kv full,hash:bits=64 topk:sink=-1 hash:encoders= hash:bits topk:levels=2=3".split(),
+    *"topk:index=flat:sink=99999999999999999999 : , org/model org/../model ٣+1 1-inf 1+nan".split(),
+    *"http://127.0.0.1:9/org/model 15043+1 99999999+1 99999999999999999999+1 llama-bpe".split(),
+    *TEXTS,
+]
 UNKNOWN = (
     "--no-such",
     "--",
@@ -141,7 +143,7 @@ def _value(rng: random.Random, action: argparse.Action, sensible: bool) -> str:
     if kind is Path or kind is file_name:
         return rng.choice(("text.txt", "model.gguf", "out.gguf", "./pack") if sensible else PATHS)
     if kind is float:
-        return rng.choice(FLOATS[:3] if sensible else FLOATS)
+        return rng.choice(FLOATS[1:4] if sensible else FLOATS)
     name = getattr(kind, "__name__", "")
     if kind is int or name in ("positive", "counts", "count", "integer", "_numbers"):
         return rng.choice(INTEGERS[1:6] if sensible else INTEGERS)

@@ -1,5 +1,6 @@
 """Runs command lines, given as JSON on stdin, in this process; a JSON line about each on stdout."""
 
+import faulthandler
 import io
 import json
 import sys
@@ -26,5 +27,6 @@ def outcome(arguments: list[str]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # who loses patience aborts, and sees where it hung
     for line in sys.stdin:
         print(json.dumps(outcome(json.loads(line))), flush=True)

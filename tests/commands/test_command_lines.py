@@ -4,6 +4,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,8 +72,9 @@ class Runner:
         answer = b""
         while not answer.endswith(b"\n"):
             if not select.select([process.stdout], [], [], PATIENCE)[0]:
-                self.close()
-                return {"died": f"nothing for {PATIENCE} s"}
+                process.send_signal(signal.SIGABRT)
+                process.wait()
+                return {"died": f"nothing for {PATIENCE} s:\n{self.complaints()[-3000:]}"}
             more = process.stdout.read(1 << 20)
             if not more:
                 return {"died": f"exit code {process.wait()}"}

@@ -56,9 +56,11 @@ def test_generated_text_controls_nothing(text: str) -> None:
         c
         for c in text
         if c in "\n\t"
-        or (unicodedata.category(c) != "Cc"
-        and unicodedata.bidirectional(c) not in ("LRE", "RLE", "LRO", "RLO", "PDF")
-        and unicodedata.bidirectional(c) not in ("LRI", "RLI", "FSI", "PDI"))
+        or (
+            unicodedata.category(c) != "Cc"
+            and unicodedata.bidirectional(c) not in ("LRE", "RLE", "LRO", "RLO", "PDF")
+            and unicodedata.bidirectional(c) not in ("LRI", "RLI", "FSI", "PDI")
+        )
     )
 
 
