@@ -38,10 +38,15 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     import logging
 
+    import huggingface_hub.utils.logging  # noqa: F401 (gives its logger a handler of its own)
+
     from ..convert.hub import pull
     from ..runtime.home import remember_model, remember_pull
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # warnings are told in words
+    logger = logging.getLogger("huggingface_hub")
+    logger.setLevel(logging.ERROR)  # warnings are told in words
+    logger.handlers.clear()  # names of the hub's take kvarn's way to the terminal
+    logger.propagate = True
     pulled = pull(
         options.repo,
         revision=options.revision,

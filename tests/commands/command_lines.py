@@ -124,6 +124,8 @@ def _option(rng: random.Random, action: argparse.Action, sensible: bool = False)
     if action.nargs == 0:
         return [flag if rng.random() < 0.95 else f"{flag}=x"]
     values = _values(rng, action, sensible or rng.random() < 0.4)
+    if "-f" in action.option_strings:  # megabytes are no text that is read in a second
+        values = [value.replace("model.gguf", "text.txt") for value in values]
     if rng.random() < 0.05:
         return [flag]
     if rng.random() < 0.3 and len(flag) > 2:

@@ -17,7 +17,7 @@ from command_lines import command_lines
 from kvarn.runtime.load import default_model_path
 from kvarn.system.text import lines
 
-PATIENCE = 60.0
+PATIENCE = 200.0
 """Seconds for one command line, kernels compiled included."""
 ALL, SOME = 2500, 250
 
