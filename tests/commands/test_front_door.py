@@ -243,3 +243,18 @@ def test_names_of_others_reach_no_terminal(
             assert captured.out.isascii()
         said += captured.out + captured.err
     assert r"\x1b]0;title\x07 \x9b2J\nkvarn: forged\r\u202e" in said
+
+
+def test_an_interrupt_while_it_is_imported_is_130() -> None:
+    code = (
+        "import runpy, sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'kvarn.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "runpy.run_module('kvarn', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, b"")
