@@ -15,7 +15,7 @@ import pytest
 from kvarn.system import terminal
 
 PRODUCT = Path(terminal.__file__).parent.parent
-NO_DOORS = ("tests", "build", "setup.py", "mini", "evals/longctx", "evals/peers", "ops/lower.py")
+NO_DOORS = ("setup.py", "mini", "evals/longctx", "evals/peers", "ops/lower.py")
 """No part of the command line: training and measuring from a checkout; a process whose output is
 read by the one that started it."""
 HOSTILE = "\x1b]0;title\x07 \x9b2J größe 中\ud800 \udcff"
@@ -39,10 +39,13 @@ class Stream(io.TextIOWrapper):
 
 
 def sources() -> list[Path]:
+    """The files of the rooms and of the root."""
+    rooms = [folder for folder in PRODUCT.iterdir() if (folder / "__init__.py").is_file()]
+    files = [*PRODUCT.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py"))]
     return [
         path
-        for path in sorted(PRODUCT.rglob("*.py"))
-        if not (relative := path.relative_to(PRODUCT).as_posix()).startswith((*NO_DOORS, "."))
+        for path in sorted(files)
+        if not (relative := path.relative_to(PRODUCT).as_posix()).startswith(NO_DOORS)
         and relative != "system/terminal.py"
     ]
 
