@@ -12,6 +12,8 @@ from typing import Any
 
 from ..ops import facts
 from ..system.errors import KvarnError
+from ..system.terminal import show
+from ..system.text import one_line
 
 _PACKAGES = (
     "numba",
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from ..runtime.engine import on_engine
 
     report = on_engine(examine, roofline=options.roofline)
-    print(json.dumps(report, indent=2) if options.json else render(report))
+    show(json.dumps(report, indent=2) if options.json else render(report))
     return 0 if "threads" in report else 1
 
 
@@ -187,9 +189,9 @@ def render(report: dict[str, Any]) -> str:
         lines += [("", f"{folder} is read, too") for folder in others]
     if roofline := report.get("roofline"):
         lines += _roofline_lines(roofline)
-    text = [f"{name:<9} {value}" for name, value in lines]
+    text = [f"{name:<9} {one_line(value)}" for name, value in lines]
     problems = report["problems"]
-    text += [f"\nproblem: {p['what']}\n   mend: {p['mend']}" for p in problems]
+    text += [f"\nproblem: {one_line(p['what'])}\n   mend: {one_line(p['mend'])}" for p in problems]
     return "\n".join([*text, *([] if problems else ["\nno problems found"])])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.keep import KEEPS, Evicting
 from ..system.errors import KvarnError
+from ..system.terminal import show
 from .options.attend import attend_of
 from .options.model import (
     KV_TYPES,
@@ -18,8 +19,8 @@ from .options.model import (
     keep_budget,
     model_from,
     notice,
-    positive,
 )
+from .options.values import positive
 from .progress import terminal
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.task == ["?"]:
         for name, task in ALL_TASKS.items():
-            print(f"{name:<12} {(task.__doc__ or '').splitlines()[0]}")
+            show(f"{name:<12} {(task.__doc__ or '').splitlines()[0]}")
         return 0
     filler, filler_name = _filler(options.text)
     plan = Plan(
@@ -182,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
     for row in evaluate(model, plan, options.work or home() / "evals", terminal()):
         notice(str(row))
         rows.append(row)
-    print(render(rows, "json" if options.json else "md"))
+    show(render(rows, "json" if options.json else "md"))
     return 0
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import show
 from .inspect import columns
 from .interrupt import Interruptible, StoppedReading
-from .options.model import add_kv_type_option, model_from, notice, positive, ram_from
+from .options.model import add_kv_type_option, model_from, notice, ram_from
+from .options.values import positive
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress
@@ -120,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
             notice(f"stopped: the same command goes on from {checkpoint}")
             raise KeyboardInterrupt from None
     checkpoint.unlink(missing_ok=True)
-    print(_as_json(recalls, output) if options.json else _as_text(recalls))
+    show(_as_json(recalls, output) if options.json else _as_text(recalls))
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import generate
 from .options.attend import check_recording
 from .options.draft import add_draft_options, draft_from
 from .options.model import (
@@ -21,6 +22,8 @@ from .options.model import (
 )
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
+from .options.values import utf8
+from .progress import bar
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -39,7 +42,7 @@ def add(subparsers: Any) -> None:
         "(progress, statistics) goes to stderr.",
     )
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
     prompt.add_argument("-f", "--file", metavar="FILE", type=Path, help="read the prompt from FILE")
     prompt.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from stdin")
     parser.add_argument(
@@ -124,10 +127,9 @@ def _read(context: Context, text: str, after_pack: bool) -> None:
 def _write(generation: Generation) -> None:
     """The text as it comes; a line on stderr where the context had no room for more."""
     for piece in generation.pieces():
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        generate(piece)
     if sys.stdout.isatty():
-        sys.stdout.write("\n")
+        generate("\n")
     if generation.finish == "context":
         notice(
             f"stopped at a full context of {generation.context.n_ctx} tokens; use a larger --ctx"
@@ -165,26 +167,15 @@ def _as_message(model: Model, text: str) -> str:
 
 def _prefill(context: Context, ids: list[int]) -> None:
     """Read the prompt, with a progress bar on a terminal where it takes a while."""
-    from tqdm import tqdm
-
-    bar = tqdm(
-        total=len(ids),
-        desc="reading",
-        unit="tok",
-        delay=1.0,
-        leave=False,
-        file=sys.stderr,
-        disable=None,
-    )
-    with bar:
-        context.prefill(ids, lambda done, total: bar.update(done - bar.n) and None)
+    with bar("reading", "tok", len(ids)) as shown:
+        context.prefill(ids, lambda done, total: shown.update(done - shown.n) and None)
 
 
 def _report(
     options: argparse.Namespace, model: Model, context: Context, generation: Generation
 ) -> None:
     if options.stats:
-        print(f"kvarn: {context.stats}", file=sys.stderr)
+        notice(str(context.stats))
     if options.stats_json is not None:
         figures = {
             "model": str(model.path),

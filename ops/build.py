@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ..system.errors import KvarnError
+from ..system.terminal import say, show
 from .errors import OpsError
 from .types import QUANT_TYPES
 
@@ -125,9 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     lists = [[part for part in text.split(",") if part] for text in vars(options).values()]
     try:
-        build(steps(*lists), lambda line: print(line, flush=True))
+        build(steps(*lists), show)
     except KvarnError as error:
-        print(f"kvarn: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     return 0
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .model import positive
+from .values import positive
 
 
 def add_files_option(parser: argparse.ArgumentParser, help: str) -> None:

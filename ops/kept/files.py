@@ -9,11 +9,11 @@ kernel is compiled anew and replaces it. Folders and access to them: see `folder
 """
 
 import hashlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from ...system.terminal import say
 from ...system.trust import Folder, Untrusted
 from . import folders
 from .folders import CHOOSE, Against
@@ -154,7 +154,7 @@ class _Places:
         """One line in all: what stands against more of them, `kvarn doctor` tells."""
         if not cls.said:
             cls.said = True
-            print(f"kvarn: {line}", file=sys.stderr)
+            say(line)
 
 
 def _content(data: bytes, name: str) -> bytes:
