@@ -13,6 +13,7 @@ from ..system.errors import KvarnError
 from .inspect import columns
 from .interrupt import Interruptible, StoppedReading
 from .options.model import add_kv_type_option, model_from, notice, positive, ram_from
+from .options.output import check_output
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress
@@ -103,9 +104,11 @@ def run(options: argparse.Namespace) -> int:
         )
     from ..runtime.attend.sidecar import sidecar_path, write_sidecar
 
-    model = model_from(options)
-    output = options.output or sidecar_path(model.path)
+    output = options.output or sidecar_path(options.model)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
+    for path in (output, checkpoint):
+        check_output(path, options.model, *options.text)
+    model = model_from(options)
     learning = _learning(options, model, checkpoint)
     learning.save()  # where that fails it had better fail now
     with Interruptible() as interrupt:
@@ -119,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
             learning.save()
             notice(f"stopped: the same command goes on from {checkpoint}")
             raise KeyboardInterrupt from None
-    checkpoint.unlink(missing_ok=True)
+    learning.checkpoint.remove()
     print(_as_json(recalls, output) if options.json else _as_text(recalls))
     return 0
 

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..system.reading import read_stdin
 from .options.model import notice
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
         path = usual_model_path(notice)
     tokenizer = load_tokenizer(path)
-    text = " ".join(options.text) if options.text else sys.stdin.buffer.read()
+    text = " ".join(options.text) if options.text else read_stdin()
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
     sys.stdout.write(_render(options, tokenizer, ids))
     return 0

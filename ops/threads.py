@@ -21,6 +21,7 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
+from . import forks
 from .errors import OpsError
 from .machine import physical_cores
 
@@ -176,6 +177,7 @@ def _settings_to_wait() -> Iterator[None]:
 
 
 def _launch() -> None:
+    forks.check()
     import numba
     from numba.np.ufunc import parallel
 

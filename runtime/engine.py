@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import ParamSpec, TypeVar
 
+from ..ops import forks
+from ..system.errors import KvarnError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -22,6 +25,10 @@ _THREAD_NAME = "kvarn-engine"
 
 
 _starting = threading.Lock()
+
+
+class EngineError(KvarnError):
+    """The engine takes no work."""
 
 
 def _engine() -> ThreadPoolExecutor:
@@ -61,10 +68,20 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     An interrupt (Ctrl-C) is raised in the waiting thread once `function` has ended, or has been
     taken back before it began: no kernel and no store is ever cut in the middle, and who goes on
     after it finds either all of a step or nothing. A second one is raised at once.
+
+    Raises `OpsError` in a process that was forked from one that had an engine, and `EngineError`
+    where the interpreter is ending.
     """
+    forks.check()
     if threading.current_thread().name.startswith(_THREAD_NAME):
         return function(*args, **kwargs)
-    future = _engine().submit(function, *args, **kwargs)
+    try:
+        future = _engine().submit(function, *args, **kwargs)
+    except RuntimeError as error:  # how an executor refuses
+        raise EngineError(
+            f"nothing is computed any more ({error}): have the program wait for its threads before "
+            "it ends"
+        ) from error
     try:
         return future.result()
     except KeyboardInterrupt:

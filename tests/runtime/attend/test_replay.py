@@ -71,10 +71,12 @@ def test_bad_files_are_refused_in_words(tiny: Model, tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(AttendError, match="holds no selections, or is damaged"):
             Selections.read(path)
-    SelectionWriter(path, 2, 2).close()
+    with SelectionWriter(path, 2, 2):
+        pass
     with pytest.raises(AttendError, match="is empty"):
         tiny.context(8, Replay(path))
-    SelectionWriter(path, 5, 2).close()
+    with SelectionWriter(path, 5, 2):
+        pass
     with pytest.raises(AttendError, match="5 layers with 2 KV heads, this model has 2 with 2"):
         tiny.context(8, Replay(path))
 
