@@ -10,13 +10,15 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..ops import forks
 from ..system.errors import KvarnError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +46,9 @@ def _started() -> ThreadPoolExecutor:
     An interrupt while the thread starts would leave one that nobody ends when the process does:
     it waits until the thread is there.
     """
+    # Which cannot be imported once the interpreter is ending: `on_engine` says so.
+    from concurrent.futures import ThreadPoolExecutor
+
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
     with _uninterrupted():
         executor.submit(int).result()
@@ -85,6 +90,8 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     try:
         return future.result()
     except KeyboardInterrupt:
+        from concurrent.futures import wait
+
         if not future.cancel():
             wait([future])
         raise

@@ -49,9 +49,8 @@ def test_files_give_back_what_was_written(tmp_path: Path, counts: list[int]) -> 
     lists = np.zeros((2, 9), np.uint32)
     for one, n in zip(lists, counts):
         one[:n] = np.sort(rng.choice(1 << 20, n, replace=False))
-    writer = SelectionWriter(path, 3, 2)
-    writer.add(1, 1 << 20, lists, np.array(counts))
-    writer.close()
+    with SelectionWriter(path, 3, 2) as writer:
+        writer.add(1, 1 << 20, lists, np.array(counts))
     found = Selections.read(path)
     assert [len(layer) for layer in found.layers] == [0, 1, 0]
     assert found.most == max(counts)
