@@ -163,8 +163,8 @@ class Context(Reader):
             on_engine(self._accept)
             self.stats.add_accepted()
         else:
-            token, *draft = ids = checked_ids([token, *draft])
-            self._check(ids)
+            (token,), draft = checked_ids([token]), checked_ids(draft)
+            self._check([token, *draft])
             if len(draft) > self.draft_room:
                 raise ContextError(
                     f"a draft of {len(draft)} tokens is too long: there is room for "

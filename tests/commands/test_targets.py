@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:
         if stat.S_ISREG(status.st_mode):
             content = path.read_bytes()
         elif stat.S_ISLNK(status.st_mode):
-            content = os.readlink(path)
+            content = path.readlink()
         found[str(path.relative_to(folder))] = (status.st_mode, status.st_ino, content)
     return found
 
@@ -129,7 +130,7 @@ def encoders_of(model) -> Learned:
         widths = (config.head_dim, 128, 128, 32)
         return tuple(
             Dense(np.zeros((heads, b, a), np.float16), np.zeros((heads, b), np.float32))
-            for a, b in zip(widths, widths[1:])
+            for a, b in pairwise(widths)
         )
 
     layer = LearnedLayer(dense(config.n_heads), dense(config.n_kv_heads))

@@ -1,4 +1,4 @@
-"""What the user names is read to its end, or refused: nothing waits for ever, nothing is endless."""
+"""What the user names is read to its end, or refused: nothing waits for ever."""
 
 import io
 import os

