@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.keep import KEEPS, Evicting
 from ..system.errors import KvarnError
+from ..system.reading import read_text
 from ..system.terminal import show
 from .options.attend import attend_of
 from .options.model import (
@@ -20,6 +21,7 @@ from .options.model import (
     model_from,
     notice,
 )
+from .options.texts import decoded
 from .options.values import positive
 from .progress import terminal
 
@@ -232,10 +234,7 @@ def _filler(paths: list[Path]) -> tuple[Filler, str]:
         raise KvarnError(f"no *.txt in {', '.join(map(str, paths))}")
     texts, digest = [], hashlib.blake2b(digest_size=8)
     for file in files:
-        data = file.read_bytes()
+        data = read_text(file)
         digest.update(data)
-        try:
-            texts.append(data.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise KvarnError(f"{file} is not UTF-8 text: byte at offset {error.start}") from error
+        texts.append(decoded(data, file))
     return Prose(texts), digest.hexdigest()

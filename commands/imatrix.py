@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .options.model import add_model_options, model_from, notice
+from .options.output import check_output
 from .options.texts import add_files_option, add_piece_options, text_from
 from .progress import bar
 
@@ -28,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.observe import Observer
     from .interrupt import Interruptible
 
+    check_output(options.output, options.model, *options.files)
     text = text_from(options)
     model = model_from(options)
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)

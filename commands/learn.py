@@ -14,6 +14,7 @@ from ..system.terminal import show
 from .inspect import columns
 from .interrupt import Interruptible, StoppedReading
 from .options.model import add_kv_type_option, model_from, notice, ram_from
+from .options.output import check_output
 from .options.values import positive
 
 if TYPE_CHECKING:
@@ -105,9 +106,11 @@ def run(options: argparse.Namespace) -> int:
         )
     from ..runtime.attend.sidecar import sidecar_path, write_sidecar
 
-    model = model_from(options)
-    output = options.output or sidecar_path(model.path)
+    output = options.output or sidecar_path(options.model)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
+    for path in (output, checkpoint):
+        check_output(path, options.model, *options.text)
+    model = model_from(options)
     learning = _learning(options, model, checkpoint)
     learning.save()  # where that fails it had better fail now
     with Interruptible() as interrupt:
@@ -121,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
             learning.save()
             notice(f"stopped: the same command goes on from {checkpoint}")
             raise KeyboardInterrupt from None
-    checkpoint.unlink(missing_ok=True)
+    learning.checkpoint.remove()
     show(_as_json(recalls, output) if options.json else _as_text(recalls))
     return 0
 

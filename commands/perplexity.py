@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
+from ..system.reading import read_text
 from ..system.terminal import show
 from .options.model import add_kv_type_option, add_model_options, model_from, notice, ram_from
 from .options.texts import add_piece_options
@@ -30,7 +31,7 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..runtime.perplexity import perplexity
 
-    text = options.file.read_bytes()
+    text = read_text(options.file)
     model = model_from(options)
     result = None
     for result in perplexity(model, text, options.ctx, options.chunks, ram_from(options)):

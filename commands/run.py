@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.errors import KvarnError
+from ..system.files import write_file
+from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
 from .options.attend import check_recording
 from .options.draft import add_draft_options, draft_from
@@ -20,8 +22,10 @@ from .options.model import (
     model_from,
     notice,
 )
+from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
+from .options.texts import decoded
 from .options.values import utf8
 from .progress import bar
 
@@ -78,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if options.pack is not None and options.kv != RAM:
         raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
     check_recording(options)
+    check_output(options.stats_json, options.model, options.file)
     sampler, draft = sampler_from(options), draft_from(options)
     text = _prompt(options)
     pack = pack_of(options)
@@ -139,23 +144,12 @@ def _write(generation: Generation) -> None:
 def _prompt(options: argparse.Namespace) -> str:
     if options.prompt is not None:
         return str(options.prompt)
-    if options.file is not None:
-        return _decode(options.file.read_bytes(), str(options.file))
-    if options.stdin is not None:
-        return _decode(sys.stdin.buffer.read(), "stdin")
+    file = STDIN if options.stdin is not None else options.file
+    if file is not None:
+        return decoded(read_text(file), file)
     if options.model is None:
         return DEFAULT_PROMPT
     raise KvarnError("no prompt: give one with -p TEXT, -f FILE or - (stdin)")
-
-
-def _decode(data: bytes, source: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise KvarnError(
-            f"the prompt from {source} is not UTF-8 text: byte {data[error.start]:#04x} "
-            f"at offset {error.start}"
-        ) from error
 
 
 def _as_message(model: Model, text: str) -> str:
@@ -184,4 +178,4 @@ def _report(
             "kv_bytes": context.n_bytes,
             **context.stats.as_dict(),
         }
-        options.stats_json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_file(options.stats_json, (json.dumps(figures, indent=2) + "\n").encode())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..system.reading import read_stdin
 from ..system.terminal import show
 from .options.model import notice
 from .options.values import utf8
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
         path = usual_model_path(notice)
     tokenizer = load_tokenizer(path)
-    text = " ".join(options.text) if options.text else sys.stdin.buffer.read()
+    text = " ".join(options.text) if options.text else read_stdin()
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
     show(_render(options, tokenizer, ids))
     return 0

@@ -22,6 +22,7 @@ from typing import Any
 from llvmlite import binding as llvm
 
 from ..system.terminal import say
+from . import forks
 from .errors import OpsError
 from .machine import physical_cores
 
@@ -177,6 +178,7 @@ def _settings_to_wait() -> Iterator[None]:
 
 
 def _launch() -> None:
+    forks.check()
     import numba
     from numba.np.ufunc import parallel
 

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ...system.errors import KvarnError
+from .output import check_output
 from .values import file_name, integer
 
 if TYPE_CHECKING:
@@ -120,9 +121,11 @@ def attend_of(text: str, common: dict[str, Any]) -> Attend:
 
 
 def check_recording(options: argparse.Namespace) -> None:
-    """Refuse `--record-selections` before anything is read where nothing is selected."""
+    """Refuse `--record-selections` before anything is read where nothing is selected, or the file
+    cannot be written."""
     replays = getattr(options, "replay", None) is not None
     if options.record_selections is not None and options.method == "full" and not replays:
         raise KvarnError(
             "--record-selections has nothing to record: --method full attends to all tokens"
         )
+    check_output(options.record_selections, options.model, getattr(options, "file", None))

@@ -7,12 +7,9 @@ other threads (`threads.layer`) Numba launches them (`by_numba`), to the same re
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
-from typing import NoReturn
 
-from .. import kept, threads
-from ..errors import OpsError
+from .. import forks, kept, threads
 from ..kept import code
 from .layout import PHASE, RECORD, TICKET
 
@@ -124,7 +121,8 @@ _launch: Launch | None = None
 def run(records: int, n: int, n_threads: int) -> None:
     """Launch n steps, whose records begin at an address."""
     global _launch  # noqa: PLW0603  chosen once, when the first step runs
-    if _launch is None:
+    if _launch is None or forks.forked:
+        forks.check()
         _launch = _gnu() if threads.uses_gnu() else _numba()
     _launch(records, n, n_threads)
 
@@ -138,7 +136,6 @@ def _gnu() -> Launch:
         kept.keep(name, code.to_bytes(made))
         address = code.link(made)
     assert address is not None  # `uses_gnu` has loaded what it calls
-    os.register_at_fork(after_in_child=_forked)
     # A PYFUNCTYPE holds Python's lock, as Numba's functions do.
     function = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     launch: Launch = function(address)
@@ -150,16 +147,3 @@ def _numba() -> Launch:
 
     launch: Launch = run
     return launch
-
-
-def _forked() -> None:
-    """OpenMP's threads stay with the parent; waiting for them, a forked process would hang."""
-    global _launch  # noqa: PLW0603
-    _launch = _refuse
-
-
-def _refuse(records: int, n: int, n_threads: int) -> NoReturn:
-    raise OpsError(
-        "running kernels: this process was forked from one that had run some, whose threads it "
-        "lacks; start it afresh (multiprocessing: the method `spawn`)"
-    )
