@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .options.model import notice
+from .progress import byte_bar
 
 
 def add(subparsers: Any) -> None:
@@ -35,12 +36,9 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    import logging
-
     from ..convert.hub import pull
     from ..runtime.home import remember_model, remember_pull
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # warnings are told in words
     pulled = pull(
         options.repo,
         revision=options.revision,
@@ -49,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         file=options.file,
         to=options.to,
         notice=notice,
+        progress=byte_bar,
     )
     remember_pull(pulled.repo, pulled.model or pulled.folder)
     if pulled.model is not None:
