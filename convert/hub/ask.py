@@ -42,6 +42,8 @@ class Answer:
     repo: str
     status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
+    with_token: bool = False
+    """Whether it was asked for with a token."""
     _parts: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(64))
     _given_up: threading.Event = field(default_factory=threading.Event)
 
@@ -58,12 +60,11 @@ class Answer:
         """Take nothing more from it."""
         self._given_up.set()
 
-    def ask(self, url: str, headers: dict[str, str]) -> None:
+    def ask(self, path: str, span: str) -> None:
         """Start asking, and wait until the answer begins."""
-        arguments = (url, headers)
-        threading.Thread(target=self._fetch, args=arguments, daemon=True).start()
+        threading.Thread(target=self._fetch, args=(path, span), daemon=True).start()
         head = self._next(time.monotonic() + STALL_SECONDS)
-        self.status, self.headers = head
+        self.status, self.headers, self.with_token = head
 
     def _next(self, until: float) -> Any:
         """The next part; None at the end."""
@@ -78,15 +79,21 @@ class Answer:
             raise failure(self.repo, part) from part
         return part
 
-    def _fetch(self, url: str, headers: dict[str, str]) -> None:
+    def _fetch(self, path: str, span: str) -> None:
         """In a thread: puts status and headers, then chunks, then None; or the error."""
+        from huggingface_hub.constants import ENDPOINT
         from huggingface_hub.utils import get_session
 
         try:
+            headers = _headers() | ({"Range": span} if span else {})
             with get_session().stream(
-                "GET", url, headers=headers, timeout=SILENCE_SECONDS, follow_redirects=True
+                "GET",
+                f"{ENDPOINT}/{path}",
+                headers=headers,
+                timeout=SILENCE_SECONDS,
+                follow_redirects=True,
             ) as response:
-                self._put((response.status_code, response.headers))
+                self._put((response.status_code, response.headers, "Authorization" in headers))
                 for chunk in response.iter_raw():
                     if not self._put(chunk):
                         return
@@ -112,16 +119,10 @@ def asked(repo: str, path: str, notice: Notice, start: int = 0, end: int = 0) ->
     start, end: the first byte and the one behind the last; all of it where they are zero. Raises
     `HubError` for a refusal, after some patience where the hub asks for that.
     """
-    from huggingface_hub.constants import ENDPOINT
-    from huggingface_hub.utils import build_hf_headers
-
-    # As it is: a compressed body can grow without limit, and has another checksum.
-    headers = {**build_hf_headers(library_name="kvarn"), "Accept-Encoding": "identity"}
-    if end:
-        headers["Range"] = f"bytes={start}-{end - 1}"
+    span = f"bytes={start}-{end - 1}" if end else ""
     for attempt in range(MAX_WAITS + 1):
         with closing(Answer(repo)) as answer:
-            answer.ask(f"{ENDPOINT}/{path}", headers)
+            answer.ask(path, span)
             if answer.status in (200, 206):
                 if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
                     raise HubError(f"the hub sends {repo} compressed, which it was asked not to do")
@@ -129,7 +130,7 @@ def asked(repo: str, path: str, notice: Notice, start: int = 0, end: int = 0) ->
                 return
             seconds = _wait_asked_for(answer) if attempt < MAX_WAITS else None
             if seconds is None:
-                raise refusal(repo, answer.status, answer.headers)
+                raise refusal(repo, answer.status, answer.headers, answer.with_token)
         notice(f"the hub is asked too often; going on in {seconds:g} s")
         time.sleep(seconds)
 
@@ -148,6 +149,20 @@ def read_whole(repo: str, path: str, limit: int, notice: Notice) -> bytes:
                     "again later"
                 )
     return bytes(body)
+
+
+def _headers() -> dict[str, str]:
+    """Of each request. The library's own make it ask the hub which of the environment's variables
+    to look at, and tell it what they are.
+    """
+    from huggingface_hub import get_token
+    from huggingface_hub.constants import HF_HUB_DISABLE_IMPLICIT_TOKEN
+
+    # As it is: a compressed body can grow without limit, and has another checksum.
+    headers = {"User-Agent": "kvarn", "Accept-Encoding": "identity"}
+    if not HF_HUB_DISABLE_IMPLICIT_TOKEN and (token := get_token()):
+        headers["Authorization"] = f"Bearer {token}"
+    return headers
 
 
 def _wait_asked_for(answer: Answer) -> float | None:

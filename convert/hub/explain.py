@@ -13,13 +13,12 @@ _HTTP_LIBRARIES = ("httpx", "httpx2", "httpcore", "httpcore2")
 _WRONG_TOKEN = "Invalid credentials in Authorization header"
 
 
-def refusal(repo: str, status: int, headers: Mapping[str, str]) -> HubError:
+def refusal(repo: str, status: int, headers: Mapping[str, str], with_token: bool) -> HubError:
     """An answer other than the thing itself, in words, with what to do."""
-    from huggingface_hub import get_token
     from huggingface_hub.constants import ENDPOINT
 
-    page, code, has_token = f"{ENDPOINT}/{repo}", headers.get("X-Error-Code"), bool(get_token())
-    if code == "GatedRepo" and not has_token:
+    page, code = f"{ENDPOINT}/{repo}", headers.get("X-Error-Code")
+    if code == "GatedRepo" and not with_token:
         return HubError(f"{repo} is gated: accept its terms at {page}, then {_LOGIN}")
     if code == "GatedRepo":
         return HubError(f"{repo} is gated and your account has no access: ask for it at {page}")

@@ -132,7 +132,7 @@ def _choose(
 
 def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
     """Room for what is not there yet, before the first byte comes."""
-    folder = place.folder.expanduser().absolute()
+    folder = place.folder.absolute()
     while not folder.is_dir():
         folder = folder.parent
     check_room(folder, sum(f.n_bytes for f in choice.files if place.stored(f) is None), repo)

@@ -52,6 +52,8 @@ class Hub:
     """Method, path and Range of each."""
     sent: list[tuple[str, str]] = field(default_factory=list)
     """Path and Range of those that were answered with a file."""
+    tokens: list[tuple[str, str]] = field(default_factory=list)
+    """Host and Authorization of each."""
     url: str = ""
     store_url: str = ""
     """Where the hub sends its clients for large files: another host."""
@@ -116,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path, self.headers.get("Range", "")))
+        token = self.headers.get("Authorization", "")
+        self.hub.tokens.append((f"http://{self.headers.get('Host')}", token))
         if self.hub.hostile is not None and self.hub.hostile(self, path):
             return
         try:
@@ -164,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         if file not in repository.files:
             raise _Refused(404, "EntryNotFound", **{"X-Repo-Commit": repository.commit})
         data = repository.files[file]
-        headers = {"X-Repo-Commit": repository.commit, "ETag": f'"{_git_id(data)}"'}
+        headers = {"X-Repo-Commit": repository.commit, "ETag": f'"{git_id(data)}"'}
         if len(data) < LARGE:
             self._body(f"/{name}/{file}", data, headers)
             return
@@ -213,7 +217,7 @@ def tiny_gguf(n_bytes: int) -> bytes:
     return head.ljust(n_bytes, b"\0")
 
 
-def _git_id(data: bytes) -> str:
+def git_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
@@ -225,10 +229,10 @@ def info(name: str, repository: Repository) -> dict[str, object]:
 
 
 def _sibling(name: str, data: bytes) -> dict[str, object]:
-    entry: dict[str, object] = {"rfilename": name, "size": len(data), "blobId": _git_id(data)}
+    entry: dict[str, object] = {"rfilename": name, "size": len(data), "blobId": git_id(data)}
     if len(data) >= LARGE:
         pointer = b"version 1, of %d bytes" % len(data)
-        entry["blobId"] = _git_id(pointer)
+        entry["blobId"] = git_id(pointer)
         entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data),
                         "pointerSize": len(pointer)}  # fmt: skip
     return entry
