@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ def cases() -> list[Case]:
         *_names(rng),
         *_bodies(rng),
         *_transport(rng),
+        *_streams(rng),
+        *_ids(),
         *_files(rng),
     ]
     assert len({case.repo for case in found}) == len(found)
@@ -140,31 +143,15 @@ def _bodies(rng: random.Random) -> Iterator[Case]:
         yield Case(f"cut {i}", listing=cut)
 
 
-def _transport(rng: random.Random) -> Iterator[Case]:
+def sent(name: str, send: Callable[[Handler, bytes], None]) -> Case:
     """How a listing is sent."""
+    return Case(f"sent {name}", send_listing=send)
 
-    def sent(name: str, send: Callable[[Handler, bytes], None], well: bool = False) -> Case:
-        return Case(f"sent {name}", send_listing=send, well=well)
 
-    for status in (
-        204,
-        205,
-        300,
-        304,
-        400,
-        401,
-        402,
-        403,
-        404,
-        410,
-        418,
-        451,
-        500,
-        502,
-        503,
-        599,
-        999,
-    ):
+def _transport(rng: random.Random) -> Iterator[Case]:
+    """Statuses, waits, lengths, encodings and redirects of a listing."""
+    refusals = (204, 205, 300, 304, 400, 401, 402, 403, 404, 410, 418, 451, 500, 502, 503, 599)
+    for status in (*refusals, 999):
         yield sent(f"{status}", lambda h, b, s=status: reply(h, s, {"Content-Length": "2"}, b"[]"))
     for i, after in enumerate(
         (
@@ -205,6 +192,11 @@ def _transport(rng: random.Random) -> Iterator[Case]:
     yield sent(
         "redirect itself", lambda h, b: reply(h, 302, {"Location": h.path, "Content-Length": "0"})
     )
+
+
+def _streams(rng: random.Random) -> Iterator[Case]:
+    """A listing that comes slowly, or is no HTTP."""
+    junk = rng.randbytes(500)
     yield sent("slow body", lambda h, b: drip(h, b"HTTP/1.1 200 X\r\n\r\n{", b" "))
     yield sent("slow header", lambda h, b: drip(h, b"HTTP/1.1 200 X\r\nA: ", b"x"))
     yield sent("slow status", lambda h, b: drip(h, b"HTTP/1.1 200 ", b"x"))
@@ -218,46 +210,54 @@ def _transport(rng: random.Random) -> Iterator[Case]:
         lambda h, b: whole_raw(h, b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
     )
     yield sent("long header", lambda h, b: whole(h, b, A="x" * 300_000))
-    yield sent("no http", lambda h, b: whole_raw(h, rng.randbytes(500)))
+    yield sent("no http", lambda h, b: whole_raw(h, junk))
     yield sent("nothing", lambda h, b: whole_raw(h, b""))
     yield sent("nul header", lambda h, b: whole_raw(h, b"HTTP/1.1 200 X\r\nA: \0\r\n\r\n" + b))
 
 
-def _files(rng: random.Random) -> Iterator[Case]:
+def file_sent(name: str, send: Callable[[Handler, bytes], None], well: bool = False) -> Case:
     """What comes for the file, under an honest listing."""
+    return Case(f"file {name}", send_file=send, well=well)
 
-    def sent(name: str, send: Callable[[Handler, bytes], None], well: bool = False) -> Case:
-        return Case(f"file {name}", send_file=send, well=well)
+
+def _ids() -> Iterator[Case]:
+    """What the library takes names of files and folders from."""
 
     up = "../../../../x"
     for i, etag in enumerate(
         (f'"{up}"', up, f'W/"{up}"', '"/tmp/x"', "", '"a/b"', '".."', '"' + "a" * 300 + '"')
     ):
-        yield sent(
+        yield file_sent(
             f"etag {i}", lambda h, b, e=etag: whole(h, b, ETag=e, X_Repo_Commit="a" * 40), well=True
         )
-        yield sent(f"linked etag {i}", lambda h, b, e=etag: whole(
+        yield file_sent(f"linked etag {i}", lambda h, b, e=etag: whole(
             h, b, ETag='"a"', X_Linked_Etag=e, X_Repo_Commit="a" * 40), well=True)  # fmt: skip
-        yield sent(
+        yield file_sent(
             f"commit {i}", lambda h, b, e=etag: whole(h, b, ETag='"a"', X_Repo_Commit=e), well=True
         )
         missing = {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": etag, "Content-Length": "0"}
-        yield sent(f"missing {i}", lambda h, b, x=missing: reply(h, 404, x))
+        yield file_sent(f"missing {i}", lambda h, b, x=missing: reply(h, 404, x))
+
+    honest = {"ETag": f'"{"b" * 64}"', "X_Repo_Commit": "a" * 40}
+    wrong = {"ETag": f'"{up}"', "X_Repo_Commit": up, "X_Linked_Size": "1"}
+    turns = itertools.cycle((honest, wrong))
 
     def another_each_time(h: Handler, body: bytes) -> None:
-        honest = {"ETag": f'"{"b" * 64}"', "X_Repo_Commit": "a" * 40}
-        wrong = {"ETag": f'"{up}"', "X_Repo_Commit": up, "X_Linked_Size": "1"}
-        whole(h, body, **rng.choice((honest, wrong)))
+        whole(h, body, **next(turns))
 
-    yield sent("another each time", another_each_time, well=True)
-    yield sent("xet", lambda h, b: whole(
+    yield file_sent("another each time", another_each_time, well=True)
+    yield file_sent("xet", lambda h, b: whole(
         h, b, ETag='"a"', X_Repo_Commit="a" * 40, X_Xet_Hash="c" * 64,
         X_Xet_Refresh_Route="http://127.0.0.1:1/", X_Linked_Size="5000"), well=True)  # fmt: skip
-    yield sent("warning", lambda h, b: whole(h, b, X_HF_Warning="a; \x1b[2Jb"), well=True)
-    yield sent("html", lambda h, b: whole(h, HTML))
-    yield sent("html of that size", lambda h, b: whole(h, HTML.ljust(len(b))))
-    yield sent("html no length", lambda h, b: reply(h, 200, {}, HTML))
-    yield sent("empty", lambda h, b: whole(h, b""))
+
+
+def _files(rng: random.Random) -> Iterator[Case]:
+    """Bodies, lengths, parts and refusals."""
+    yield file_sent("warning", lambda h, b: whole(h, b, X_HF_Warning="a; \x1b[2Jb"), well=True)
+    yield file_sent("html", lambda h, b: whole(h, HTML))
+    yield file_sent("html of that size", lambda h, b: whole(h, HTML.ljust(len(b))))
+    yield file_sent("html no length", lambda h, b: reply(h, 200, {}, HTML))
+    yield file_sent("empty", lambda h, b: whole(h, b""))
     for i in range(12):
         at, bit = rng.randrange(SIZE), 1 << rng.randrange(8)
 
@@ -266,29 +266,31 @@ def _files(rng: random.Random) -> Iterator[Case]:
             changed[at] ^= bit
             whole(h, bytes(changed))
 
-        yield sent(f"flipped {i}", flip)
+        yield file_sent(f"flipped {i}", flip)
         n = rng.randrange(1, SIZE)
-        yield sent(f"short {i}", lambda h, b, n=n: whole(h, b[:n]))
-        yield sent(f"long {i}", lambda h, b, n=n: whole(h, b + bytes(n)))
-        yield sent(f"cut {i}", lambda h, b, n=n: whole(h, b[:n], Content_Length=str(SIZE)))
-    yield sent("endless", lambda h, b: endless(h))
-    yield sent("bomb", lambda h, b: whole(h, gzip.compress(b), Content_Encoding="gzip"))
+        yield file_sent(f"short {i}", lambda h, b, n=n: whole(h, b[:n]))
+        yield file_sent(f"long {i}", lambda h, b, n=n: whole(h, b + bytes(n)))
+        yield file_sent(f"cut {i}", lambda h, b, n=n: whole(h, b[:n], Content_Length=str(SIZE)))
+    yield file_sent("endless", lambda h, b: endless(h))
+    yield file_sent("bomb", lambda h, b: whole(h, gzip.compress(b), Content_Encoding="gzip"))
     for i, part in enumerate(
         ("bytes 7-99/100", "bytes x", "", "bytes */*", "bytes -1-5/6", "x" * 5000)
     ):
-        yield sent(f"part {i}", lambda h, b, p=part: reply(
+        yield file_sent(f"part {i}", lambda h, b, p=part: reply(
             h, 206, {"Content-Range": p, "Content-Length": str(len(b))}, b))  # fmt: skip
-    yield sent("slow", lambda h, b: drip(h, b"HTTP/1.1 200 X\r\n\r\nGGUF", b"\0"))
-    yield sent("slow header", lambda h, b: drip(h, b"HTTP/1.1 200 X\r\nA: ", b"x"))
+    yield file_sent("slow", lambda h, b: drip(h, b"HTTP/1.1 200 X\r\n\r\nGGUF", b"\0"))
+    yield file_sent("slow header", lambda h, b: drip(h, b"HTTP/1.1 200 X\r\nA: ", b"x"))
     for status in (204, 206, 304, 400, 401, 403, 404, 416, 500, 503):
-        yield sent(f"status {status}", lambda h, b, s=status: reply(h, s, {"Content-Length": "0"}))
-    yield sent(
+        yield file_sent(
+            f"status {status}", lambda h, b, s=status: reply(h, s, {"Content-Length": "0"})
+        )
+    yield file_sent(
         "redirect itself", lambda h, b: reply(h, 302, {"Location": h.path, "Content-Length": "0"})
     )
-    yield sent(
+    yield file_sent(
         "redirect file",
         lambda h, b: reply(h, 302, {"Location": "file:///etc/passwd", "Content-Length": "0"}),
     )
-    yield sent(
+    yield file_sent(
         "wait", lambda h, b: reply(h, 429, {"Retry-After": "1000000000", "Content-Length": "0"})
     )

@@ -178,7 +178,10 @@ def test_a_folder_of_ones_own_loses_nothing(hub: Hub, tmp_path: Path) -> None:
     assert sorted(path.name for path in mine.iterdir()) == sorted(FILES)
 
 
-def test_what_is_no_regular_file_in_a_folder_of_ones_own(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_in_a_folder_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the address of a socket has to be short
     mine = tmp_path / "mine"
     mine.mkdir()
     target = mine / "README.md"
@@ -187,7 +190,7 @@ def test_what_is_no_regular_file_in_a_folder_of_ones_own(tmp_path: Path) -> None
             lambda: target.symlink_to(tmp_path / "elsewhere"),
             lambda: target.symlink_to("/dev/null"),
             lambda: os.mkfifo(target),
-            lambda: unix.bind(os.path.relpath(target)),
+            lambda: unix.bind("mine/README.md"),
             target.mkdir,
         )
         for make in kinds:
