@@ -8,6 +8,7 @@ from typing import Any
 
 from ..system.terminal import show_path
 from .options.model import notice
+from .progress import byte_bar
 
 
 def add(subparsers: Any) -> None:
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     logger.setLevel(logging.ERROR)  # warnings are told in words
     logger.handlers.clear()  # names of the hub's take kvarn's way to the terminal
     logger.propagate = True
+
     pulled = pull(
         options.repo,
         revision=options.revision,
@@ -55,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         file=options.file,
         to=options.to,
         notice=notice,
+        progress=byte_bar,
     )
     remember_pull(pulled.repo, pulled.model or pulled.folder)
     if pulled.model is not None:
