@@ -1,6 +1,6 @@
 """Templates that want memory, time or a way out: what nobody should be able to take.
 
-As a program (`python probes.py NAME …`) it renders those that are named and prints what each took,
+As a program it lists them; `python probes.py NAME …` renders those that are named and prints what each took,
 measured on the processes that rendered them. What Linux says of a process's memory counts that of
 the one that started it, too: this one stays small.
 """
@@ -12,7 +12,9 @@ import time
 
 BIG = "{% set big = 'x' * 10**6 %}"
 HUGE = "{% set huge = 'x' * (15 * 10**6) %}"
-DOUBLING = "{% set ns = namespace(s=START) %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}"
+DOUBLING = (
+    "{% set ns = namespace(s=START) %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}"
+)
 
 
 def doubling(start: str, step: str, end: str = "") -> str:
@@ -30,7 +32,8 @@ MEMORY = {
     "bytes zfill": "{{ 'a'.encode().zfill(10**10) }}",
     "bytes expandtabs": "{{ '\t'.encode().expandtabs(2 * 10**9) }}",
     "bytes replace": BIG + "{{ big.encode().replace('x'.encode(), big.encode()) }}",
-    "bytes hex": HUGE + "{% for i in range(9) %}{% set huge = huge.encode().hex(':') %}{% endfor %}",
+    "bytes hex": HUGE
+    + "{% for i in range(9) %}{% set huge = huge.encode().hex(':') %}{% endfor %}",
     "bytes repr": HUGE + "{{ (huge.encode() ~ huge.encode()) ~ [huge.encode()] * 99 }}",
     "bytes translate": BIG + "{{ [big.encode().translate(none)] * 10**9 }}",
     "str ljust": "{{ 'a'.ljust(10**10) }}",
@@ -39,7 +42,8 @@ MEMORY = {
     "str zfill": "{{ '1'.zfill(10**11) }}",
     "str replace": BIG + "{{ big.replace('', big) }}",
     "str join": BIG + "{{ big.join([big] * 1000) }}",
-    "str join a generator": BIG + "{{ ''.join(range(10**5) | map('string') | map('center', 10**6)) }}",
+    "str join a generator": BIG
+    + "{{ ''.join(range(10**5) | map('string') | map('center', 10**6)) }}",
     "str join a text": BIG + "{{ big.join(big) }}",
     "str expandtabs": "{{ ('\t' * 10**5).expandtabs(10**6) }}",
     "str translate": "{{ 'x'.translate({120: 'y' * 10**7}) }}",
@@ -95,16 +99,22 @@ MEMORY = {
     "tuple times": "{{ (1, 2, 3) * 10**9 }}",
     "dict nested": doubling("{'a': 1}", "{'a': ns.s, 'b': ns.s}", "{{ ns.s }}"),
     "dict growing": doubling("{'a': 1}", "dict(ns.s, **{'k' ~ i: 'x' * 10**6 * 10})", "{{ ns.s }}"),
-    "namespace growing": "{% set ns = namespace() %}" + "".join(f"{{% set ns.a{i} = 'x' * (10**7 + {i}) %}}" for i in range(99)),  # noqa: E501
+    "namespace growing": "{% set ns = namespace() %}"
+    + "".join(f"{{% set ns.a{i} = 'x' * (10**7 + {i}) %}}" for i in range(99)),
     "cycler": "{% set c = cycler(*([1] * 10**7)) %}{{ c.next() }}",
     "cycler of many": "{% set c = cycler(*(range(99999) | map('center', 99999))) %}{{ c.next() }}",
     "joiner": "{% set j = joiner('x' * 10**6) %}{% for i in range(9999) %}{{ j() }}{% endfor %}",
     "lipsum": "{{ lipsum(n=10**7, max=10**6) }}",
-    "set block": "{% set s %}x{% endset %}" + "{% set s %}{{ s }}{{ s }}{% endset %}" * 60 + "{{ s }}",
+    "set block": "{% set s %}x{% endset %}"
+    + "{% set s %}{{ s }}{{ s }}{% endset %}" * 60
+    + "{{ s }}",
     "filter block": "{% filter replace('x', 'x' * 10**6) %}{{ 'x' * 10**6 }}{% endfilter %}",
     "macro results": "{% macro m(n) %}{% if n %}{{ m(n - 1) ~ m(n - 1) }}{% else %}{{ 'x' * 999 }}{% endif %}{% endmacro %}{{ m(60) }}",  # noqa: E501
     "macro arguments": "{% macro m() %}{{ varargs | length }}{% endmacro %}{{ m(*([messages] * 10**8)) }}",
-    "call block": "{% macro m() %}{{ caller() ~ caller() }}{% endmacro %}" + "{% call m() %}" * 40 + "{{ 'x' * 999 }}" + "{% endcall %}" * 40,  # noqa: E501
+    "call block": "{% macro m() %}{{ caller() ~ caller() }}{% endmacro %}"
+    + "{% call m() %}" * 40
+    + "{{ 'x' * 999 }}"
+    + "{% endcall %}" * 40,
     "loop recursion": "{% for x in [[1]] recursive %}{{ loop([x, x, x]) ~ loop([x, x]) }}{% endfor %}",
     "integer power": "{{ 9 ** 9 ** 9 }}",
     "integer squares": doubling("9", "ns.s * ns.s"),
@@ -129,7 +139,8 @@ TIME = {
     "count": "{% set s = 'a' * 10**7 %}{% for i in range(99999) %}{% set x = s.count('a' * 10**5 ~ 'b') %}{% endfor %}",  # noqa: E501
     "in": "{% set s = ('a' * 10**6 ~ 'b') * 9 %}{% for i in range(99999) %}{% if ('a' * 10**6 ~ 'c') in s %}{% endif %}{% endfor %}",  # noqa: E501
     "in a list": "{% set l = range(10**5) | list %}{% for i in range(10**5) %}{% if -1 in l %}{% endif %}{% endfor %}",  # noqa: E501
-    "compare lists": doubling("[1]", "[ns.s, ns.s]", "{% set a = ns.s %}") + doubling("[1]", "[ns.s, ns.s]", "{{ ns.s == a }}"),  # noqa: E501
+    "compare lists": doubling("[1]", "[ns.s, ns.s]", "{% set a = ns.s %}")
+    + doubling("[1]", "[ns.s, ns.s]", "{{ ns.s == a }}"),
     "compare strings": "{% for i in range(99999) %}{% if 'a' * 10**7 == 'a' * 10**7 ~ 'b' %}{% endif %}{% endfor %}",  # noqa: E501
     "striptags": "{{ ('<' * 10**6) | striptags }}",
     "striptags comments": "{{ ('<!--' * 10**6) | striptags }}",
@@ -272,7 +283,7 @@ def run(name: str) -> dict[str, object]:
         template._renderer._worker.end()
     except TemplateError as caught:
         text, error = "", str(caught)
-        del template, caught
+        template = None  # which ends its process
     unit = 1 if sys.platform == "darwin" else 1024
     return {
         "name": name,
@@ -289,3 +300,5 @@ def run(name: str) -> dict[str, object]:
 if __name__ == "__main__":
     for probe in sys.argv[1:]:
         print(json.dumps(run(probe)), flush=True)
+    if not sys.argv[1:]:
+        print("\n".join(PROBES))
