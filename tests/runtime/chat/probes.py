@@ -1,9 +1,11 @@
 """Templates that want memory, time or a way out: what nobody should be able to take.
 
-As a program it lists them; `python probes.py NAME …` renders those that are named and prints what each took,
-measured on the processes that rendered them. What Linux says of a process's memory counts that of
-the one that started it, too: this one stays small.
+As a program it lists them; `python probes.py NAME …` renders those that are named and prints what
+each took, measured on the processes that rendered them. What Linux says of a process's memory
+counts that of the one that started it, too: this one stays small.
 """
+
+# ruff: noqa: E501  (a probe a line)
 
 import json
 import resource
@@ -24,7 +26,7 @@ def doubling(start: str, step: str, end: str = "") -> str:
 
 MEMORY = {
     "bytes times": "{{ ('a'.encode() * 10**10) | length }}",
-    "bytes times twice": "{% set b = 'a'.encode() * (15 * 10**6) %}{{ [b + b, b + b + b, b * 16] | length }}",  # noqa: E501
+    "bytes times twice": "{% set b = 'a'.encode() * (15 * 10**6) %}{{ [b + b, b + b + b, b * 16] | length }}",
     "bytes plus": doubling("'a'.encode()", "ns.s + ns.s"),
     "bytes join": BIG + "{{ 'a'.encode().join([big.encode()] * 10**5) }}",
     "bytes ljust": "{{ 'a'.encode().ljust(10**10) }}",
@@ -65,7 +67,7 @@ MEMORY = {
     "str times a message": "{{ messages[0].content * 10**9 }}",
     "str pieces": "{% for i in range(10**5) %}{{ 'x' * 10**6 }}{% endfor %}",
     "str wide characters": "{% for i in range(99) %}{{ '\U0001f600' * 10**6 }}{% endfor %}",
-    "str kept": "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + ['x' * 10**6 ~ i] %}{% endfor %}",  # noqa: E501
+    "str kept": "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + ['x' * 10**6 ~ i] %}{% endfor %}",
     "filter format": BIG + "{{ ('%s' * 25) | format(big, big, big, big, big) }}",
     "filter replace": BIG + "{{ big | replace('x', big) }}",
     "filter join": BIG + "{{ range(10**5) | join(big) }}",
@@ -109,7 +111,7 @@ MEMORY = {
     + "{% set s %}{{ s }}{{ s }}{% endset %}" * 60
     + "{{ s }}",
     "filter block": "{% filter replace('x', 'x' * 10**6) %}{{ 'x' * 10**6 }}{% endfilter %}",
-    "macro results": "{% macro m(n) %}{% if n %}{{ m(n - 1) ~ m(n - 1) }}{% else %}{{ 'x' * 999 }}{% endif %}{% endmacro %}{{ m(60) }}",  # noqa: E501
+    "macro results": "{% macro m(n) %}{% if n %}{{ m(n - 1) ~ m(n - 1) }}{% else %}{{ 'x' * 999 }}{% endif %}{% endmacro %}{{ m(60) }}",
     "macro arguments": "{% macro m() %}{{ varargs | length }}{% endmacro %}{{ m(*([messages] * 10**8)) }}",
     "call block": "{% macro m() %}{{ caller() ~ caller() }}{% endmacro %}"
     + "{% call m() %}" * 40
@@ -132,16 +134,16 @@ TIME = {
     "loop over a filter": "{% for i in range(10**12) | map('string') %}{% endfor %}",
     "slow steps": "{% for i in range(99999) %}{% set x = range(99999) | list %}{% endfor %}",
     "slow sums": "{% for i in range(99999) %}{% set x = range(99999) | sum %}{% endfor %}",
-    "sorts": "{% for i in range(99999) %}{% set x = range(99999) | sort(reverse=true) | list %}{% endfor %}",  # noqa: E501
+    "sorts": "{% for i in range(99999) %}{% set x = range(99999) | sort(reverse=true) | list %}{% endfor %}",
     "sort of everything": "{{ range(99999) | map('string') | list | sort | unique | list | length * 1 }}",
     "unique": "{% for i in range(9999) %}{% set x = ([range(9999) | list] * 99) | unique | list %}{% endfor %}",
-    "find": "{% set s = 'a' * 10**6 %}{% for i in range(99999) %}{% set x = s.find('a' * 999 ~ 'b') %}{% endfor %}",  # noqa: E501
-    "count": "{% set s = 'a' * 10**7 %}{% for i in range(99999) %}{% set x = s.count('a' * 10**5 ~ 'b') %}{% endfor %}",  # noqa: E501
-    "in": "{% set s = ('a' * 10**6 ~ 'b') * 9 %}{% for i in range(99999) %}{% if ('a' * 10**6 ~ 'c') in s %}{% endif %}{% endfor %}",  # noqa: E501
-    "in a list": "{% set l = range(10**5) | list %}{% for i in range(10**5) %}{% if -1 in l %}{% endif %}{% endfor %}",  # noqa: E501
+    "find": "{% set s = 'a' * 10**6 %}{% for i in range(99999) %}{% set x = s.find('a' * 999 ~ 'b') %}{% endfor %}",
+    "count": "{% set s = 'a' * 10**7 %}{% for i in range(99999) %}{% set x = s.count('a' * 10**5 ~ 'b') %}{% endfor %}",
+    "in": "{% set s = ('a' * 10**6 ~ 'b') * 9 %}{% for i in range(99999) %}{% if ('a' * 10**6 ~ 'c') in s %}{% endif %}{% endfor %}",
+    "in a list": "{% set l = range(10**5) | list %}{% for i in range(10**5) %}{% if -1 in l %}{% endif %}{% endfor %}",
     "compare lists": doubling("[1]", "[ns.s, ns.s]", "{% set a = ns.s %}")
     + doubling("[1]", "[ns.s, ns.s]", "{{ ns.s == a }}"),
-    "compare strings": "{% for i in range(99999) %}{% if 'a' * 10**7 == 'a' * 10**7 ~ 'b' %}{% endif %}{% endfor %}",  # noqa: E501
+    "compare strings": "{% for i in range(99999) %}{% if 'a' * 10**7 == 'a' * 10**7 ~ 'b' %}{% endif %}{% endfor %}",
     "striptags": "{{ ('<' * 10**6) | striptags }}",
     "striptags comments": "{{ ('<!--' * 10**6) | striptags }}",
     "urlize dots": "{{ ('a.' * 10**6 ~ '(' * 10**6) | urlize }}",
@@ -149,16 +151,16 @@ TIME = {
     "title": "{% for i in range(9999) %}{% set x = ('a b ' * 10**6) | title %}{% endfor %}",
     "big division": doubling("9 ** 1000", "ns.s * ns.s", "{{ ns.s // 7 % 13 }}"),
     "big digits": "{{ (9 ** 1000) ** 1000 | string }}",
-    "integers that grow": "{% set ns = namespace(a=1) %}{% for i in range(1, 10**5) %}{% set ns.a = ns.a * (i + 10**300) %}{% endfor %}",  # noqa: E501
-    "macro recursion": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(200) }}",  # noqa: E501
+    "integers that grow": "{% set ns = namespace(a=1) %}{% for i in range(1, 10**5) %}{% set ns.a = ns.a * (i + 10**300) %}{% endfor %}",
+    "macro recursion": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(200) }}",
     "endless macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "endless loop recursion": "{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}",
-    "deep recursion": "{% macro m(n) %}{{ caller() if caller else '' }}{% call m(n + 1) %}{{ n }}{% endcall %}{% endmacro %}{{ m(0) }}",  # noqa: E501
-    "strings that grow": "{% set ns = namespace(s='') %}{% for i in range(10**6) %}{% set ns.s = ns.s ~ 'x' * 99 %}{% endfor %}",  # noqa: E501
+    "deep recursion": "{% macro m(n) %}{{ caller() if caller else '' }}{% call m(n + 1) %}{{ n }}{% endcall %}{% endmacro %}{{ m(0) }}",
+    "strings that grow": "{% set ns = namespace(s='') %}{% for i in range(10**6) %}{% set ns.s = ns.s ~ 'x' * 99 %}{% endfor %}",
     "self": "{% block a %}{{ self.a() }}{% endblock %}",
-    "deep list to text": "{% set ns = namespace(s=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",  # noqa: E501
-    "deep list to json": "{% set ns = namespace(s=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s | tojson }}",  # noqa: E501
-    "deep list compared": "{% set ns = namespace(s=[], t=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% set ns.t = [ns.t] %}{% endfor %}{{ ns.s == ns.t }}",  # noqa: E501
+    "deep list to text": "{% set ns = namespace(s=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",
+    "deep list to json": "{% set ns = namespace(s=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s | tojson }}",
+    "deep list compared": "{% set ns = namespace(s=[], t=[]) %}{% for i in range(99999) %}{% set ns.s = [ns.s] %}{% set ns.t = [ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
 }
 
 COMPILING = {
@@ -219,7 +221,7 @@ ESCAPES = {
     "class by a kept format": "{% set f = '{0.__class__}'.format %}{{ f(1) }}",
     "class by attr and format": "{{ ('{0.__class__}' | attr('format'))(1) }}",
     "class by item and format": "{{ '{0.__class__}'['format'](1) }}",
-    "class by map and format": "{{ ['{0.__class__}'] | map(attribute='format') | map('trim') | list | length > 9 or '' }}",  # noqa: E501
+    "class by map and format": "{{ ['{0.__class__}'] | map(attribute='format') | map('trim') | list | length > 9 or '' }}",
     "class by filter format": "{{ '{0.__class__}' | format(1) | replace('{0.__class__}', '') }}",
     "globals of a function": "{{ raise_exception.__globals__ }}",
     "globals of strftime": "{{ strftime_now.__func__.__globals__ }}{{ strftime_now.__self__ }}",

@@ -33,7 +33,7 @@ def batches(chosen: list[str]) -> list[list[str]]:
 
 
 def measured(chosen: list[str]) -> list[dict[str, Any]]:
-    """A small process starts those that render: what is said of their memory counts its own, too."""
+    """From a small process: what is said of the memory of those it starts counts its own, too."""
     path = os.pathsep.join(p for p in sys.path if p)
     ran = subprocess.run(
         [sys.executable, PROGRAM, *chosen],
