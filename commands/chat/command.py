@@ -94,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
     from ...runtime.chat import Conversation
 
     with chat_context(options, model, pack, held) as context:
+        template.check()  # its process started while the context was made
         conversation = Conversation(
             context,
             template,
@@ -117,6 +118,7 @@ def run(options: argparse.Namespace) -> int:
 def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
     """The model's chat template, or the plain one, said aloud, which needs a stop string."""
     if model.chat_template is not None:
+        model.chat_template.start()
         return model.chat_template, stop
     from ...runtime.chat import PLAIN_STOP, ChatTemplate
 
