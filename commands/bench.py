@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import show
 from .options.attend import add_attend_options, attend_from, check_recording
 from .options.model import (
     add_keep_options,
@@ -14,9 +15,9 @@ from .options.model import (
     add_model_options,
     keep_from,
     model_from,
-    positive,
 )
 from .options.store import add_kv_option, kv_folder
+from .options.values import counts, positive
 from .progress import terminal
 
 if TYPE_CHECKING:
@@ -76,14 +77,6 @@ def add(subparsers: Any) -> None:
     )
 
 
-def counts(text: str) -> list[int]:
-    """An argparse type: "0,512" → [0, 512]."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"expected whole numbers with commas, found {text!r}")
-    return [int(part) for part in parts]
-
-
 def run(options: argparse.Namespace) -> int:
     from ..runtime.bench import Setting, render, run_depth
     from ..runtime.bench.cases import READ
@@ -110,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         for depth in options.n_depth
         for result in run_depth(model, depth, sizes, setting, observer)
     ]
-    print(render(results, options.output))
+    show(render(results, options.output))
     return 0
 
 

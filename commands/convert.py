@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import show_path
 from .options.model import ENCODERS, CompileNotice, notice
 from .progress import byte_bar
 
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         _from_folder(options, source, name, out)
     remember_model(out)
-    print(out)
+    show_path(out)
     return 0
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from ..ops import facts
 from ..system.errors import KvarnError
+from ..system.terminal import show
+from ..system.text import one_line
 
 _PACKAGES = (
     "numba",
@@ -46,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from ..runtime.engine import on_engine
 
     report = on_engine(examine, roofline=options.roofline)
-    print(json.dumps(report, indent=2) if options.json else render(report))
+    show(json.dumps(report, indent=2) if options.json else render(report))
     return 0 if "threads" in report else 1
 
 
@@ -138,10 +140,7 @@ def _kernel_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
             "end them, or use fewer --threads",
         )
     for against in cache["not_usable"]:
-        yield _problem(
-            f"compiled kernels cannot be kept ({against})",
-            "set KVARN_CACHE to a folder with room that you can write to",
-        )
+        yield _problem(f"compiled kernels cannot be kept: {against['what']}", against["mend"])
     if cache["folder"] and cache["disk_free_bytes"] < _GIB:
         yield _problem(
             f"only {_human(cache['disk_free_bytes'])} of disk are free at {cache['folder']}",
@@ -179,6 +178,7 @@ def render(report: dict[str, Any]) -> str:
                         f"{threads['region_microseconds']:.1f} µs per parallel region")
         )  # fmt: skip
     if cache := report.get("cache"):
+        others = [folder for folder in cache["read"] if folder != cache["folder"]]
         state = (
             f"{cache['folder']}: {cache['n_kernels']} kernels, {_human(cache['n_bytes'])}; "
             f"{_human(cache['disk_free_bytes'])} free"
@@ -186,11 +186,12 @@ def render(report: dict[str, Any]) -> str:
             else "none: every process compiles its kernels anew"
         )
         lines.append(("cache", state))
+        lines += [("", f"{folder} is read, too") for folder in others]
     if roofline := report.get("roofline"):
         lines += _roofline_lines(roofline)
-    text = [f"{name:<9} {value}" for name, value in lines]
+    text = [f"{name:<9} {one_line(value)}" for name, value in lines]
     problems = report["problems"]
-    text += [f"\nproblem: {p['what']}\n   mend: {p['mend']}" for p in problems]
+    text += [f"\nproblem: {one_line(p['what'])}\n   mend: {one_line(p['mend'])}" for p in problems]
     return "\n".join([*text, *([] if problems else ["\nno problems found"])])
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.keep import KEEPS, Evicting
 from ..system.errors import KvarnError
+from ..system.reading import read_text
+from ..system.terminal import show
 from .options.attend import attend_of
 from .options.model import (
     KV_TYPES,
@@ -18,8 +20,9 @@ from .options.model import (
     keep_budget,
     model_from,
     notice,
-    positive,
 )
+from .options.texts import decoded
+from .options.values import positive
 from .progress import terminal
 
 if TYPE_CHECKING:
@@ -158,7 +161,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.task == ["?"]:
         for name, task in ALL_TASKS.items():
-            print(f"{name:<12} {(task.__doc__ or '').splitlines()[0]}")
+            show(f"{name:<12} {(task.__doc__ or '').splitlines()[0]}")
         return 0
     filler, filler_name = _filler(options.text)
     plan = Plan(
@@ -182,7 +185,7 @@ def run(options: argparse.Namespace) -> int:
     for row in evaluate(model, plan, options.work or home() / "evals", terminal()):
         notice(str(row))
         rows.append(row)
-    print(render(rows, "json" if options.json else "md"))
+    show(render(rows, "json" if options.json else "md"))
     return 0
 
 
@@ -231,10 +234,7 @@ def _filler(paths: list[Path]) -> tuple[Filler, str]:
         raise KvarnError(f"no *.txt in {', '.join(map(str, paths))}")
     texts, digest = [], hashlib.blake2b(digest_size=8)
     for file in files:
-        data = file.read_bytes()
+        data = read_text(file)
         digest.update(data)
-        try:
-            texts.append(data.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise KvarnError(f"{file} is not UTF-8 text: byte at offset {error.start}") from error
+        texts.append(decoded(data, file))
     return Prose(texts), digest.hexdigest()

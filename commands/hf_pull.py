@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..system.terminal import show_path
 from .options.model import notice
+from .progress import byte_bar
 
 
 def add(subparsers: Any) -> None:
@@ -37,10 +39,16 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     import logging
 
+    import huggingface_hub.utils.logging  # noqa: F401 (gives its logger a handler of its own)
+
     from ..convert.hub import pull
     from ..runtime.home import remember_model, remember_pull
 
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # warnings are told in words
+    logger = logging.getLogger("huggingface_hub")
+    logger.setLevel(logging.ERROR)  # warnings are told in words
+    logger.handlers.clear()  # names of the hub's take kvarn's way to the terminal
+    logger.propagate = True
+
     pulled = pull(
         options.repo,
         revision=options.revision,
@@ -49,9 +57,10 @@ def run(options: argparse.Namespace) -> int:
         file=options.file,
         to=options.to,
         notice=notice,
+        progress=byte_bar,
     )
     remember_pull(pulled.repo, pulled.model or pulled.folder)
     if pulled.model is not None:
         remember_model(pulled.model)
-    print(pulled.model or pulled.folder)
+    show_path(pulled.model or pulled.folder)
     return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from .options.model import add_model_options, model_from, notice
+from .options.output import check_output
 from .options.texts import add_files_option, add_piece_options, text_from
+from .progress import bar
 
 
 def add(subparsers: Any) -> None:
@@ -25,22 +26,21 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     from ..convert.quantize.observe import Observer
     from .interrupt import Interruptible
 
+    check_output(options.output, options.model, *options.files)
     text = text_from(options)
     model = model_from(options)
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
     observer = Observer(model, options.ctx)
     with (
         Interruptible() as interrupt,
-        tqdm(desc="reading", unit="piece", leave=False, file=sys.stderr, disable=None) as bar,
+        bar("reading", "piece", delay=0) as shown,
     ):
         for done, total in observer.read(ids, options.chunks):
-            bar.total = total
-            bar.update(done - bar.n)
+            shown.total = total
+            shown.update(done - shown.n)
             if interrupt.asked:
                 break
     observer.save(options.output, [str(file) for file in options.files])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ..system.terminal import show
+from ..system.text import one_line
 
 if TYPE_CHECKING:
     from ..runtime.gguf import GGUFFile
@@ -31,7 +34,9 @@ def add(subparsers: Any) -> None:
         help="show what a GGUF file holds",
         description="Show a GGUF file's metadata and tensors, and what kvarn will do with them.",
     )
-    parser.add_argument("file", metavar="FILE", help="a GGUF file, or any shard of a split one")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="a GGUF file, or any shard of a split one"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -40,10 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
     with open_gguf(options.file) as file:
         description = describe(file)
-    text = json.dumps(description, indent=2) if options.json else render(description)
-    # Names and values are the file's: what the terminal cannot show must not stop us.
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    show(json.dumps(description, indent=2) if options.json else render(description))
     return 0
 
 
@@ -225,7 +227,7 @@ def _encoder_rows(said: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 def columns(rows: Sequence[Sequence[str]], aligned: str) -> str:
     """Rows of text in columns, each aligned `<` or `>`; unprintable characters are escaped."""
-    shown = [[_printable(cell) for cell in row] for row in rows]
+    shown = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown)]
     lines = (
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths))
@@ -264,7 +266,3 @@ def _listed(start: str, values: list[Any], more: bool) -> str:
             return f"{text}…"
         text += f"{quoted}, "
     return f"{text}…" if more else text.removesuffix(", ")
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

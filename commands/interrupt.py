@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
+from .progress import bar
 
 
 class StoppedReading(Exception):
@@ -24,7 +22,7 @@ class Interruptible:
     def __init__(self) -> None:
         self.asked = False
         self._previous: Any = None
-        self._bar: tqdm[Any] | None = None
+        self._bar: Any = None
 
     def __enter__(self) -> Interruptible:
         self._previous = signal.signal(signal.SIGINT, self._ask)
@@ -41,18 +39,8 @@ class Interruptible:
 
     def progress(self, done: int, total: int) -> None:
         """For `Context.prefill`: a bar where it takes a while, and a way out between chunks."""
-        from tqdm import tqdm
-
         if self._bar is None:
-            self._bar = tqdm(
-                total=total,
-                desc="reading",
-                unit="tok",
-                delay=1.0,
-                leave=False,
-                file=sys.stderr,
-                disable=None,
-            )
+            self._bar = bar("reading", "tok", total)
         self._bar.update(done - self._bar.n)
         if self.asked:
             raise StoppedReading

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import show
 from .inspect import columns
 from .interrupt import Interruptible, StoppedReading
-from .options.model import add_kv_type_option, model_from, notice, positive, ram_from
+from .options.model import add_kv_type_option, model_from, notice, ram_from
+from .options.output import check_output
+from .options.values import positive
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress
@@ -103,9 +106,11 @@ def run(options: argparse.Namespace) -> int:
         )
     from ..runtime.attend.sidecar import sidecar_path, write_sidecar
 
-    model = model_from(options)
-    output = options.output or sidecar_path(model.path)
+    output = options.output or sidecar_path(options.model)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
+    for path in (output, checkpoint):
+        check_output(path, options.model, *options.text)
+    model = model_from(options)
     learning = _learning(options, model, checkpoint)
     learning.save()  # where that fails it had better fail now
     with Interruptible() as interrupt:
@@ -119,8 +124,8 @@ def run(options: argparse.Namespace) -> int:
             learning.save()
             notice(f"stopped: the same command goes on from {checkpoint}")
             raise KeyboardInterrupt from None
-    checkpoint.unlink(missing_ok=True)
-    print(_as_json(recalls, output) if options.json else _as_text(recalls))
+    learning.checkpoint.remove()
+    show(_as_json(recalls, output) if options.json else _as_text(recalls))
     return 0
 
 

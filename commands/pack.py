@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
+from ..system.terminal import show, show_row
+from ..system.text import one_line
 from .options.model import (
     add_kv_type_option,
     add_model_options,
     model_from,
     notice,
-    positive,
 )
 from .options.texts import add_files_option, text_from
+from .options.values import file_name, positive
+from .progress import bar
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
@@ -39,12 +41,14 @@ def add(subparsers: Any) -> None:
     remove = actions.add_parser("rm", help="delete packs")
     export = actions.add_parser("export", help="write a pack to one file")
     for one in (info, verify, export):
-        one.add_argument("name", metavar="NAME", help=_NAME_HELP)
-    remove.add_argument("names", metavar="NAME", nargs="+", help=_NAME_HELP)
+        one.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
+    remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
     export.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
     import_ = actions.add_parser("import", help="make a pack of an exported file")
     import_.add_argument("file", metavar="FILE", type=Path)
-    import_.add_argument("-o", "--output", metavar="NAME", help="default: the file's name")
+    import_.add_argument(
+        "-o", "--output", metavar="NAME", type=file_name, help="default: the file's name"
+    )
 
 
 def _add_build(actions: Any) -> None:
@@ -55,7 +59,9 @@ def _add_build(actions: Any) -> None:
         "same command goes on where it was.",
     )
     add_files_option(build, help="UTF-8 texts, in this order")
-    build.add_argument("-o", "--output", metavar="NAME", required=True, help=_NAME_HELP)
+    build.add_argument(
+        "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
+    )
     build.add_argument(
         "-c",
         "--ctx",
@@ -132,13 +138,13 @@ def ls(options: argparse.Namespace) -> int:
         except KvarnError as error:
             notice(str(error))
     if options.json:
-        print(json.dumps([row.as_dict() for row in rows], indent=2))
+        show(json.dumps([row.as_dict() for row in rows], indent=2))
         return 0
     for row in rows:
         path = Path(row.path)
         name = path.name if path.parent.name == "packs" else row.path
         size = f"{row.n_tokens:,}" + ("" if row.complete else f" of {row.goal:,}")
-        print(f"{name}\t{size} tokens\t{row.kv}\t{human_bytes(row.n_bytes)}\t{row.model}")
+        show_row(name, f"{size} tokens", row.kv, human_bytes(row.n_bytes), row.model)
     return 0
 
 
@@ -149,7 +155,7 @@ def info(options: argparse.Namespace) -> int:
 
     facts = pack_info(pack_path(options.name))
     if options.json:
-        print(json.dumps(facts.as_dict(), indent=2))
+        show(json.dumps(facts.as_dict(), indent=2))
         return 0
     unfinished = "" if facts.complete else f" of {facts.goal:,}: not finished, build it again"
     rows = {
@@ -165,7 +171,7 @@ def info(options: argparse.Namespace) -> int:
         "parent": facts.parent or "none",
     }
     for key, value in rows.items():
-        print(f"{key:<11} {value}")
+        show(f"{key:<11} {one_line(value)}")
     return 0
 
 
@@ -182,7 +188,7 @@ def verify(options: argparse.Namespace) -> int:
     for line in damage:
         notice(line)
     if not damage:
-        print(f"{path}: no damage found")
+        show(one_line(f"{path}: no damage found"))
     return int(bool(damage))
 
 
@@ -225,18 +231,8 @@ class _Bar:
     """Progress with the time left, on a terminal."""
 
     def __init__(self, total: int, unit: str, what: str) -> None:
-        from tqdm import tqdm
-
         self.first = self.done = 0
-        self._bar: Any = tqdm(
-            total=total or None,
-            desc=what,
-            unit=unit,
-            unit_scale=unit == "B",
-            leave=False,
-            file=sys.stderr,
-            disable=None,
-        )
+        self._bar: Any = bar(what, unit, total or None, delay=0)
 
     def begin(self, done: int) -> None:
         """So much is there already, and no part of the time."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
-from .options.model import add_kv_type_option, add_model_options, model_from, ram_from
+from ..system.reading import read_text
+from ..system.terminal import show
+from .options.model import add_kv_type_option, add_model_options, model_from, notice, ram_from
 from .options.texts import add_piece_options
 
 
@@ -30,16 +31,15 @@ def add(subparsers: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..runtime.perplexity import perplexity
 
-    text = options.file.read_bytes()
+    text = read_text(options.file)
     model = model_from(options)
     result = None
     for result in perplexity(model, text, options.ctx, options.chunks, ram_from(options)):
-        line = f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}"
-        print(line, file=sys.stderr, flush=True)
+        notice(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
     if result is None:
         raise KvarnError(f"{options.file}: too short for a piece of {options.ctx} tokens")
     if options.json:
-        print(
+        show(
             json.dumps(
                 {
                     "perplexity": result.value,
@@ -52,5 +52,5 @@ def run(options: argparse.Namespace) -> int:
             )
         )
     else:
-        print(f"perplexity {result.value:.4f} ± {result.error:.4f} ({result.n_tokens} tokens)")
+        show(f"perplexity {result.value:.4f} ± {result.error:.4f} ({result.n_tokens} tokens)")
     return 0

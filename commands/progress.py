@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..system.text import one_line
 from .options.model import notice
 
 if TYPE_CHECKING:
@@ -14,27 +15,35 @@ if TYPE_CHECKING:
     from ..runtime.context.context import Progress
 
 
-@contextmanager
-def byte_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Called with bytes done and bytes to do: a bar, on a terminal, where it takes a while."""
+def bar(
+    what: str, unit: str = "it", total: int | None = None, delay: float = 1.0, **options: Any
+) -> Any:
+    """A tqdm bar named `what`, where stderr is a terminal and it takes longer than `delay`."""
     from tqdm import tqdm
 
-    bar = tqdm(
-        desc=what,
-        unit="B",
-        unit_scale=True,
-        unit_divisor=1024,
-        delay=1.0,
+    return tqdm(
+        total=total,
+        desc=one_line(what),
+        unit=unit,
+        unit_scale=unit == "B",
+        unit_divisor=1024 if unit == "B" else 1000,
+        delay=delay,
         leave=False,
         file=sys.stderr,
         disable=None,
+        **options,
     )
 
-    def progress(done: int, total: int) -> None:
-        bar.total = total
-        bar.update(done - bar.n)
 
-    with bar:
+@contextmanager
+def byte_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Called with bytes done and bytes to do: a bar, on a terminal, where it takes a while."""
+
+    def progress(done: int, total: int) -> None:
+        shown.total = total
+        shown.update(done - shown.n)
+
+    with bar(what, "B") as shown:
         yield progress
 
 
@@ -50,16 +59,13 @@ def terminal() -> Observer:
                 notice(line)
 
         def progress(self, what: str) -> Progress:
-            shown = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-            bar = tqdm(
-                desc=what, delay=1.0, leave=False, file=sys.stderr, disable=None, bar_format=shown
-            )
+            shown = bar(what, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}")
 
             def step(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
+                shown.total = total
+                shown.update(done - shown.n)
                 if done == total:
-                    bar.close()
+                    shown.close()
 
             return step
 

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options.model import ENCODERS, CompileNotice, notice, positive
+from .options.model import ENCODERS, CompileNotice, notice
+from .options.values import positive
 from .progress import byte_bar
 
 if TYPE_CHECKING:

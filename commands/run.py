@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system.errors import KvarnError
+from ..system.files import write_file
+from ..system.reading import STDIN, read_text
+from ..system.terminal import generate
 from .options.attend import check_recording
 from .options.draft import add_draft_options, draft_from
 from .options.model import (
@@ -19,8 +22,12 @@ from .options.model import (
     model_from,
     notice,
 )
+from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
+from .options.texts import decoded
+from .options.values import utf8
+from .progress import bar
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -39,7 +46,7 @@ def add(subparsers: Any) -> None:
         "(progress, statistics) goes to stderr.",
     )
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
     prompt.add_argument("-f", "--file", metavar="FILE", type=Path, help="read the prompt from FILE")
     prompt.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from stdin")
     parser.add_argument(
@@ -75,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if options.pack is not None and options.kv != RAM:
         raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
     check_recording(options)
+    check_output(options.stats_json, options.model, options.file)
     sampler, draft = sampler_from(options), draft_from(options)
     text = _prompt(options)
     pack = pack_of(options)
@@ -124,10 +132,9 @@ def _read(context: Context, text: str, after_pack: bool) -> None:
 def _write(generation: Generation) -> None:
     """The text as it comes; a line on stderr where the context had no room for more."""
     for piece in generation.pieces():
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        generate(piece)
     if sys.stdout.isatty():
-        sys.stdout.write("\n")
+        generate("\n")
     if generation.finish == "context":
         notice(
             f"stopped at a full context of {generation.context.n_ctx} tokens; use a larger --ctx"
@@ -137,23 +144,12 @@ def _write(generation: Generation) -> None:
 def _prompt(options: argparse.Namespace) -> str:
     if options.prompt is not None:
         return str(options.prompt)
-    if options.file is not None:
-        return _decode(options.file.read_bytes(), str(options.file))
-    if options.stdin is not None:
-        return _decode(sys.stdin.buffer.read(), "stdin")
+    file = STDIN if options.stdin is not None else options.file
+    if file is not None:
+        return decoded(read_text(file), file)
     if options.model is None:
         return DEFAULT_PROMPT
     raise KvarnError("no prompt: give one with -p TEXT, -f FILE or - (stdin)")
-
-
-def _decode(data: bytes, source: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise KvarnError(
-            f"the prompt from {source} is not UTF-8 text: byte {data[error.start]:#04x} "
-            f"at offset {error.start}"
-        ) from error
 
 
 def _as_message(model: Model, text: str) -> str:
@@ -165,26 +161,15 @@ def _as_message(model: Model, text: str) -> str:
 
 def _prefill(context: Context, ids: list[int]) -> None:
     """Read the prompt, with a progress bar on a terminal where it takes a while."""
-    from tqdm import tqdm
-
-    bar = tqdm(
-        total=len(ids),
-        desc="reading",
-        unit="tok",
-        delay=1.0,
-        leave=False,
-        file=sys.stderr,
-        disable=None,
-    )
-    with bar:
-        context.prefill(ids, lambda done, total: bar.update(done - bar.n) and None)
+    with bar("reading", "tok", len(ids)) as shown:
+        context.prefill(ids, lambda done, total: shown.update(done - shown.n) and None)
 
 
 def _report(
     options: argparse.Namespace, model: Model, context: Context, generation: Generation
 ) -> None:
     if options.stats:
-        print(f"kvarn: {context.stats}", file=sys.stderr)
+        notice(str(context.stats))
     if options.stats_json is not None:
         figures = {
             "model": str(model.path),
@@ -193,4 +178,4 @@ def _report(
             "kv_bytes": context.n_bytes,
             **context.stats.as_dict(),
         }
-        options.stats_json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        write_file(options.stats_json, (json.dumps(figures, indent=2) + "\n").encode())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..system.reading import read_stdin
+from ..system.terminal import show
 from .options.model import notice
+from .options.values import utf8
 
 if TYPE_CHECKING:
     from ..runtime.tokenizer import Tokenizer
@@ -20,8 +23,12 @@ def add(subparsers: Any) -> None:
         description="Print the tokens of TEXT, or of standard input, one per line: id, tab, piece "
         "(what is not printable, and the backslash, escaped as in Python).",
     )
-    parser.add_argument("text", metavar="TEXT", nargs="*", help="words, joined by spaces")
-    parser.add_argument("-m", "--model", metavar="FILE", help="a GGUF file (default: as `run`)")
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="*", type=utf8, help="words, joined by spaces"
+    )
+    parser.add_argument(
+        "-m", "--model", metavar="FILE", type=Path, help="a GGUF file (default: as `run`)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--ids", action="store_true", help="print the ids alone, on one line")
     form.add_argument("--json", action="store_true", help="print the ids as a JSON list")
@@ -45,20 +52,20 @@ def run(options: argparse.Namespace) -> int:
 
         path = usual_model_path(notice)
     tokenizer = load_tokenizer(path)
-    text = " ".join(options.text) if options.text else sys.stdin.buffer.read()
+    text = " ".join(options.text) if options.text else read_stdin()
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
-    sys.stdout.write(_render(options, tokenizer, ids))
+    show(_render(options, tokenizer, ids))
     return 0
 
 
 def _render(options: argparse.Namespace, tokenizer: Tokenizer, ids: list[int]) -> str:
     if options.count:
-        return f"{len(ids)}\n"
+        return str(len(ids))
     if options.json:
-        return json.dumps(ids) + "\n"
+        return json.dumps(ids)
     if options.ids:
-        return " ".join(map(str, ids)) + "\n"
-    return "".join(f"{token}\t{visible(tokenizer.piece(token))}\n" for token in ids)
+        return " ".join(map(str, ids))
+    return "\n".join(f"{token}\t{visible(tokenizer.piece(token))}" for token in ids)
 
 
 def visible(piece: bytes) -> str:
@@ -72,5 +79,4 @@ def visible(piece: bytes) -> str:
             shown.append(character.encode("unicode_escape").decode("ascii"))
         else:
             shown.append(character)
-    encoding = sys.stdout.encoding or "utf-8"
-    return "".join(shown).encode(encoding, "backslashreplace").decode(encoding)
+    return "".join(shown)

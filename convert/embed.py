@@ -7,11 +7,15 @@ there, one base64 string a layer (see `runtime.attend.sidecar`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..runtime.attend.sidecar import add_embedded, is_hash_key, read_sidecar
 from ..runtime.gguf import GGUFFile, open_gguf
 from ..system.errors import KvarnError
+from ..system.files import check_target, new_file
+
+if TYPE_CHECKING:
+    from ..runtime.attend.encoders import Learned
 
 _WRITTEN = ("GGUF.", "general.architecture", "split.")  # by the writer, or true of the source only
 
@@ -21,16 +25,22 @@ def embed_encoders(model: Path, sidecar: Path, out: Path) -> None:
 
     Encoders that it held already are replaced. Raises `AttendError` for a sidecar that is damaged
     or another model's, `GGUFError` for a file that cannot be read, `KvarnError` where `out` is one
-    of the files that are read. `out` is written whole or not at all.
+    of the files that are read, and `FileRefused` where it is no name of a file to write. `out` is
+    written whole or not at all.
     """
-    import gguf
-
+    check_target(out)
     file = open_gguf(model)
     learned = read_sidecar(sidecar, file)
     if out.resolve() in {path.resolve() for path in (*file.paths, sidecar)}:
         raise KvarnError(f"cannot write {out}: it is being read; give another name")
-    temporary = out.with_name(f"{out.name}.tmp")
-    writer = gguf.GGUFWriter(temporary, file.architecture)
+    with new_file(out) as part:
+        _write(part, file, learned)
+
+
+def _write(path: Path, file: GGUFFile, learned: Learned) -> None:
+    import gguf
+
+    writer = gguf.GGUFWriter(path, file.architecture)
     writer.data_alignment = file.alignment
     for key in file.metadata:
         if not key.startswith(_WRITTEN) and not is_hash_key(key):
@@ -43,7 +53,6 @@ def embed_encoders(model: Path, sidecar: Path, out: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    temporary.replace(out)
 
 
 def _copy_value(writer: Any, file: GGUFFile, key: str) -> None:

@@ -9,3 +9,7 @@ class ConvertError(KvarnError):
 
 class HubError(KvarnError):
     """A repository that cannot be pulled, and what to do about it."""
+
+
+class HubOutOfReach(HubError):
+    """No connection, or one that broke off or stands still: another attempt may succeed."""

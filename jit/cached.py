@@ -9,16 +9,20 @@ host application, and lets two processes that compile at once mix up their files
 
 A compiled specialisation is one file (`kept`) that holds
 
-    (names of functions it calls in the process,
-     Numba's reduced CompileResult: object code, types, environment)
+    a pickle of (names of functions it calls in the process,
+                 Numba's reduced CompileResult: object code, types, environment)
 
+A pickle runs what it says, and so does the object code in it: whoever could write one could write
+the other. What protects both is that nobody else can write the file (`system.trust`). The file is
 named by a hash of what was compiled: the function's code, constants, closure and plain globals,
 its options and signature.
 """
 
 import hashlib
+import pickle
 import types as python_types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +88,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str | None:
-        found = folders.readable()
-        return str(found[0]) if found else None
+        found = kernel_cache.place()
+        return str(found) if found else None
 
     def enable(self) -> None:
         self._enabled = True
@@ -114,13 +118,11 @@ class KernelCache(_Cache):  # type: ignore[misc]
         if self._options.get("parallel"):
             threads.start_numba()  # before the first region, whoever calls it
         name = self.file_name(sig, target_context.codegen().magic_tuple())
-        found = kernel_cache.find(name) if self._enabled else None
+        rebuild = partial(_rebuild, target_context)
+        found = kernel_cache.find(name, rebuild) if self._enabled else None
         if found is None:
             kernel_cache.compiling(self.name)
-            return None
-        external, reduced = found
-        _provide(external, target_context)
-        return compiler.CompileResult._rebuild(target_context, *reduced)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
@@ -131,6 +133,16 @@ class KernelCache(_Cache):  # type: ignore[misc]
             name = self.file_name(sig, data.codegen.magic_tuple())
             payload = external(data.library._final_module), data._reduce()
             kernel_cache.keep(name, serialize.dumps(payload))
+
+
+def _rebuild(target_context: Any, payload: bytes) -> Any:
+    """The CompileResult of a file. Raises `kernel_cache.Damaged`."""
+    try:
+        external, reduced = pickle.loads(payload)
+        _provide(external, target_context)
+        return compiler.CompileResult._rebuild(target_context, *reduced)
+    except Exception as error:  # whatever a pickle of something else leads to
+        raise kernel_cache.Damaged(f"a kernel's file: {error}") from error
 
 
 def _provide(external: tuple[str, ...], target_context: Any) -> None:

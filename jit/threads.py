@@ -21,6 +21,8 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
+from ..system.terminal import say
+from . import forks
 from .errors import JitError
 from .machine import physical_cores
 
@@ -176,6 +178,7 @@ def _settings_to_wait() -> Iterator[None]:
 
 
 def _launch() -> None:
+    forks.check()
     import numba
     from numba.np.ufunc import parallel
 
@@ -213,8 +216,7 @@ def _say_if_slow(layer: str) -> None:
     global _said_slow  # noqa: PLW0603
     if layer == "workqueue" and max_threads() > 1 and not _said_slow:
         _said_slow = True
-        print(
-            "kvarn: only Numba's workqueue threads are there, 50 times slower to start than "
-            f"OpenMP's: {HOW_TO_FIX}",
-            file=sys.stderr,
+        say(
+            "only Numba's workqueue threads are there, 50 times slower to start than "
+            f"OpenMP's: {HOW_TO_FIX}"
         )

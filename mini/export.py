@@ -15,6 +15,7 @@ import torch
 from gguf.quants import quantize
 from torch import Tensor
 
+from ..system.files import new_file
 from .data import BOS, EOS, PRE_TOKENIZER
 from .model import MiniConfig
 
@@ -101,9 +102,16 @@ def add_tensors(writer: gguf.GGUFWriter, config: MiniConfig, weights: Mapping[st
 def write_gguf(
     path: Path, config: MiniConfig, weights: Mapping[str, Tensor], tokenizer: Path
 ) -> None:
-    """Writes the whole model file in one piece: a reader never sees half of it."""
-    temporary = path.with_name(path.name + ".tmp")
-    writer = gguf.GGUFWriter(temporary, config.architecture)
+    """Writes the whole model file in one piece: a reader never sees half of it.
+
+    Raises what `new_file` raises.
+    """
+    with new_file(path) as part:
+        _write(part, config, weights, tokenizer)
+
+
+def _write(path: Path, config: MiniConfig, weights: Mapping[str, Tensor], tokenizer: Path) -> None:
+    writer = gguf.GGUFWriter(path, config.architecture)
     n_parameters = sum(t.numel() for t in weights.values())
     add_description(writer, NAMES[config.architecture], n_parameters)
     add_shape(writer, config)
@@ -113,7 +121,6 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    temporary.replace(path)
 
 
 def main() -> None:
@@ -125,7 +132,7 @@ def main() -> None:
     checkpoint = args.run / "checkpoint.pt"
     if not checkpoint.is_file():
         raise SystemExit(f"exporting: no checkpoint at {checkpoint}; run kvarn.mini.train first")
-    saved = torch.load(checkpoint)
+    saved = torch.load(checkpoint, weights_only=True)
     config = MiniConfig(**saved["config"])
     write_gguf(args.out, config, saved["model"], args.run / "tokenizer.json")
     print(f"{args.out}: {args.out.stat().st_size:,} bytes, trained for {saved['step']} steps")

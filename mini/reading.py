@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..evals.tasks import TASKS, Filler, Prose
+from ..system.files import check_target, new_file
 from .data import read_books
 from .rows import MIXED
 
@@ -55,9 +56,10 @@ def main() -> None:
     p.add_argument("--max-words-per-sentence", type=float, default=24.0)
     p.add_argument("--seed", type=int, default=SEED)
     args = p.parse_args()
+    check_target(args.out)
     books = read_books(args.text, args.max_words_per_sentence)
     written = 0
-    with args.out.open("w", encoding="utf-8") as file:
+    with new_file(args.out) as part, part.open("r+", encoding="utf-8") as file:
         for text in contexts(Prose([b.train for b in books]), args.seed):
             written += file.write(text)
             if written >= args.chars:

@@ -8,6 +8,7 @@ import argparse
 import itertools
 import json
 import math
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import torch
 from tokenizers import Tokenizer
 
 from ..evals.tasks import Prose
+from ..system.files import new_file, open_regular
 from .data import BOS, Book, Corpus, new_tokenizer, read_books, token_id
 from .losses import accumulate, validate
 from .model import Mini, MiniConfig
@@ -104,8 +106,15 @@ def load_tokenizer(out: Path, books: list[Book], n_vocab: int) -> Tokenizer:
     """The tokenizer of the run, trained at its first start."""
     path = out / "tokenizer.json"
     if not path.exists():
-        new_tokenizer([b.train for b in books], n_vocab).save(str(path))
+        with new_file(path) as part:
+            new_tokenizer([b.train for b in books], n_vocab).save(str(part))
     return Tokenizer.from_file(str(path))
+
+
+def append(path: Path, text: str) -> None:
+    """Writes text at the end of a regular file."""
+    with os.fdopen(open_regular(path, writable=True), "ab") as file:
+        file.write(text.encode())
 
 
 def optimisers(model: Mini, lr: float, lr_embd: float) -> list[torch.optim.Optimizer]:
@@ -172,8 +181,7 @@ class Run:
         """One line of figures, printed and kept."""
         line = json.dumps(figures)
         print(line, flush=True)
-        with (self.out / "log.jsonl").open("a") as file:
-            file.write(line + "\n")
+        append(self.out / "log.jsonl", line + "\n")
 
     def cpu_minutes(self) -> float:
         """CPU time of the run over all its processes and cores."""
@@ -183,7 +191,7 @@ class Run:
         path = self.out / "checkpoint.pt"
         if not path.exists():
             return
-        saved = torch.load(path)
+        saved = torch.load(path, weights_only=True)
         self.model.load_state_dict(saved["model"])
         for optimiser, state in zip(self.optimisers, saved["optimisers"], strict=True):
             optimiser.load_state_dict(state)
@@ -192,7 +200,6 @@ class Run:
 
     def checkpoint(self) -> None:
         """Writes checkpoint.pt in one piece, then measures and samples."""
-        temporary = self.out / "checkpoint.pt.tmp"
         state = {
             "config": self.model.config.as_dict(),
             "model": self.model.state_dict(),
@@ -201,17 +208,17 @@ class Run:
             "tokens": self.tokens,
             "cpu_seconds": self.cpu_minutes() * 60,
         }
-        torch.save(state, temporary)
-        temporary.replace(self.out / "checkpoint.pt")
+        with new_file(self.out / "checkpoint.pt") as part:
+            torch.save(state, part)
         finished = self.share == 1
         rows = None if finished else 128
         self.measure("final" if finished else "checkpoint", rows)
-        with (self.out / "samples.txt").open("a") as file:
-            file.write(f"=== step {self.done}\n")
-            for seed, prompt in enumerate(PROMPTS):
-                n = 140 if finished else 70
-                text = sample(self.model, self.tokenizer, prompt, n, seed=seed)
-                file.write(text + "\n---\n")
+        texts = [f"=== step {self.done}\n"]
+        for seed, prompt in enumerate(PROMPTS):
+            n = 140 if finished else 70
+            text = sample(self.model, self.tokenizer, prompt, n, seed=seed)
+            texts.append(text + "\n---\n")
+        append(self.out / "samples.txt", "".join(texts))
 
     @property
     def share(self) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ..system.errors import KvarnError
+from ..system.terminal import say, show
 from .errors import OpsError
 from .types import QUANT_TYPES
 
@@ -96,7 +97,7 @@ def _shape(text: str) -> tuple[int, int, int]:
 
 def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], None]) -> None:
     """Do the steps, saying what each of them has compiled and how long it took."""
-    from ..jit.kernel_cache import Counts
+    from ..jit.kernel_cache import Counts, place
 
     begin = time.perf_counter()
     for i, (name, warm) in enumerate(todo, 1):
@@ -105,10 +106,8 @@ def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], N
         seconds, new = time.perf_counter() - start, Counts.compiled - compiled
         what = f"compiled {new} functions in {seconds:.1f} s" if new else "in the cache"
         say(f"[{i}/{len(todo)}] {name}: {what}")
-    from ..jit.kernel_cache import folders
-
-    for folder in folders.readable()[:1]:
-        say(f"ready after {time.perf_counter() - begin:.1f} s, in {folder}")
+    where = f"in {folder}" if (folder := place()) else "kept nowhere"
+    say(f"ready after {time.perf_counter() - begin:.1f} s, {where}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,9 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     lists = [[part for part in text.split(",") if part] for text in vars(options).values()]
     try:
-        build(steps(*lists), lambda line: print(line, flush=True))
+        build(steps(*lists), show)
     except KvarnError as error:
-        print(f"kvarn: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     return 0
 

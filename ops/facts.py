@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..jit import machine
+from ..system.trust import Untrusted
 
 # Features that decide about variants or about the speed of kernels.
 _FEATURES = (
@@ -75,25 +76,33 @@ def memory() -> dict[str, Any]:
 
 
 def cache() -> dict[str, Any]:
-    """Where compiled kernels are kept and what stands against better places."""
+    """Where compiled kernels are kept and read from, and what stands against better places.
+
+    `not_usable`: roots as {what, mend}.
+    """
     from ..jit.kernel_cache import folders
 
-    tried: list[str] = []
-    for root in folders.candidates():
-        against = folders.writable(root)
-        if against is None:
-            folder = root / "kernels" / folders.key()
-            files = [*folder.glob("*.kernel"), *folder.glob("*.code")]
-            sizes = [file.stat().st_size for file in files]
-            return {
-                "folder": str(folder),
-                "n_kernels": len(sizes),
-                "n_bytes": sum(sizes),
-                "disk_free_bytes": shutil.disk_usage(folder).free,
-                "not_usable": tried,
-            }
-        tried.append(against)
-    return {"folder": None, "not_usable": tried}
+    report: dict[str, Any] = {"folder": None, "read": [], "not_usable": []}
+    roots = folders.candidates()
+    if not roots:
+        none = folders.Against("this user has no home folder", folders.CHOOSE)
+        report["not_usable"].append(none._asdict())
+    for root in roots:
+        try:
+            with folders.open_kernels(root) as folder:
+                report["read"].append(str(folder.path))
+                folder.try_writing()
+                sizes = folder.sizes(lambda name: name.endswith((".kernel", ".code")))
+        except (Untrusted, OSError) as error:
+            report["not_usable"].append(folders.Against.of(error, root)._asdict())
+            continue
+        return report | {
+            "folder": str(folder.path),
+            "n_kernels": len(sizes),
+            "n_bytes": sum(sizes),
+            "disk_free_bytes": shutil.disk_usage(folder.path).free,
+        }
+    return report
 
 
 def roofline() -> dict[str, Any]:

@@ -10,10 +10,15 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from ..jit import forks
+from ..system.errors import KvarnError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +27,10 @@ _THREAD_NAME = "kvarn-engine"
 
 
 _starting = threading.Lock()
+
+
+class EngineError(KvarnError):
+    """The engine takes no work."""
 
 
 def _engine() -> ThreadPoolExecutor:
@@ -37,6 +46,9 @@ def _started() -> ThreadPoolExecutor:
     An interrupt while the thread starts would leave one that nobody ends when the process does:
     it waits until the thread is there.
     """
+    # Which cannot be imported once the interpreter is ending: `on_engine` says so.
+    from concurrent.futures import ThreadPoolExecutor
+
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
     with _uninterrupted():
         executor.submit(int).result()
@@ -61,13 +73,25 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     An interrupt (Ctrl-C) is raised in the waiting thread once `function` has ended, or has been
     taken back before it began: no kernel and no store is ever cut in the middle, and who goes on
     after it finds either all of a step or nothing. A second one is raised at once.
+
+    Raises `OpsError` in a process that was forked from one that had an engine, and `EngineError`
+    where the interpreter is ending.
     """
+    forks.check()
     if threading.current_thread().name.startswith(_THREAD_NAME):
         return function(*args, **kwargs)
-    future = _engine().submit(function, *args, **kwargs)
+    try:
+        future = _engine().submit(function, *args, **kwargs)
+    except RuntimeError as error:  # how an executor refuses
+        raise EngineError(
+            f"nothing is computed any more ({error}): have the program wait for its threads before "
+            "it ends"
+        ) from error
     try:
         return future.result()
     except KeyboardInterrupt:
+        from concurrent.futures import wait
+
         if not future.cancel():
             wait([future])
         raise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from .sampling import Sampler
-from .stops import StopMatcher
+from .stops import StopMatcher, stop_strings
 
 if TYPE_CHECKING:
     from .context.context import Context
@@ -36,7 +36,7 @@ class Generation:
         prompt: str | Sequence[int],
         max_tokens: int | None,
         sampler: Sampler | None,
-        stop: tuple[str, ...],
+        stop: str | Iterable[str],
         draft: Draft | None = None,
     ) -> None:
         self.context = context
@@ -45,7 +45,7 @@ class Generation:
         self._prompt = prompt
         self._max_tokens = max_tokens
         self._sampler = (sampler if sampler is not None else Sampler()).start()
-        self._stop = stop
+        self._stop = stop_strings(stop)
         self._draft = draft
 
     def ids(self, stop_at_eos: bool = True) -> Iterator[int]:

@@ -1,6 +1,28 @@
 """Stop strings in a stream of text pieces, whatever the borders between tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+
+from ..system.errors import KvarnError
+
+
+class StopError(KvarnError):
+    """What is to end a text is no text."""
+
+
+def stop_strings(stop: str | Iterable[str]) -> tuple[str, ...]:
+    """One stop string or some, without empty and repeated ones.
+
+    Text alone is one stop string, and not one for each of its characters. Raises `StopError` for
+    anything that is no text.
+    """
+    try:
+        found = (stop,) if isinstance(stop, str) else tuple(stop)
+    except TypeError:
+        raise StopError(f"stop is {stop!r:.50}: expected text, or some texts") from None
+    for one in found:
+        if not isinstance(one, str):
+            raise StopError(f"stop holds {one!r:.50}: expected text")
+    return tuple(dict.fromkeys(one for one in found if one))
 
 
 class StopMatcher:
@@ -11,8 +33,8 @@ class StopMatcher:
     first ends the text, at the leftmost place where one ends there.
     """
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
-        self._stops = tuple(dict.fromkeys(stop for stop in stops if stop))
+    def __init__(self, stops: str | Iterable[str] = ()) -> None:
+        self._stops = stop_strings(stops)
         self._held = ""
         self._stopped = False
 

@@ -92,7 +92,7 @@ def check_target(target: Path) -> None:
         return
     if not stat.S_ISREG(found):
         raise FileRefused(
-            f"{target} is {_kind(found)}: expected the name of a regular file, or a new one"
+            f"{target} is {kind_of(found)}: expected the name of a regular file, or a new one"
         )
 
 
@@ -195,7 +195,8 @@ def _remove_if_same(path: Path, fd: int) -> None:
             path.unlink()
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str:
+    """What a file is, in words: "a folder"; for what is no regular file."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFLNK: "a symbolic link",

@@ -1,37 +1,58 @@
-"""Text from outside (files, the hub, the command line) on its way to a terminal.
+"""Text from outside (files, the hub, the command line, libraries) on its way to a terminal.
 
 A model's name may hold escape sequences that move the cursor, rename the window or forge a line of
-kvarn's own. `one_line` makes any such text visible and harmless; `printable` lets the newlines and
-tabs of generated text pass.
+kvarn's own. `one_line` and `lines` make any such text visible and harmless, `shown` puts it into a
+message, `printable` lets generated text pass. `terminal` writes nothing that went through none.
 """
 
 from __future__ import annotations
 
-import unicodedata
+MESSAGE = 2000
+"""Characters of a message that are shown: an argument alone may have 128 KB."""
 
-# Cc: C0, DEL, C1. Cf: bidirectional overrides and invisible marks. Cs: halves of a surrogate pair,
-# which no encoding takes. Zl, Zp: line and paragraph separators. Co, Cn pass: fonts decide.
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_JOINERS = "\u200c\u200d"  # they shape letters and emoji and move nothing
+# What reorders a line of text: embeddings and overrides, isolates.
+_REORDERING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
-def one_line(text: str, limit: int = 300) -> str:
-    """`text` on one line, at most `limit` long, with what a terminal would obey escaped."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(c if _is_safe(c) else _escaped(c) for c in cut)
+def one_line(text: str, limit: int | None = None) -> str:
+    """`text` on one line: what does not print is escaped as in Python, backslashes stay.
+
+    Longer than `limit` it loses its middle: a message names its subject first, its reason last.
+    """
+    if limit is not None and len(text) > limit:
+        half = limit // 2
+        text = f"{text[:half]} … {text[-half:]}"
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+    )
+
+
+def lines(text: str) -> str:
+    """Lines of kvarn's own, which may quote others: newline and tab stay, the rest is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
+
+
+def shown(text: str | bytes, limit: int = 64) -> str:
+    """Text of unknown origin for a message: quoted, escaped, one line, at most `limit` long."""
+    quoted = repr(text[:limit])
+    return quoted if len(text) <= limit else f"{quoted}…"
 
 
 def printable(text: str) -> str:
-    """Generated text for a terminal: newline and tab stay, other control characters are dropped."""
-    return "".join(c for c in text if c in "\n\t" or _is_safe(c))
+    """Generated text for a terminal: of what controls one, newline and tab stay.
+
+    Marks that reorder text are dropped, too; those that shape words and emoji are not.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c for c in text if c in "\n\t" or not _controls(c))
 
 
-def _is_safe(character: str) -> bool:
-    return (
-        (character.isascii() and character.isprintable())
-        or character in _JOINERS
-        or unicodedata.category(character) not in _UNSAFE
-    )
+def _controls(character: str) -> bool:
+    """C0, DEL, C1, marks that reorder."""
+    return character < " " or "\x7f" <= character <= "\x9f" or character in _REORDERING
 
 
 def _escaped(character: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...system.errors import KvarnError
+from ...system.terminal import generate, say_lines
 from ..interrupt import Interruptible, StoppedReading
 from ..options.draft import add_draft_options, draft_from
 from ..options.model import (
@@ -21,6 +21,7 @@ from ..options.model import (
 )
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
+from ..options.values import file_name, utf8
 from .session import chat_context, saved_session, session_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def add(subparsers: Any) -> None:
         epilog="Ctrl-C stops an answer, not the program. At the prompt, pressed twice in a row, "
         "it leaves with exit code 130; /quit and the end of input leave with 0.",
     )
-    parser.add_argument("--system", metavar="TEXT", help="the system message")
+    parser.add_argument("--system", metavar="TEXT", type=utf8, help="the system message")
     parser.add_argument(
         "-n",
         "--max-tokens",
@@ -70,6 +71,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--session",
         metavar="NAME",
+        type=file_name,
         help="save the conversation under this name after every turn, or go on with it; begun with "
         "--pack, it follows that pack",
     )
@@ -92,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
     from ...runtime.chat import Conversation
 
     with chat_context(options, model, pack, held) as context:
+        template.check()  # its process started while the context was made
         conversation = Conversation(
             context,
             template,
@@ -115,6 +118,7 @@ def run(options: argparse.Namespace) -> int:
 def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
     """The model's chat template, or the plain one, said aloud, which needs a stop string."""
     if model.chat_template is not None:
+        model.chat_template.start()
         return model.chat_template, stop
     from ...runtime.chat import PLAIN_STOP, ChatTemplate
 
@@ -136,7 +140,7 @@ class Chat:
         self._session = session
         self._failed = False
         self._commands: dict[str, Callable[[str], None]] = {
-            "/help": lambda _: notice("commands\n" + HELP),
+            "/help": lambda _: notice("commands", *HELP.splitlines()),
             "/system": self.system,
             "/reset": self.reset,
             "/regen": lambda _: self.show(conversation.regenerate),
@@ -153,7 +157,7 @@ class Chat:
             try:
                 text = self.reader.read()
             except KeyboardInterrupt:
-                print(file=sys.stderr)
+                say_lines("")  # the prompt's line ends
                 if warned:
                     return INTERRUPTED
                 warned = True
@@ -200,16 +204,14 @@ class Chat:
             try:
                 for piece in pieces:
                     interrupt.clear_bar()
-                    sys.stdout.write(piece)
-                    sys.stdout.flush()
+                    generate(piece)
                     wrote = True
                     if interrupt.asked:
                         break
             except StoppedReading:
                 pass
         if wrote:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            generate("\n")
         last = self.conversation.last
         if interrupt.asked:
             notice("stopped" if wrote else "stopped before the answer: the message is taken back")
@@ -254,6 +256,6 @@ class Chat:
 
 
 def _file(path: str, command: str) -> Path:
-    if not path:
+    if not path or "\0" in path:
         raise KvarnError(f"{command} needs a file: {command} FILE")
     return Path(path).expanduser()

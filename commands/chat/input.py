@@ -6,6 +6,8 @@ import contextlib
 import io
 import sys
 
+from ...system import terminal
+
 _QUOTES = '"""'
 
 
@@ -17,7 +19,7 @@ class TurnReader:
         self._editing = self.interactive and sys.stdout.isatty()
         if self._editing:
             _load_line_editing()
-        elif isinstance(sys.stdin, io.TextIOWrapper):
+        if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(encoding="utf-8", errors="replace")
 
     def read(self) -> str | None:
@@ -41,7 +43,7 @@ class TurnReader:
             except EOFError:
                 return None
         if self.interactive:
-            print(prompt, end="", file=sys.stderr, flush=True)
+            terminal.prompt(prompt)
         line = sys.stdin.readline()
         return line.removesuffix("\n") if line else None
 

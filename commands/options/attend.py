@@ -6,6 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ...system.errors import KvarnError
+from .output import check_output
+from .values import file_name, integer
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
@@ -15,8 +17,8 @@ METHODS = ("full", "topk", "hash")
 # Flag, which methods know it, metavar or choices, type, what it does.
 _OPTIONS: tuple[tuple[str, tuple[str, ...], Any, Any, str], ...] = (
     ("--budget", METHODS[1:], "N", str, "tokens read per KV head, 1%% of the context or a number"),
-    ("--sink", METHODS[1:], "N", int, "always read the first N tokens (topk 4, hash 128)"),
-    ("--window", METHODS[1:], "N", int, "always read the last N tokens (topk 256, hash 128)"),
+    ("--sink", METHODS[1:], "N", integer, "always read the first N tokens (topk 4, hash 128)"),
+    ("--window", METHODS[1:], "N", integer, "always read the last N tokens (topk 256, hash 128)"),
     (
         "--budget-unit",
         METHODS[1:],
@@ -31,27 +33,27 @@ _OPTIONS: tuple[tuple[str, tuple[str, ...], Any, Any, str], ...] = (
         str,
         "the same in each layer (default), or rising from first to last at equal total",
     ),
-    ("--probe", METHODS[1:], "N", int, "every N steps measure the softmax mass that was read"),
+    ("--probe", METHODS[1:], "N", integer, "every N steps measure the softmax mass that was read"),
     ("--index", ("topk",), ("flat", "sketch"), str, "topk: search all keys, or their sketches"),
     (
         "--levels",
         ("topk",),
         "N",
-        int,
+        integer,
         "topk: 2 searches blocks of similar keys first, and the sketches of few (default 1)",
     ),
     (
         "--bits",
         ("hash",),
         "N",
-        int,
+        integer,
         "hash: bits of a signature, 32 or 64 (default: those of the learned encoders, else 32)",
     ),
     (
         "--encoders",
         ("hash",),
         "FILE",
-        str,
+        file_name,
         "hash: a file of `kvarn learn`, or simhash (default: MODEL.hash.gguf beside the model)",
     ),
 )
@@ -113,15 +115,17 @@ def attend_of(text: str, common: dict[str, Any]) -> Attend:
             raise KvarnError(f"{text}: method {method} has the options {names}, not {name!r}")
         try:
             given[name.replace("-", "_")] = known[name](value)
-        except ValueError as error:
-            raise KvarnError(f"{text}: {name} is {value!r}, expected a number") from error
+        except argparse.ArgumentTypeError as error:
+            raise KvarnError(f"{text}: {name}: {error}") from error
     return ATTENDS[method](**given)
 
 
 def check_recording(options: argparse.Namespace) -> None:
-    """Refuse `--record-selections` before anything is read where nothing is selected."""
+    """Refuse `--record-selections` before anything is read where nothing is selected, or the file
+    cannot be written."""
     replays = getattr(options, "replay", None) is not None
     if options.record_selections is not None and options.method == "full" and not replays:
         raise KvarnError(
             "--record-selections has nothing to record: --method full attends to all tokens"
         )
+    check_output(options.record_selections, options.model, getattr(options, "file", None))

@@ -6,7 +6,7 @@ import argparse
 
 from ...runtime.draft import DRAFTS, Draft, Ngram
 from ...system.errors import KvarnError
-from .model import positive
+from .values import positive
 
 # Field of the draft, its flag, what it does.
 _FIELDS = (

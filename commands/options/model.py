@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.keep import KEEPS, Evicting, KeepError, parse_budget
 from ...system.errors import KvarnError
+from ...system.terminal import say
 from .attend import add_attend_options, attend_from
+from .values import positive
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
@@ -21,6 +22,9 @@ ROOM = 4096
 """Tokens that can follow a pack which fills the model's training length."""
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
+
+notice = say
+"""Tell the user one thing, on stderr."""
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +88,6 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def positive(text: str) -> int:
-    """An argparse type: a whole number from 1 on."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, found {text!r}")
-    return int(text)
-
-
 def kv_type(text: str) -> tuple[str, str]:
     """An argparse type: "q8_0" → ("q8_0", "q8_0"), "q8_0/q4_0" → ("q8_0", "q4_0")."""
     k, _, v = text.partition("/")
@@ -110,11 +107,6 @@ def keep_budget(text: str) -> str:
     except KeepError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
-
-
-def notice(line: str) -> None:
-    """Tell the user one thing, on stderr."""
-    print(f"kvarn: {line}", file=sys.stderr)
 
 
 def model_from(options: argparse.Namespace) -> Model:

@@ -4,6 +4,8 @@ import argparse
 import re
 
 from ...runtime.sampling import Sampler
+from ...system.text import shown
+from .values import LARGEST, utf8
 
 _BIAS = re.compile(r"(\d+)([+-].+)")
 
@@ -53,6 +55,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--stop",
+        type=utf8,
         action="append",
         default=[],
         metavar="TEXT",
@@ -73,8 +76,10 @@ def _bias(text: str) -> tuple[int, float]:
     """`15043+1` → (15043, 1.0)."""
     match = _BIAS.fullmatch(text.strip())
     try:
-        if match:
+        if match and len(match[1]) < 20 and int(match[1]) <= LARGEST:
             return int(match[1]), float(match[2])
     except ValueError:
         pass  # a bias that is no number is told like any other wrong form
-    raise argparse.ArgumentTypeError(f"found {text!r}, expected ID+BIAS or ID-BIAS, as 15043-1")
+    raise argparse.ArgumentTypeError(
+        f"found {shown(text)}, expected ID+BIAS or ID-BIAS, as 15043-1"
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
 from .model import notice
+from .values import file_name
 
 if TYPE_CHECKING:
     from ...runtime.packs import PackInfo
@@ -21,6 +22,7 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("packs")
     group.add_argument(
         "--pack",
+        type=file_name,
         metavar="NAME",
         help="go on from a context pack (see `kvarn pack`), which stays as it is",
     )
@@ -41,6 +43,7 @@ def add_kv_option(parser: argparse._ActionsContainer, what: str) -> None:
     """Adds `--kv`, which means `what` where it is a folder."""
     parser.add_argument(
         "--kv",
+        type=file_name,
         metavar="ram|DIR",
         default=RAM,
         help=f"where the KV cache is kept: in memory (default), or in the folder DIR, {what}",

@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
-from .model import positive
+from ...system.errors import KvarnError
+from ...system.reading import MOST_TEXT, STDIN, read_text
+from .values import positive
 
 
 def add_files_option(parser: argparse.ArgumentParser, help: str) -> None:
@@ -22,8 +24,23 @@ def add_files_option(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def text_from(options: argparse.Namespace) -> bytes:
-    """The files of `add_files_option`, one after the other."""
-    return b"".join(file.read_bytes() for file in options.files)
+    """The files of `add_files_option`, one after the other: together a text within `MOST_TEXT`."""
+    parts: list[bytes] = []
+    for file in options.files:
+        parts.append(read_text(file, MOST_TEXT - sum(map(len, parts))))
+    return b"".join(parts)
+
+
+def decoded(data: bytes, file: Path) -> str:
+    """A text of UTF-8; `KvarnError` where it is none."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        source = "stdin" if file == STDIN else file
+        raise KvarnError(
+            f"the text from {source} is not UTF-8 text: byte {data[error.start]:#04x} at offset "
+            f"{error.start}"
+        ) from error
 
 
 def add_piece_options(parser: argparse.ArgumentParser) -> None:

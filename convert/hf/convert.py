@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ops.types import QUANT_TYPES, row_bytes
+from ...system.files import check_target, new_file
 from ..errors import ConvertError
 from ..quantize import EncodeError, encode
 from ..quantize.mixes import Mix, ModelFacts, tensor_types
-from ..writing import check_room, pad, whole_file
+from ..writing import check_room, pad
 from .architectures import HFArchitecture, architecture_of, check
 from .config import Config
 from .description import add_description
@@ -44,8 +45,10 @@ def convert(
     bytes written and those to write.
 
     Memory: `CHUNK_BYTES` of weights, a few times over, beside the vocabulary. Raises `ConvertError`
-    for a model that cannot be converted, naming what stands in the way.
+    for a model that cannot be converted, naming what stands in the way; `FileRefused` where `out`
+    is no name of a file to write, before anything is read.
     """
+    check_target(out)
     logging.getLogger("gguf").addHandler(logging.NullHandler())  # its warnings are told in words
     values = read_config(source)
     architecture = architecture_of(values)
@@ -67,7 +70,7 @@ def convert(
     writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     vocabulary.add(writer)
-    with whole_file(out) as part:
+    with new_file(out) as part:
         n_bytes = sum(tensor.nbytes for tensor in writer.tensors[0].values())
         check_room(out.absolute().parent, n_bytes, out.name)
         _write(part, writer, planned, progress)

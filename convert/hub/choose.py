@@ -45,6 +45,8 @@ class Listed:
 
     name: str
     n_bytes: int
+    digest: str = ""
+    """git's id of it (40 hexadecimal digits) or its sha256 (64); "" where no hub was asked."""
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...runtime.gguf import GGUFError, open_gguf
 from ...runtime.memory import available_bytes, human_bytes
-from ..errors import HubError
+from ...system.text import one_line
+from ..errors import HubError, HubOutOfReach
 from ..hf.folder import INDEX, optional_json
 from ..writing import check_room
+from .ask import Notice
 from .choose import Choice, Listed, choose
-from .explain import asking, is_out_of_reach
+from .fetch import Progress, check, fetch
+from .listing import list_files
+from .names import check_files, check_repository, check_revision
+from .places import Cache, Folder, cached
 
 MEMORY_SHARE = 0.5
 """Of the memory that is free: the rest is for the KV cache and other programs."""
-
-Notice = Callable[[str], None]
+_MAX_SHOWN = 40
+"""Ready models that are told of, of those that there are to choose from."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,11 @@ class Pulled:
     """The GGUF file to run; None for a folder to convert."""
 
 
+@contextmanager
+def _unseen(what: str) -> Iterator[Callable[[int, int], None]]:
+    yield lambda done, total: None
+
+
 def pull(
     repo: str,
     *,
@@ -38,27 +51,47 @@ def pull(
     file: str | None = None,
     to: Path | None = None,
     notice: Notice = lambda line: None,
+    progress: Progress = _unseen,
 ) -> Pulled:
     """Download what is needed of a repository, or find it where it was pulled before.
 
     to: a folder for the files (default: the library's cache, $HF_HUB_CACHE). include, exclude,
-    file: see `choose`. A transfer that breaks off is resumed; files that are whole are kept when
-    the pull is interrupted, and not pulled again. Tokens, endpoint, caches and offline mode are
-    huggingface_hub's: HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE.
+    file: see `choose`. Every file has the size and the checksum that the hub lists, and a ready
+    model is a GGUF file that kvarn reads. A transfer that breaks off is resumed; files that are
+    whole are kept when the pull is interrupted, and not pulled again. Tokens, endpoint, caches and
+    offline mode are huggingface_hub's: HF_TOKEN, HF_ENDPOINT, HF_HOME, HF_HUB_OFFLINE.
 
-    Raises `HubError` for what the hub refuses or does not have, `ConvertError` for a full disk.
+    Raises `HubError` for what the hub refuses, does not have, or sends otherwise than it lists it;
+    `ConvertError` for a full disk; `FileRefused` where something else has the place of a file.
     """
     repo = _repository(repo)
+    check_repository(repo)
+    check_revision(revision)
+
+    def chosen(listed: Sequence[Listed]) -> Choice:
+        choice = _choose(repo, listed, include, exclude, file, notice)
+        check_files(repo, (f.name for f in choice.files))
+        return choice
+
+    place: Folder
     try:
-        commit, listed = asking(repo, lambda: _list(repo, revision), notice)
-    except HubError as error:
-        if not is_out_of_reach(error.__cause__):
-            raise
-        return _pulled_before(repo, revision, include, exclude, file, to, notice)
-    choice = _choose(repo, listed, include, exclude, file, notice)
-    _check_disk(repo, commit, choice, to)
-    folder = _download(repo, revision, commit, choice, to, notice)
-    return _pulled(repo, folder, choice)
+        commit, listed = list_files(repo, revision, notice)
+    except HubOutOfReach as error:
+        place = _pulled_before(repo, revision, to, error)
+        notice(f"the hub is out of reach: taking what was pulled before, {place.folder}")
+        choice = chosen(_files_in(place))
+        _check_pulled_before(repo, choice, place, progress)
+    else:
+        place = Cache(repo, commit) if to is None else Folder(to)
+        choice = chosen(listed)
+        _check_disk(repo, choice, place)
+        for wanted in sorted(choice.files, key=lambda f: f.n_bytes):  # one by one: Ctrl-C ends it
+            fetch(repo, commit, wanted, place, notice, progress)
+        place.remember(revision)
+    model = None if choice.model is None else place.folder / choice.model
+    if model is not None:
+        _check_model(repo, model)
+    return Pulled(repo, place.folder, model)
 
 
 def _repository(text: str) -> str:
@@ -68,16 +101,6 @@ def _repository(text: str) -> str:
     for prefix in (ENDPOINT, "https://huggingface.co", "https://hf.co", "hf://"):
         text = text.removeprefix(prefix)
     return text.strip("/")
-
-
-def _list(repo: str, revision: str) -> tuple[str, list[Listed]]:
-    """The commit that a revision is, and its files."""
-    from huggingface_hub import HfApi
-
-    info = HfApi().model_info(repo, revision=revision, files_metadata=True)
-    if info.sha is None:
-        raise HubError(f"the hub names no commit for {repo}")
-    return info.sha, [Listed(f.rfilename, f.size or 0) for f in info.siblings or ()]
 
 
 def _choose(
@@ -93,96 +116,71 @@ def _choose(
     try:
         choice = choose(listed, include=include, exclude=exclude, file=file, budget=budget)
     except HubError as error:
-        raise HubError(f"{repo}: {error}") from None
+        raise HubError(f"{repo}: {one_line(str(error))}") from None
     if choice.ready:
         notice(f"{repo} has ready models:")
-        for q in choice.ready:
+        for q in choice.ready[:_MAX_SHOWN]:
             taken = " ← pulled" if q.name == choice.model else ""
-            notice(f"  {q.type or '?':<10} {human_bytes(q.n_bytes):>9}  {q.name}{taken}")
+            name = one_line(q.name, 120)
+            notice(f"  {q.type or '?':<10} {human_bytes(q.n_bytes):>9}  {name}{taken}")
+        if (n_more := len(choice.ready) - _MAX_SHOWN) > 0:
+            notice(f"  and {n_more} more")
     if choice.model is not None and file is None and len(choice.ready) > 1:
         notice(f"chosen for {human_bytes(free)} of free memory; --file takes another")
     return choice
 
 
-def _check_disk(repo: str, commit: str, choice: Choice, to: Path | None) -> None:
+def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
     """Room for what is not there yet, before the first byte comes."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    def is_here(file: Listed) -> bool:
-        if to is None:
-            return isinstance(try_to_load_from_cache(repo, file.name, revision=commit), str)
-        path = to / file.name
-        return path.is_file() and path.stat().st_size == file.n_bytes
-
-    folder = (Path(HF_HUB_CACHE) if to is None else to).expanduser().absolute()
+    folder = place.folder.absolute()
     while not folder.is_dir():
         folder = folder.parent
-    check_room(folder, sum(f.n_bytes for f in choice.files if not is_here(f)), repo)
+    check_room(folder, sum(f.n_bytes for f in choice.files if place.stored(f) is None), repo)
 
 
-def _download(
-    repo: str, revision: str, commit: str, choice: Choice, to: Path | None, notice: Notice
-) -> Path:
-    """The folder with the files, small ones first; one by one, so that Ctrl-C ends it at once.
-
-    The first is asked for by the revision's name, which the cache then knows when it is offline;
-    the others by the commit that this was, whatever is pushed meanwhile.
-    """
-    from huggingface_hub import hf_hub_download
-
-    folder, asked_for = to, commit if to is not None else revision
-    for file in sorted(choice.files, key=lambda f: f.n_bytes):
-
-        def fetch(name: str = file.name, revision: str = asked_for) -> str:
-            return str(hf_hub_download(repo, name, revision=revision, local_dir=to))
-
-        path = Path(asking(repo, fetch, notice))
-        if folder is None:
-            folder = path.parents[file.name.count("/")]
-            asked_for = folder.name
-    assert folder is not None
-    return folder
+def _pulled_before(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:
+    """Where a repository was pulled to before; the error in other words where it was not."""
+    place = cached(repo, revision) if to is None else Folder(to) if to.is_dir() else None
+    if place is None:
+        raise HubError(f"{repo} has not been pulled to this machine; {error}") from error
+    return place
 
 
-def _pulled_before(
-    repo: str,
-    revision: str,
-    include: Sequence[str],
-    exclude: Sequence[str],
-    file: str | None,
-    to: Path | None,
-    notice: Notice,
-) -> Pulled:
-    """The same files from this machine, where the hub cannot be asked."""
-    folder = to if to is not None else asking(repo, lambda: _cached(repo, revision), notice)
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    listed = [Listed(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
-    notice(f"the hub is out of reach: taking what was pulled before, {folder}")
-    choice = _choose(repo, listed, include, exclude, file, notice)
-    names = {listed.name for listed in choice.files}
-    wanted = optional_json(folder / INDEX).get("weight_map", {}) if choice.model is None else {}
-    missing = sorted(set(wanted.values()) - names)
-    if missing:
+def _files_in(place: Folder) -> list[Listed]:
+    """The files of a folder that was pulled to; in a cache their links tell their checksums."""
+    listed = []
+    for folder, _, names in os.walk(place.folder):
+        for path in (Path(folder) / name for name in sorted(names)):
+            if path.is_file():
+                name = path.relative_to(place.folder).as_posix()
+                file = Listed(name, path.stat().st_size)
+                listed.append(replace(file, digest=place.expected_digest(file)))
+    return sorted(listed, key=lambda f: f.name)
+
+
+def _check_pulled_before(repo: str, choice: Choice, place: Folder, progress: Progress) -> None:
+    """`HubError` unless the files lie where they may, are what they were, and are all there."""
+    for file in choice.files:
+        path = place.stored(file)
+        if path is not None and file.digest:
+            with progress(file.name) as step:
+                check(repo, file, path, step)
+    names = {file.name for file in choice.files}
+    if choice.model is not None or INDEX not in names:
+        return
+    shards = optional_json(place.folder / INDEX).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):
+        raise HubError(f"{place.folder / INDEX} has no weight_map: pull {repo} again")
+    if missing := sorted(set(shards.values()) - names):
         raise HubError(
-            f"{repo} has been pulled in part: {missing[0]} is missing and the hub is out of reach"
+            f"{repo} has been pulled in part: {one_line(missing[0], 80)} is missing and the hub "
+            "is out of reach"
         )
-    return _pulled(repo, folder, choice)
 
 
-def _cached(repo: str, revision: str) -> Path:
-    """The cache's folder of a revision, complete or not."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
+def _check_model(repo: str, path: Path) -> None:
+    """`HubError` for what is no sound GGUF file: it is not to become the model of commands."""
     try:
-        return Path(snapshot_download(repo, revision=revision, local_files_only=True))
-    except LocalEntryNotFoundError as error:
-        # Files that were never asked for count as missing here.
-        if (path := getattr(error, "snapshot_path", None)) is None:
-            raise
-        return Path(path)
-
-
-def _pulled(repo: str, folder: Path, choice: Choice) -> Pulled:
-    return Pulled(repo, folder, None if choice.model is None else folder / choice.model)
+        open_gguf(path).close()
+    except GGUFError as error:
+        raise HubError(f"what was pulled of {repo} is no model that kvarn reads: {error}") from None

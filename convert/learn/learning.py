@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ...runtime.attend.encoders import Learned, SimHash
 from ...runtime.attend.sidecar import HIDDEN
 from ...runtime.attend.sparse import SEED
 from ...runtime.context.reader import CHUNK
 from ...runtime.engine import on_engine
+from .checkpoint import Checkpoint, State
 from .labels import Scores, make_batch
 from .observer import Observer
 from .recall import SHARES, Recall, measure, signatures, sketches
@@ -59,7 +59,7 @@ class Learning:
         if not layers:
             raise LearnError(f"{model.name} has a sliding window in every layer: none is sparse")
         self._model, self._texts, self._settings = model, texts, settings
-        self._store, self._checkpoint = store, checkpoint
+        self._store, self.checkpoint = store, Checkpoint(checkpoint)
         self._students = {i: Student(settings, config, i) for i in layers}
         self._about = {
             **asdict(settings),
@@ -69,8 +69,8 @@ class Learning:
         }
         self.done = 0
         """Chunks that have been learned from."""
-        if checkpoint.exists():
-            self._resume()
+        if (saved := self.checkpoint.read()) is not None:
+            self._resume(saved)
 
     @property
     def learned(self) -> Learned:
@@ -125,35 +125,28 @@ class Learning:
         ]
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
-        temporary = self._checkpoint.with_name(f"{self._checkpoint.name}.tmp")
-        students = {i: student.state() for i, student in self._students.items()}
-        with temporary.open("wb") as file:
-            torch.save({"about": self._about, "done": self.done, "students": students}, file)
-        temporary.replace(self._checkpoint)
+        """Write the checkpoint, whole or not at all; raises what `Checkpoint.write` raises."""
+        layers = {i: student.state() for i, student in self._students.items()}
+        self.checkpoint.write(State(self._about, self.done, layers))
 
     @property
     def _all_tokens(self) -> int:
         return self._settings.n_contexts * self._settings.length
 
-    def _resume(self) -> None:
-        try:
-            saved: dict[str, Any] = torch.load(self._checkpoint, weights_only=True)
-            about, done, students = saved["about"], saved["done"], saved["students"]
-        except Exception as error:
-            raise LearnError(
-                f"{self._checkpoint}: found a file that is no checkpoint of `kvarn learn` "
-                f"({type(error).__name__}): remove it to begin anew"
-            ) from error
+    def _resume(self, saved: State) -> None:
         for key, value in self._about.items():
-            if about.get(key) != value:
+            if saved.about.get(key) != value:
                 raise LearnError(
-                    f"{self._checkpoint} was begun with {key} {about.get(key)} and this is {key} "
-                    f"{value}: give the same options and text again, or remove it to begin anew"
+                    f"{self.checkpoint.path} was begun with {key} {saved.about.get(key)} and this "
+                    f"is {key} {value}: give the same options and text again, or remove it to "
+                    "begin anew"
                 )
-        for i, student in self._students.items():
-            student.load(students[i])
-        self.done = done
+        try:
+            for i, student in self._students.items():
+                student.load(saved.layers[i])
+        except (ValueError, LookupError, RuntimeError) as error:
+            raise self.checkpoint.damaged(error) from error
+        self.done = saved.done
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[Context, Observer]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from .loss import LOSSES
 from .networks import HeadNetworks, LayerStudent
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ...models.config import ModelConfig
     from .labels import Batch
     from .settings import Settings
@@ -66,19 +69,33 @@ class Student:
         """The networks as a file holds them."""
         return LearnedLayer(_dense(self._model.q), _dense(self._model.k))
 
-    def state(self) -> dict[str, Any]:
-        """All that `load` needs to go on exactly here."""
-        return {
-            "model": self._model.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
-            "begun": self._begun,
-        }
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that `load` needs to go on exactly here, by name."""
+        arrays = {f"model.{name}": x.numpy() for name, x in self._model.state_dict().items()}
+        for i, moments in self._optimiser.state_dict()["state"].items():
+            arrays.update({f"adam.{i}.{name}": x.numpy() for name, x in moments.items()})
+        return {**arrays, "begun": np.array(self._begun)}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`."""
-        self._model.load_state_dict(state["model"])
-        self._optimiser.load_state_dict(state["optimiser"])
-        self._begun = state["begun"]
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a `state`. Raises `ValueError`, `LookupError` or `RuntimeError` for another
+        student's."""
+        found: dict[str, Tensor] = {}
+        moments: dict[int, dict[str, Tensor]] = {}
+        parameters = list(self._model.parameters())
+        for key, array in state.items():
+            kind, _, name = key.partition(".")
+            tensor = torch.from_numpy(np.array(array))
+            if kind == "model":
+                found[name] = tensor
+            elif kind == "adam":
+                number, _, name = name.partition(".")
+                if tensor.shape not in ((), parameters[int(number)].shape):
+                    raise ValueError(f"{key} of shape {tuple(tensor.shape)}")
+                moments.setdefault(int(number), {})[name] = tensor
+        self._model.load_state_dict(found)
+        groups = self._optimiser.state_dict()["param_groups"]
+        self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        self._begun = bool(state["begun"])
 
 
 def _found(

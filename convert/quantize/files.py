@@ -21,8 +21,9 @@ from ...ops.reference.quants import dequantise
 from ...ops.types import QUANT_TYPES, treatment_of
 from ...runtime.engine import on_engine
 from ...runtime.gguf import GGUFError, GGUFFile, Tensor, open_gguf
+from ...system.files import check_target, new_file
 from ..errors import ConvertError
-from ..writing import check_room, whole_file
+from ..writing import check_room
 from .encode import EncodeError, encode
 from .header import TensorPlan, copied_value, header, padded, string_value, u32_value
 from .imatrix import Imatrix
@@ -66,8 +67,10 @@ def quantise_file(
     Metadata stay as they are but for what describes the types. `target` appears whole or not at
     all. allow_requantise: matrices may be decoded from quantised types, which adds their errors.
     Raises `GGUFError` for a file that cannot be read, `ConvertError` for one that is not to be
-    quantised so, or where there is no room; OSError where writing fails.
+    quantised so, or where there is no room; `FileRefused` for a target that is no regular file;
+    OSError where writing fails.
     """
+    check_target(target)
     with open_gguf(source) as file:
         if any(target.exists() and target.samefile(path) for path in file.paths):
             raise ConvertError(f"{target} is the file to read from: write to another one")
@@ -82,7 +85,7 @@ def quantise_file(
             _check(file.tensors[plan.name], plan, entries, allow_requantise, report)
         head = header(_metadata(file, mix, imatrix), plans, file.alignment)
         report.n_bytes = len(head) + sum(padded(plan.n_bytes, file.alignment) for plan in plans)
-        with whole_file(target) as part:
+        with new_file(target) as part:
             check_room(target.parent, report.n_bytes, str(target))
             with part.open("r+b", buffering=0) as out:
                 write = _Writer(out, target)

@@ -26,12 +26,14 @@ from numpy.typing import NDArray
 
 from ...runtime.gguf import GGUFFile, open_gguf
 from ...runtime.gguf.layout import DEFAULT_ALIGNMENT, MAGIC
+from ...system.files import new_file
+from ...system.reading import read_file, read_start
 from ..errors import ConvertError
-from ..writing import whole_file
 from .header import TensorPlan, header, padded, string_value, strings_value, u32_value
 
 F32 = NDArray[np.float32]
 _SUMS, _COUNTS = ".in_sum2", ".counts"
+_MOST_BYTES = 8 << 30  # those of models of many experts come to 1 GB
 _I32, _I32_MAX = struct.Struct("<i"), (1 << 31) - 1
 
 
@@ -49,9 +51,7 @@ def read_imatrix(path: Path) -> Imatrix:
 
     Raises `GGUFError` or `ConvertError` where it is none, damaged, or holds what is no mean square.
     """
-    with path.open("rb") as file:
-        is_gguf = file.read(4) == MAGIC
-    found = _read_gguf(path) if is_gguf else _read_dat(path)
+    found = _read_gguf(path) if read_start(path, 4) == MAGIC else _read_dat(path)
     for name, means in found.means.items():
         if not (np.isfinite(means).all() and (means >= 0).all()):
             raise ConvertError(
@@ -87,7 +87,7 @@ def write_imatrix(
         "imatrix.chunk_count": u32_value(n_chunks),
         "imatrix.chunk_size": u32_value(chunk_size),
     }
-    with whole_file(path) as part, part.open("r+b") as file:
+    with new_file(path) as part, part.open("r+b") as file:
         file.write(header(metadata, [plan for plan, _ in arrays]))
         for _, values in arrays:
             file.write(values.tobytes().ljust(padded(values.nbytes, DEFAULT_ALIGNMENT), b"\0"))
@@ -134,7 +134,7 @@ def _means(path: Path, name: str, sums: F32, counts: F32) -> F32:
 
 
 def _read_dat(path: Path) -> Imatrix:
-    data, at = path.read_bytes(), 0
+    data, at = read_file(path, _MOST_BYTES), 0
 
     def number(what: str, item_bytes: int = 0) -> int:
         """The next number: how many items of so many bytes follow, or of anything."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from dataclasses import fields
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from ...runtime.attend.budget import Budget
 from ...runtime.bench import Observer
 from ...runtime.load import load
 from ...system.errors import KvarnError
-from ..peers.model import write_model
+from ...system.files import check_target, write_file
+from ..peers.model import kept_model
 from .table import METHODS, Plan, Row, rows_at
 
 HEAD = "| depth | | t/s | ms/t | choosing | attending | of memory | read GB/s |"
@@ -30,20 +30,22 @@ HEAD = "| depth | | t/s | ms/t | choosing | attending | of memory | read GB/s |"
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
+        if options.json is not None:
+            check_target(options.json)
         plan = _plan(options)
-        path = options.model or _random_model(options.folder)
+        path = options.model or kept_model(options.folder, "q4_0")
         model = load(path, threads=options.threads)
         rows = []
         for depth in options.depths:
             for row in rows_at(model, depth, plan, _Said()):
                 print(row, file=sys.stderr, flush=True)
                 rows.append(row)
+        if options.json is not None:
+            text = json.dumps([row.as_dict() for row in rows], indent=2)
+            write_file(options.json, (text + "\n").encode())
     except KvarnError as error:
         print(f"longctx: {error}", file=sys.stderr)
         return 1
-    if options.json is not None:
-        text = json.dumps([row.as_dict() for row in rows], indent=2)
-        options.json.write_text(text + "\n", encoding="utf-8")
     print(render(rows))
     return 0
 
@@ -87,19 +89,6 @@ def _plan(options: argparse.Namespace) -> Plan:
     if min(plan.n_read, plan.n_gen, plan.repetitions, plan.threads, *options.depths) < 1:
         raise KvarnError("every number is expected to be 1 or more")
     return plan
-
-
-def _random_model(folder: Path | None) -> Path:
-    """The file of the random model, written on first use; `make peers` uses the same."""
-    folder = folder or Path(tempfile.gettempdir()) / "kvarn-peers"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "1b-q4_0.gguf"
-    if not path.exists():
-        print(f"writing {path}", file=sys.stderr)
-        aside = path.with_suffix(".tmp")
-        write_model(aside, "q4_0")
-        aside.rename(path)
-    return path
 
 
 class _Said(Observer):

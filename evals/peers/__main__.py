@@ -15,11 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from .compare import Row, compare_file
-from .model import write_model
+from .model import kept_model
 
 HEAD = (
     "| file | test | depth | kvarn | llama.cpp | ratio | of memory | read GB/s | peak MB | beyond |"
@@ -40,19 +39,12 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where model files are kept between runs")
     parser.add_argument("-o", "--output", choices=("md", "json"), default="md")
     options = parser.parse_args()
-    folder = options.folder or Path(tempfile.gettempdir()) / "kvarn-peers"
-    folder.mkdir(parents=True, exist_ok=True)
     depths = [int(depth) for depth in options.depths.split(",")]
     if min(options.n_read, options.rounds, options.threads, *(d + 1 for d in depths)) < 1:
         parser.error("every number is expected to be 1 or more (a depth may be 0)")
     rows: list[Row] = []
     for kind in options.types.split(","):
-        path = folder / f"1b-{kind}.gguf"
-        if not path.exists():
-            print(f"writing {path}", file=sys.stderr)
-            aside = path.with_suffix(".tmp")
-            write_model(aside, kind)
-            aside.rename(path)
+        path = kept_model(options.folder, kind)
         for row in compare_file(path, kind, CASES, depths, options):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)

@@ -18,6 +18,9 @@ import numpy as np
 from gguf import GGMLQuantizationType as GGMLType
 from numpy.typing import NDArray
 
+from ...runtime.home import home
+from ...system.files import new_file, private_folder
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -41,6 +44,19 @@ MIXES = {
     "q4_k_m": (GGMLType.Q4_K, GGMLType.Q6_K),
 }
 """File type → types of most matrices and of the tied embedding, as llama.cpp chooses them."""
+
+
+def kept_model(folder: Path | None, mix: str) -> Path:
+    """The file of a 1B-shaped model in a folder (default: among the user's data), written on first
+    use; `make peers` and `make longctx` have it in common."""
+    folder = folder or home() / "peers"
+    private_folder(folder)
+    path = folder / f"1b-{mix}.gguf"
+    if not path.exists():
+        print(f"writing {path}", file=sys.stderr)
+        with new_file(path) as part:
+            write_model(part, mix)
+    return path
 
 
 def write_model(path: Path, mix: str, shape: Shape = LLAMA_1B) -> None:
@@ -166,5 +182,4 @@ def _set_scales(blocks: NDArray[np.uint8], kind: GGMLType) -> None:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[2])
-    write_model(folder / f"1b-{sys.argv[1]}.gguf", sys.argv[1])
+    print(kept_model(Path(sys.argv[2]), sys.argv[1]))

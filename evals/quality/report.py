@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from ...system.text import one_line
 from .rows import Row, points
 
 ALWAYS = ("task", "length", "method", "budget", "score", "95%", "n")
@@ -22,7 +23,7 @@ def render(rows: Sequence[Row], output: str = "md") -> str:
     names = [name for name in _cells(rows[0]) if name in ALWAYS or any(c[name] for c in cells)]
     lines = [names, [("---:" if name in RIGHT else "---") for name in names]]
     lines += [[each[name] for name in names] for each in cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(one_line, line))} |" for line in lines)
 
 
 def _cells(row: Row) -> dict[str, str]:

@@ -1,36 +1,66 @@
 """Where compiled kernels are kept between processes.
 
-    $KVARN_CACHE, else $XDG_CACHE_HOME/kvarn, else ~/.cache/kvarn, else <temporary>/kvarn-<user>
+    $KVARN_CACHE, then $XDG_CACHE_HOME/kvarn or else ~/.cache/kvarn
       └─ kernels/
            └─ <key>/           hash of the sources of jit/ and ops/, versions, variant, CPU
                 ├─ <kernel>-<hash>.kernel      one compiled specialisation (cache.py draws it)
-                └─ <kernel>-<hash>.code        machine code of one step (code.py)
+                ├─ <kernel>-<hash>.code        machine code of one step (code.py)
+                └─ <name>.<hex digits>.tmp     what a process is writing
 
-A kernel is machine code that is run as it is read, so only folders that nobody else can write to
-are trusted.  All folders that exist are read from; the first that can be written to is written to
-(kernels built ahead by root, read by everyone).  Imports no Numba.
+A kernel is machine code that is run as it is read, so folders and files are opened by the rule of
+`system.trust`. The roots are tried in their order until one can be written to; those before it are
+read as well (kernels built ahead by root, read by everyone). For a user without a home folder, who
+chose no other, kernels are compiled anew in every process: a folder for one process alone would be
+of no use, as nothing is read twice. Imports no Numba.
 """
 
 import hashlib
 import os
 import platform
-import shutil
+import re
 import stat
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import llvmlite
 
-from ..variant import CPU, LISTED, VARIANT
+from ...system.files import remove_folder
+from ...system.text import one_line
+from ...system.trust import Folder, Untrusted, open_folder
+from ..variant import CPU, LISTED, NEEDS, VARIANT
 
 PACKAGE = Path(__file__).resolve().parents[2]
 FLOORS = (PACKAGE / "jit", PACKAGE / "ops")
 """The sources that machine code is made of."""
 KEEP = 8  # folders of other keys that stay: other variants, CPUs and versions in use side by side
+CHOOSE = "set KVARN_CACHE to a folder with room that you alone can write to"
+
+_KEY = re.compile(rf"({'|'.join(NEEDS)})-[0-9a-f]{{24}}")
+_FILE = re.compile(
+    r"(.+-[0-9a-f]{40}\.(kernel|code)|kvarn_launch\.code|keys-[0-9a-f]{16}\.means|probe)"
+    r"(\.[0-9a-f]{16}\.tmp)?"
+)
+
+
+class Against(NamedTuple):
+    """What stands against keeping kernels in a folder, and what mends it."""
+
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.mend}"
+
+    @classmethod
+    def of(cls, error: Untrusted | OSError, where: Path) -> "Against":
+        if isinstance(error, Untrusted):
+            return cls(error.what, f"{error.mend}, or {CHOOSE}")
+        place = error.filename if Path(str(error.filename)).is_absolute() else where
+        return cls(one_line(f"{place}: {error.strerror or error}"), CHOOSE)
 
 
 def sources_hash(folders: Sequence[Path] = FLOORS) -> str:
@@ -71,66 +101,50 @@ def key() -> str:
 
 
 def candidates() -> list[Path]:
-    """The cache's possible roots, best first."""
+    """The cache's possible roots, best first; none for a user without a home folder."""
     chosen = os.environ.get("KVARN_CACHE")
-    if chosen:
-        return [Path(chosen).expanduser().absolute(), _temporary()]
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(xdg).is_absolute():
-        return [Path(xdg) / "kvarn", _temporary()]
+    roots = [Path(chosen)] if chosen else []
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if xdg.is_absolute():
+        return [*roots, xdg / "kvarn"]
     try:
-        return [Path.home() / ".cache" / "kvarn", _temporary()]
-    except RuntimeError:  # a user without a home folder
-        return [_temporary()]
+        return [*roots, Path.home() / ".cache" / "kvarn"]
+    except RuntimeError:
+        return roots
 
 
-def _temporary() -> Path:
-    return Path(tempfile.gettempdir()) / f"kvarn-{_user()}"
+def open_kernels(root: Path) -> Folder:
+    """The folder for this process's kernels below `root`, made where it is missing.
 
-
-def _user() -> str:
-    return str(os.getuid()) if sys.platform != "win32" else os.environ.get("USERNAME", "user")
-
-
-def trusted(folder: Path) -> bool:
-    """Whether nobody but this user (or root) can write to the folder, which exists."""
-    if sys.platform == "win32":
-        return folder.is_dir()
+    Raises `Untrusted` where others can write to it, and OSError.
+    """
     try:
-        found = folder.stat()
-    except OSError:
-        return False
-    mine = found.st_uid in (0, os.getuid())
-    return stat.S_ISDIR(found.st_mode) and mine and not found.st_mode & stat.S_IWOTH
+        root = root.expanduser()
+    except RuntimeError as error:
+        raise OSError(None, str(error), str(root.absolute())) from None
+    return open_folder(root / "kernels" / key(), make=True)
 
 
-def readable() -> list[Path]:
-    """The folders that hold kernels for this process."""
-    return [folder for root in candidates() if trusted(folder := root / "kernels" / key())]
-
-
-def writable(root: Path) -> str | None:
-    """Make the folder for this process's kernels below `root`; what stands against it, or None."""
-    folder = root / "kernels" / key()
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not trusted(folder):
-            return f"{folder} belongs to or can be written by others"
-        # A full disk still makes empty files: write something.
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(65536))
-    except OSError as error:
-        return f"{folder}: {error.strerror or error}"
-    return None
+def is_kernel(name: str) -> bool:
+    """Whether a file is one that kvarn made: finished, or what a killed process left."""
+    return _FILE.fullmatch(name) is not None
 
 
 def prune(kernels: Path, keep: int = KEEP) -> None:
-    """Remove the folders of older keys, all but the `keep` that were last written to."""
+    """Remove kvarn's files from the folders of older keys, and these folders where they are empty,
+    all but the `keep` that were last written to.
+
+    kernels: a folder that only this user and root can write to, without links on the way.
+    """
     current = key()
     try:
-        others = [f for f in kernels.iterdir() if f.is_dir() and f.name != current]
-        others.sort(key=lambda f: f.stat().st_mtime, reverse=True)
+        others = [
+            (found.st_mtime, folder)
+            for folder in kernels.iterdir()
+            if _KEY.fullmatch(folder.name) and folder.name != current
+            if stat.S_ISDIR((found := folder.lstat()).st_mode) and found.st_uid == os.geteuid()
+        ]
+        for _, folder in sorted(others, reverse=True)[keep:]:
+            remove_folder(folder, is_kernel)
     except OSError:
         return  # another process prunes at this moment
-    for folder in others[keep:]:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -2,18 +2,38 @@
 
 A kernel as Numba keeps it takes some 10 ms to come back, with its types, its environment and LLVM's
 form of it, and Numba itself 350 ms to be imported. A step is called by address, has no result and
-raises nothing: its machine code is all that it needs. It is kept as a file that ends in
-`.code` and holds the fields of a `Code`.
+raises nothing: its machine code is all that it needs. It is kept as a file that ends in `.code` and
+holds the fields of a `Code`, all integers little-endian:
+
+    offset  bytes
+         0      8  "kvarn1.c"
+         8     20  five uint32: bytes of `called`, `symbol`, `kinds`; number of `traits`; bytes of
+                   `object`
+        28      …  called: names of printable ASCII, each followed by a newline
+                …  symbol: a name of printable ASCII
+                …  kinds: a letter `i` or `f` for each argument
+              8 n  traits: n int64
+                …  object: of ELF or Mach-O, 64 bits; the end of the file
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from struct import Struct, error, pack, unpack_from
 from typing import Any, NamedTuple
 
 from llvmlite import binding as llvm
 
 from ..variant import CPU, LISTED
+from .files import Damaged
+
+_MAGIC = b"kvarn1.c"
+_HEAD = Struct("<8s5I")
+_CALLED = re.compile(rb"([!-~]+\n)*")
+_SYMBOL = re.compile(rb"[!-~]+")
+_KINDS = re.compile(rb"[if]*")
+_OBJECTS = (b"\x7fELF\2", b"\xcf\xfa\xed\xfe")
 
 # What has to do with exceptions, objects and memory of Numba: steps with such calls come back as
 # other kernels do. Counting references is left out: where none of Numba's memory is taken, there is
@@ -43,7 +63,7 @@ define i64 @{symbol}(i64 %record, i64 %part, i64 %parts) {{
 
 
 class Code(NamedTuple):
-    """One step, compiled.
+    """One kernel, compiled.
 
     called   names of functions of the process that it calls
     symbol   the one way into the object file, in C's words:
@@ -60,6 +80,49 @@ class Code(NamedTuple):
     object: bytes
 
 
+def to_bytes(code: Code) -> bytes:
+    """The content of its file."""
+    called = "".join(f"{name}\n" for name in code.called).encode()
+    symbol, kinds, traits = code.symbol.encode(), code.kinds.encode(), code.traits
+    sizes = len(called), len(symbol), len(kinds), len(traits), len(code.object)
+    numbers = pack(f"<{len(traits)}q", *traits)
+    return b"".join((_HEAD.pack(_MAGIC, *sizes), called, symbol, kinds, numbers, code.object))
+
+
+def from_bytes(data: bytes) -> Code:
+    """What `to_bytes` was given. Raises `Damaged` for whatever it does not make."""
+    try:
+        magic, *sizes, n_traits, n_object = _HEAD.unpack_from(data)
+        parts, at = list[bytes](), _HEAD.size
+        for size in sizes:
+            parts.append(data[at : at + size])
+            at += size
+        traits = unpack_from(f"<{n_traits}q", data, at)
+    except error as failure:
+        raise Damaged(f"a step's code: {failure}") from failure
+    grammar = zip((_CALLED, _SYMBOL, _KINDS), parts, strict=True)
+    is_whole = magic == _MAGIC and len(data) == at + 8 * n_traits + n_object
+    machine = data[at + 8 * n_traits :]
+    if not (is_whole and all(g.fullmatch(part) for g, part in grammar)):
+        raise Damaged("a step's code: its fields are not as kvarn writes them")
+    if not machine.startswith(_OBJECTS):  # LLVM ends the process
+        raise Damaged("a step's code: it holds no object file")
+    called, symbol, kinds = (part.decode("ascii") for part in parts)
+    return Code(tuple(called.splitlines()), symbol, kinds, traits, machine)
+
+
+def load(data: bytes) -> tuple[int, Code]:
+    """A kept step: where its code is, in this process from now on, and what is known of it.
+
+    Raises `Damaged` where that cannot be told, and where the process lacks what the code calls.
+    """
+    code = from_bytes(data)
+    address = link(code)
+    if address is None:
+        raise Damaged(f"a step's code: {code.symbol} cannot be linked")
+    return address, code
+
+
 def link(code: Code) -> int | None:
     """Where the code is, in this process from now on; None where it lacks what the code calls."""
     if any(llvm.address_of_symbol(name) is None for name in code.called):
@@ -67,7 +130,7 @@ def link(code: Code) -> int | None:
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
     engine.finalize_object()
-    return int(engine.get_function_address(code.symbol))
+    return int(engine.get_function_address(code.symbol)) or None
 
 
 def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code | None:

@@ -5,12 +5,13 @@
 
 from .arguments import Arguments
 from .graph import Cell, Graph, cell_of, record
-from .lazy import Kernel, LazyKernel, lazy_kernel, lazy_kernels
+from .lazy import DefinedKernel, Kernel, LazyKernel, lazy_kernel, lazy_kernels
 from .legacy import Table, kernel, kernels
 
 __all__ = [
     "Arguments",
     "Cell",
+    "DefinedKernel",
     "Graph",
     "Kernel",
     "LazyKernel",

@@ -22,7 +22,7 @@ from ..errors import JitError
 from ..kernel_cache import machine_code
 from ..simd import I64, INTP
 from .arguments import Field, has_arrays, is_declared, n_words
-from .lazy import Kernel
+from .lazy import DefinedKernel
 from .record import ARGUMENTS, MOST_WORDS, TICKET
 from .views import load, numba_type
 
@@ -40,7 +40,7 @@ class Share(NamedTuple):
     ticket: int
 
 
-class CompiledKernel(Kernel):
+class CompiledKernel(DefinedKernel):
     """One whose definition is at hand as a function of Python."""
 
     kinds = ""
@@ -116,7 +116,7 @@ def kernel(function: Callable[..., None], /) -> CompiledKernel: ...
 @overload
 def kernel(*, traits: tuple[int, ...]) -> Callable[[Callable[..., None]], CompiledKernel]: ...
 def kernel(function: Callable[..., None] | None = None, /, *, traits: tuple[int, ...] = ()) -> Any:
-    """Decorator: `f(share: Share, …)` as a `Kernel`, its parameters declared by annotations.
+    """Decorator: `f(share: Share, …)` as a kernel, its parameters declared by annotations.
 
     int, float  a word of the record
     NamedTuple  of numbers alone: its fields, in words of the record that the caller gives one by

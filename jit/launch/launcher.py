@@ -7,13 +7,9 @@ other threads (`threads.layer`) Numba launches them (`by_numba`), to the same re
 from __future__ import annotations
 
 import ctypes
-import os
-import pickle
 from collections.abc import Callable
-from typing import NoReturn
 
-from .. import kernel_cache, threads
-from ..errors import JitError
+from .. import forks, kernel_cache, threads
 from ..kernel_cache import machine_code
 from .record import PHASE, RECORD, TICKET
 
@@ -125,20 +121,21 @@ _launch: Launch | None = None
 def run(records: int, n: int, n_threads: int) -> None:
     """Launch n steps, whose records begin at an address."""
     global _launch  # noqa: PLW0603  chosen once, when the first step runs
-    if _launch is None:
+    if _launch is None or forks.forked:
+        forks.check()
         _launch = _gnu() if threads.uses_gnu() else _numba()
     _launch(records, n, n_threads)
 
 
 def _gnu() -> Launch:
     name = f"{_SYMBOL}.code"
-    found = kernel_cache.find(name)
-    if found is None:
-        found = tuple(machine_code.of_text(_TEXT, _SYMBOL))
-        kernel_cache.keep(name, pickle.dumps(found))
-    address = machine_code.link(machine_code.Code(*found))
+    if (found := kernel_cache.find(name, machine_code.load)) is not None:
+        address: int | None = found[0]
+    else:
+        made = machine_code.of_text(_TEXT, _SYMBOL)
+        kernel_cache.keep(name, machine_code.to_bytes(made))
+        address = machine_code.link(made)
     assert address is not None  # `uses_gnu` has loaded what it calls
-    os.register_at_fork(after_in_child=_forked)
     # A PYFUNCTYPE holds Python's lock, as Numba's functions do.
     function = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     launch: Launch = function(address)
@@ -150,16 +147,3 @@ def _numba() -> Launch:
 
     launch: Launch = run
     return launch
-
-
-def _forked() -> None:
-    """OpenMP's threads stay with the parent; waiting for them, a forked process would hang."""
-    global _launch  # noqa: PLW0603
-    _launch = _refuse
-
-
-def _refuse(records: int, n: int, n_threads: int) -> NoReturn:
-    raise JitError(
-        "running kernels: this process was forked from one that had run some, whose threads it "
-        "lacks; start it afresh (multiprocessing: the method `spawn`)"
-    )

@@ -1,7 +1,7 @@
 """Kernels as their callers see them: called by address, now or recorded. Imports no Numba.
 
     @lazy_kernel
-    def _add() -> Kernel:
+    def _add() -> DefinedKernel:
         from .kernels import add
         return add
 
@@ -15,7 +15,6 @@ where a kernel is defined, and imports that only where it has to be compiled.
 from __future__ import annotations
 
 import hashlib
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
@@ -61,6 +60,14 @@ class Kernel(ABC):
         graph.launch(self, arguments, parallel, group)
 
 
+class DefinedKernel(Kernel):
+    """One whose definition is at hand, to be compiled."""
+
+    @abstractmethod
+    def code(self, symbol: str) -> machine_code.Code | None:
+        """Its machine code under a name of its own; None where it cannot do without Numba."""
+
+
 class _Linked(NamedTuple):
     address: int
     kinds: str
@@ -74,7 +81,7 @@ class LazyKernel(Kernel):
     folder has the sources of jit/ and ops/: a module elsewhere calls its kernels as they are made.
     """
 
-    def __init__(self, find: Callable[..., Kernel], parameters: tuple[object, ...]) -> None:
+    def __init__(self, find: Callable[..., DefinedKernel], parameters: tuple[object, ...]) -> None:
         self._find, self._parameters = find, parameters
         place = repr((find.__module__, find.__qualname__, parameters))
         self._hash = hashlib.sha256(place.encode()).hexdigest()[:40]
@@ -82,15 +89,14 @@ class LazyKernel(Kernel):
     @cached_property
     def _linked(self) -> _Linked:
         name = f"{self._find.__name__.strip('_')}-{self._hash}.code"
-        if (found := kernel_cache.find(name)) is not None:
-            known = machine_code.Code(*found)
-            if (address := machine_code.link(known)) is not None:
-                return _Linked(address, known.kinds, known.traits)
+        if (found := kernel_cache.find(name, machine_code.load)) is not None:
+            address, known = found
+            return _Linked(address, known.kinds, known.traits)
         defined = self._find(*self._parameters)
         made = defined.code(f"kvarn_kernel_{self._hash}")
         if made is None:
             return _Linked(defined.address, defined.kinds, defined.traits)
-        kernel_cache.keep(name, pickle.dumps(tuple(made)))
+        kernel_cache.keep(name, machine_code.to_bytes(made))
         return _Linked(machine_code.link(made) or defined.address, defined.kinds, defined.traits)
 
     @property
@@ -106,12 +112,12 @@ class LazyKernel(Kernel):
         return self._linked.traits
 
 
-def lazy_kernel(find: Callable[[], Kernel]) -> Kernel:
+def lazy_kernel(find: Callable[[], DefinedKernel]) -> Kernel:
     """Decorator of a function that imports a kernel and returns it: the kernel, for its callers."""
     return LazyKernel(find, ())
 
 
-def lazy_kernels(find: Callable[P, Kernel]) -> Callable[P, Kernel]:
+def lazy_kernels(find: Callable[P, DefinedKernel]) -> Callable[P, Kernel]:
     """Decorator of a function that makes the kernel of a family for some parameters.
 
     Their repr tells the kernels apart in every process. The function called twice with the same

@@ -16,7 +16,7 @@ from ..cached import jit
 from ..errors import JitError
 from ..kernel_cache import machine_code
 from ..simd import I64, INTP
-from .lazy import Kernel
+from .lazy import DefinedKernel
 from .legacy import parse
 from .record import ARGUMENTS, MOST_WORDS, TICKET
 
@@ -78,7 +78,7 @@ def _arguments(typingctx, kinds, record):
     return out(kinds, INTP), codegen
 
 
-class CompiledStep(Kernel):
+class CompiledStep(DefinedKernel):
     """One whose kernel is at hand as a function of Python."""
 
     kinds = ""

@@ -14,18 +14,28 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...system.files import new_file
+from ...system.reading import read_file
 from .base import AttendError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 U32 = NDArray[np.uint32]
 
 _VERSION = "kvarn_selections"
 _HEAD = struct.Struct("<III")
+_MOST_BYTES = 8 << 30
+_MOST = 1 << 12  # layers, and KV heads of one
 _LEVEL = 1  # of zlib: steps are small numbers, more effort gains little
 
 
@@ -54,22 +64,49 @@ class Selections:
     def read(path: str | Path) -> Selections:
         """All of a file; `AttendError` where it holds no selections or is damaged."""
         try:
-            data = Path(path).read_bytes()
+            data = read_file(Path(path), _MOST_BYTES)
         except OSError as error:
             raise AttendError(f"selections {path}: {error.strerror or error}") from error
         try:
             return _parsed(data)
-        except (ValueError, KeyError, TypeError, struct.error, zlib.error) as error:
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            RecursionError,
+            struct.error,
+            zlib.error,
+        ) as error:
             raise AttendError(f"{path} holds no selections, or is damaged: {error}") from error
 
 
 class SelectionWriter:
-    """Writes selections to a new file. Raises OSError."""
+    """Writes selections while it is open, to a file that then takes its name.
+
+    What was recorded before an error is kept: every step of it is whole. Raises what `new_file`
+    raises.
+    """
 
     def __init__(self, path: str | Path, n_layers: int, n_kv_heads: int) -> None:
-        self._file = Path(path).open("wb")  # noqa: SIM115 - see `close`
+        self._path = Path(path)
         header = {_VERSION: 1, "n_layers": n_layers, "n_kv_heads": n_kv_heads}
-        self._file.write(json.dumps(header).encode() + b"\n")
+        self._header = json.dumps(header).encode() + b"\n"
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            part = stack.enter_context(new_file(self._path))
+            self._file = stack.enter_context(part.open("r+b"))
+            self._file.write(self._header)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
 
     def add(self, layer: int, stored: int, lists: U32, counts: NDArray[np.int64]) -> None:
         """Add a step: of `stored` tokens, KV head j attended to lists[j, : counts[j]]."""
@@ -78,10 +115,6 @@ class SelectionWriter:
         self._file.write(_HEAD.pack(layer, stored, len(body)))
         self._file.write(counts.astype("<u4").tobytes() + body)
 
-    def close(self) -> None:
-        """The file is whole."""
-        self._file.close()
-
 
 def _parsed(data: bytes) -> Selections:
     first, _, _ = data.partition(b"\n")
@@ -89,6 +122,8 @@ def _parsed(data: bytes) -> Selections:
     if header[_VERSION] != 1:
         raise ValueError(f"version {header[_VERSION]}, expected 1")
     n_layers, n_kv_heads = int(header["n_layers"]), int(header["n_kv_heads"])
+    if not (0 < n_layers <= _MOST and 0 < n_kv_heads <= _MOST):
+        raise ValueError(f"{n_layers} layers of {n_kv_heads} KV heads")
     layers: dict[int, list[Selection]] = {i: [] for i in range(n_layers)}
     at = len(first) + 1
     while at < len(data):

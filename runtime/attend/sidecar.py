@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...models.config import ModelConfig
+from ...system.files import new_file
 from ..fingerprint import fingerprint
 from .base import AttendError
 from .encoders import Dense, Learned, LearnedLayer
@@ -79,11 +80,15 @@ def read_sidecar(path: Path, model: GGUFFile) -> Learned:
 
 
 def write_sidecar(path: Path, learned: Learned, architecture: str) -> None:
-    """Write a sidecar, whole or not at all."""
+    """Write a sidecar, whole or not at all; raises what `new_file` raises."""
+    with new_file(path) as part:
+        _write(part, learned, architecture)
+
+
+def _write(path: Path, learned: Learned, architecture: str) -> None:
     from gguf import GGUFWriter
 
-    temporary = path.with_name(f"{path.name}.tmp")
-    writer = GGUFWriter(temporary, architecture)
+    writer = GGUFWriter(path, architecture)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "hash")
     writer.add_name(f"hash encoders of {learned.base}")
@@ -97,7 +102,6 @@ def write_sidecar(path: Path, learned: Learned, architecture: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    temporary.replace(path)
 
 
 def add_description(writer: GGUFWriter, learned: Learned) -> None:

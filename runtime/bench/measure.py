@@ -121,8 +121,9 @@ class _Bench:
                 yield result
             if not self.evicts:
                 context.truncate(self._depth)  # what is saved has just the depth
-        if isinstance(context.store, RamStore):
-            return _Held(tokens=tuple(context.tokens), store=context.store)
+            held = context.store
+        if isinstance(held, RamStore):
+            return _Held(tokens=tuple(context.tokens), store=held)
         return Ram()
 
     def _open(self, store: Ram | Disk) -> Context:

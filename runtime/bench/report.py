@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...system.text import one_line
 from .cases import Result
 
 Row = dict[str, Any]
@@ -41,7 +42,14 @@ def render(results: list[Result], output: str) -> str:
         return json.dumps(rows, indent=2)
     if output == "csv":
         text = io.StringIO()
-        plain = [{k: v for k, v in row.items() if not isinstance(v, list)} for row in rows]
+        plain = [
+            {
+                k: one_line(v) if isinstance(v, str) else v
+                for k, v in row.items()
+                if not isinstance(v, list)
+            }
+            for row in rows
+        ]
         writer = csv.DictWriter(text, plain[0] if plain else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(plain)
@@ -54,4 +62,4 @@ def render(results: list[Result], output: str) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(one_line, cells))} |"

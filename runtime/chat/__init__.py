@@ -4,8 +4,9 @@
 """
 
 from .conversation import Conversation, ConversationError, Turn
+from .sandbox.errors import TemplateError
 from .session import Session
-from .template import PLAIN_STOP, ChatTemplate, TemplateError
+from .template import PLAIN_STOP, ChatTemplate
 
 __all__ = [
     "PLAIN_STOP",

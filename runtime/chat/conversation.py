@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...system.errors import KvarnError
+from ...system.files import write_file
+from ...system.reading import MOST_TEXT, read_file
 from ..sampling import Sampler
 
 if TYPE_CHECKING:
@@ -92,15 +94,20 @@ class Conversation:
         self._redraws = 0
 
     def save(self, path: Path) -> None:
-        """Writes the conversation as JSON: `{"system": …, "messages": [{role, content}, …]}`."""
+        """Writes the conversation as JSON: `{"system": …, "messages": [{role, content}, …]}`.
+
+        Raises `FileRefused` for a path that is no regular file; OSError.
+        """
         data = {"system": self.system, "messages": self.messages}
-        path.write_text(json.dumps(data, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+        write_file(path, text.encode("utf-8", "surrogatepass"))
 
     def load(self, path: Path) -> None:
         """Takes up a saved conversation; raises `ConversationError` for any other file."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            text = read_file(path, MOST_TEXT).decode("utf-8", "surrogatepass")
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise ConversationError(f"{path}: not a saved conversation: {error}") from error
         system, messages = checked_messages(data, path)
         self.reset()

@@ -4,17 +4,15 @@ A GGUF file carries the template as Jinja source in `tokenizer.chat_template`, v
 `tokenizer.chat_template.NAME`. Renders like transformers' `apply_chat_template`.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import TemplateError as JinjaError
-from jinja2 import TemplateSyntaxError
-
 from ...system.errors import KvarnError
-from .sandbox import Refusal, Sandbox
-from .sandbox_checks import MAX_CHARS
+from ...system.text import one_line
+from .sandbox.errors import TemplateError
+from .sandbox.limits import MAX_SOURCE
+from .sandbox.renderer import Renderer
 
 KEY = "tokenizer.chat_template"
 _TOOL_VARIANT = "tool_use"
@@ -36,18 +34,15 @@ PLAIN_SOURCE = (
 PLAIN_STOP = "### User:"
 
 
-class TemplateError(KvarnError):
-    """A chat template cannot be read or rendered, or refuses the conversation."""
-
-
 class ChatTemplate:
-    """A compiled chat template, for any number of conversations and threads.
+    """A chat template, for any number of conversations and threads.
 
     `bos_token` and `eos_token` are the texts that templates insert; None leaves them undefined.
     `variants` are other templates by name: `tool_use` is taken when tools are given.
     `now` is the clock behind `strftime_now`.
 
-    Raises `TemplateError` for source that is not a Jinja template.
+    A template is a program of a stranger: it is compiled and rendered in a process of its own with
+    limits (`sandbox`), which starts at the first rendering, or at `start`.
     """
 
     def __init__(
@@ -59,22 +54,18 @@ class ChatTemplate:
         variants: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
+        if len(source) > MAX_SOURCE:
+            raise TemplateError(
+                f"chat template: has {len(source):,} characters, expected at most {MAX_SOURCE:,}"
+            )
         self.source = source
+        self._now = now
         self._tokens = {
             name: text
             for name, text in (("bos_token", bos_token), ("eos_token", eos_token))
             if text is not None
         }
-        self._lock = threading.Lock()
-        self._sandbox = Sandbox(now)
-        try:
-            self._template = self._sandbox.from_string(source)
-        except TemplateSyntaxError as error:
-            raise TemplateError(
-                f"chat template: line {error.lineno}: {_line(error)}; expected a Jinja template"
-            ) from error
-        except (JinjaError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
-            raise TemplateError(f"chat template: cannot be compiled: {_line(error)}") from error
+        self._renderer = Renderer(source)
         self.variants = {
             name: ChatTemplate(text, bos_token=bos_token, eos_token=eos_token, now=now)
             for name, text in (variants or {}).items()
@@ -103,6 +94,14 @@ class ChatTemplate:
         """The stand-in for models without a template: `### User:` / `### Assistant:`."""
         return cls(PLAIN_SOURCE, bos_token=None, eos_token=None)
 
+    def start(self) -> None:
+        """Starts the process that renders, and does not wait for it."""
+        self._renderer.start()
+
+    def check(self) -> None:
+        """Raises `TemplateError` where the source is no Jinja template."""
+        self._renderer.check()
+
     def render(
         self,
         messages: Sequence[Message],
@@ -114,7 +113,7 @@ class ChatTemplate:
         """The text of `messages`, each a mapping with `role`, `content` and what else is known.
 
         `tools` are JSON schemas, `extra` further variables of the template. Raises
-        `TemplateError` when the template refuses the conversation, fails, or does not end.
+        `TemplateError` when the template is none, refuses the conversation, fails, or does not end.
         """
         if tools and _TOOL_VARIANT in self.variants:
             variant = self.variants[_TOOL_VARIANT]
@@ -130,28 +129,12 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            with self._lock:
-                self._sandbox.restart()
-                return self._limited(_plain(variables))
-        except Refusal as error:
-            raise TemplateError(
-                f"chat template: refuses the conversation: {_line(error)}"
-            ) from error
+            return self._renderer.render(_plain(variables), self._now())
         except KvarnError:
             raise
-        except Exception as error:  # a template can raise whatever Python can
-            raise TemplateError(f"chat template: rendering failed: {_line(error)}") from error
-
-    def _limited(self, variables: dict[str, Any]) -> str:
-        parts, size = [], 0
-        for part in self._template.generate(variables):
-            size += len(part)
-            if size > MAX_CHARS:
-                raise TemplateError(
-                    f"chat template: wrote more than {MAX_CHARS:,} characters; it may not end"
-                )
-            parts.append(part)
-        return "".join(parts)
+        except Exception as error:  # what was given is nested too deeply, or names are no names
+            line = one_line(" ".join(str(error).split()) or type(error).__name__)
+            raise TemplateError(f"chat template: rendering failed: {line}") from error
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -189,8 +172,3 @@ def _text(metadata: Mapping[str, Any], key: str) -> str:
             f"chat template: {key} is of type {type(value).__name__}, expected UTF-8 text"
         )
     return value
-
-
-def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 300 else text[:299] + "…"

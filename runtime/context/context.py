@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..engine import on_engine
-from .reader import CHUNK, ContextError, Reader
+from .reader import CHUNK, ContextError, Reader, checked_ids
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,27 +70,28 @@ class Context(Reader):
     @contextmanager
     def recording(self, path: str | Path) -> Iterator[None]:
         """While it is open, the tokens that each layer attends to are written to the file `path`,
-        see `attend.selections`.
+        see `attend.selections`. The file has its name when all of them are in it.
 
-        Raises `AttendError` where the method reads all tokens, OSError where it cannot be written.
+        Raises `AttendError` where the method reads all tokens, `FileRefused` or OSError where it
+        cannot be written.
         """
         from ..attend.selections import SelectionWriter
 
-        self._cache.attend.record(None)  # before there is a file: may there be selections?
-        config = self.model.config
-        writer = SelectionWriter(path, config.n_layers, config.n_kv_heads)
-        self._cache.attend.record(writer)
-        try:
-            yield
-        finally:
-            self._cache.attend.record(None)
-            writer.close()
+        attend, config = self._cache.attend, self.model.config
+        attend.record(None)  # before there is a file: may there be selections?
+        with SelectionWriter(path, config.n_layers, config.n_kv_heads) as writer:
+            attend.record(writer)
+            try:
+                yield
+            finally:
+                attend.record(None)
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context
-        where the model wants it; ids are taken as they are."""
+        where the model wants it; ids are taken as they are. Raises `ContextError` for anything
+        else."""
         if not isinstance(prompt, str):
-            return [int(i) for i in prompt]
+            return checked_ids(prompt)
         tokenizer = self.model.tokenizer
         return tokenizer.encode(prompt, bos=tokenizer.add_bos and not self.tokens, special=True)
 
@@ -99,8 +100,8 @@ class Context(Reader):
     ) -> NDArray[np.float32]:
         """Read `prompt` after the tokens already there; return the last logits, float32 (V,).
 
-        Raises `ContextError` for an empty prompt in an empty context, ids outside the vocabulary
-        and prompts longer than the room left; the context is then unchanged.
+        Raises `ContextError` for an empty prompt in an empty context, ids outside the vocabulary,
+        bytes, and prompts longer than the room left; the context is then unchanged.
         """
         ids = self.encode(prompt)
         self._check(ids)
@@ -162,8 +163,9 @@ class Context(Reader):
             on_engine(self._accept)
             self.stats.add_accepted()
         else:
+            (token,), draft = checked_ids([token]), checked_ids(draft)
             self._check([token, *draft])
-            if draft and len(draft) > self.draft_room:
+            if len(draft) > self.draft_room:
                 raise ContextError(
                     f"a draft of {len(draft)} tokens is too long: there is room for "
                     f"{self.draft_room} before the end of the chunk or of the context"
@@ -190,13 +192,14 @@ class Context(Reader):
         prompt: str | Sequence[int] = (),
         max_tokens: int | None = None,
         sampler: Sampler | None = None,
-        stop: Iterable[str] = (),
+        stop: str | Iterable[str] = (),
         draft: Draft | None = None,
     ) -> Iterator[str]:
         """Read `prompt` and yield the answer in pieces of text, never half a character.
 
-        Ends at an end-of-generation token, a stop string (not yielded), `max_tokens` or a full
-        context. See `generate.Generation` for why it ended and what a draft changes.
+        Ends at an end-of-generation token, a stop string (not yielded; `stop` is one or some of
+        them), `max_tokens` or a full context. See `generate.Generation` for why it ended and what a
+        draft changes.
         """
         return self.generation(prompt, max_tokens, sampler, stop, draft).pieces()
 
@@ -205,13 +208,13 @@ class Context(Reader):
         prompt: str | Sequence[int] = (),
         max_tokens: int | None = None,
         sampler: Sampler | None = None,
-        stop: Iterable[str] = (),
+        stop: str | Iterable[str] = (),
         draft: Draft | None = None,
     ) -> Generation:
         """Like `generate`, as an object that also tells why and where it ended."""
         from ..generate import Generation
 
-        return Generation(self, prompt, max_tokens, sampler, tuple(stop), draft)
+        return Generation(self, prompt, max_tokens, sampler, stop, draft)
 
     def generate_ids(
         self,
@@ -230,6 +233,7 @@ class Context(Reader):
 
         At most 32 rows at a time, so that a large vocabulary does not cost gigabytes.
         """
+        ids = checked_ids(ids)
         self._check(ids)
         done = 0
         while done < len(ids):

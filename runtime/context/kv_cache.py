@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ..keep import SlotAttention, open_slots
 from .attention import StoredAttention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,13 +46,16 @@ class KVCache:
         attend, evicting = attend.for_model(model), keep.evicting(n_ctx)
         if evicting is None:
             opened = store.open(model, n_ctx)
-            views, bound = _views(model, opened, n_ctx, chunk), attend.bound(config, opened, n_ctx)
-            return KVCache(opened, bound, StoredAttention(views, bound, opened), ())
+            with closed_on_error(opened):
+                views = _views(model, opened, n_ctx, chunk)
+                bound = attend.bound(config, opened, n_ctx)
+                return KVCache(opened, bound, StoredAttention(views, bound, opened), ())
         slot_store, slots = open_slots(evicting, store, model, n_ctx, chunk, attend)
-        views = _views(model, slot_store, max(slots.n_slots for slots in slots), chunk)
-        # Slots hold what a window lets through, in an order that is not the positions'.
-        views = [replace(view, config=replace(view.config, window=None)) for view in views]
-        return KVCache(slot_store, attend, SlotAttention(views, slots, attend), slots)
+        with closed_on_error(slot_store):
+            views = _views(model, slot_store, max(slots.n_slots for slots in slots), chunk)
+            # Slots hold what a window lets through, in an order that is not the positions'.
+            views = [replace(view, config=replace(view.config, window=None)) for view in views]
+            return KVCache(slot_store, attend, SlotAttention(views, slots, attend), slots)
 
     def begin(self, start: int, n_tokens: int) -> None:
         """Make ready for `n_tokens` tokens from position `start` on; later ones are forgotten."""
@@ -78,6 +82,16 @@ class KVCache:
     def evicted(self, n_tokens: int) -> bool:
         """Whether one of `n_tokens` tokens has been evicted from some layer."""
         return any(n_tokens > slots.n_slots for slots in self.slots)
+
+
+@contextmanager
+def closed_on_error(store: KVStore) -> Iterator[None]:
+    """A store that comes to nothing lets go of its files and its lock."""
+    try:
+        yield
+    except BaseException:
+        store.close()
+        raise
 
 
 def _views(model: Model, store: KVStore, n_ctx: int, chunk: int) -> list[LayerView]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
+from ...jit import forks
 from ...system.errors import KvarnError
 from ..attend import Attend, Full
 from ..engine import on_engine
 from ..keep import Keep, KeepAll
 from ..stats import Stats
 from ..store import Disk, Ram
-from .kv_cache import KVCache
+from .kv_cache import KVCache, closed_on_error
 from .saving import Saving
 
 if TYPE_CHECKING:
@@ -34,8 +37,30 @@ class ContextError(KvarnError):
     """The context cannot take what it was given."""
 
 
+def checked_ids(prompt: Iterable[SupportsIndex]) -> list[int]:
+    """The ids of a prompt; `ContextError` for bytes and for items that are no whole numbers.
+
+    Bytes are whole numbers, too, and would be read as ids that mean something else.
+    """
+    if isinstance(prompt, str | bytes | bytearray | memoryview):
+        raise ContextError(
+            f"a prompt is text or token ids, found {type(prompt).__name__}: decode bytes "
+            "(data.decode()), encode text (context.encode(text))"
+        )
+    try:
+        return [index(i) for i in prompt]
+    except TypeError as error:
+        raise ContextError(f"a prompt is text or token ids, whole numbers: {error}") from error
+
+
 class Reader:
     """The tokens that were read, their KV cache, the logits of the last one, and its saves."""
+
+    model: Model
+    n_ctx: int
+    tokens: list[int]
+    stats: Stats
+    _cache: KVCache
 
     def __init__(
         self,
@@ -45,28 +70,29 @@ class Reader:
         keep: Keep | None,
         store: Ram | Disk | None,
     ) -> None:
-        if n_ctx < 1:
-            raise ContextError(f"a context needs room for at least one token, not {n_ctx}")
+        forks.check()
+        if not isinstance(n_ctx, Integral) or n_ctx < 1:
+            raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
         self.model = model
         self.n_ctx = n_ctx
-        self.tokens: list[int] = []
+        self.tokens = []
         self.stats = Stats()
         self._cache = KVCache.open(
             model, n_ctx, CHUNK, attend or Full(), keep or KeepAll(), store or Ram()
         )
+        with closed_on_error(self._cache.store):
+            self._begin()
+
+    def _begin(self) -> None:
         self.stats.layers = self._cache.attend.reads
         self._logits: NDArray[np.float32] | None = None
         # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
         self._ahead: deque[tuple[int, NDArray[np.float32], NDArray[np.float32]]] = deque()
         # Hidden state of the last token, which the logits are computed from; None: not known.
         self._hidden: NDArray[np.float32] | None = None
-        self._hidden_memory = np.empty(model.config.n_embd, np.float32)
-        self._restore()
-
-    def _restore(self) -> None:
+        self._hidden_memory = np.empty(self.model.config.n_embd, np.float32)
         saved = self._cache.store.saved
         if len(saved.tokens) > self.n_ctx:
-            self._cache.store.close()
             raise ContextError(
                 f"the pack holds {len(saved.tokens)} tokens and the context has room for "
                 f"{self.n_ctx}: use a larger --ctx"
@@ -87,15 +113,26 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Save what is not saved yet, and let go of the store. The context is of no use after.
+        """Save what is not saved yet, and let go of the store. All but `tokens` and `stats` raises
+        `ContextError` after; another `close` does nothing.
 
-        After a failed save there is no other one: what was saved before it stays.
+        After a failed save there is no other one: what was saved before it stays. In a forked
+        process nothing is saved: the pack is the parent's.
         """
+        from .closed import ClosedContext  # a Context, whose module imports this one
+
+        cache, tokens, stats = self._cache, self.tokens, self.stats
         try:
-            if not self._saving.failed:
-                self.commit()
+            if not forks.forked:
+                try:
+                    if not self._saving.failed:
+                        self.commit()
+                finally:
+                    on_engine(cache.store.close)
         finally:
-            on_engine(self._cache.store.close)
+            object.__setattr__(self, "__class__", ClosedContext)
+            self.__dict__.clear()  # memory, descriptors and mappings go
+            self.tokens, self.stats = tokens, stats
 
     def commit(self) -> None:
         """Save all tokens, where the store saves; the next process that opens it goes on there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 
 from ...system.errors import KvarnError
+from ...system.text import one_line
 
 
 class GGUFError(KvarnError):
@@ -21,16 +22,6 @@ class GGUFError(KvarnError):
         self.found = found
         self.expected = expected
         ending = f" ({hint})" if hint else ""
-        super().__init__(f"{shown_path(path)}: {field}: found {found}, expected {expected}{ending}")
-
-
-def shown(text: str | bytes, limit: int = 64) -> str:
-    """Text of unknown origin for a message: quoted, escaped, one line, at most `limit` long."""
-    quoted = ascii(text[:limit])
-    return quoted if len(text) <= limit else f"{quoted}…"
-
-
-def shown_path(path: str | PathLike[str]) -> str:
-    """A path for a message: as it is unless it holds unprintable characters."""
-    text = str(path)
-    return text if text.isprintable() else ascii(text)
+        super().__init__(
+            f"{one_line(str(path))}: {field}: found {found}, expected {expected}{ending}"
+        )

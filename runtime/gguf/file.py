@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .errors import GGUFError, shown
+from ...system.text import shown
+from .errors import GGUFError
 from .layout import DEFAULT_ALIGNMENT, MAX_KEYS, MAX_TENSORS, ValueType
 from .metadata import Metadata, read_metadata
 from .source import Cursor, Source

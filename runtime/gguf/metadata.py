@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import shown
+from ...system.text import shown
 from .layout import MAX_ARRAY_DEPTH, MAX_KEY_BYTES, NESTED_ARRAY_ITEMS, NUMBERS, U32, ValueType
 from .source import TRUNCATED, Cursor, Source
 from .strings import BrokenString, decode_strings, walk_strings

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .errors import GGUFError, shown
+from ...system.text import shown
+from .errors import GGUFError
 from .layout import MAGIC, MAX_ITEMS, MIN_FILE_BYTES, U32, U64, VERSIONS
 
 _OTHER_MAGICS = {

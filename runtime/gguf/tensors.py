@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ops.types import BY_ID, WITHDRAWN, QuantType
-from .errors import shown
+from ...system.text import shown
 from .layout import MAX_DIMS, MAX_TENSOR_NAME_BYTES
 from .source import TRUNCATED, Cursor, Source
 

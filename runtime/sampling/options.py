@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,13 @@ from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
     from .state import SamplerState
+
+
+_NUMBERS = (
+    "temp", "top_p", "min_p", "typical_p",
+    "repeat_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
+_WHOLE = ("top_k", "repeat_last_n", "n_probs")
 
 
 class SamplingError(KvarnError):
@@ -43,6 +51,12 @@ class Sampler:
     n_probs: int = 0
 
     def __post_init__(self) -> None:
+        for name in _NUMBERS:
+            self._check(name, isinstance(getattr(self, name), Real), "a number")
+        for name in _WHOLE:
+            found = getattr(self, name)
+            self._check(name, isinstance(found, Integral), "a whole number")
+        self._check("seed", self.seed is None or isinstance(self.seed, Integral), "a whole number")
         for name in ("temp", "presence_penalty", "frequency_penalty"):
             self._check(name, math.isfinite(getattr(self, name)), "a finite number")
         for name in ("top_p", "min_p", "typical_p"):
@@ -51,8 +65,17 @@ class Sampler:
         self._check("repeat_last_n", self.repeat_last_n >= -1, "-1 (all), 0 (none) or more")
         self._check("n_probs", self.n_probs >= 0, "0 or more")
         self._check("seed", self.seed is None or self.seed >= 0, "a number from 0, or none")
+        if not isinstance(self.logit_bias, Mapping | None):
+            raise SamplingError(
+                f"sampling: logit_bias is {self.logit_bias!r:.50}, expected {{token: bias, …}}"
+            )
         bias = dict(self.logit_bias or {})
         for token, value in bias.items():
+            if not isinstance(token, Integral) or not isinstance(value, Real):
+                raise SamplingError(
+                    f"sampling: logit_bias gives token {token!r:.50} the bias {value!r:.50}, "
+                    "expected numbers"
+                )
             if token < 0 or math.isnan(value) or value == math.inf:
                 raise SamplingError(
                     f"sampling: logit_bias gives token {token} the bias {value}, "
@@ -62,7 +85,9 @@ class Sampler:
 
     def _check(self, name: str, valid: bool, expected: str) -> None:
         if not valid:
-            raise SamplingError(f"sampling: {name} is {getattr(self, name)}, expected {expected}")
+            raise SamplingError(
+                f"sampling: {name} is {getattr(self, name)!r:.50}, expected {expected}"
+            )
 
     @property
     def penalises(self) -> bool:

@@ -9,14 +9,14 @@ before it quantises: Zhang et al. 2024, section 4.2. There the mean is that of t
 cache that grows needs one that is known before its first token.)
 
 So c is the model's own: the mean over tokens drawn at random, all ids alike, as the first of a
-context. It is a function of the model alone, computed once per machine; packs keep the one that
-they were made with.
+context. It is a function of the model alone, computed once per machine (`keys-FINGERPRINT.means`:
+float32, little-endian, (layers, J, E)); packs keep the one that they were made with.
 """
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,15 +48,20 @@ def mean_keys(model: Model, plain: Ram) -> F32:
     config = model.config
     shape = config.n_layers, config.n_kv_heads, config.head_dim
     name = f"keys-{model.fingerprint}.means"
-    found = kernel_cache.find(name)
-    if isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32:
+
+    def parse(data: bytes) -> F32:
+        if len(data) != 4 * prod(shape):
+            raise kernel_cache.Damaged(f"{name}: expected {prod(shape)} numbers")
+        return np.frombuffer(data, "<f4").astype(np.float32).reshape(shape)
+
+    if (found := kernel_cache.find(name, parse)) is not None:
         return found
     model.tell(
         f"measuring the mean keys of {model.name}, which its keys in 4 bits are stored without "
         "(first use on this machine)"
     )
     means = _measure(model, replace(plain, k="f16", v="f16"))
-    kernel_cache.keep(name, pickle.dumps(means))
+    kernel_cache.keep(name, means.astype("<f4").tobytes())
     return means
 
 

@@ -214,4 +214,4 @@ def test_a_full_disk_under_stdout_is_one_line(tiny_path: Path) -> None:
             stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == "kvarn: No space left on device\n"
+    assert done.stderr == "kvarn: standard output: No space left on device\n"

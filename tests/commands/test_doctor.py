@@ -67,7 +67,10 @@ SICK = {
     "cpu": {"variant": "generic", "quota_cpus": 0.5},
     "threads": {"layer": "workqueue", "region_microseconds": 80.0, "most": 2},
     "memory": {"available_bytes": 1 << 20, "huge_pages": "never"},
-    "cache": {"not_usable": ["/home: Read-only file system"], "disk_free_bytes": 1 << 20},
+    "cache": {
+        "not_usable": [{"what": "/home: Read-only file system", "mend": "set KVARN_CACHE"}],
+        "disk_free_bytes": 1 << 20,
+    },
     "versions": {"gguf": "missing"},
 }
 

@@ -115,8 +115,8 @@ def test_a_method_names_its_options() -> None:
         ("dance", "unknown method 'dance', expected one of full, topk, hash"),
         ("topk:bits=32", "topk:bits=32: method topk has the options budget, .* not 'bits'"),
         ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),
-        ("hash:bits=many", "hash:bits=many: bits is 'many', expected a number"),
-        ("hash:bits", "hash:bits: bits is '', expected a number"),
+        ("hash:bits=many", "hash:bits=many: bits: expected a whole number"),
+        ("hash:bits", "hash:bits: bits: expected a whole number"),
         ("topk:index=tree", "index is 'tree', expected one of flat, sketch"),
     ],
 )

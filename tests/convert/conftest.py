@@ -33,6 +33,8 @@ vocabularies = _helper("vocabularies")
 hf_models = _helper("hf_models")
 hf_folders = _helper("hf_folders")
 hub_server = _helper("hub_server")
+hostile_hub = _helper("hostile_hub")
+hostile_cases = _helper("hostile_cases")
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,10 +44,16 @@ class Hub:
     """The next bodies of large files stop after so many bytes, until the client is gone."""
     stalled: threading.Event = field(default_factory=threading.Event)
     """Set when one has stopped."""
+    hostile: Callable[[BaseHTTPRequestHandler, str], bool] | None = None
+    """Answers a request for a path in its own way; False where it leaves that to the hub."""
     waits: int = 0
     """The next requests, so many, are answered 429."""
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     """Method, path and Range of each."""
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    """Path and Range of those that were answered with a file."""
+    tokens: list[tuple[str, str]] = field(default_factory=list)
+    """Host and Authorization of each."""
     url: str = ""
     store_url: str = ""
     """Where the hub sends its clients for large files: another host."""
@@ -63,7 +70,7 @@ class Hub:
 
     def bodies(self, name: str) -> list[str]:
         """Ranges ("" for none) of the downloads of a file, in order."""
-        return [r for method, path, r in self.requests if method == "GET" and path.endswith(name)]
+        return [asked for path, asked in self.sent if path.endswith(name)]
 
 
 @contextmanager
@@ -111,6 +118,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path, self.headers.get("Range", "")))
+        token = self.headers.get("Authorization", "")
+        self.hub.tokens.append((f"http://{self.headers.get('Host')}", token))
+        if self.hub.hostile is not None and self.hub.hostile(self, path):
+            return
         try:
             if self.hub.waits > 0:
                 self.hub.waits -= 1
@@ -123,15 +134,11 @@ class _Handler(BaseHTTPRequestHandler):
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             name, repository = self._open(match[1])
             self._revision(repository, match[2] or "main")
-            self._json(_info(name, repository))
-        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)/?", path):
-            _, repository = self._open(match[1])
-            self._revision(repository, match[2])
-            self._json([_entry(*item) for item in repository.files.items()])
+            self._json(info(name, repository))
         elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self._resolve(*match.groups())
         elif match := re.fullmatch(r"/cdn/([^/]+/[^/]+)/(.+)", path):
-            self._body(self.hub.repositories[match[1]].files[match[2]], {})
+            self._body(path, self.hub.repositories[match[1]].files[match[2]], {})
         else:
             raise _Refused(404)
 
@@ -161,9 +168,9 @@ class _Handler(BaseHTTPRequestHandler):
         if file not in repository.files:
             raise _Refused(404, "EntryNotFound", **{"X-Repo-Commit": repository.commit})
         data = repository.files[file]
-        headers = {"X-Repo-Commit": repository.commit, "ETag": f'"{_git_id(data)}"'}
+        headers = {"X-Repo-Commit": repository.commit, "ETag": f'"{git_id(data)}"'}
         if len(data) < LARGE:
-            self._body(data, headers)
+            self._body(f"/{name}/{file}", data, headers)
             return
         headers |= {
             "X-Linked-Size": str(len(data)),
@@ -172,12 +179,13 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._send(302, b"", headers)
 
-    def _body(self, data: bytes, headers: dict[str, str]) -> None:
-        start, status = 0, 200
-        if match := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")):
-            start, status = int(match[1]), 206
-            headers = headers | {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"}
-        self._send(status, data[start:], {**headers, "Accept-Ranges": "bytes"})
+    def _body(self, path: str, data: bytes, headers: dict[str, str]) -> None:
+        self.hub.sent.append((path, self.headers.get("Range", "")))
+        start, end, status = 0, len(data), 200
+        if match := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+            start, end, status = int(match[1]), int(match[2]) + 1, 206
+            headers = headers | {"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"}
+        self._send(status, data[start:end], {**headers, "Accept-Ranges": "bytes"})
 
     def _json(self, value: object) -> None:
         self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
@@ -201,24 +209,30 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _git_id(data: bytes) -> str:
+def tiny_gguf(n_bytes: int) -> bytes:
+    """A sound GGUF file of that size, which says what it is and holds no tensors."""
+    key, value = b"general.architecture", b"llama"
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
+    head += struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(value)) + value
+    return head.ljust(n_bytes, b"\0")
+
+
+def git_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
-def _info(name: str, repository: Repository) -> dict[str, object]:
-    siblings = [
-        {"rfilename": file, "size": len(data), "blobId": _git_id(data)}
-        for file, data in repository.files.items()
-    ]
+def info(name: str, repository: Repository) -> dict[str, object]:
+    siblings = [_sibling(*item) for item in repository.files.items()]
     gated = "manual" if repository.access == "gated" else False
     return {"id": name, "modelId": name, "sha": repository.commit, "private": False,
             "gated": gated, "tags": [], "siblings": siblings}  # fmt: skip
 
 
-def _entry(name: str, data: bytes) -> dict[str, object]:
-    entry: dict[str, object] = {"type": "file", "path": name, "size": len(data),
-                                "oid": _git_id(data)}  # fmt: skip
+def _sibling(name: str, data: bytes) -> dict[str, object]:
+    entry: dict[str, object] = {"rfilename": name, "size": len(data), "blobId": git_id(data)}
     if len(data) >= LARGE:
-        entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data),
-                        "pointerSize": 134}  # fmt: skip
+        pointer = b"version 1, of %d bytes" % len(data)
+        entry["blobId"] = git_id(pointer)
+        entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data),
+                        "pointerSize": len(pointer)}  # fmt: skip
     return entry

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import gguf
@@ -187,10 +188,10 @@ def test_a_model_that_is_gone_gives_way_to_the_default(
 def test_two_processes_do_not_write_one_file(
     at_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kvarn.convert.writing import whole_file
+    from kvarn.system.files import new_file
 
     hf_folders.write_llama(at_home / "model")
-    with whole_file(Path("out.gguf")) as part:
+    with new_file(Path("out.gguf")) as part:
         assert "another process is writing out.gguf" in refusal(
             capsys, str(at_home / "model"), "out.gguf"
         )
@@ -205,8 +206,14 @@ def killed_at(seconds: float, folder: Path, out: Path) -> bool:
         [sys.executable, "-m", "kvarn", "convert", str(folder), str(out), "--type", "f32"],
         stdout=subprocess.DEVNULL,
     )
-    part = out.with_name(out.name + ".part")
-    while process.poll() is None and not (part.exists() and part.stat().st_mtime_ns > started):
+
+    def is_writing() -> bool:
+        with suppress(FileNotFoundError):  # it took its name
+            parts = out.parent.glob(f".{out.name}.*.part")
+            return any(part.stat().st_mtime_ns > started for part in parts)
+        return True
+
+    while process.poll() is None and not is_writing():
         time.sleep(0.002)
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)

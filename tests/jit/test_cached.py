@@ -1,15 +1,17 @@
 """Compiled kernels outlive the process; folders that cannot be used are replaced, in words."""
 
+import hashlib
 import os
+import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from kvarn.jit import cached
 from kvarn.jit.kernel_cache import files, folders
+from kvarn.ops import kept
 
 PROGRAM = """
 import sys
@@ -113,89 +115,92 @@ def test_processes_that_compile_at_once_leave_whole_files(run, tmp_path):
 def test_unusable_folder_is_said_once_and_replaced(run, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    where = {"KVARN_CACHE": str(blocked), "TMPDIR": str(temporary)}
+    where = {"KVARN_CACHE": str(blocked), "XDG_CACHE_HOME": str(tmp_path / "xdg")}
     (found, said) = run(2, **where)
     assert found == (2, 0)
     assert said.count("\n") == 1
-    assert "cannot keep compiled kernels" in said and str(temporary) in said
+    assert "cannot keep compiled kernels" in said and str(tmp_path / "xdg/kvarn") in said
     assert run(2, **where) == ((0, 1), "")
 
 
-def test_full_disk(monkeypatch, tmp_path, capsys):
-    def full(path, payload):
-        if path.is_relative_to(tmp_path / "home"):
-            raise OSError(28, "No space left on device", str(path))
-        path.write_bytes(payload)
+def _of_name(name, payload):
+    """The bytes of a file of this name, whose checksum is right."""
+    return hashlib.sha256(f"{folders.key()}/{name}\0".encode() + payload).digest() + payload
 
-    monkeypatch.setattr(folders, "candidates", lambda: [tmp_path / "home", tmp_path / "tmp"])
-    monkeypatch.setattr(files, "_write", full)
-    monkeypatch.setattr(files._Places, "roots", None)
-    monkeypatch.setattr(files._Places, "said", False)
-    for name in ("a.kernel", "b.kernel"):
-        files._Places.write(name, b"x")
+
+class _Evil:
+    """Makes a folder when its pickle is read."""
+
+    def __init__(self, ran):
+        self.ran = ran
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.ran),)
+
+
+@pytest.mark.parametrize("how", ["leaf", "parent", "link", "owner", "file"])
+def test_what_others_can_have_written_is_never_run(places, tmp_path, capsys, how):
+    if how in ("owner", "file") and os.geteuid() != 0:
+        pytest.skip("needs root, to make what others own")
+    roots = [tmp_path / "cache", tmp_path / "home"]
+    leaf, home = places(*roots)
+    assert _double(7)(1) == 9
+    (file,) = leaf.iterdir()
+    evil = _of_name(file.name, pickle.dumps(_Evil(tmp_path / "ran")))
+    file.write_bytes(evil)
+    loose = leaf
+    if how == "leaf":
+        leaf.chmod(0o2775)
+    elif how == "parent":
+        loose = roots[0]
+        loose.chmod(0o770)
+    elif how == "link":
+        leaf.chmod(0o775)
+        (tmp_path / "link").symlink_to(roots[0])
+        roots[0] = tmp_path / "link"
+    elif how == "owner":
+        os.chown(leaf, 54_321, -1)
+    else:
+        loose = file
+        os.chown(file, 54_321, -1)
+        file.chmod(0o600)
+    places(*roots)
+    assert _double(7)(1) == 9
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "No space left" in said and "KVARN_CACHE" in said
-    assert {p.name for p in (tmp_path / "tmp").rglob("*.kernel")} == {"a.kernel", "b.kernel"}
+    assert not (tmp_path / "ran").exists() and file.read_bytes() == evil
+    assert said.count("\n") == 1 and str(loose) in said
+    assert home.exists() == (how != "file")  # one bad file is no reason to leave a good folder
+    # Who trusts it runs it: the test can fail.
+    for path, mode in ((roots[0].resolve(), 0o755), (leaf, 0o755), (file, 0o644)):
+        os.chown(path, os.geteuid(), -1)
+        path.chmod(mode)
+    places(*roots)
+    assert _double(7)(1) == 9
+    assert (tmp_path / "ran").exists()
 
 
-def test_without_any_folder_kernels_are_not_kept(monkeypatch, tmp_path, capsys):
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    monkeypatch.setattr(folders, "candidates", lambda: [blocked / "a", blocked / "b"])
-    monkeypatch.setattr(files._Places, "roots", None)
-    monkeypatch.setattr(files._Places, "said", False)
-    files._Places.write("a.kernel", b"x")
-    files._Places.write("b.kernel", b"x")
-    assert capsys.readouterr().err.count("cannot keep") == 1
+class _Fails:
+    def __reduce__(self):
+        return int, ("no number",)
 
 
-def test_folders_that_others_can_write_to_are_not_trusted(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "candidates", lambda: [tmp_path])
-    assert folders.writable(tmp_path) is None
-    (folder,) = folders.readable()
-    folder.chmod(0o777)
-    assert folders.readable() == []
-    assert "written by others" in str(folders.writable(tmp_path))
-    folder.chmod(0o755)
-    assert folders.readable() == [folder]
+WRONG = [
+    *(b"", b"\x80", b"no pickle", b"\x80\x04N.", pickle.dumps(_Fails())),
+    *(pickle.dumps(other) for other in (5, (), ((), ()), (("a",), (1, 2)), (None, None), {1: 2})),
+]
 
 
-def test_roots_in_order(monkeypatch, tmp_path):
-    monkeypatch.delenv("KVARN_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the standard says: ignore it
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert folders.candidates()[0] == tmp_path / ".cache" / "kvarn"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert folders.candidates()[0] == tmp_path / "xdg" / "kvarn"
-    monkeypatch.setenv("KVARN_CACHE", str(tmp_path / "chosen"))
-    assert folders.candidates()[0] == tmp_path / "chosen"
-    assert all(root.is_absolute() for root in folders.candidates())
-
-
-def test_pruning_keeps_this_key_and_the_newest(tmp_path):
-    names = [f"old{i}" for i in range(5)]
-    for age, name in enumerate(names):
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (time.time() - 100 * age,) * 2)
-    (tmp_path / folders.key()).mkdir()
-    os.utime(tmp_path / folders.key(), (0, 0))
-    folders.prune(tmp_path, keep=2)
-    assert {p.name for p in tmp_path.iterdir()} == {"old0", "old1", folders.key()}
-
-
-def test_key_changes_with_any_source(tmp_path):
-    (tmp_path / "a.py").write_text("1")
-    (tmp_path / "sub").mkdir()
-    seen = {folders.sources_hash([tmp_path])}
-    (tmp_path / "sub" / "b.py").write_text("2")
-    seen.add(folders.sources_hash([tmp_path]))
-    (tmp_path / "sub" / "b.py").write_text("3")
-    seen.add(folders.sources_hash([tmp_path]))
-    (tmp_path / "sub" / "b.py").rename(tmp_path / "c.py")
-    seen.add(folders.sources_hash([tmp_path]))
-    assert len(seen) == 4
+@pytest.mark.parametrize("i", range(len(WRONG) + 1))
+def test_wrong_content_under_a_right_checksum_is_compiled_anew(places, tmp_path, i):
+    (folder,) = places(tmp_path)
+    assert _double(7)(1) == 9
+    (file,) = folder.iterdir()
+    wrong = [*WRONG, file.read_bytes()[32:-100]][i]
+    file.write_bytes(_of_name(file.name, wrong))
+    for compiled in (1, 0):  # the second time it was replaced
+        before = kept.Counts.compiled
+        assert _double(7)(1) == 9
+        assert kept.Counts.compiled - before == compiled
 
 
 def test_kernels_of_changed_sources_are_not_kept(monkeypatch):

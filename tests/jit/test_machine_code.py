@@ -1,10 +1,16 @@
 """Steps come back by their machine code alone, in another process than the one that compiled it."""
 
+import hashlib
 import os
+import pickle
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvarn.jit.kernel_cache import Damaged, code
 
 KERNELS = """
 import numpy as np
@@ -93,14 +99,74 @@ def test_steps_come_back_without_numba_unless_they_need_it(run, tmp_path):
     # What launches steps, and four of them by code alone; the fifth with all that Numba kept.
     assert run() == [0, 5, 0, 1]
     (damaged,) = tmp_path.rglob("scale-*.code")
-    data = bytearray(damaged.read_bytes())
-    data[-1] ^= 1
-    damaged.write_bytes(data)
-    compiled, _, *needed = run()
-    assert (compiled, needed) == (0, [1, 1])  # its kernel was kept, too
-    assert run() == [0, 5, 0, 1]
+    whole = damaged.read_bytes()
+    pickled = pickle.dumps(tuple(code.from_bytes(whole[32:])))
+    digest = hashlib.sha256(f"key/{damaged.name}\0".encode() + pickled).digest()
+    for data in (whole[:-1] + bytes([whole[-1] ^ 1]), digest + pickled):  # a right checksum, too
+        damaged.write_bytes(data)
+        compiled, _, *needed = run()
+        assert (compiled, needed) == (0, [1, 1])  # its kernel was kept, too
+        assert run() == [0, 5, 0, 1]
 
 
 def test_threads_that_numba_starts_give_the_same(run):
     run()
     assert run(NUMBA_THREADING_LAYER="workqueue")[2:] == [1, 1]
+
+
+def test_wrong_content_is_damage_and_not_run():
+    good = code.of_text("define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named")
+    address, found = code.load(code.to_bytes(good))
+    assert address and found == good
+    for wrong in (
+        good._replace(object=b"no object file"),
+        good._replace(called=("no_such_function_anywhere",)),
+        good._replace(symbol="another"),
+    ):
+        with pytest.raises(Damaged):
+            code.load(code.to_bytes(wrong))
+
+
+NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
+CODES = st.builds(
+    code.Code,
+    st.lists(NAMES).map(tuple),
+    NAMES,
+    st.text("if"),
+    st.lists(st.integers(-(2**63), 2**63 - 1)).map(tuple),
+    st.binary().map(lambda data: b"\x7fELF\2" + data),
+)
+
+
+@given(CODES)
+def test_a_codes_bytes_give_it_back(made):
+    assert code.from_bytes(code.to_bytes(made)) == made
+
+
+@given(CODES, st.data())
+def test_other_bytes_are_damaged_or_a_code_of_just_these_bytes(made, data):
+    good = bytearray(code.to_bytes(made))
+    at = data.draw(st.integers(0, len(good) - 1))
+    end = at + data.draw(st.integers(0, 8))
+    good[at:end] = data.draw(st.binary(max_size=8))
+    try:
+        found = code.from_bytes(bytes(good))
+    except Damaged:
+        return
+    assert code.to_bytes(found) == good
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_no_code_are_damaged(data):
+    for head in (b"", b"kvarn1.c"):
+        with pytest.raises(Damaged):
+            code.from_bytes(head + data)
+
+
+def test_whatever_is_missing_or_too_much_is_damage():
+    whole = code.to_bytes(code.Code(("sqrt", "exp"), "f", "iif", (-1, 77), b"\x7fELF\2..."))
+    for n in range(len(whole)):
+        with pytest.raises(Damaged):
+            code.from_bytes(whole[:n])
+    with pytest.raises(Damaged):
+        code.from_bytes(whole + b"\0")

@@ -10,7 +10,7 @@ MODEL = Path(__file__).resolve().parents[2] / "mini" / "kvarn-mini.gguf"
 PROGRAM = """
 import sys
 import kvarn
-from kvarn.ops import threads
+from kvarn.jit import threads
 
 kv_type, attend, keep = sys.argv[2], *(eval(text) for text in sys.argv[3:])
 model = kvarn.load(sys.argv[1])

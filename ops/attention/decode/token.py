@@ -1,7 +1,7 @@
 """Attention of one new token: split over KV heads and blocks of 1,024 tokens, then merged.
 
 Both are steps that read the token's position from memory, so that a token's attention can be
-recorded with the rest (`ops.steps`). Which thread takes a block changes no result.
+recorded with the rest (`jit.launch`). Which thread takes a block changes no result.
 """
 
 import numpy as np

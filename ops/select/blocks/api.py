@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Arguments, Kernel, lazy_kernel, lazy_kernels
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
@@ -23,14 +23,16 @@ _keys = Arguments(Keys)
 
 
 @lazy_kernel
-def _block_keys() -> Kernel:
+def _block_keys() -> DefinedKernel:
     from .build import block_keys_kernel
 
     return block_keys_kernel
 
 
 @lazy_kernels
-def _best_in_blocks(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> Kernel:
+def _best_in_blocks(
+    k_type: int, v_type: int, blocks: int, bits: int, together: int
+) -> DefinedKernel:
     from .scan import make_blocks
 
     return make_blocks(k_type, v_type, blocks, bits, together)
@@ -147,7 +149,7 @@ def best_in_blocks(
         segments=segments,
         items=items,
         rotation=rotation.weights,
-        index=index,
+        lists=index,
         counts=counts,
         looked=s.looked,
     )

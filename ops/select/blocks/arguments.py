@@ -48,7 +48,7 @@ class Query(NamedTuple):
     segments: I64_1D
     items: I64_1D
     rotation: F32_1D
-    index: U32_2D
+    lists: U32_2D
     counts: I64_1D
     looked: I64_1D
 

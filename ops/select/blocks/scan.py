@@ -195,7 +195,7 @@ def _choose(shape, kind, query, j, n_kv_heads, among, wanted, mine):
         )  # fmt: skip
         for w in range((among.last + 63) // 64):
             chosen[w] |= found.marks[w]
-    return write_list(chosen, among.first, among.last, among.stop, query.index[j]), looked
+    return write_list(chosen, among.first, among.last, among.stop, query.lists[j]), looked
 
 
 def make_blocks(k_type, v_type, blocks, bits, together):

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Arguments, Kernel, lazy_kernels
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
@@ -17,14 +17,14 @@ I64 = NDArray[np.int64]
 
 
 @lazy_kernels
-def _flat(k_type: int, v_type: int, blocks: int, heads: int) -> Kernel:
+def _flat(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
     from .scan import make_flat
 
     return make_flat(k_type, v_type, blocks, heads)
 
 
 @lazy_kernels
-def _products(k_type: int, v_type: int, blocks: int, heads: int) -> Kernel:
+def _products(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
     from .scan import make_products
 
     return make_products(k_type, v_type, blocks, heads)
@@ -85,7 +85,7 @@ def largest(
     check_choice("largest products", among, k, index, counts, s)
     _check("largest products", q, segments, among.stop, s)
     s.ready(n_threads())
-    query = s.query.fill(Query(q=q, segments=segments, index=index, counts=counts))
+    query = s.query.fill(Query(q=q, segments=segments, lists=index, counts=counts))
     choose = _flat(*s.layout.codes, s.heads)
     choose(query, s.arguments.address, s.n_kv_heads, *among, k, seed)
 

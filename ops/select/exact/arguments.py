@@ -11,7 +11,7 @@ class Query(NamedTuple):
 
     q: F32_3D
     segments: I64_1D
-    index: U32_2D
+    lists: U32_2D
     counts: I64_1D
 
 

@@ -89,7 +89,7 @@ def make_flat(k_type, v_type, blocks, heads):
             clear(marks, among.stop)
             pack_queries(query.q, j, group, turn, mine.rows)
             _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine)
-            query.counts[j] = write_list(marks, among.first, among.last, among.stop, query.index[j])
+            query.counts[j] = write_list(marks, among.first, among.last, among.stop, query.lists[j])
             j = take(share.ticket)
 
     return flat_kernel

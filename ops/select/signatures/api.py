@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Arguments, Kernel, lazy_kernel, lazy_kernels
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
@@ -27,21 +27,21 @@ _keys, _rows = Arguments(Keys), Arguments(Rows)
 
 
 @lazy_kernel
-def _encode_keys() -> Kernel:
+def _encode_keys() -> DefinedKernel:
     from .encode import encode_keys_kernel
 
     return encode_keys_kernel
 
 
 @lazy_kernel
-def _encode_rows() -> Kernel:
+def _encode_rows() -> DefinedKernel:
     from .encode import encode_rows_kernel
 
     return encode_rows_kernel
 
 
 @lazy_kernels
-def _hamming(bits: int, together: int) -> Kernel:
+def _hamming(bits: int, together: int) -> DefinedKernel:
     from .hamming import make_hamming
 
     return make_hamming(bits, together)
@@ -183,6 +183,6 @@ def nearest(
         raise OpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
     s.ready(n_threads())
     few = (among.last - among.first) * s.n_kv_heads <= _SERIAL_SIGNATURES
-    query = s.query.fill(Query(queries=queries, items=items, index=index, counts=counts))
+    query = s.query.fill(Query(queries=queries, items=items, lists=index, counts=counts))
     choose = _hamming(bits, s.together)
     choose(query, s.arguments.address, *among, k, seed, parallel=not few)

@@ -50,7 +50,7 @@ class Query(NamedTuple):
 
     queries: U64_2D
     items: I64_1D
-    index: U32_2D
+    lists: U32_2D
     counts: I64_1D
 
 

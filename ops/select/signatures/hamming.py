@@ -162,8 +162,8 @@ def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
         done = order[i - 1]
         if not first <= done * SEGMENT <= last - SEGMENT:
             trim(masks[1 - turn], done, first, last)
-        key = np.int64(key_of(done, seed))
-        _collect(kind, 1 - turn, items[done] + offset, done, key, queries, tally, mine)
+        own = np.int64(key_of(done, seed))
+        _collect(kind, 1 - turn, items[done] + offset, done, own, queries, tally, mine)
         if _fullest(tally.counts) + SEGMENT >= mine.entries.shape[1]:
             _make_room(k, seed, tally, mine)
         scanned += min((done + 1) * SEGMENT, last) - max(done * SEGMENT, first)
@@ -226,7 +226,7 @@ def make_hamming(bits, together):
                 )  # fmt: skip
                 for h in range(together):
                     mark(mine.entries[h], k, mine.marks)
-            query.counts[j] = write_list(mine.marks, first, last, stop, query.index[j])
+            query.counts[j] = write_list(mine.marks, first, last, stop, query.lists[j])
             j = take(share.ticket)
 
     return hamming_kernel

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Arguments, Kernel, lazy_kernel, lazy_kernels
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...attention.work import WORK_BYTES, listed_work_bytes
@@ -22,14 +22,16 @@ _keys = Arguments(Keys)
 
 
 @lazy_kernel
-def _sketch_keys() -> Kernel:
+def _sketch_keys() -> DefinedKernel:
     from .keys import sketch_keys_kernel
 
     return sketch_keys_kernel
 
 
 @lazy_kernels
-def _best_sketched(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> Kernel:
+def _best_sketched(
+    k_type: int, v_type: int, blocks: int, bits: int, together: int
+) -> DefinedKernel:
     from .scan import make_sketch
 
     return make_sketch(k_type, v_type, blocks, bits, together)
@@ -182,7 +184,7 @@ def best_sketched(
         bits=bits,
         factors=factors,
         rotation=rotation.weights,
-        index=index,
+        lists=index,
         counts=counts,
     )
     choose = _best_sketched(*s.layout.codes, s.bits, s.together)

@@ -39,7 +39,7 @@ class Query(NamedTuple):
     bits: I64_1D
     factors: I64_1D
     rotation: F32_1D
-    index: U32_2D
+    lists: U32_2D
     counts: I64_1D
 
 

@@ -110,7 +110,7 @@ def _prepare(kind, query, head, h, mine):
 def _choose(shape, kind, query, j, n_kv_heads, among, wanted, mine):
     """The list of one KV head; gives its length."""
     found, chosen, rows = mine.found, mine.chosen, mine.products.rows
-    group, together, index = query.q.shape[1] // n_kv_heads, len(found.counts), query.index[j]
+    group, together, index = query.q.shape[1] // n_kv_heads, len(found.counts), query.lists[j]
     pack_queries(query.q, j, group, of.rotation(shape) if of.rotates_k(shape) else 0, rows)
     clear(chosen, among.stop)
     for g in range(0, group, together):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from kvarn.jit import threads
-from kvarn.jit.cached import jit
-from kvarn.ops.attention import append_kv
+from kvarn.jit.launch.define import Share, kernel
+from kvarn.jit.launch.views import of_thread
+from kvarn.ops.attention import TileLayout, append_kv
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import (
@@ -15,6 +16,8 @@ from kvarn.ops.reference.select import (
 )
 from kvarn.ops.select import Range, Rotation, SketchScratch, best_sketched, sketch_keys
 from kvarn.ops.select.masks import kind_of
+from kvarn.ops.select.sketch.arguments import Scratch
+from kvarn.ops.select.sketch.sums import Sketches as SegmentSketches
 from kvarn.ops.select.sketch.sums import sum_segment
 
 SEED = 5
@@ -150,13 +153,12 @@ def test_the_estimates_choose_the_candidates(
     np.testing.assert_array_equal(got, rounded)
 
 
-@jit
-def _masks_of(bits, factors, tables, limits, below, masks, sums):
-    sum_segment(
-        kind_of(64, 2), 64, bits.ctypes.data, factors.ctypes.data, bits.ctypes.data,
-        factors.ctypes.data, tables.ctypes.data, limits, below.ctypes.data, masks.ctypes.data,
-        sums.ctypes.data,
-    )  # fmt: skip
+@kernel
+def _masks_of(share: Share, bits: int, factors: int, scratch: Scratch):
+    """`sum_segment` of two queries, at addresses of the sketches of a segment."""
+    sketches, mine = SegmentSketches(bits, factors), of_thread(scratch, 0)
+    limits = mine.found.limits
+    sum_segment(kind_of(64, 2), sketches, sketches, mine.tables, limits, mine.scan, 0)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 20.0])
@@ -166,15 +168,18 @@ def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float) -> None:
     bits, tables = rng.integers(0, 256, (SEGMENT, 8), np.uint8), rng.integers(-7, 8, (2, 16, 16))
     factors = (0.01 * 2 ** rng.uniform(0, spread, SEGMENT)).astype(np.float16)
     factors[5] = 0
-    below, masks = np.zeros((2, 64), np.int8), np.zeros((2, 16), np.uint64)
-    sums = np.zeros((2, SEGMENT), np.int8)
+    scratch = SketchScratch(2, 1, SEGMENT, 1, TileLayout(64))
+    scratch.ready(1)
+    arrays = scratch.sketches
+    masks, sums = arrays.scan.masks[0, 0], arrays.scan.sums[0, 0]
     halves = np.stack([bits & 15, bits >> 4], 2).reshape(SEGMENT, 16)
     want = np.stack([table[np.arange(16), halves].sum(1) for table in tables])
     estimates = want.astype(np.float32) * factors.astype(np.float32)
-    tables = tables.astype(np.int8)
+    arrays.tables[0] = tables
     for share in (0.0, 0.01, 0.1, 0.5, 0.999):
         limits = -np.sort(-estimates)[:, int(share * SEGMENT)].copy()
-        _masks_of(bits, factors.view(np.uint16), tables, limits, below, masks, sums)
+        arrays.found.limits[0] = limits
+        _masks_of(bits.ctypes.data, factors.ctypes.data, scratch.arguments.address, parallel=False)
         np.testing.assert_array_equal(sums, want)
         held = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(bool)
         for h, limit in enumerate(limits):

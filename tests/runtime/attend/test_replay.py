@@ -49,9 +49,8 @@ def test_files_give_back_what_was_written(tmp_path: Path, counts: list[int]) -> 
     lists = np.zeros((2, 9), np.uint32)
     for one, n in zip(lists, counts):
         one[:n] = np.sort(rng.choice(1 << 20, n, replace=False))
-    writer = SelectionWriter(path, 3, 2)
-    writer.add(1, 1 << 20, lists, np.array(counts))
-    writer.close()
+    with SelectionWriter(path, 3, 2) as writer:
+        writer.add(1, 1 << 20, lists, np.array(counts))
     found = Selections.read(path)
     assert [len(layer) for layer in found.layers] == [0, 1, 0]
     assert found.most == max(counts)
@@ -71,10 +70,12 @@ def test_bad_files_are_refused_in_words(tiny: Model, tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(AttendError, match="holds no selections, or is damaged"):
             Selections.read(path)
-    SelectionWriter(path, 2, 2).close()
+    with SelectionWriter(path, 2, 2):
+        pass
     with pytest.raises(AttendError, match="is empty"):
         tiny.context(8, Replay(path))
-    SelectionWriter(path, 5, 2).close()
+    with SelectionWriter(path, 5, 2):
+        pass
     with pytest.raises(AttendError, match="5 layers with 2 KV heads, this model has 2 with 2"):
         tiny.context(8, Replay(path))
 

@@ -1,10 +1,10 @@
 """Templates that reach for Python, or would run and grow without end."""
 
-import time
-
 import pytest
 
-from kvarn.runtime.chat import ChatTemplate, TemplateError, sandbox
+from kvarn.runtime.chat import ChatTemplate, TemplateError
+from kvarn.runtime.chat.sandbox import renderer
+from kvarn.runtime.chat.sandbox.limits import Limits
 
 
 def render(source: str) -> str:
@@ -74,15 +74,12 @@ TWICE = "{% for i in range(99) %}{% set ns.s = ns.s OP ns.s %}{% endfor %}{{ ns.
     ],
 )
 def test_runaway_templates_end(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Smaller limits keep the test short; what is refused is the same.
-    monkeypatch.setattr(sandbox, "MAX_STEPS", 100_000)
-    started = time.monotonic()
+    # Smaller limits keep the test short; what is refused is the same. The checks see it coming: the
+    # process that renders lives on.
+    monkeypatch.setattr(renderer, "Limits", lambda: Limits(steps=100_000))
+    template = ChatTemplate(source, bos_token="<s>", eos_token="</s>")
+    template.start()
+    worker = template._renderer._worker
     with pytest.raises(TemplateError):
-        render(source)
-    assert time.monotonic() - started < sandbox.MAX_SECONDS
-
-
-def test_slow_templates_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.05)
-    with pytest.raises(TemplateError, match="does not end"):
-        render("{% for i in range(99999) %}{% set x = range(9999) | list %}{% endfor %}")
+        template.render([{"role": "user", "content": "hi"}])
+    assert template._renderer._worker is worker and worker.alive

@@ -6,8 +6,8 @@ from typing import Any
 
 from jinja2.exceptions import SecurityError
 
-# Characters of the rendered text and of any string made on the way.
-MAX_CHARS = 64 << 20
+from .limits import MAX_CHARS
+
 # Items of a list, widths, amounts, powers.
 MAX_COUNT = 1_000_000
 _MAX_EXPONENT = 1024
@@ -26,7 +26,7 @@ def check_size(size: int, limit: int = MAX_CHARS) -> None:
 
 def whole(value: Any) -> Any:
     """`value` itself, unless it is a text or list that grew too long."""
-    if isinstance(value, str | list | tuple):
+    if isinstance(value, str | bytes | list | tuple):
         check_size(len(value), _limit(value))
     return value
 
@@ -35,10 +35,10 @@ def check_operands(operator: str, left: Any, right: Any) -> None:
     """Refuses what `*`, `+`, `%` and `**` would make too long."""
     if operator == "*":
         for sized, times in ((left, right), (right, left)):
-            if isinstance(sized, str | list | tuple) and isinstance(times, int):
+            if isinstance(sized, str | bytes | list | tuple) and isinstance(times, int):
                 check_size(len(sized) * times, _limit(sized))
-    elif operator == "+" and isinstance(left, str | list | tuple):
-        added = len(right) if isinstance(right, str | list | tuple) else 0
+    elif operator == "+" and isinstance(left, str | bytes | list | tuple):
+        added = len(right) if isinstance(right, str | bytes | list | tuple) else 0
         check_size(len(left) + added, _limit(left))
     elif operator == "%" and isinstance(left, str):
         check_format(left, right if isinstance(right, tuple) else (right,))
@@ -49,7 +49,7 @@ def check_operands(operator: str, left: Any, right: Any) -> None:
 
 
 def _limit(value: Any) -> int:
-    return MAX_CHARS if isinstance(value, str) else MAX_COUNT
+    return MAX_CHARS if isinstance(value, str | bytes) else MAX_COUNT
 
 
 def check_counts(values: Iterable[Any]) -> None:
@@ -66,13 +66,19 @@ def check_text_method(text: str, name: str, args: Sequence[Any]) -> None:
         found = text.count(old) if old else len(text) + 1
         check_size(len(text) + found * max(0, len(new) - len(old)))
     elif name == "join" and args and isinstance(args[0], list | tuple):
-        check_size(sum(len(text) + len(item) for item in args[0] if isinstance(item, str)))
+        check_join(text, args[0])
     elif name in _COUNTING_METHODS:
         check_counts(args)
     elif name in ("format", "format_map"):
         check_format(text, args)
     elif name == "translate":
         raise SecurityError("str.translate is not available to templates")
+
+
+def check_join(between: str, items: Sequence[Any]) -> None:
+    """Refuses joins whose result would be too long."""
+    texts = sum(len(item) for item in items if isinstance(item, str))
+    check_size(texts + len(between) * max(0, len(items) - 1))
 
 
 def check_format(form: str, args: Iterable[Any]) -> None:

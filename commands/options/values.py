@@ -1,0 +1,67 @@
+"""Types of values that options take, for argparse: what does not do is wrong usage."""
+
+import argparse
+from pathlib import Path
+
+from ...system.text import shown
+
+LARGEST = 2**31 - 1
+"""No count that an option takes is larger: kernels number tokens in 32 bits."""
+LARGEST_SEED = 2**32 - 1
+"""Other whole numbers, seeds among them, which llama.cpp has of 32 bits without a sign."""
+
+
+def file_path(text: str) -> Path:
+    """A path, which "" is not: it would mean the working folder."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a path, found {text!r}")
+    return Path(text)
+
+
+def file_name(text: str) -> str:
+    """A path as text, or a name that becomes one."""
+    file_path(text)
+    return text
+
+
+def utf8(text: str) -> str:
+    """Text for a model: what was typed must have been UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        byte = ascii(text[error.start])[-3:-1]
+        raise argparse.ArgumentTypeError(
+            f"expected UTF-8 text, found the byte 0x{byte} at character {error.start + 1}"
+        ) from error
+    return text
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    return _within(text, 1)
+
+
+def count(text: str) -> int:
+    """A whole number from 0 on."""
+    return _within(text, 0)
+
+
+def integer(text: str) -> int:
+    """A whole number, below 0 too."""
+    return _within(text, -LARGEST_SEED, LARGEST_SEED)
+
+
+def counts(text: str) -> list[int]:
+    """ "0,512" → [0, 512]."""
+    return [count(part) for part in text.split(",")]
+
+
+def _within(text: str, least: int, most: int = LARGEST) -> int:
+    digits = text.removeprefix("-") if least < 0 else text
+    if digits.isascii() and digits.isdigit() and len(digits) <= 100:
+        number = int(text)
+        if least <= number <= most:
+            return number
+    raise argparse.ArgumentTypeError(
+        f"expected a whole number from {least} to {most}, found {shown(text)}"
+    )

@@ -1,0 +1,155 @@
+"""A file from a hub to its place: whole, and what the hub lists, or not at all.
+
+A transfer that breaks off goes on where it stopped. What arrives is hashed on the way; the file
+takes its name when size and checksum are those of the list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from ...system.files import new_file, open_regular
+from ..errors import HubError, HubOutOfReach
+from .ask import STALL_BYTES, Answer, Notice, asked
+from .choose import Listed
+from .places import Folder
+
+Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+"""Given what is being done, is told of bytes done and to do."""
+
+MAX_ATTEMPTS = 6
+"""In a row that bring nothing new, with `WAITS` seconds between them."""
+WAITS = (1.0, 2.0, 4.0, 8.0)
+PART_BYTES = 32 << 30
+"""Asked for at a time: the hub's servers refuse more than 50 GB in one answer."""
+_CHUNK = 1 << 20
+_MAGIC = b"GGUF"
+
+
+def fetch(
+    repo: str, commit: str, file: Listed, place: Folder, notice: Notice, progress: Progress
+) -> None:
+    """`file` is in its place, checked; downloaded where it was not there.
+
+    Raises `HubError` where it is not what the hub lists: one downloaded now is removed again, one
+    that was there stays as it is; `HubOutOfReach`; `FileRefused`.
+    """
+    with progress(file.name) as step:
+        stored = place.stored(file)
+        if stored is not None:
+            check(repo, file, stored, step)
+        else:
+            with new_file(place.target(file)) as part, part.open("r+b") as out:
+                Download(repo, commit, file, out, step).run(notice)
+    place.publish(file)
+
+
+def check(repo: str, file: Listed, path: Path, step: Callable[[int, int], None]) -> None:
+    """`HubError` unless a file that is there is the one that is listed."""
+    n_bytes, hasher = 0, _hasher(file)
+    with os.fdopen(open_regular(path), "rb") as stored:
+        if os.fstat(stored.fileno()).st_size == file.n_bytes:
+            while chunk := stored.read(_CHUNK):
+                hasher.update(chunk)
+                n_bytes += len(chunk)
+                step(n_bytes, file.n_bytes)
+    if n_bytes != file.n_bytes or hasher.hexdigest() != file.digest:
+        raise HubError(
+            f"{path} is another file than the {file.name} of {repo}: remove it, or move it away, "
+            "and pull again"
+        )
+
+
+class Download:
+    """A file on its way into `out`: how much of it is there, and the hash of that."""
+
+    def __init__(
+        self,
+        repo: str,
+        commit: str,
+        file: Listed,
+        out: BinaryIO,
+        step: Callable[[int, int], None],
+    ) -> None:
+        self._repo, self._file, self._out, self._step = repo, file, out, step
+        self._path = f"{repo}/resolve/{commit}/{quote(file.name)}"
+        self._restart()
+
+    def run(self, notice: Notice) -> None:
+        """All of it. Raises `HubError` where what comes is not what is listed."""
+        attempt, most = 0, 0
+        while self._n_bytes < self._file.n_bytes:
+            try:
+                self._go_on(notice)
+            except HubOutOfReach:
+                attempt += 1
+                if self._n_bytes >= most + STALL_BYTES:
+                    attempt, most = 1, self._n_bytes
+                if attempt >= MAX_ATTEMPTS:
+                    raise
+                time.sleep(WAITS[min(attempt, len(WAITS)) - 1])
+        if self._hasher.hexdigest() != self._file.digest:
+            raise self._wrong("its checksum is not the one that is listed")
+        self._out.flush()
+        self._out.seek(0)
+        if self._file.name.endswith(".gguf") and self._out.read(len(_MAGIC)) != _MAGIC:
+            raise self._wrong("it is no GGUF file")
+
+    def _go_on(self, notice: Notice) -> None:
+        """Some more of it; an answer that ends too soon is one that broke off."""
+        size, start = self._file.n_bytes, self._n_bytes
+        end = min(size, start + PART_BYTES)
+        ranged = start > 0 or end < size
+        with asked(self._repo, self._path, notice, start, end if ranged else 0) as answer:
+            if answer.status == 200:  # all of it, whether a part was asked for or not
+                end = size
+                self._restart()
+            elif _first_byte(answer) != start:
+                raise self._wrong("another part of it comes than was asked for")
+            length = answer.headers.get("Content-Length", "")
+            if length.isdecimal() and int(length[:20]) != end - self._n_bytes:
+                raise self._wrong(f"{size} bytes are listed, {int(length[:20])} are to come")
+            for chunk in answer.chunks():
+                if len(chunk) > end - self._n_bytes:
+                    raise self._wrong(f"more comes than the {size} bytes that are listed")
+                self._out.write(chunk)
+                self._hasher.update(chunk)
+                self._n_bytes += len(chunk)
+                self._step(self._n_bytes, size)
+                if self._n_bytes == end:
+                    return
+        raise HubOutOfReach(
+            f"{self._file.name} of {self._repo} breaks off after {self._n_bytes} of {size} bytes: "
+            "try again later"
+        )
+
+    def _restart(self) -> None:
+        self._out.seek(0)
+        self._out.truncate()
+        self._n_bytes, self._hasher = 0, _hasher(self._file)
+
+    def _wrong(self, fault: str) -> HubError:
+        return HubError(
+            f"what the hub sends as {self._file.name} of {self._repo} is not kept: {fault}"
+        )
+
+
+def _hasher(file: Listed) -> Any:
+    """sha256 of large files; git's id of others."""
+    if len(file.digest) == 64:
+        return hashlib.sha256()
+    return hashlib.sha1(b"blob %d\0" % file.n_bytes, usedforsecurity=False)
+
+
+def _first_byte(answer: Answer) -> int | None:
+    """Where a part of a file begins, by its Content-Range."""
+    match = re.match(r"bytes (\d{1,19})-", answer.headers.get("Content-Range", ""), re.ASCII)
+    return int(match[1]) if match else None

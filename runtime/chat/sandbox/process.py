@@ -1,0 +1,152 @@
+"""A running process that compiles and renders one template, seen from the one that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+
+from ....system.text import one_line
+from . import watch
+from .errors import TemplateError
+from .interpreter import command, environment
+from .limits import COMPILE, DONE, HEADER, MAX_CHARS, MEMORY, READY, TEXT, Limits
+
+FAILED_FOR_GOOD = b"X"
+"""The process ended, or is to be ended."""
+
+
+class Worker:
+    """A running process; `TemplateError` where none can be started."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        arguments = command()
+        ours, theirs = socket.socketpair()
+        try:
+            process = subprocess.Popen(
+                arguments,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=environment(),
+                start_new_session=True,  # Ctrl-C at the terminal is not meant for it
+            )
+        except OSError as error:
+            ours.close()
+            raise TemplateError(f"chat template: cannot start a process: {error}") from error
+        finally:
+            theirs.close()
+        self._socket, self._process, self._owner = ours, process, os.getpid()
+        self._program = arguments[0]
+        self._deadline = 0.0
+        self._greeted = False
+        self.end = weakref.finalize(self, _end, process, ours, os.getpid())
+
+    @property
+    def alive(self) -> bool:
+        """It can be asked: it runs, and this process started it, not the one it was forked from."""
+        mine = self._owner == os.getpid()
+        return mine and bool(self.end.alive) and self._process.poll() is None
+
+    def ask(self, kind: bytes, request: bytes) -> tuple[bytes, str]:
+        """How the request ended, and the text that belongs to it."""
+        self._deadline = time.monotonic() + self._limits.wall_seconds
+        try:
+            if not self._greeted:
+                self._greet()
+            self._send(HEADER.pack(kind, len(request)))
+            self._send(request)
+            return self._answer()
+        except TimeoutError:
+            return FAILED_FOR_GOOD, f"took more than {self._limits.wall_seconds} s: it does not end"
+        except OSError:  # it hung up
+            return self._cause(kind)
+        except watch.TooMuchMemory:
+            return MEMORY, ""
+        except ValueError as error:
+            return FAILED_FOR_GOOD, f"its process answered what it should not: {error}"
+
+    def _greet(self) -> None:
+        kind, body = self._frame(limit=100)
+        version, expected = body.decode("ascii"), f"{sys.version_info[0]}.{sys.version_info[1]}"
+        if kind != READY or version != expected:
+            raise TemplateError(
+                f"chat template: {self._program} runs Python {one_line(version, 20)}, "
+                f"expected {expected}, which kvarn runs on"
+            )
+        self._greeted = True
+
+    def _answer(self) -> tuple[bytes, str]:
+        text = bytearray()
+        left = 4 * MAX_CHARS
+        while True:
+            kind, body = self._frame(left)
+            if kind != TEXT:
+                return kind, (text if kind == DONE else body).decode("utf-8", "surrogatepass")
+            text += body
+            left -= len(body) + HEADER.size
+
+    def _frame(self, limit: int) -> tuple[bytes, bytearray]:
+        kind, length = HEADER.unpack(self._receive(HEADER.size))
+        if length > limit:
+            raise ValueError(f"{length:,} bytes")
+        return kind, self._receive(length)
+
+    def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            self._socket.settimeout(self._patience())
+            try:
+                view = view[self._socket.send(view, getattr(socket, "MSG_NOSIGNAL", 0)) :]
+            except TimeoutError:
+                watch.check(self._process.pid, self._limits.memory)
+
+    def _receive(self, length: int) -> bytearray:
+        buffer = bytearray(length)
+        view = memoryview(buffer)
+        while view:
+            self._socket.settimeout(self._patience())
+            try:
+                count = self._socket.recv_into(view)
+            except TimeoutError:
+                watch.check(self._process.pid, self._limits.memory)
+                continue
+            if not count:
+                raise ConnectionError("hung up")
+            view = view[count:]
+        return buffer
+
+    def _patience(self) -> float:
+        """Seconds to wait at once; `TimeoutError` where none are left."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return min(left, watch.INTERVAL)
+
+    def _cause(self, kind: bytes) -> tuple[bytes, str]:
+        """What ended the process."""
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return FAILED_FOR_GOOD, "its process hung up"
+        if code == -signal.SIGXCPU:
+            limits = self._limits
+            seconds = limits.compile_seconds if kind == COMPILE else limits.render_seconds
+            return FAILED_FOR_GOOD, f"took more than {seconds} s of CPU time: it does not end"
+        if code == -signal.SIGKILL:
+            return FAILED_FOR_GOOD, "its process was killed, as a system short of memory does"
+        end = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        return FAILED_FOR_GOOD, f"its process ended with {end}"
+
+
+def _end(process: subprocess.Popen[bytes], ours: socket.socket, owner: int) -> None:
+    ours.close()
+    if owner == os.getpid():  # a fork of that process only lets go
+        process.kill()
+        process.wait()

@@ -1,0 +1,32 @@
+"""What becomes of a context that is closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .context import Context
+from .reader import ContextError
+
+_LEFT = ("tokens", "stats", "close")
+
+
+class ClosedContext(Context):
+    """The class that `Context.close` gives to its object: all but tokens and stats is refused.
+
+    So no method needs a check of its own, a new one is refused too, an open context pays nothing,
+    and a generation that had begun ends at its next step.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _LEFT or name.startswith("__"):
+            return object.__getattribute__(self, name)
+        raise ContextError(
+            f"the context is closed, which leaves its tokens and stats alone ({name}): make "
+            "another one with model.context(…)"
+        )
+
+    def __enter__(self) -> Any:
+        raise ContextError("the context is closed: make another one with model.context(…)")
+
+    def close(self) -> None:
+        """Nothing is left to close."""
