@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
+from ..system.text import one_line
 from .options.model import (
     add_kv_type_option,
     add_model_options,
@@ -138,7 +139,8 @@ def ls(options: argparse.Namespace) -> int:
         path = Path(row.path)
         name = path.name if path.parent.name == "packs" else row.path
         size = f"{row.n_tokens:,}" + ("" if row.complete else f" of {row.goal:,}")
-        print(f"{name}\t{size} tokens\t{row.kv}\t{human_bytes(row.n_bytes)}\t{row.model}")
+        line = name, f"{size} tokens", row.kv, human_bytes(row.n_bytes), row.model
+        print("\t".join(map(one_line, line)))
     return 0
 
 
@@ -165,7 +167,7 @@ def info(options: argparse.Namespace) -> int:
         "parent": facts.parent or "none",
     }
     for key, value in rows.items():
-        print(f"{key:<11} {value}")
+        print(f"{key:<11} {one_line(value, 4096)}")
     return 0
 
 
@@ -191,7 +193,10 @@ def rm(options: argparse.Namespace) -> int:
     from ..runtime.packs import remove_pack
 
     for name in options.names:
-        remove_pack(pack_path(name))
+        path = pack_path(name)
+        if left := remove_pack(path):
+            what = one_line(", ".join(left))
+            notice(f"{path}: the pack is removed, what is not kvarn's stays: {what}")
     return 0
 
 

@@ -10,12 +10,15 @@ NAME/                  the task, the length, the number and a digest, see `Cell.
 from __future__ import annotations
 
 import json
-import shutil
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.home import make_folder, mode_in
+from ...runtime.packs import remove_pack
+from ...system.files import open_regular, write_file
 from ..tasks import Question
 
 if TYPE_CHECKING:
@@ -54,12 +57,11 @@ class ContextFolder:
         context, questions = self.path / "context.txt", self.path / "questions.json"
         if not questions.exists():
             sample = make()
-            self.path.mkdir(parents=True, exist_ok=True)
-            context.write_text(sample.context, encoding="utf-8", newline="")
-            aside = questions.with_suffix(".tmp")
+            make_folder(self.path)
+            mode = mode_in(self.path)
+            write_file(context, sample.context.encode(), mode)
             found = [asdict(question) for question in sample.questions]
-            aside.write_text(json.dumps(found, indent=1), encoding="utf-8")
-            aside.replace(questions)
+            write_file(questions, json.dumps(found, indent=1).encode(), mode)
         read = json.loads(questions.read_text(encoding="utf-8"))
         text = context.read_bytes().decode("utf-8")
         return text, [Question(q["text"], q["reply"], tuple(q["answers"])) for q in read]
@@ -68,7 +70,7 @@ class ContextFolder:
         """All answers so far; a line that an interrupted run left half written is cut off."""
         if not self._answers.exists():
             return []
-        with self._answers.open("r+b") as file:
+        with os.fdopen(open_regular(self._answers, writable=True), "r+b") as file:
             whole, newline, torn = file.read().rpartition(b"\n")
             if torn:
                 file.truncate(len(whole) + len(newline))
@@ -76,15 +78,19 @@ class ContextFolder:
 
     def add(self, answer: Answer) -> None:
         """Keep one more answer."""
-        with self._answers.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(answer)) + "\n")
+        fd = open_regular(self._answers, writable=True, mode=mode_in(self.path))
+        with os.fdopen(fd, "r+b") as file:
+            file.seek(0, os.SEEK_END)
+            file.write(json.dumps(asdict(answer)).encode() + b"\n")
 
-    def remove_pack(self) -> None:
-        """Free the space of the KV cache; it is built anew where it is wanted again."""
-        if self.pack.exists():
-            shutil.rmtree(self.pack)
+    def remove_pack(self) -> list[str]:
+        """Free the space of the KV cache; it is built anew where it is wanted again.
+
+        Returns what stays, see `runtime.packs.remove_pack`.
+        """
+        return remove_pack(self.pack) if self.pack.exists() else []
 
     @property
     def pack_bytes(self) -> int:
         """Disk space of the KV cache."""
-        return sum(file.stat().st_blocks * 512 for file in self.pack.glob("*"))
+        return sum(file.lstat().st_blocks * 512 for file in self.pack.glob("*"))
