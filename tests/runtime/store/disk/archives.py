@@ -9,7 +9,8 @@ Member = tuple[tarfile.TarInfo, bytes]
 
 NAMES = (
     "../evil", "/tmp/evil", "lock", "pack.json", "layer-000.kv", "layer-999.kv", "tail-2",
-    "x" * 300, "index-", "index-../evil", "index-evil", "snapshot", "conversation.json", "", ".", "a\nb", "é",
+    "x" * 300, "index-", "index-../evil", "index-evil", "snapshot",
+    "conversation.json", "", ".", "a\nb", "é",
 )  # fmt: skip
 TYPES = (b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"x", b"g", b"L", b"K", b"S", b"V", b"\0", b"D")
 SIZES = (-1, 1, 511, 1 << 20, 8**11 - 1, 8**11, 1 << 40, 1 << 62, 1 << 88)

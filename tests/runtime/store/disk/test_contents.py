@@ -271,7 +271,7 @@ def test_a_folder_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_pack_that_cannot_be_made_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, there: bool
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     if there:
@@ -290,5 +290,5 @@ def test_what_is_no_path_is_one_error(path: str) -> None:
 
 @pytest.mark.parametrize("options", [{"k": "q9"}, {"v": "q9"}, {"k": "f16", "v": ""}])
 def test_unknown_types_are_refused_at_once(options: dict[str, str]) -> None:
-    with pytest.raises(StoreError, match="unknown type .* use one of f16, q8_0, q4_0"):
+    with pytest.raises(StoreError, match=r"unknown type .* use one of f16, q8_0, q4_0"):
         Disk("somewhere", **options)  # type: ignore[arg-type]
