@@ -12,9 +12,8 @@ from .home import home
 from .store import Disk, PackError
 from .store.disk import PackFolder
 from .store.disk.archive import clear_imports
-from .store.disk.contents import remove_files
+from .store.disk.contents import remove_files, take_lock
 from .store.disk.errors import unopened
-from .store.disk.folder import take_lock
 from .store.disk.format import snapshot
 from .store.disk.format.log import KV
 from .store.disk.format.manifest import Manifest

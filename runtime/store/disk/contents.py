@@ -1,4 +1,4 @@
-"""Which files in a pack's folder are kvarn's own, and removing those and no others.
+"""Which files in a pack's folder are kvarn's own, the lock among them, and removing those alone.
 
 A pack is removed by its own file names; then the folder, if that left it empty. What else lies in
 it was not made by kvarn, and stays.
@@ -6,10 +6,14 @@ it was not made by kvarn, and stays.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from pathlib import Path
 
 from ....system.files import remove_folder
+from . import files
+from .errors import PackError
 from .format import centre, log, manifest, snapshot, superblock, tail
 
 LOCK = "lock"
@@ -48,3 +52,16 @@ def remove_files(path: Path) -> list[str]:
     last = {manifest.NAME, LOCK}
     remove_folder(path, lambda name: is_ours(name) and name not in last)
     return remove_folder(path, is_ours)
+
+
+def take_lock(path: Path) -> int:
+    """The writer's lock, held until the descriptor is closed; `PackError` where another has it."""
+    fd = files.open_file(path / LOCK, writable=True)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise PackError(
+            path, "another process or context is writing to it; wait for it to end"
+        ) from error
+    return fd

@@ -16,7 +16,6 @@ A context that evicts has `pack.json`, `lock` and `snapshot` (snapshot.py).
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from contextlib import suppress
@@ -31,7 +30,7 @@ from ....ops.errors import OpsError
 from ....system.text import one_line
 from ...home import make_folder
 from . import files
-from .contents import LOCK, is_of_a_beginning
+from .contents import LOCK, is_of_a_beginning, take_lock
 from .errors import PackDamaged, PackError
 from .format import centre, log, manifest, superblock, tail
 from .format.log import KV, Tables
@@ -228,19 +227,6 @@ class PackFolder:
                 f"expected {one_line(expected.id)}",
             )
         return parent
-
-
-def take_lock(path: Path) -> int:
-    """The writer's lock, held until the descriptor is closed; `PackError` where another has it."""
-    fd = files.open_file(path / LOCK, writable=True)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise PackError(
-            path, "another process or context is writing to it; wait for it to end"
-        ) from error
-    return fd
 
 
 def create(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None = None) -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 from .....system.files import open_regular
 from ....home import folder_mode, make_folder
 from .. import files
-from ..contents import LOCK, is_ours, remove_files
+from ..contents import LOCK, is_ours, remove_files, take_lock
 from ..errors import PackError, checked_path
-from ..folder import take_lock
 from ..verify import verify
 from .exporting import Progress
 from .unpack import unpack

@@ -14,7 +14,7 @@ from packs import check, fill, fill_column, make, opened, random_tokens, save
 
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.archive import clear_imports, export_pack, import_pack, unpack
-from kvarn.runtime.store.disk.folder import take_lock
+from kvarn.runtime.store.disk.contents import take_lock
 from kvarn.runtime.store.disk.verify import verify
 from kvarn.system.files import FileRefused
 
