@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,22 @@ def make_folder(path: Path) -> list[Path]:
 
     Inside the user's folder each is 0700; elsewhere the umask decides.
     """
-    missing = [p for p in (path, *path.parents) if not p.is_dir()][::-1]
-    for folder in missing:
-        folder.mkdir(folder_mode(path), exist_ok=True)
-    return missing
+    made: list[Path] = []
+    try:
+        for folder in [p for p in (path, *path.parents) if not p.is_dir()][::-1]:
+            folder.mkdir(folder_mode(path), exist_ok=True)
+            made.append(folder)
+    except OSError:
+        remove_empty(made)
+        raise
+    return made
+
+
+def remove_empty(made: list[Path]) -> None:
+    """Take back what `make_folder` has made, where nobody uses it already."""
+    for folder in reversed(made):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def folder_mode(path: Path) -> int:

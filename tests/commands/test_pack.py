@@ -138,7 +138,7 @@ def test_files_are_read_as_one_text(run: Kvarn, tmp_path: Path, tiny: Model) -> 
         ("pack rm none", "nothing was removed"),
         ("pack export none -o x", "not a context pack"),
         ("pack import {text} -o new", "not an exported context pack"),
-        ("pack import {text} -o {text}/below", "ot a directory"),
+        ("pack import {text} -o {text}/below", "text.txt: "),
         ("pack export none -o {empty}/below", "not a context pack"),
         ("run --pack none -p x", "not a context pack"),
         ("chat --pack none", "not a context pack"),

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from ....ops.attention.layout import SEGMENT, TileLayout
 from ....ops.errors import OpsError
 from ....system.text import one_line
-from ...home import make_folder
+from ...home import make_folder, remove_empty
 from . import files
 from .contents import LOCK, is_of_a_beginning, take_lock
 from .errors import PackDamaged, PackError
@@ -244,9 +243,7 @@ def create(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None = 
         finally:
             os.close(lock)
     except Exception:  # a killed or interrupted process may leave a beginning: the next goes on
-        for folder in reversed(made):
-            with suppress(OSError):  # somebody uses it already
-                folder.rmdir()
+        remove_empty(made)
         raise
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .....system.files import open_regular
-from ....home import folder_mode, make_folder
+from ....home import folder_mode, make_folder, remove_empty
 from .. import files
 from ..contents import LOCK, is_ours, remove_files, take_lock
 from ..errors import PackError, checked_path
@@ -40,9 +40,7 @@ def import_pack(source: Path, path: Path, progress: Progress | None = None) -> N
             clear_imports(path.parent)
             _import(fd, source, path, progress)
         except BaseException:
-            for folder in reversed(made):
-                with suppress(OSError):  # somebody uses it already
-                    folder.rmdir()
+            remove_empty(made)
             raise
     finally:
         os.close(fd)
