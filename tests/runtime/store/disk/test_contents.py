@@ -61,8 +61,9 @@ def test_rm_leaves_files_of_others(full: Path, name: str) -> None:
     (full / name).write_text("mine")
     (full / "mine").mkdir()
     (full / "mine" / "tokens").write_text("mine")
-    assert remove_pack(full) == sorted([name, "mine"])
-    assert sorted(path.name for path in full.iterdir()) == sorted([name, "mine"])
+    os.mkfifo(full / "snapshot")
+    assert remove_pack(full) == sorted([name, "mine", "snapshot"])
+    assert sorted(path.name for path in full.iterdir()) == sorted([name, "mine", "snapshot"])
     assert (full / "mine" / "tokens").read_text() == "mine"
 
 
