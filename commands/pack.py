@@ -197,7 +197,10 @@ def rm(options: argparse.Namespace) -> int:
     from ..runtime.packs import remove_pack
 
     for name in options.names:
-        remove_pack(pack_path(name))
+        path = pack_path(name)
+        if left := remove_pack(path):
+            what = one_line(", ".join(left))
+            notice(f"{path}: the pack is removed, what is not kvarn's stays: {what}")
     return 0
 
 

@@ -79,6 +79,13 @@ class Model:
         return fingerprint(self.file)
 
     @cached_property
+    def tokenizer_digest(self) -> str:
+        """What tells its tokenizer from others, see `fingerprint.tokenizer_digest`."""
+        from .fingerprint import tokenizer_digest
+
+        return tokenizer_digest(self.file)
+
+    @cached_property
     def encoders(self) -> Learned | None:
         """Learned hash encoders beside the file or in it, see `attend.sidecar.find_encoders`."""
         from .attend.sidecar import find_encoders

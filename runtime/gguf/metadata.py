@@ -80,7 +80,11 @@ class Metadata(Mapping[str, Any]):
 
     def raw(self, entry: Entry) -> bytes:
         """The bytes of a value as they lie in the file; of an array, its items."""
-        return bytes(self._source.view[entry.start : entry.end])
+        return bytes(self.view(entry))
+
+    def view(self, entry: Entry) -> memoryview:
+        """As `raw`, not copied."""
+        return self._source.view[entry.start : entry.end]
 
     def first(self, key: str, n: int) -> Any:
         """The first `n` values of an array, without decoding the rest."""
