@@ -7,6 +7,7 @@ tabs of generated text pass.
 
 from __future__ import annotations
 
+import reprlib
 import unicodedata
 
 # Cc: C0, DEL, C1. Cf: bidirectional overrides and invisible marks. Cs: halves of a surrogate pair,
@@ -19,6 +20,17 @@ def one_line(text: str, limit: int = 300) -> str:
     """`text` on one line, at most `limit` long, with what a terminal would obey escaped."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return "".join(c if _is_safe(c) else _escaped(c) for c in cut)
+
+
+def brief(value: object, limit: int = 60) -> str:
+    """A value of a file for a message: what Python would print of it, on one line, cut short.
+
+    Costs no more for a large value than for a small one.
+    """
+    writer = reprlib.Repr()
+    writer.maxstring = writer.maxother = writer.maxlong = limit
+    written = writer.repr(value)
+    return one_line(" ".join(written.split()), limit)
 
 
 def printable(text: str) -> str:

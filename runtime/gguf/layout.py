@@ -30,11 +30,15 @@ DEFAULT_ALIGNMENT = 32
 # Magic, version and two counts of version 1.
 MIN_FILE_BYTES = 16
 
-# Limits. Everything that is walked one by one has one, so that no file can keep us busy: the
-# largest published models have some 800,000 strings, 200 keys and 2,000 tensors per file.
+# Limits. Everything that is walked one by one or decoded has one, so that no file can keep us busy
+# or take much more memory than its size: the largest published models have some 800,000 strings,
+# 20 MB of metadata, 200 keys and 2,000 tensors per file.
 MAX_ITEMS = 1 << 21
 MAX_KEYS = 1 << 14
 MAX_TENSORS = 1 << 16
+# One character beyond U+FFFF makes Python keep a string in four bytes per character.
+MAX_METADATA_BYTES = 48 << 20
+MAX_ITEM_BYTES = 1 << 16  # of a string in an array: they are decoded many at a time
 MAX_ARRAY_DEPTH = 4
 # An array inside an array costs us about as much as this many strings.
 NESTED_ARRAY_ITEMS = 64

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import shown
-from .layout import MAX_ARRAY_DEPTH, MAX_KEY_BYTES, NESTED_ARRAY_ITEMS, NUMBERS, U32, ValueType
+from .layout import (
+    MAX_ARRAY_DEPTH,
+    MAX_ITEM_BYTES,
+    MAX_KEY_BYTES,
+    MAX_METADATA_BYTES,
+    NESTED_ARRAY_ITEMS,
+    NUMBERS,
+    U32,
+    ValueType,
+)
 from .source import TRUNCATED, Cursor, Source
 from .strings import BrokenString, decode_strings, walk_strings
 
@@ -129,6 +138,12 @@ def read_metadata(cursor: Cursor, n_keys: int) -> Metadata:
         if key in entries:
             raise cursor.source.error(field, "the key twice", "every key once")
         entries[key] = _walk_value(cursor, _value_type(cursor, field), field)
+        if cursor.position > MAX_METADATA_BYTES:
+            raise cursor.source.error(
+                field,
+                f"metadata of more than {cursor.position:,} bytes",
+                f"at most {MAX_METADATA_BYTES:,}",
+            )
     return Metadata(cursor.source, entries, cursor.count_bytes)
 
 
@@ -188,4 +203,9 @@ def _walk_strings(cursor: Cursor, count: int, field: str) -> NDArray[np.int64]:
             "an end inside the file",
             TRUNCATED,
         ) from None
+    longest = int(np.diff(starts, append=cursor.position).max(initial=0)) - cursor.count_bytes
+    if longest > MAX_ITEM_BYTES:
+        raise cursor.source.error(
+            field, f"a string of {longest:,} bytes in an array", f"at most {MAX_ITEM_BYTES:,}"
+        )
     return starts
