@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..runtime.gguf import GGUFFile
 
-# Longer arrays are abbreviated: to so many values in JSON; text shows what fits a line.
+# Longer arrays and strings are abbreviated: to so many values in JSON; text shows what fits a line.
 _WHOLE_ARRAY = 16
+_WHOLE_STRING = 1 << 20  # bytes
+_FIRST_CHARACTERS = 256
 _FIRST_VALUES = 8
 _VALUE_WIDTH = 56
+_CELL_WIDTH = 1000
 
 _TREATMENTS = {
     "native": "kernels read the file's bytes",
@@ -40,7 +43,11 @@ def run(options: argparse.Namespace) -> int:
 
     with open_gguf(options.file) as file:
         description = describe(file)
-    text = json.dumps(description, indent=2) if options.json else render(description)
+    if options.json:
+        json.dump(description, sys.stdout, indent=2)  # bit by bit, for it may be long
+        print()
+        return 0
+    text = render(description)
     # Names and values are the file's: what the terminal cannot show must not stop us.
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -149,6 +156,9 @@ def _bits(n_bytes: int, n_weights: int) -> float | None:
 def _value(file: GGUFFile, key: str) -> Any:
     """A metadata value for JSON; of a long array its type, length and first values."""
     entry = file.metadata.entry(key)
+    if entry.item is None and entry.end - entry.start > _WHOLE_STRING:
+        first = file.metadata.first(key, _FIRST_CHARACTERS)
+        return {"type": "string", "length": entry.end - entry.start, "first": [first]}
     if entry.item is None or entry.count <= _WHOLE_ARRAY:
         return _plain(file.metadata[key])
     first = _plain(file.metadata.first(key, _FIRST_VALUES))
@@ -267,4 +277,5 @@ def _listed(start: str, values: list[Any], more: bool) -> str:
 
 
 def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    cut = text if len(text) <= _CELL_WIDTH else f"{text[:_CELL_WIDTH]}…"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
