@@ -20,7 +20,7 @@ MAX_HEADS = 4096
 MAX_HEAD_DIM = 256  # what the attention kernels are written for
 MAX_EMBD = 1 << 17
 MAX_FF = 1 << 20
-MAX_VOCAB = 1 << 20  # four times the largest that is published
+MAX_VOCAB = 1 << 19  # twice the largest that is published
 MAX_CONTEXT = (1 << 31) - 1
 
 # llama.cpp's defaults for keys that a file may leave out.
@@ -269,7 +269,7 @@ def _windowed(
         return (False,) * n_layers, None
     key = "attention.sliding_window"
     found = keys.get(key)
-    given = found is not None and not np.array_equal(found, 0)
+    given = isinstance(found, (list, tuple, np.ndarray)) or found not in (None, 0)
     if windowing.required or windowing.window is not None or given:
         window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
     else:
@@ -278,7 +278,9 @@ def _windowed(
     pattern = keys.get(key)
     if isinstance(pattern, (list, tuple, np.ndarray)):
         flags = pattern[:n_layers]
-        if len(flags) < n_layers or not all(isinstance(f, (int, np.integer, np.bool_)) for f in flags):
+        if len(flags) < n_layers or not all(
+            isinstance(f, (int, np.integer, np.bool_)) for f in flags
+        ):
             raise keys.error(key, pattern, f"a number, or one flag for each of {n_layers} layers")
         return tuple(bool(flag) for flag in flags), window
     period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)

@@ -102,4 +102,3 @@ class Keys:
             return
         if isinstance(value, np.ndarray) or value != allowed:
             raise self.error(key, value, f"{allowed}: {why}")
-

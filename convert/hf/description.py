@@ -76,9 +76,7 @@ def _sampling(path: Path) -> dict[str, Any]:
             value = int(value)  # transformers takes 50.0 for 50
         allowed = (int, float) if kind is float else (kind,)
         if type(value) not in allowed:
-            raise ConvertError(
-                f"{path.name}: {key} is {brief(value)}, expected a {_KINDS[kind]}"
-            )
+            raise ConvertError(f"{path.name}: {key} is {brief(value)}, expected a {_KINDS[kind]}")
         found[name] = value
     return found
 

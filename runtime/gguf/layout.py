@@ -34,9 +34,9 @@ MIN_FILE_BYTES = 16
 # or take much more memory than its size: the largest published models have some 800,000 strings,
 # 20 MB of arrays, 200 keys and 2,000 tensors per file; hash encoders take some 20 MB of base64 for
 # each layer.
-MAX_ITEMS = 1 << 21
+MAX_ITEMS = 5 << 18
 MAX_KEYS = 1 << 14
-MAX_TENSORS = 1 << 16
+MAX_TENSORS = 1 << 14
 MAX_ARRAY_BYTES = 48 << 20  # of all arrays together
 MAX_ITEM_BYTES = 1 << 16  # of a string in an array: they are decoded many at a time
 MAX_STRING_BYTES = 64 << 20

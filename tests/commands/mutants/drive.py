@@ -1,6 +1,7 @@
 """Drives commands over mutants, in a process of its own that may die of them.
 
-    drive.py gguf|folders FOLDER NUMBER…        numbers of mutants, see `names`
+    drive.py gguf|folders|large FOLDER NUMBER…      the mutants with these numbers
+    drive.py choose gguf|folders N SEED             numbers, drawn by a seed
 
 Prints a line of JSON before and after each: a parent knows which one a crash or a hang belongs to.
 """
@@ -11,6 +12,7 @@ import contextlib
 import faulthandler
 import io
 import json
+import os
 import random
 import resource
 import shutil
@@ -32,7 +34,9 @@ WATCHDOG = 60
 
 def main(kind: str, folder: Path, numbers: list[int]) -> None:
     """Try the mutants with these numbers."""
-    cases = list((gguf_cases if kind == "gguf" else folder_cases)())
+    cases = list(CASES[kind]())
+    if kind == "large":
+        _warm(folder)
     for number in numbers:
         name, make, commands = cases[number]
         print(json.dumps({"number": number, "name": name}), flush=True)
@@ -91,12 +95,51 @@ def folder_cases() -> Any:
         yield name, make, [partial(_convert, extra=extra)]
 
 
+def large_cases() -> Any:
+    """Files that ask for much memory; what they need before weights are laid out."""
+    import large_files
+
+    for name, written in large_files.LARGE.items():
+
+        def make(folder: Path, written: Any = written) -> tuple[Path, int]:
+            path = folder / "large.gguf"
+            # Made elsewhere: what making it takes is not to be counted.
+            child = os.fork()
+            if not child:
+                path.write_bytes(written())
+                os._exit(0)
+            os.waitpid(child, 0)
+            return path, path.stat().st_size
+
+        yield name, make, [partial(_given, command) for command in COMMANDS]
+
+
+COMMANDS = (["inspect"], ["inspect", "--json"], ["tokenize", "a b", "-m"])
+
+
+def _given(command: list[str], path: Path) -> list[str]:
+    return [*command, str(path)]
+
+
+def _warm(folder: Path) -> None:
+    """Import what the commands import."""
+    import gguf_mutants
+
+    path = folder / "sound.gguf"
+    path.write_bytes(gguf_mutants.base("llama-mha").written())
+    for command in COMMANDS:
+        assert outcome(_given(command, path)) == "0"
+
+
+CASES = {"gguf": gguf_cases, "folders": folder_cases, "large": large_cases}
+
+
 def _convert(path: Path, extra: list[str]) -> list[str]:
     return ["convert", str(path), str(path.parent / "out.gguf"), "--type", "f16", *extra]
 
 
 def outcome(arguments: list[str]) -> str:
-    """"0", "1: the error", "2", or the traceback of what nobody foresaw."""
+    """ "0", "1: the error", "2", or the traceback of what nobody foresaw."""
     from kvarn import cli
     from kvarn.system.errors import KvarnError
 
@@ -115,8 +158,7 @@ def outcome(arguments: list[str]) -> str:
 
 def chosen(kind: str, n: int, seed: int) -> list[int]:
     """`n` of the mutants, drawn by a seed."""
-    cases = gguf_cases() if kind == "gguf" else folder_cases()
-    total = sum(1 for _ in cases)
+    total = sum(1 for _ in CASES[kind]())
     return sorted(random.Random(seed).sample(range(total), min(n, total)))
 
 

@@ -81,3 +81,13 @@ def test_a_mutant_is_run_or_refused_in_one_line(kind: str, n: int, tmp_path: Pat
     assert not wrong, "\n".join(wrong[:20])
     # Some changes are harmless; most must be noticed, or nothing was tested.
     assert codes["1"] > codes.get("0", 0) / 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(17))
+def test_metadata_takes_no_more_memory_than_the_file_and_256_mb(
+    number: int, tmp_path: Path
+) -> None:
+    wrong, codes = survey("large", [number], tmp_path)
+    print(codes)
+    assert not wrong, "\n".join(wrong)
