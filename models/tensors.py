@@ -41,7 +41,7 @@ class TensorLike(Protocol):
 
 
 def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
-    """Bytes of the arena that `Weights.load` lays matrices out in, known without loading anything."""
+    """Bytes of the arena that `Weights.load` lays matrices out in, known without loading."""
     only_looked_up = {"token_embd.weight"} if "output.weight" in tensors else set()
     return sum(
         tensor.data.nbytes

@@ -84,7 +84,7 @@ def _sampling(path: Path) -> dict[str, Any]:
 _KINDS: dict[type, str] = {int: "whole number", float: "number", str: "text"}
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
     """YAML without aliases, with which a small text can stand for a large value."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -113,7 +113,7 @@ def read_card(path: Path) -> dict[str, Any]:
                 f"README.md begins with {len(facts):,} characters of YAML, expected at most "
                 f"{_MAX_FACTS:,}: shorten or remove it"
             )
-        card = _plain(yaml.load(facts, _Loader))  # noqa: S506  # a SafeLoader
+        card = _plain(yaml.load(facts, _Loader))  # a SafeLoader
     except (yaml.YAMLError, ValueError, OverflowError, TypeError, RecursionError) as error:
         raise ConvertError(
             f"README.md: the model card cannot be read: {one_line(str(error), 120)}"

@@ -8,9 +8,10 @@ from typing import Any
 
 from ...system.text import brief, one_line
 from ..errors import ConvertError
-from .jsons import optional_json as optional_json
-from .jsons import read_json
+from .jsons import optional_json, read_json
 from .safetensors import StoredTensor, read_header
+
+__all__ = ["INDEX", "optional_json", "read_config", "read_json", "read_tensors"]
 
 INDEX = "model.safetensors.index.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")

@@ -95,8 +95,8 @@ class Vocab:
             raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): nothing to do")
         if self.model in _REFUSED:
             raise TokenizerError(
-                f"tokenizer model {brief(self.model)} is {_REFUSED[self.model]}, which kvarn cannot "
-                f"read; it reads {', '.join(_MODELS)}"
+                f"tokenizer model {brief(self.model)} is {_REFUSED[self.model]}, which kvarn"
+                f" cannot read; it reads {', '.join(_MODELS)}"
             )
         if self.model not in _MODELS:
             raise TokenizerError(

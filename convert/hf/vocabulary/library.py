@@ -16,7 +16,7 @@ from ....system.text import one_line
 from ...errors import ConvertError
 from .pretokenizers import CHECK_TEXT
 
-_SECONDS = 60
+_SECONDS = 30
 # Beside the process itself, which has some 100 MB; a vocabulary of 250,000 tokens takes twelve
 # times the bytes of its file.
 _BYTES = 512 << 20
@@ -60,7 +60,7 @@ def read(
     }
     # By its path: nothing of kvarn's is imported there, which would take longer than the answer.
     worker = [sys.executable, str(Path(__file__).with_name("worker.py"))]
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     try:
         done = subprocess.run(
             worker,

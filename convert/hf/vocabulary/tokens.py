@@ -74,7 +74,7 @@ def added_tokens(
     From added_tokens.json (`listed`), tokenizer.json (`saved`) and tokenizer_config.json
     (`settings`); `ConvertError` for entries that are none.
     """
-    found = [(token, {"content": text}) for text, token in listed.items()]
+    found: list[tuple[Any, Any]] = [(token, {"content": text}) for text, token in listed.items()]
     entries, decoder = saved.get("added_tokens") or [], settings.get("added_tokens_decoder") or {}
     if not isinstance(entries, list) or not isinstance(decoder, Mapping):
         raise ConvertError("the added tokens of the tokenizer are no list, or no object")
