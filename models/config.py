@@ -172,16 +172,10 @@ def _vocabulary(metadata: Mapping[str, Any], keys: Keys) -> int:
         return keys.integer("vocab_size", high=MAX_VOCAB)
     if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCAB:
         raise ModelError(
-            f"cannot configure the model: tokenizer.ggml.tokens is {_listed(tokens)}, expected a "
+            f"cannot configure the model: tokenizer.ggml.tokens is {brief(tokens)}, expected a "
             f"list of 1 to {MAX_VOCAB:,} strings"
         )
     return len(tokens)
-
-
-def _listed(value: object) -> str:
-    if isinstance(value, list):
-        return f"a list of {len(value):,}"
-    return f"a {type(value).__name__}"
 
 
 def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int) -> RopeConfig:
@@ -277,10 +271,8 @@ def _windowed(
     key = "attention.sliding_window_pattern"
     pattern = keys.get(key)
     if isinstance(pattern, (list, tuple, np.ndarray)):
-        flags = pattern[:n_layers]
-        if len(flags) < n_layers or not all(
-            isinstance(f, (int, np.integer, np.bool_)) for f in flags
-        ):
+        flags = [f for f in pattern[:n_layers] if isinstance(f, (int, np.integer, np.bool_))]
+        if len(flags) < n_layers:
             raise keys.error(key, pattern, f"a number, or one flag for each of {n_layers} layers")
         return tuple(bool(flag) for flag in flags), window
     period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)

@@ -68,12 +68,12 @@ def add_description(writer: gguf.GGUFWriter, folder: Path, name: str | None) -> 
 def _sampling(path: Path) -> dict[str, Any]:
     """gguf-py's names of what generation_config.json says."""
     found = {}
-    for key, value in optional_json(path).items():
-        if key not in _SAMPLING or value is None:
+    for key, said in optional_json(path).items():
+        if key not in _SAMPLING or said is None:
             continue
         name, kind = _SAMPLING[key]
-        if kind is int and isinstance(value, float) and value.is_integer():
-            value = int(value)  # transformers takes 50.0 for 50
+        whole = kind is int and isinstance(said, float) and said.is_integer()
+        value = int(said) if whole else said  # transformers takes 50.0 for 50
         allowed = (int, float) if kind is float else (kind,)
         if type(value) not in allowed:
             raise ConvertError(f"{path.name}: {key} is {brief(value)}, expected a {_KINDS[kind]}")

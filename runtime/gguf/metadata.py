@@ -211,7 +211,8 @@ def _walk_strings(cursor: Cursor, count: int, field: str) -> NDArray[np.int64]:
             "an end inside the file",
             TRUNCATED,
         ) from None
-    longest = int(np.diff(starts, append=cursor.position).max(initial=0)) - cursor.count_bytes
+    last = cursor.position - int(starts[-1]) if count else 0
+    longest = max(last, int((starts[1:] - starts[:-1]).max(initial=0))) - cursor.count_bytes
     if longest > MAX_ITEM_BYTES:
         raise cursor.source.error(
             field, f"a string of {longest:,} bytes in an array", f"at most {MAX_ITEM_BYTES:,}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import hf_folders
 import vocabularies
+from hostile_tokenizers import Save, hostile_tokenizers, saving, small_json
 
 ESCAPE = "\x1b]0;owned\x07\nkvarn: all is well"
 VALUES: dict[str, Any] = {
@@ -111,22 +112,6 @@ SETTINGS: dict[str, Any] = {
     "added_tokens_decoder": {"1": {"content": "<s>", "special": True}},
     "chat_template": "{{ messages }}",
 }
-Save = Callable[[Path], None]
-
-
-def small_json() -> dict[str, Any]:
-    """tokenizer.json of a byte-level vocabulary."""
-    alphabet = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))]
-    tokens = [*alphabet, *(chr(256 + i) for i in range(256 - len(alphabet)))]
-    tokens += ["ab", "<s>", "</s>"]
-    kinds = [1] * (len(tokens) - 2) + [3, 3]
-    metadata = {
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": kinds,
-        "tokenizer.ggml.merges": ["a b"],
-    }
-    saved = vocabularies.tokenizer_json(metadata, vocabularies.PATTERNS["qwen2"], "<s>")
-    return {**saved, "padding": None, "truncation": None}
 
 
 def base_files(form: str) -> dict[str, Any]:
@@ -150,15 +135,15 @@ def mutants() -> Iterator[tuple[str, str, Save]]:
     """Name, form of the vocabulary ("model", "pieces" or "bpe"), and what spoils the folder."""
     for name, config in CONFIGS.items():
         for path, value in _changes({**COMMON, **config}):
-            yield f"{name} {path}", "model", _saving("config.json", value)
+            yield f"{name} {path}", "model", saving("config.json", value)
     for file in ("generation_config.json", "README.md", "added_tokens.json"):
         for path, value in _changes(base_files("model")[file] or {"x": 297}):
-            yield f"{file} {path}", "model", _saving(file, value)
+            yield f"{file} {path}", "model", saving(file, value)
     for form in ("bpe", "pieces"):
         for file in ("tokenizer.json", "tokenizer_config.json"):
             for path, value in _changes(base_files(form)[file]):
-                yield f"{form} {file} {path}", form, _saving(file, value)
-    yield from _hostile_tokenizers()
+                yield f"{form} {file} {path}", form, saving(file, value)
+    yield from hostile_tokenizers()
     yield from _texts()
     yield from _tensors()
 
@@ -169,15 +154,7 @@ def write_folder(folder: Path, form: str) -> None:
     if form != "model":
         (folder / "tokenizer.model").unlink()
     for name, value in base_files(form).items():
-        _saving(name, value)(folder)
-
-
-def _saving(name: str, value: Any) -> Save:
-    def save(folder: Path) -> None:
-        text = json.dumps(value)
-        (folder / name).write_text(f"---\n{text}\n---\n" if name == "README.md" else text)
-
-    return save
+        saving(name, value)(folder)
 
 
 def _changes(document: Any) -> Iterator[tuple[str, Any]]:
@@ -207,49 +184,6 @@ def _with(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     else:
         inner[path[-1]] = value
     return copy
-
-
-def _hostile_tokenizers() -> Iterator[tuple[str, str, Save]]:
-    """What made the tokenizers library abort, loop, or take all memory."""
-    replace = {"type": "Replace", "pattern": {"String": " "}, "content": " " * 1000}
-    nested: dict[str, Any] = {"type": "NFC"}
-    for _ in range(100):
-        nested = {"type": "Sequence", "normalizers": [nested]}
-    padding = {
-        **{"strategy": {"Fixed": 1 << 40}, "direction": "Right", "pad_to_multiple_of": None},
-        **{"pad_id": 0, "pad_type_id": 0, "pad_token": "x"},
-    }
-    regex = {"type": "Split", "pattern": {"Regex": "(.*)*(.*)*(.*)*(.*)*x"}, "behavior": "Isolated"}
-    empty = {"type": "Replace", "pattern": {"Regex": ""}, "content": "xxxxxxxx"}
-    parts: dict[str, dict[str, Any]] = {
-        "Precompiled": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
-        "Precompiled long": {
-            "normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////" * 1000}
-        },
-        "padding": {"padding": padding},
-        "truncation": {
-            "truncation": {
-                **{"direction": "Right", "max_length": 0, "strategy": "LongestFirst"},
-                "stride": 5,
-            }
-        },
-        "bomb": {"normalizer": {"type": "Sequence", "normalizers": [replace] * 4}},
-        "empty bomb": {"normalizer": {"type": "Sequence", "normalizers": [empty] * 12}},
-        "nested": {"normalizer": nested},
-        "regex": {"pre_tokenizer": {**regex, "invert": False}},
-        "prepend": {"normalizer": {"type": "Prepend", "prepend": "x" * 1_000_000}},
-        "metaspace": {"pre_tokenizer": {"type": "Metaspace", "replacement": "xx"}},
-        "digits": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
-    }
-    for name, changes in parts.items():
-        yield f"hostile {name}", "bpe", _saving("tokenizer.json", {**small_json(), **changes})
-    for merges in (["ab"], ["a b c"], [""], [["a"]], [["a", "b"], "a b"], [["zz", "qq"]], ["a \0"]):
-        saved = small_json()
-        saved["model"]["merges"] = merges
-        yield f"merges {merges}", "bpe", _saving("tokenizer.json", saved)
-        pieces = vocabularies.sentencepiece_json(vocabularies.small_pieces(296))
-        pieces["model"]["merges"] = merges
-        yield f"merges of pieces {merges}", "pieces", _saving("tokenizer.json", pieces)
 
 
 def _texts() -> Iterator[tuple[str, str, Save]]:
