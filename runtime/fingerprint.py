@@ -4,7 +4,8 @@ gigabytes."""
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
@@ -12,6 +13,7 @@ import xxhash
 if TYPE_CHECKING:
     from .gguf import GGUFFile
 
+_ITEMS = 1 << 16  # of an array, written at a time
 _SAMPLE = 256  # bytes, from the start, the middle and the end of each tensor
 
 
@@ -20,9 +22,10 @@ def fingerprint(file: GGUFFile) -> str:
     of their bytes: the same for a copy, a split or a renamed file; reads 768 bytes a tensor."""
     state = hashlib.blake2b(file.architecture.encode(), digest_size=8)
     for key in sorted(key for key in file.metadata if key.startswith(f"{file.architecture}.")):
-        value = file.metadata[key]
-        shown = value.tolist() if isinstance(value, np.ndarray) else value
-        state.update(f"{key} {shown!r}\n".encode())
+        state.update(f"{key} ".encode())
+        for part in _written(file.metadata[key]):
+            state.update(part.encode())
+        state.update(b"\n")
     for name in sorted(file.tensors):
         tensor = file.tensors[name]
         state.update(f"{name} {tensor.type.name} {tensor.shape}\n".encode())
@@ -43,3 +46,16 @@ def tokenizer_digest(file: GGUFFile) -> str:
             state.update(f"{key} {entry.type_name} {entry.end - entry.start}\n".encode())
             state.update(file.metadata.view(entry))
     return state.hexdigest()
+
+
+def _written(value: Any) -> Iterator[str]:
+    """What Python prints of a value, arrays of numbers as lists, bit by bit."""
+    if not isinstance(value, (list, np.ndarray)):
+        yield repr(value)
+        return
+    yield "["
+    for first in range(0, len(value), _ITEMS):
+        items = value[first : first + _ITEMS]
+        written = repr(items.tolist() if isinstance(items, np.ndarray) else items)
+        yield f"{', ' if first else ''}{written[1:-1]}"
+    yield "]"
