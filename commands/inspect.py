@@ -9,16 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..system.terminal import show
+from ..system.terminal import show, show_json
 from ..system.text import one_line
 
 if TYPE_CHECKING:
     from ..runtime.gguf import GGUFFile
 
-# Longer arrays are abbreviated: to so many values in JSON; text shows what fits a line.
+# Longer arrays and strings are abbreviated: to so many values in JSON; text shows what fits a line.
 _WHOLE_ARRAY = 16
+_WHOLE_STRING = 1 << 20  # bytes
+_FIRST_CHARACTERS = 256
 _FIRST_VALUES = 8
 _VALUE_WIDTH = 56
+_CELL_WIDTH = 1000
 
 _TREATMENTS = {
     "native": "kernels read the file's bytes",
@@ -45,7 +48,10 @@ def run(options: argparse.Namespace) -> int:
 
     with open_gguf(options.file) as file:
         description = describe(file)
-    show(json.dumps(description, indent=2) if options.json else render(description))
+    if options.json:
+        show_json(description)
+    else:
+        show(render(description))
     return 0
 
 
@@ -151,6 +157,9 @@ def _bits(n_bytes: int, n_weights: int) -> float | None:
 def _value(file: GGUFFile, key: str) -> Any:
     """A metadata value for JSON; of a long array its type, length and first values."""
     entry = file.metadata.entry(key)
+    if entry.item is None and entry.end - entry.start > _WHOLE_STRING:
+        first = file.metadata.first(key, _FIRST_CHARACTERS)
+        return {"type": "string", "length": entry.end - entry.start, "first": [first]}
     if entry.item is None or entry.count <= _WHOLE_ARRAY:
         return _plain(file.metadata[key])
     first = _plain(file.metadata.first(key, _FIRST_VALUES))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
-from ..system.terminal import show, show_row
+from ..system.terminal import show, show_json, show_row
 from ..system.text import one_line
 from .options.model import (
     add_kv_type_option,
@@ -138,7 +137,7 @@ def ls(options: argparse.Namespace) -> int:
         except KvarnError as error:
             notice(str(error))
     if options.json:
-        show(json.dumps([row.as_dict() for row in rows], indent=2))
+        show_json([row.as_dict() for row in rows])
         return 0
     for row in rows:
         path = Path(row.path)
@@ -155,7 +154,7 @@ def info(options: argparse.Namespace) -> int:
 
     facts = pack_info(pack_path(options.name))
     if options.json:
-        show(json.dumps(facts.as_dict(), indent=2))
+        show_json(facts.as_dict())
         return 0
     unfinished = "" if facts.complete else f" of {facts.goal:,}: not finished, build it again"
     rows = {
@@ -197,7 +196,10 @@ def rm(options: argparse.Namespace) -> int:
     from ..runtime.packs import remove_pack
 
     for name in options.names:
-        remove_pack(pack_path(name))
+        path = pack_path(name)
+        if left := remove_pack(path):
+            what = one_line(", ".join(left))
+            notice(f"{path}: the pack is removed, what is not kvarn's stays: {what}")
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from ..system.text import brief
 from .architectures import ARCHITECTURES, Architecture
 from .errors import ModelError
 from .metadata import Keys
@@ -19,13 +20,14 @@ MAX_HEADS = 4096
 MAX_HEAD_DIM = 256  # what the attention kernels are written for
 MAX_EMBD = 1 << 17
 MAX_FF = 1 << 20
-MAX_VOCAB = 1 << 24
+MAX_VOCAB = 1 << 19  # twice the largest that is published
 MAX_CONTEXT = (1 << 31) - 1
 
 # llama.cpp's defaults for keys that a file may leave out.
 ROPE_BASE = 10_000.0
 YARN_BETA_FAST = 32.0
 YARN_BETA_SLOW = 1.0
+LEAST_FACTOR = 1e-6
 
 RopeScaling = Literal["none", "linear", "yarn", "longrope"]
 
@@ -138,7 +140,7 @@ class ModelConfig:
 def _architecture(metadata: Mapping[str, Any]) -> Architecture:
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
-        found = f"{name!r:.60}" if name is not None else "missing"
+        found = brief(name) if name is not None else "missing"
         raise ModelError(
             f"cannot configure the model: general.architecture is {found}, supported are "
             f"{', '.join(sorted(ARCHITECTURES))}"
@@ -170,8 +172,8 @@ def _vocabulary(metadata: Mapping[str, Any], keys: Keys) -> int:
         return keys.integer("vocab_size", high=MAX_VOCAB)
     if not isinstance(tokens, list) or not 1 <= len(tokens) <= MAX_VOCAB:
         raise ModelError(
-            f"cannot configure the model: tokenizer.ggml.tokens is a {type(tokens).__name__}, "
-            f"expected a list of 1 to {MAX_VOCAB} strings"
+            f"cannot configure the model: tokenizer.ggml.tokens is {brief(tokens)}, expected a "
+            f"list of 1 to {MAX_VOCAB:,} strings"
         )
     return len(tokens)
 
@@ -187,6 +189,8 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
     factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0), high=1e6)
     if scaling == "none" or factor == 0.0:
         factor = 1.0
+    if factor < LEAST_FACTOR:
+        raise keys.error("rope.scaling.factor", factor, f"0 or a number from {LEAST_FACTOR:g}")
     log_multiplier, beta_fast, beta_slow = 0.0, YARN_BETA_FAST, YARN_BETA_SLOW
     if architecture.yarn_keys:
         log_multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0, high=1e3)
@@ -259,7 +263,7 @@ def _windowed(
         return (False,) * n_layers, None
     key = "attention.sliding_window"
     found = keys.get(key)
-    given = found is not None and not np.array_equal(found, 0)
+    given = isinstance(found, (list, tuple, np.ndarray)) or found not in (None, 0)
     if windowing.required or windowing.window is not None or given:
         window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
     else:
@@ -267,10 +271,10 @@ def _windowed(
     key = "attention.sliding_window_pattern"
     pattern = keys.get(key)
     if isinstance(pattern, (list, tuple, np.ndarray)):
-        flags = np.asarray(pattern)
-        if flags.ndim != 1 or flags.size < n_layers or flags.dtype.kind not in "biu":
+        flags = [f for f in pattern[:n_layers] if isinstance(f, (int, np.integer, np.bool_))]
+        if len(flags) < n_layers:
             raise keys.error(key, pattern, f"a number, or one flag for each of {n_layers} layers")
-        return tuple(bool(flag) for flag in flags[:n_layers]), window
+        return tuple(bool(flag) for flag in flags), window
     period = keys.integer(key, windowing.period, low=0, high=MAX_CONTEXT)
     return tuple(period == 0 or i % period < period - 1 for i in range(n_layers)), window
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..system.text import brief
 from .errors import ModelError
 
 
@@ -28,7 +29,7 @@ class Keys:
     def error(self, key: str, found: object, expected: str) -> ModelError:
         """The error for a key whose value does not do."""
         return ModelError(
-            f"cannot configure the model: {self.name(key)} is {_shown(found)}, expected {expected}"
+            f"cannot configure the model: {self.name(key)} is {brief(found)}, expected {expected}"
         )
 
     def get(self, key: str) -> Any:
@@ -54,10 +55,13 @@ class Keys:
         return int(value)
 
     def _repeated(self, key: str, values: Sequence[Any] | np.ndarray) -> Any:
-        items = np.asarray(values)
-        if items.ndim != 1 or items.size == 0 or not (items == items[0]).all():
+        if isinstance(values, np.ndarray):
+            alike = values.ndim == 1 and values.size > 0 and bool((values == values[0]).all())
+        else:
+            alike = len(values) > 0 and all(type(v) is int and v == values[0] for v in values)
+        if not alike:
             raise self.error(key, values, "one value for all layers")
-        return items[0]
+        return values[0]
 
     def number(
         self,
@@ -98,8 +102,3 @@ class Keys:
             return
         if isinstance(value, np.ndarray) or value != allowed:
             raise self.error(key, value, f"{allowed}: {why}")
-
-
-def _shown(value: object) -> str:
-    text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
-    return text if len(text) <= 60 else text[:57] + "..."

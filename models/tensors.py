@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.types import QuantType, is_repacked
+from ..ops.types import QUANT_TYPES, QuantType, is_repacked, row_bytes, treatment_of
 
 
 class TensorLike(Protocol):
@@ -40,7 +41,7 @@ class TensorLike(Protocol):
 
 
 def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
-    """Bytes of memory that `Weights.load` lays matrices out in, known without loading anything."""
+    """Bytes of the arena that `Weights.load` lays matrices out in, known without loading."""
     only_looked_up = {"token_embd.weight"} if "output.weight" in tensors else set()
     return sum(
         tensor.data.nbytes
@@ -48,4 +49,17 @@ def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
         if name not in only_looked_up
         and len(tensor.shape) == 2
         and is_repacked(tensor.type, tensor.shape[0])
+    )
+
+
+def re_encoded_bytes(tensors: Mapping[str, TensorLike]) -> int:
+    """Bytes of memory, beside the arena, of the matrices that `Weights.load` re-encodes as Q8_0.
+
+    Up to six times what they take in the file.
+    """
+    q8_0 = QUANT_TYPES["Q8_0"]
+    return sum(
+        math.prod(tensor.shape[:-1]) * row_bytes(q8_0, tensor.shape[-1])
+        for tensor in tensors.values()
+        if treatment_of(tensor.type) == "re-encoded"
     )

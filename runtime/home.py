@@ -4,16 +4,21 @@ $KVARN_HOME, else $XDG_DATA_HOME/kvarn, else ~/.local/share/kvarn
   ├─ packs/NAME       context packs
   ├─ sessions/NAME    chats, each a pack of its own
   └─ last.json        {"pull": {"name", "path"}, "model": {"path"}}
+
+What is made in it is the user's alone: files 0600 in folders 0700. What is there keeps its modes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..system.errors import KvarnError
+from ..system.files import PRIVATE, SHARED, open_regular, write_file
 
 _LAST = "last.json"
 
@@ -29,6 +34,50 @@ def home() -> Path:
         return Path.home() / ".local" / "share" / "kvarn"
     except RuntimeError as error:
         raise KvarnError("this user has no home folder: set KVARN_HOME") from error
+
+
+def make_folder(path: Path) -> list[Path]:
+    """Make a folder and those above it that are missing; the new ones, the highest first.
+
+    Inside the user's folder each is 0700; elsewhere the umask decides.
+    """
+    made: list[Path] = []
+    try:
+        for folder in [p for p in (path, *path.parents) if not p.is_dir()][::-1]:
+            folder.mkdir(folder_mode(path), exist_ok=True)
+            made.append(folder)
+    except OSError:
+        remove_empty(made)
+        raise
+    return made
+
+
+def remove_empty(made: list[Path]) -> None:
+    """Take back what `make_folder` has made, where nobody uses it already."""
+    for folder in reversed(made):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def folder_mode(path: Path) -> int:
+    """The mode of a new folder, less the umask: for its owner alone inside the user's folder."""
+    return 0o700 if _is_at_home(path) else 0o777
+
+
+def mode_in(folder: Path) -> int:
+    """The mode of new files in a folder of packs or contexts: for those whom the folder lets in,
+    less the umask."""
+    return stat.S_IMODE(folder.stat().st_mode) & SHARED
+
+
+def _is_at_home(path: Path) -> bool:
+    """Whether a path lies in the user's folder, or is it."""
+    try:
+        base = home()
+    except KvarnError:  # no home folder: nothing lies in it
+        return False
+    real = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(base))
+    return real or path.absolute().is_relative_to(base)
 
 
 def pack_path(name: str) -> Path:
@@ -66,8 +115,9 @@ def remember_model(path: Path) -> None:
 def _last() -> dict[str, Any]:
     """What is remembered; nothing where the file is missing or not one that kvarn wrote."""
     try:
-        found = json.loads((home() / _LAST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        with os.fdopen(open_regular(home() / _LAST), encoding="utf-8") as file:
+            found = json.load(file)
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
     return (
         {key: v for key, v in found.items() if isinstance(v, dict)}
@@ -83,10 +133,9 @@ def _path(entry: dict[str, Any]) -> Path | None:
 
 def _remember(key: str, entry: dict[str, str]) -> None:
     folder = home()
-    folder.mkdir(parents=True, exist_ok=True)
-    new = folder / f"{_LAST}.{os.getpid()}"
-    new.write_text(json.dumps({**_last(), key: entry}, indent=2) + "\n", encoding="utf-8")
-    new.replace(folder / _LAST)
+    make_folder(folder)
+    text = json.dumps({**_last(), key: entry}, indent=2) + "\n"
+    write_file(folder / _LAST, text.encode(), PRIVATE)
 
 
 def _named(name: str, kind: str) -> Path:

@@ -8,8 +8,9 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from ..jit.arena import Arena
-from ..models.tensors import repacked_bytes
+from ..models.tensors import re_encoded_bytes, repacked_bytes
 from ..system.errors import KvarnError
+from ..system.text import one_line
 from .gguf import GGUFFile, open_gguf
 from .home import last_model
 from .memory import available_bytes, human_bytes
@@ -60,9 +61,11 @@ def load(
     """
     file = open_gguf(Path(path) if path is not None else default_model_path())
     n_bytes, available = repacked_bytes(file.tensors), available_bytes()
-    if n_bytes > available:
+    needed = n_bytes + re_encoded_bytes(file.tensors)
+    if needed > available:
         raise KvarnError(
-            f"loading {file.path.name}: its matrices are laid out anew in {human_bytes(n_bytes)},"
+            f"loading {one_line(file.path.name)}: its matrices are laid out anew in"
+            f" {human_bytes(needed)},"
             f" and {human_bytes(available)} are available: use a smaller model, or one of a type"
             " that is read where it lies (Q4_K_M, Q8_0)"
         )

@@ -12,6 +12,7 @@ from ..models.config import ModelConfig
 from ..models.transformer import Transformer
 from ..models.weights import Weights
 from ..ops.types import treatment_of
+from ..system.text import one_line
 from .attend import Attend
 from .context.context import Context
 from .context.reader import CHUNK
@@ -68,8 +69,9 @@ class Model:
 
     @property
     def name(self) -> str:
-        """`general.name`, or the file's name where the file has none."""
-        return str(self.file.metadata.get("general.name") or self.path.stem)
+        """`general.name`, or the file's name where the file has none, as `one_line` writes it."""
+        name = self.file.metadata.get("general.name")
+        return one_line(name if isinstance(name, str) and name else self.path.stem)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -77,6 +79,13 @@ class Model:
         from .fingerprint import fingerprint
 
         return fingerprint(self.file)
+
+    @cached_property
+    def tokenizer_digest(self) -> str:
+        """What tells its tokenizer from others, see `fingerprint.tokenizer_digest`."""
+        from .fingerprint import tokenizer_digest
+
+        return tokenizer_digest(self.file)
 
     @cached_property
     def encoders(self) -> Learned | None:

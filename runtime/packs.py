@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from .home import home
 from .store import Disk, PackError
 from .store.disk import PackFolder
 from .store.disk.archive import clear_imports
-from .store.disk.folder import take_lock
+from .store.disk.contents import remove_files, take_lock
+from .store.disk.errors import unopened
 from .store.disk.format import snapshot
 from .store.disk.format.log import KV
 from .store.disk.format.manifest import Manifest
@@ -53,6 +53,13 @@ class PackInfo:
 
 def pack_info(path: Path) -> PackInfo:
     """Read a pack's facts; `PackError` where it cannot be opened."""
+    try:
+        return _info(path)
+    except OSError as error:
+        raise unopened(path, error) from error
+
+
+def _info(path: Path) -> PackInfo:
     folder = PackFolder(path)
     manifest = folder.manifest
     if manifest.slots is None:
@@ -75,7 +82,7 @@ def pack_info(path: Path) -> PackInfo:
         commits=commits,
         indexes=indexes,
         parent="" if manifest.parent is None else manifest.parent.path,
-        n_bytes=sum(file.stat().st_blocks * 512 for file in path.iterdir()),
+        n_bytes=sum(file.lstat().st_blocks * 512 for file in path.iterdir()),
     )
 
 
@@ -89,20 +96,27 @@ def all_packs() -> list[Path]:
     return sorted(path for path in folders if path.is_dir() and not path.name.startswith("."))
 
 
-def remove_pack(path: Path) -> None:
-    """Delete a pack. Readers that have it open keep what they mapped.
+def remove_pack(path: Path) -> list[str]:
+    """Delete a pack: its own files, and the folder if nothing else is in it. Readers that have it
+    open keep what they mapped.
 
-    Raises `PackError` where the folder is none, where a writer is at work in it, and where another
-    of the user's packs or sessions begins with its segments.
+    Returns the names that are not a pack's; they stay. Raises `PackError` where the folder is no
+    sound pack or a link to one, where a writer is at work in it, and where another of the user's
+    packs or sessions begins with its segments.
     """
-    if not (path / "pack.json").is_file():
-        raise PackError(path, "not a context pack: nothing was removed")
+    if path.is_symlink():
+        raise PackError(path, "it is a link, nothing was removed: name the folder it points to")
+    try:
+        Manifest.read(path)
+    except PackError as error:
+        hint = "remove the folder yourself if it was a pack" if path.is_dir() else "see pack ls"
+        raise PackError(path, f"{error.what}; nothing was removed: {hint}") from error
     for other in all_packs():
         if _parent_of(other) == path.resolve():
             raise PackError(path, f"{other} begins with its segments: remove that first")
     lock = take_lock(path)
     try:
-        shutil.rmtree(path)
+        return remove_files(path)
     finally:
         os.close(lock)
 

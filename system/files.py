@@ -121,14 +121,15 @@ def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
     """Remove the files of a folder whose names are ours, then the folder if that left it empty.
 
     The folder is held by a descriptor: what takes its name meanwhile is not touched. A link in its
-    place is refused. Folders below it are never entered. Returns the names that are left, sorted;
-    [] where all is gone. Raises OSError.
+    place is refused. Folders below it are never entered; they, pipes and devices stay. Returns the
+    names that are left, sorted; [] where all is gone. Raises OSError.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         left = []
         for name in sorted(entry.name for entry in os.scandir(fd)):
-            if is_ours(name) and not stat.S_ISDIR(_mode(name, fd)):
+            mode = _mode(name, fd)
+            if is_ours(name) and (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
                 os.unlink(name, dir_fd=fd)
             else:
                 left.append(name)

@@ -10,15 +10,19 @@ the whole. A failure on stderr ends nothing: there is nobody left to tell.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TextIO
 
 from .text import MESSAGE, lines, one_line, printable
+
+_PIECES = 4096  # of JSON that are written together
 
 
 def say(line: str, *more: str) -> None:
@@ -49,6 +53,14 @@ def show(text: str) -> None:
 def show_row(*cells: str) -> None:
     """One line of a table, its cells parted by tabs."""
     show("\t".join(map(one_line, cells)))
+
+
+def show_json(value: object) -> None:
+    """A result for programs: JSON in ASCII, written bit by bit, as it may be long."""
+    pieces = json.JSONEncoder(indent=2).iterencode(value)
+    while some := list(islice(pieces, _PIECES)):
+        _write("".join(some))
+    _write("\n")
 
 
 def show_path(path: str | os.PathLike[str]) -> None:

@@ -7,6 +7,8 @@ message, `printable` lets generated text pass. `terminal` writes nothing that we
 
 from __future__ import annotations
 
+import reprlib
+
 MESSAGE = 2000
 """Characters of a message that are shown: an argument alone may have 128 KB."""
 
@@ -38,6 +40,17 @@ def shown(text: str | bytes, limit: int = 64) -> str:
     """Text of unknown origin for a message: quoted, escaped, one line, at most `limit` long."""
     quoted = repr(text[:limit])
     return quoted if len(text) <= limit else f"{quoted}…"
+
+
+def brief(value: object, limit: int = 60) -> str:
+    """A value of a file for a message: what Python would print of it, on one line, cut short.
+
+    Costs no more for a large value than for a small one.
+    """
+    writer = reprlib.Repr()
+    writer.maxstring = writer.maxother = writer.maxlong = limit
+    written = writer.repr(value)
+    return one_line(" ".join(written.split()), limit)
 
 
 def printable(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from gguf import GGUFWriter
 
 from ...models.architectures import ARCHITECTURES
+from ...system.text import brief
 from ..errors import ConvertError
 from . import keys
 from .config import Config
@@ -171,28 +172,35 @@ def architecture_of(values: Mapping[str, Any]) -> HFArchitecture:
     """
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names else values.get("model_type")
-    if name not in HF_ARCHITECTURES:
+    if not isinstance(name, str) or name not in HF_ARCHITECTURES:
         raise ConvertError(
-            f"config.json: the architecture {name!r:.60} is unknown to kvarn, expected one of "
+            f"config.json: the architecture {brief(name)} is unknown to kvarn, expected one of "
             f"{', '.join(HF_ARCHITECTURES)}"
         )
     quantised = values.get("quantization_config")
     if isinstance(quantised, Mapping):
         method = quantised.get("quant_method", "unknown")
         raise ConvertError(
-            f"config.json: the weights are quantised ({method!r:.30}): kvarn converts unquantised "
+            f"config.json: the weights are quantised ({brief(method)}): kvarn converts unquantised "
             "models; pull the one that this was made from"
         )
-    return HF_ARCHITECTURES[str(name)]
+    return HF_ARCHITECTURES[name]
 
 
 def check(architecture: HFArchitecture, config: Config) -> None:
     """Refuse what a file of this architecture cannot say, with a `ConvertError`."""
+    if config.n_layers and config.head_dim % 2:
+        raise ConvertError(f"config.json: heads of {config.head_dim}, expected an even number")
+    if config.n_heads % config.n_kv_heads:
+        raise ConvertError(
+            f"config.json: num_key_value_heads is {config.n_kv_heads}, expected a divisor of "
+            f"{config.n_heads} heads"
+        )
     expected = {"silu": ("silu", "swish"), "gelu": ("gelu", "gelu_pytorch_tanh")}
     allowed = expected[ARCHITECTURES[architecture.name].activation]
     found = config.get(architecture.activation) or config.get("hidden_act") or allowed[0]
     if found not in allowed:
         raise ConvertError(
-            f"config.json: the activation is {found!r:.40}, expected {allowed[0]} for "
+            f"config.json: the activation is {brief(found)}, expected {allowed[0]} for "
             f"{architecture.name}"
         )

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from ...models.config import MAX_CONTEXT, MAX_EMBD, MAX_FF, MAX_HEADS, MAX_LAYERS, MAX_VOCAB
+from ...system.text import brief
 from ..errors import ConvertError
+
+# What no sound model leaves: loops over layers and lists of tokens are as long as these numbers
+# say, and are made before a tensor is seen.
+_F32_MAX = 3.4028234e38
+_RANGES = {
+    "num_hidden_layers": (1, MAX_LAYERS),
+    "num_attention_heads": (1, MAX_HEADS),
+    "num_key_value_heads": (1, MAX_HEADS),
+    "head_dim": (1, MAX_EMBD),
+    "hidden_size": (1, MAX_EMBD),
+    "intermediate_size": (1, MAX_FF),
+    "vocab_size": (1, MAX_VOCAB),
+    "max_position_embeddings": (1, MAX_CONTEXT),
+    "original_max_position_embeddings": (1, MAX_CONTEXT),
+}
 
 
 class Config:
@@ -18,7 +34,7 @@ class Config:
     def __init__(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         text = values.get("text_config")
         if text is not None and not isinstance(text, Mapping):
-            raise ConvertError(f"config.json: text_config is {text!r:.40}, expected an object")
+            raise ConvertError(f"config.json: text_config is {brief(text)}, expected an object")
         self._values = {**defaults, **values, **(text or {})}
         self.rope = _rope_parameters(self._values)
 
@@ -27,11 +43,20 @@ class Config:
         return self._values.get(key)
 
     def integer(self, key: str) -> int:
-        """A whole number from 0 on that must be there."""
+        """A whole number that must be there, from 0 on or as `_RANGES` says."""
         value = self._values.get(key)
-        if type(value) is not int or not 0 <= value < 1 << 31:
-            raise self._error(key, value, "a whole number")
+        low, high = _RANGES.get(key, (0, MAX_CONTEXT))
+        if type(value) is not int or not low <= value <= high:
+            raise self._error(key, value, f"a whole number from {low} to {high}")
         return value
+
+    def optional_integer(self, key: str) -> int:
+        """The same; 0 where there is none."""
+        return 0 if not self._values.get(key) else self.integer(key)
+
+    def optional_number(self, key: str) -> float:
+        """A finite number; 0 where there is none."""
+        return 0.0 if not self._values.get(key) else self.number(key)
 
     def number(self, key: str) -> float:
         """A finite number that must be there."""
@@ -59,10 +84,7 @@ class Config:
     @property
     def n_heads(self) -> int:
         """Number of query heads, at least 1."""
-        n_heads = self.integer("num_attention_heads")
-        if n_heads < 1:
-            raise self._error("num_attention_heads", n_heads, "at least 1")
-        return n_heads
+        return self.integer("num_attention_heads")
 
     @property
     def n_kv_heads(self) -> int:
@@ -74,28 +96,48 @@ class Config:
     @property
     def head_dim(self) -> int:
         """Length of a head; the embedding's share of one where nothing is said."""
-        if self.get("head_dim") is None:
-            return self.integer("hidden_size") // self.n_heads
-        return self.integer("head_dim")
+        if self.get("head_dim") is not None:
+            return self.integer("head_dim")
+        hidden_size = self.integer("hidden_size")
+        if hidden_size < self.n_heads:
+            raise self._error("num_attention_heads", self.n_heads, f"at most {hidden_size}")
+        return hidden_size // self.n_heads
 
     @property
     def rotated_dims(self) -> int:
         """How much of a head is rotated: head_dim, or a part of it."""
-        factor = self.rope.get("partial_rotary_factor", self.get("partial_rotary_factor"))
-        return self.head_dim if factor is None else int(self.head_dim * float(factor))
+        return self.share_of_head(
+            self.rope.get("partial_rotary_factor", self.get("partial_rotary_factor"))
+        )
+
+    def share_of_head(self, share: Any) -> int:
+        """A head's dimensions, all or a share of them that config.json states."""
+        if share is None:
+            return self.head_dim
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+            raise ConvertError(
+                f"config.json: the share of a head that is rotated is {brief(share)}, expected a "
+                "number up to 1"
+            )
+        return int(self.head_dim * share)
 
     def _error(self, key: str, found: object, expected: str) -> ConvertError:
-        shown = "missing" if found is None else f"{found!r:.60}"
+        shown = "missing" if found is None else brief(found)
         return ConvertError(f"config.json: {key} is {shown}, expected {expected}")
 
 
 def number(values: Mapping[str, Any], key: str, where: str) -> float:
     """A finite number of an object; `ConvertError` where it is missing or something else."""
     value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        shown = "missing" if value is None else f"{value!r:.60}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_f32(value):
+        shown = "missing" if value is None else brief(value)
         raise ConvertError(f"{where}: {key} is {shown}, expected a number")
     return float(value)
+
+
+def _is_f32(value: float) -> bool:
+    """Whether a number is finite where GGUF files have it."""
+    return -_F32_MAX <= value <= _F32_MAX
 
 
 def _rope_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,12 +148,12 @@ def _rope_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = values.get("rope_parameters") or values.get("rope_scaling") or {}
     if not isinstance(found, Mapping):
-        raise ConvertError(f"config.json: rope_parameters is {found!r:.40}, expected an object")
+        raise ConvertError(f"config.json: rope_parameters is {brief(found)}, expected an object")
     rope: dict[str, Any] = dict(found)
     if isinstance(found.get("full_attention"), Mapping):
         rope = dict(found["full_attention"])
         local = found.get("sliding_attention") or {}
-        if "rope_theta" in local:
+        if isinstance(local, Mapping) and "rope_theta" in local:
             rope["local_theta"] = local["rope_theta"]
     if "type" in rope:
         rope.setdefault("rope_type", rope["type"])

@@ -20,7 +20,8 @@ from .architectures import HFArchitecture, architecture_of, check
 from .config import Config
 from .description import add_description
 from .folder import read_config, read_tensors
-from .tensors import Planned, plan
+from .tensors import Planned, check_embedding, plan
+from .values import check_values
 from .vocabulary import read_vocabulary
 
 CHUNK_BYTES = 32 << 20
@@ -56,6 +57,7 @@ def convert(
     check(architecture, config)
     stored = read_tensors(source)
     n_vocab = None if config.get("vocab_size") is None else config.integer("vocab_size")
+    check_embedding(stored, n_vocab)
     vocabulary = read_vocabulary(source, architecture, n_vocab, pre)
     planned = plan(architecture, config, stored, len(vocabulary.tokens.texts))
     for line in left_out(config):
@@ -70,6 +72,7 @@ def convert(
     writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     vocabulary.add(writer)
+    check_values(writer)
     with new_file(out) as part:
         n_bytes = sum(tensor.nbytes for tensor in writer.tensors[0].values())
         check_room(out.absolute().parent, n_bytes, out.name)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import yaml
 
+from ...system.text import brief, one_line
 from ..errors import ConvertError
-from .folder import optional_json
+from .jsons import optional_json, read_bytes
 
-# Keys of generation_config.json that go into the file as they are.
-_SAMPLING = {
-    "sequence": "sampling_sequence",
-    "top_k": "sampling_top_k",
-    "top_p": "sampling_top_p",
-    "min_p": "sampling_min_p",
-    "xtc_probability": "sampling_xtc_probability",
-    "xtc_threshold": "sampling_xtc_threshold",
-    "temperature": "sampling_temp",
-    "penalty_last_n": "sampling_penalty_last_n",
-    "penalty_repeat": "sampling_penalty_repeat",
-    "mirostat": "sampling_mirostat",
-    "mirostat_tau": "sampling_mirostat_tau",
-    "mirostat_eta": "sampling_mirostat_eta",
+_MAX_CARD = 4 << 20
+_MAX_FACTS = 512 << 10  # of what a card says to programs
+# Keys of generation_config.json that go into the file as they are, and of which kind they are.
+_SAMPLING: dict[str, tuple[str, type[int] | type[float] | type[str]]] = {
+    "sequence": ("sampling_sequence", str),
+    "top_k": ("sampling_top_k", int),
+    "top_p": ("sampling_top_p", float),
+    "min_p": ("sampling_min_p", float),
+    "xtc_probability": ("sampling_xtc_probability", float),
+    "xtc_threshold": ("sampling_xtc_threshold", float),
+    "temperature": ("sampling_temp", float),
+    "penalty_last_n": ("sampling_penalty_last_n", int),
+    "penalty_repeat": ("sampling_penalty_repeat", float),
+    "mirostat": ("sampling_mirostat", int),
+    "mirostat_tau": ("sampling_mirostat_tau", float),
+    "mirostat_eta": ("sampling_mirostat_eta", float),
 }
 
 
@@ -34,21 +38,94 @@ def add_description(writer: gguf.GGUFWriter, folder: Path, name: str | None) -> 
     the folder's name. `ConvertError` for a card (README.md) that cannot be read.
     """
     total, shared, experts, n_experts = writer.get_total_parameter_count()
-    try:
-        card = gguf.Metadata.load_model_card(folder)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConvertError(f"README.md: the model card cannot be read: {error}") from error
-    parameters = gguf.Metadata.load_hf_parameters(folder)
+    parameters = optional_json(folder / "config.json")
+    path = parameters.get("_name_or_path")
+    if path is not None and not isinstance(path, str):
+        raise ConvertError(f"config.json: _name_or_path is {brief(path)}, expected a name")
     if name is not None:
         parameters.setdefault("_name_or_path", name)
     called = Path(name or folder.absolute().name)
-    metadata = gguf.Metadata.apply_metadata_heuristic(
-        gguf.Metadata(), card, parameters, called, total
-    )
-    for key, value in optional_json(folder / "generation_config.json").items():
-        if key in _SAMPLING and value is not None:
-            setattr(metadata, _SAMPLING[key], value)
-    metadata.name = metadata.name or called.name
-    metadata.size_label = metadata.size_label or gguf.size_label(total, shared, experts, n_experts)
-    writer.add_type(gguf.GGUFType.MODEL)
-    metadata.set_gguf_meta_model(writer)
+    try:
+        metadata = gguf.Metadata.apply_metadata_heuristic(
+            gguf.Metadata(), read_card(folder / "README.md"), parameters, called, total
+        )
+        for key, value in _sampling(folder / "generation_config.json").items():
+            setattr(metadata, key, value)
+        metadata.name = metadata.name or called.name
+        metadata.size_label = metadata.size_label or gguf.size_label(
+            total, shared, experts, n_experts
+        )
+        writer.add_type(gguf.GGUFType.MODEL)
+        metadata.set_gguf_meta_model(writer)
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+        # gguf-py's rules expect what the hub shows; they raise whatever comes of anything else.
+        raise ConvertError(
+            f"README.md or config.json: what they say of the model cannot be read ({brief(error)}):"
+            " mend or remove README.md"
+        ) from error
+
+
+def _sampling(path: Path) -> dict[str, Any]:
+    """gguf-py's names of what generation_config.json says."""
+    found = {}
+    for key, said in optional_json(path).items():
+        if key not in _SAMPLING or said is None:
+            continue
+        name, kind = _SAMPLING[key]
+        whole = kind is int and isinstance(said, float) and said.is_integer()
+        value = int(said) if whole else said  # transformers takes 50.0 for 50
+        allowed = (int, float) if kind is float else (kind,)
+        if type(value) not in allowed:
+            raise ConvertError(f"{path.name}: {key} is {brief(value)}, expected a {_KINDS[kind]}")
+        found[name] = value
+    return found
+
+
+_KINDS: dict[type, str] = {int: "whole number", float: "number", str: "text"}
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
+    """YAML without aliases, with which a small text can stand for a large value."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Raises `YAMLError` for an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias, which kvarn does not follow")
+        return super().compose_node(parent, index)
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """What a model's card says to programs: the YAML between "---" and "---" that it begins with.
+
+    Text, lists and objects; numbers and dates as text. Empty where there is no such thing.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        lines = read_bytes(path, _MAX_CARD).decode("utf-8").splitlines()
+        if not lines or lines[0] != "---":
+            return {}
+        end = lines.index("---", 1) if "---" in lines[1:] else len(lines)
+        # As gguf-py: "no" is Norwegian, and tabs are spaces.
+        facts = ("\n".join(lines[1:end]) + "\n").replace("- no\n", '- "no"\n').replace("\t", "  ")
+        if len(facts) > _MAX_FACTS:
+            raise ConvertError(
+                f"README.md begins with {len(facts):,} characters of YAML, expected at most "
+                f"{_MAX_FACTS:,}: shorten or remove it"
+            )
+        card = _plain(yaml.load(facts, _Loader))  # a SafeLoader
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError, RecursionError) as error:
+        raise ConvertError(
+            f"README.md: the model card cannot be read: {one_line(str(error), 120)}"
+        ) from error
+    return card if isinstance(card, dict) else {}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return [_plain(item) for item in value if item is not None]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return str(value)

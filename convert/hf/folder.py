@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...system.text import brief, one_line
 from ..errors import ConvertError
+from .jsons import optional_json, read_json
 from .safetensors import StoredTensor, read_header
+
+__all__ = ["INDEX", "optional_json", "read_config", "read_json", "read_tensors"]
 
 INDEX = "model.safetensors.index.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _SAFETENSORS_SPACE = "https://huggingface.co/spaces/safetensors/convert"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; `ConvertError` for one that cannot be read as such."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{path.name}: no valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ConvertError(f"{path.name}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
-def optional_json(path: Path) -> dict[str, Any]:
-    """The same; an empty object where there is no such file."""
-    return read_json(path) if path.is_file() else {}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -53,9 +40,9 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
                 raise ConvertError(f"{name} is both in {tensors[name].path.name} and {path.name}")
             tensors[name] = tensor
     listed = optional_json(folder / INDEX).get("weight_map", tensors)
-    missing = [name for name in listed if name not in tensors]
-    if missing:
-        raise ConvertError(f"{INDEX} lists {missing[0]} and the shards do not have it")
+    missing = next((name for name in listed if name not in tensors), None)
+    if missing is not None:
+        raise ConvertError(f"{INDEX} lists {one_line(missing)} and the shards do not have it")
     return tensors
 
 
@@ -64,17 +51,25 @@ def _shards(folder: Path) -> list[Path]:
         weight_map = read_json(folder / INDEX).get("weight_map")
         if not isinstance(weight_map, Mapping) or not weight_map:
             raise ConvertError(f"{INDEX} has no weight_map")
-        names = sorted({Path(str(name)).name for name in weight_map.values()})
+        names = sorted(set(map(_shard_name, weight_map.values())))
         missing = [name for name in names if not (folder / name).is_file()]
         if missing:
             raise ConvertError(
-                f"{folder} lacks {len(missing)} of {len(names)} shards, as {missing[0]}: pull again"
+                f"{folder} lacks {len(missing)} of {len(names)} shards, as {one_line(missing[0])}: "
+                "pull again"
             )
         return [folder / name for name in names]
-    shards = sorted(folder.glob("model*.safetensors"))
+    shards = sorted(path for path in folder.glob("model*.safetensors") if path.is_file())
     if not shards:
         raise ConvertError(_no_weights(folder))
     return shards
+
+
+def _shard_name(name: object) -> str:
+    """The name of a file of this folder, and of no other; `ConvertError` for what is none."""
+    if not isinstance(name, str) or "\0" in name or not Path(name).name:
+        raise ConvertError(f"{INDEX}: {brief(name)} is no name of a file")
+    return Path(name).name
 
 
 def _no_weights(folder: Path) -> str:

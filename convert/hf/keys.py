@@ -9,6 +9,7 @@ from __future__ import annotations
 from gguf import GGUFWriter, RopeScalingType
 
 from ...models.architectures import ARCHITECTURES
+from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
 from .rope import add_rope, long_factors
@@ -67,7 +68,7 @@ def add_smollm3(writer: GGUFWriter, config: Config) -> None:
     rotated = config.get("no_rope_layers")
     if rotated is not None and rotated != [int((i + 1) % 4 != 0) for i in range(config.n_layers)]:
         raise ConvertError(
-            f"config.json: no_rope_layers is {rotated!r:.60}: a smollm3 file has positions in all "
+            f"config.json: no_rope_layers is {brief(rotated)}: a smollm3 file has positions in all "
             "but every fourth layer"
         )
 
@@ -87,7 +88,7 @@ def add_phi3(writer: GGUFWriter, config: Config) -> None:
     writer.add_rope_dimension_count(config.rotated_dims)
     writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
     # 0 is how readers tell Phi 4 from the others.
-    writer.add_sliding_window(config.get("sliding_window") or 0)
+    writer.add_sliding_window(config.optional_integer("sliding_window"))
     if (factors := long_factors(config)) is not None:
         writer.add_rope_scaling_attn_factors(factors.amplitude)
 
@@ -98,11 +99,11 @@ def add_gemma2(writer: GGUFWriter, config: Config) -> None:
     add_sizes(writer, config)
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
     _add_head_dim(writer, config)
-    writer.add_attn_logit_softcapping(config.get("attn_logit_softcapping") or 0.0)
-    writer.add_final_logit_softcapping(config.get("final_logit_softcapping") or 0.0)
+    writer.add_attn_logit_softcapping(config.optional_number("attn_logit_softcapping"))
+    writer.add_final_logit_softcapping(config.optional_number("final_logit_softcapping"))
     writer.add_sliding_window(config.integer("sliding_window"))
     _add_window_pattern(writer, config, "gemma2")
-    if config.rope["rope_theta"] != 10_000.0:  # what readers take where the file says nothing
+    if config.rope.get("rope_theta") != 10_000.0:  # what readers take where the file says nothing
         writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
 
 
@@ -115,7 +116,7 @@ def add_gemma3(writer: GGUFWriter, config: Config) -> None:
         raise ConvertError("config.json: use_bidirectional_attention: expected a causal model")
     _add_dense(writer, config)
     _add_head_dim(writer, config)
-    if softcap := config.get("final_logit_softcapping"):
+    if softcap := config.optional_number("final_logit_softcapping"):
         writer.add_final_logit_softcapping(softcap)
     if any(_windowed(config, 6)):
         writer.add_sliding_window(config.integer("sliding_window"))
@@ -134,8 +135,7 @@ def add_cohere2(writer: GGUFWriter, config: Config) -> None:
     writer.add_sliding_window(config.integer("sliding_window"))
     _add_window_pattern(writer, config, "cohere2")
     writer.add_vocab_size(config.integer("vocab_size"))
-    share = 1.0 if config.get("rotary_pct") is None else config.number("rotary_pct")
-    writer.add_rope_dimension_count(int(share * config.head_dim))
+    writer.add_rope_dimension_count(config.share_of_head(config.get("rotary_pct")))
     writer.add_rope_scaling_type(RopeScalingType.NONE)
 
 
@@ -156,14 +156,14 @@ def _windowed(config: Config, period: int) -> list[bool]:
     """Which layers see a sliding window only: as listed, or all but every period-th."""
     types = config.get("layer_types")
     if types is None:
-        period = config.get("sliding_window_pattern") or period
+        period = config.optional_integer("sliding_window_pattern") or period
         return [(i + 1) % period != 0 for i in range(config.n_layers)]
     if not isinstance(types, list) or len(types) != config.n_layers:
         raise ConvertError(f"config.json: layer_types does not name {config.n_layers} layers")
     known = ("sliding_attention", "full_attention")
     if unknown := next((kind for kind in types if kind not in known), None):
         raise ConvertError(
-            f"config.json: layer_types has {unknown!r:.40}, expected one of {', '.join(known)}"
+            f"config.json: layer_types has {brief(unknown)}, expected one of {', '.join(known)}"
         )
     return [kind == "sliding_attention" for kind in types]
 

@@ -10,6 +10,8 @@ from gguf import GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
 from ...models.architectures import ARCHITECTURES
+from ...models.config import MAX_CONTEXT
+from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
 
@@ -30,7 +32,7 @@ def add_rope(writer: GGUFWriter, config: Config) -> None:
             raise ConvertError(f"{_WHERE}: a {writer.arch} file cannot have rope_type llama3")
     elif kind != "default":
         raise ConvertError(
-            f"{_WHERE}: rope_type is {kind!r:.40}, expected default, linear, yarn or llama3"
+            f"{_WHERE}: rope_type is {brief(kind)}, expected default, linear, yarn or llama3"
         )
     writer.add_rope_freq_base(number(rope, "rope_theta", _WHERE))
     if "local_theta" in rope:
@@ -42,6 +44,8 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
     writer.add_rope_scaling_type(RopeScalingType.YARN)
     writer.add_rope_scaling_factor(number(rope, "factor", _WHERE))
     original = number(rope, "original_max_position_embeddings", _WHERE)
+    if not 1 <= original <= MAX_CONTEXT:
+        raise ConvertError(f"{_WHERE}: original_max_position_embeddings is {original:g}")
     writer.add_rope_scaling_orig_ctx_len(int(original))
     optional = {
         "extrapolation_factor": writer.add_rope_scaling_yarn_ext_factor,
@@ -68,6 +72,12 @@ def llama3_factors(config: Config) -> NDArray[np.float32] | None:
     keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     factor, low, high, original = (number(rope, key, _WHERE) for key in keys)
     theta = number(rope, "rope_theta", _WHERE)
+    if not (factor > 0 and 0 < low < high and original > 0 and theta > 0):
+        raise ConvertError(
+            f"{_WHERE}: factor {factor:g}, low_freq_factor {low:g}, high_freq_factor {high:g}, "
+            f"original length {original:g}, rope_theta {theta:g}: expected numbers above 0, the "
+            "low factor below the high one"
+        )
     exponents = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
     wavelengths = 2 * math.pi * theta**exponents
     smooth = np.clip((original / wavelengths - low) / (high - low), 0.0, 1.0)
@@ -94,13 +104,15 @@ def long_factors(config: Config) -> LongFactors | None:
         return None
     original = config.integer("original_max_position_embeddings")
     stretch = max(1.0, config.integer("max_position_embeddings") / original)
+    if original < 2:
+        raise ConvertError(f"config.json: original_max_position_embeddings is {original}")
     kind = rope.get("rope_type")
     if kind in ("su", "longrope"):
         amplitude = math.sqrt(1 + math.log(stretch) / math.log(original))
     elif kind == "yarn":
         amplitude = 1.0 + 0.1 * math.log(stretch)
     else:
-        raise ConvertError(f"{_WHERE}: rope_type is {kind!r:.40}, expected longrope, su or yarn")
+        raise ConvertError(f"{_WHERE}: rope_type is {brief(kind)}, expected longrope, su or yarn")
     long, short = (_factors(config, key) for key in ("long_factor", "short_factor"))
     return LongFactors(long, short, amplitude)
 
@@ -109,8 +121,6 @@ def _factors(config: Config, key: str) -> NDArray[np.float32]:
     n = config.rotated_dims // 2
     values = config.rope.get(key)
     if not isinstance(values, list) or len(values) != n:
-        raise ConvertError(f"{_WHERE}: {key} is {values!r:.40}, expected {n} numbers")
-    try:
-        return np.array(values, np.float32)
-    except (TypeError, ValueError):
-        raise ConvertError(f"{_WHERE}: {key} holds something that is no number") from None
+        raise ConvertError(f"{_WHERE}: {key} is {brief(values)}, expected {n} numbers")
+    factors = {str(i): value for i, value in enumerate(values)}
+    return np.array([number(factors, i, f"{_WHERE}: {key}") for i in factors], np.float32)

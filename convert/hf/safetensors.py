@@ -10,7 +10,6 @@ large file count as this process's memory.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,9 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...system.text import brief
 from ..errors import ConvertError
+from .jsons import parse_json
 
-MAX_HEADER = 100_000_000  # bytes, the format's own limit
+MAX_HEADER = 16 << 20  # bytes; the largest models have some 100 for each of 2,000 tensors
+MAX_DIMS = 8
 
 _STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _SIZES = {
@@ -88,12 +90,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
                 f"{path.name}: no safetensors file, or cut short: a header of {n_header} bytes in "
                 f"a file of {size}"
             )
-        try:
-            header = json.loads(file.read(n_header))
-        except (ValueError, RecursionError) as error:
-            raise ConvertError(f"{path.name}: the safetensors header is no JSON: {error}") from None
-    if not isinstance(header, dict):
-        raise ConvertError(f"{path.name}: the safetensors header is no JSON object")
+        header = parse_json(file.read(n_header), f"{path.name}: the safetensors header")
     header.pop("__metadata__", None)
     data, n_data = 8 + n_header, size - 8 - n_header
     return {name: _tensor(path, name, entry, data, n_data) for name, entry in header.items()}
@@ -103,9 +100,9 @@ def _tensor(path: Path, name: str, entry: Any, data: int, n_data: int) -> Stored
     entry = entry if isinstance(entry, Mapping) else {}
     dtype, shape, span = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not (isinstance(dtype, str) and dtype in _SIZES and _are_counts(shape)):
-        raise ConvertError(f"{path.name}: {name} has dtype {dtype!r:.40} and shape {shape!r:.80}")
+        raise ConvertError(f"{path.name}: {name} has dtype {brief(dtype)} and shape {brief(shape)}")
     if not (_are_counts(span) and len(span) == 2):
-        raise ConvertError(f"{path.name}: {name} has data_offsets {span!r:.80}")
+        raise ConvertError(f"{path.name}: {name} has data_offsets {brief(span)}")
     start, end = span
     if end - start != math.prod(shape) * _SIZES[dtype] or end > n_data:
         raise ConvertError(
@@ -116,4 +113,8 @@ def _tensor(path: Path, name: str, entry: Any, data: int, n_data: int) -> Stored
 
 
 def _are_counts(values: Any) -> bool:
-    return isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
+    return (
+        isinstance(values, list)
+        and len(values) <= MAX_DIMS
+        and all(type(v) is int and 0 <= v < 1 << 63 for v in values)
+    )

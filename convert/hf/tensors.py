@@ -160,6 +160,16 @@ def plan(
     return planned
 
 
+def check_embedding(stored: Mapping[str, StoredTensor], n_vocab: int | None) -> None:
+    """`ConvertError` where no tensor has a row for each of `n_vocab` tokens.
+
+    Asked before the vocabulary is read, which makes a token for each.
+    """
+    if n_vocab is not None and all(tensor.n_rows < n_vocab for tensor in stored.values()):
+        most = max((tensor.n_rows for tensor in stored.values()), default=0)
+        raise ConvertError(f"the shards hold no embedding: {most} rows for {n_vocab} tokens")
+
+
 def _arch(name: str) -> gguf.MODEL_ARCH:
     return next(arch for arch, found in gguf.MODEL_ARCH_NAMES.items() if found == name)
 

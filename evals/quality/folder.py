@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.home import make_folder, mode_in
 from ...runtime.packs import remove_pack
 from ...system.files import open_regular, write_file
 from ...system.reading import MOST_TEXT, read_file
@@ -57,10 +58,11 @@ class ContextFolder:
         context, questions = self.path / "context.txt", self.path / "questions.json"
         if not questions.exists():
             sample = make()
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_file(context, sample.context.encode())
+            make_folder(self.path)
+            mode = mode_in(self.path)
+            write_file(context, sample.context.encode(), mode)
             found = [asdict(question) for question in sample.questions]
-            write_file(questions, json.dumps(found, indent=1).encode())
+            write_file(questions, json.dumps(found, indent=1).encode(), mode)
         read = json.loads(read_file(questions, MOST_TEXT))
         text = read_file(context, MOST_TEXT).decode("utf-8")
         return text, [Question(q["text"], q["reply"], tuple(q["answers"])) for q in read]
@@ -77,15 +79,19 @@ class ContextFolder:
 
     def add(self, answer: Answer) -> None:
         """Keep one more answer."""
-        with os.fdopen(open_regular(self._answers, writable=True), "ab") as file:
+        fd = open_regular(self._answers, writable=True, mode=mode_in(self.path))
+        with os.fdopen(fd, "r+b") as file:
+            file.seek(0, os.SEEK_END)
             file.write(json.dumps(asdict(answer)).encode() + b"\n")
 
-    def remove_pack(self) -> None:
-        """Free the space of the KV cache; it is built anew where it is wanted again."""
-        if self.pack.exists():
-            remove_pack(self.pack)
+    def remove_pack(self) -> list[str]:
+        """Free the space of the KV cache; it is built anew where it is wanted again.
+
+        Returns what stays, see `runtime.packs.remove_pack`.
+        """
+        return remove_pack(self.pack) if self.pack.exists() else []
 
     @property
     def pack_bytes(self) -> int:
         """Disk space of the KV cache."""
-        return sum(file.stat().st_blocks * 512 for file in self.pack.glob("*"))
+        return sum(file.lstat().st_blocks * 512 for file in self.pack.glob("*"))

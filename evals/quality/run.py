@@ -59,8 +59,8 @@ class _Run:
             self._advance(cell.length)
         if self.plan.keep_packs:
             self.pack_bytes += folder.pack_bytes
-        else:
-            folder.remove_pack()
+        elif left := folder.remove_pack():
+            self.observer.say(f"{folder.pack} is not kvarn's alone, it keeps {', '.join(left)}")
         return answers
 
     def _ask_all(

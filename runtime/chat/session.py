@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ..store.disk import files
+from ..store.disk.contents import CONVERSATION as NAME
 from .conversation import Conversation, ConversationError, checked_messages
 
-NAME = "conversation.json"
+_MOST_BYTES = 1 << 28  # far more than any context holds
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ class Session:
         Raises `ConversationError` for a file that holds no conversation, or one whose context has
         lost the pack it began with.
         """
-        if not self.file.exists():
+        try:
+            found = files.read_file(self.file, _MOST_BYTES)
+        except FileNotFoundError:
             return False
         try:
-            data = json.loads(self.file.read_bytes().decode("utf-8", "surrogatepass"))
-        except ValueError as error:
+            data = json.loads(found.decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError) as error:
             raise ConversationError(f"{self.file}: not a saved conversation: {error}") from error
         system, messages = checked_messages(data, self.file)
         base = data.get("base")

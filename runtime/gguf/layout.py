@@ -30,11 +30,19 @@ DEFAULT_ALIGNMENT = 32
 # Magic, version and two counts of version 1.
 MIN_FILE_BYTES = 16
 
-# Limits. Everything that is walked one by one has one, so that no file can keep us busy: the
-# largest published models have some 800,000 strings, 200 keys and 2,000 tensors per file.
-MAX_ITEMS = 1 << 21
+# Limits. Everything that is walked one by one or decoded has one, so that no file can keep us busy
+# or take much more memory than its size: the largest published models have some 800,000 strings,
+# 20 MB of arrays, 200 keys and 2,000 tensors per file; hash encoders take some 20 MB of base64 for
+# each layer.
+MAX_ITEMS = 5 << 18
 MAX_KEYS = 1 << 14
-MAX_TENSORS = 1 << 16
+MAX_TENSORS = 1 << 14
+MAX_ARRAY_BYTES = 48 << 20  # of all arrays together
+MAX_ITEM_BYTES = 1 << 16  # of a string in an array: they are decoded many at a time
+MAX_STRING_BYTES = 64 << 20
+# One character beyond U+FFFF makes Python keep a string in four bytes per character: longer ones
+# must be ASCII.
+MAX_TEXT_BYTES = 1 << 20
 MAX_ARRAY_DEPTH = 4
 # An array inside an array costs us about as much as this many strings.
 NESTED_ARRAY_ITEMS = 64

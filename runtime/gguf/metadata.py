@@ -10,7 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...system.text import shown
-from .layout import MAX_ARRAY_DEPTH, MAX_KEY_BYTES, NESTED_ARRAY_ITEMS, NUMBERS, U32, ValueType
+from .layout import (
+    MAX_ARRAY_DEPTH,
+    MAX_ITEM_BYTES,
+    MAX_KEY_BYTES,
+    MAX_STRING_BYTES,
+    MAX_TEXT_BYTES,
+    NESTED_ARRAY_ITEMS,
+    NUMBERS,
+    U32,
+    ValueType,
+)
 from .source import TRUNCATED, Cursor, Source
 from .strings import BrokenString, decode_strings, walk_strings
 
@@ -80,11 +90,20 @@ class Metadata(Mapping[str, Any]):
 
     def raw(self, entry: Entry) -> bytes:
         """The bytes of a value as they lie in the file; of an array, its items."""
-        return bytes(self._source.view[entry.start : entry.end])
+        return bytes(self.view(entry))
+
+    def view(self, entry: Entry) -> memoryview:
+        """As `raw`, not copied."""
+        return self._source.view[entry.start : entry.end]
 
     def first(self, key: str, n: int) -> Any:
-        """The first `n` values of an array, without decoding the rest."""
+        """The first `n` values of an array, or characters of a string, the rest left alone."""
         entry = self._entries[key]
+        if entry.kind is ValueType.STRING and key not in self._decoded:
+            start = entry.start + self._count_bytes
+            return str(
+                self._source.view[start : min(entry.end, start + 4 * n)], "utf-8", "surrogateescape"
+            )[:n]
         if key in self._decoded or entry.item is None or entry.count <= n:
             return self[key][:n]
         starts = entry.starts
@@ -97,8 +116,14 @@ class Metadata(Mapping[str, Any]):
     def _decode(self, entry: Entry, key: str) -> Any:
         view = self._source.view
         if entry.kind is ValueType.STRING:
-            start = entry.start + self._count_bytes
-            return str(view[start : entry.end], "utf-8", "surrogateescape")
+            data = bytes(view[entry.start + self._count_bytes : entry.end])
+            if len(data) > MAX_TEXT_BYTES and not data.isascii():
+                raise self._source.error(
+                    f"metadata {shown(key)}",
+                    f"a text of {len(data):,} bytes",
+                    f"at most {MAX_TEXT_BYTES:,}, or ASCII",
+                )
+            return data.decode("utf-8", "surrogateescape")
         if entry.item is None:
             return self._numbers(entry.kind, entry.start, 1, key)[0].item()
         if entry.item is ValueType.ARRAY:
@@ -140,12 +165,14 @@ def _value_type(cursor: Cursor, field: str) -> ValueType:
         raise cursor.source.error(f"{field}: type", str(number), _EXPECTED_TYPES) from None
 
 
-def _walk_value(cursor: Cursor, kind: ValueType, field: str, depth: int = 0) -> Entry:
+def _walk_value(cursor: Cursor, kind: ValueType, field: str) -> Entry:
     start = cursor.position
     if kind is ValueType.ARRAY:
-        return _walk_array(cursor, field, depth + 1)
+        entry = _walk_array(cursor, field, 1)
+        cursor.array(entry.end - entry.start, field)
+        return entry
     if kind is ValueType.STRING:
-        cursor.skip(cursor.count(f"{field}: length", 1), field)
+        cursor.skip(cursor.count(f"{field}: length", 1, MAX_STRING_BYTES), field)
     else:
         cursor.skip(_SIZES[kind], field)
     return Entry(kind, start, cursor.position)
@@ -188,4 +215,10 @@ def _walk_strings(cursor: Cursor, count: int, field: str) -> NDArray[np.int64]:
             "an end inside the file",
             TRUNCATED,
         ) from None
+    last = cursor.position - int(starts[-1]) if count else 0
+    longest = max(last, int((starts[1:] - starts[:-1]).max(initial=0))) - cursor.count_bytes
+    if longest > MAX_ITEM_BYTES:
+        raise cursor.source.error(
+            field, f"a string of {longest:,} bytes in an array", f"at most {MAX_ITEM_BYTES:,}"
+        )
     return starts

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...system.text import shown
 from .errors import GGUFError
-from .layout import MAGIC, MAX_ITEMS, MIN_FILE_BYTES, U32, U64, VERSIONS
+from .layout import MAGIC, MAX_ARRAY_BYTES, MAX_ITEMS, MIN_FILE_BYTES, U32, U64, VERSIONS
 
 _OTHER_MAGICS = {
     b"lmgg": "a GGML file from before GGUF",
@@ -92,6 +92,7 @@ class Cursor:
         self.size = source.size
         self.position = 0
         self.items_left = MAX_ITEMS
+        self.array_bytes_left = MAX_ARRAY_BYTES
         self.version = self._start()
         self._count = U32 if self.version == 1 else U64
 
@@ -147,6 +148,16 @@ class Cursor:
         if self.items_left < 0:
             raise self.source.error(
                 field, f"over {MAX_ITEMS:,} strings and arrays in the metadata", f"{MAX_ITEMS:,}"
+            )
+
+    def array(self, n_bytes: int, field: str) -> None:
+        """Account for an array of so many bytes, which may be decoded."""
+        self.array_bytes_left -= n_bytes
+        if self.array_bytes_left < 0:
+            raise self.source.error(
+                field,
+                f"over {MAX_ARRAY_BYTES:,} bytes of arrays in the metadata",
+                f"at most {MAX_ARRAY_BYTES:,}",
             )
 
     def name(self, field: str, limit: int) -> str:

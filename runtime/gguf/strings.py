@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from .layout import U32, U64
 
-# Decoded together; bounds the temporary copies and keeps them in the cache.
+# Strings and bytes decoded together; bound the temporary copies and keep them in the cache.
 _CHUNK = 16384
+_CHUNK_BYTES = 1 << 20
 # Bytes that are searched for strings at once, and strings walked one by one where that fails.
 _WINDOW = 1 << 16
 _MIN_HOPS = 64
@@ -110,10 +111,14 @@ def decode_strings(
     decoded and split in one go, which is exact when the strings hold no zero byte themselves.
     """
     texts: list[str] = []
-    for first in range(0, len(starts), _CHUNK):
-        chunk = starts[first : first + _CHUNK]
-        begin = int(chunk[0])
-        stop = int(starts[first + _CHUNK]) if first + _CHUNK < len(starts) else end
+    first = 0
+    while first < len(starts):
+        begin = int(starts[first])
+        near = int(np.searchsorted(starts, begin + _CHUNK_BYTES))
+        last = min(first + _CHUNK, max(first + 1, near), len(starts))
+        chunk = starts[first:last]
+        stop = int(starts[last]) if last < len(starts) else end
+        first = last
         region = bytearray(view[begin:stop])
         at = chunk - begin
         writable = np.frombuffer(region, np.uint8)

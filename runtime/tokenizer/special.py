@@ -5,6 +5,8 @@ GGUF files name only a few special tokens; llama.cpp finds the others by their t
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from .vocab import Attr, Vocab
 
 # Texts that play a role where the file names no token for it (llama.cpp's lists).
@@ -139,11 +141,13 @@ class Partition:
     """Cuts a text at the special tokens in it: longest token first, each from the left."""
 
     def __init__(self, vocab: Vocab, special: Iterable[int]) -> None:
-        texts = vocab.tokens
-        ordered = sorted(special, key=lambda i: len(texts[i].encode("utf-8", "surrogateescape")))
-        self._tokens = [(i, texts[i], vocab.attr(i)) for i in reversed(ordered)]
+        texts = self._texts = vocab.tokens
+        self._attr = vocab.attr
+        ids = np.fromiter(special, np.int32)
+        lengths = [len(texts[i].encode("utf-8", "surrogateescape")) for i in ids.tolist()]
+        self._ids = ids[np.argsort(lengths, kind="stable")[::-1]]
         # Most vocabularies have thousands of special tokens and few beginnings: "<|", "[", "\n\n".
-        self._starts = {text[:2] for _, text, _ in self._tokens}
+        self._starts = {texts[i][:2] for i in ids.tolist()}
 
     def cut(self, text: str, special: bool) -> list[str | int]:
         """Pieces of text and ids of the special tokens between them, in order, nothing empty.
@@ -154,9 +158,11 @@ class Partition:
         starts = {start for start in self._starts if start in text}
         if not starts:
             return fragments
-        for token, spelling, attr in self._tokens:
+        for token in self._ids.tolist():
+            spelling = self._texts[token]
             if spelling[:2] not in starts or spelling not in text:
                 continue
+            attr = self._attr(token)
             if not special and attr & (Attr.CONTROL | Attr.UNKNOWN):
                 continue
             cut: list[str | int] = []

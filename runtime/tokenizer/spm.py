@@ -7,7 +7,6 @@ order of merges in one chunk does not matter to another.
 """
 
 import re
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from .merge import merge
 from .vocab import Vocab
 
 SPACE = "▁"
+_TOKENS_AT_ONCE = 1 << 16  # of a vocabulary: bounds the copies
 _CACHED_LENGTH = 64  # chunks longer than this (characters) rarely come again
 _CACHE_SIZE = 1 << 18
 # Number of bytes that a first byte announces, by its high four bits; no check of the others.
@@ -91,14 +91,18 @@ def _chunk_pattern(tokens: list[str]) -> str:
     before it; marks up to "▁" or up to a letter, where no token joins the last to a letter after
     it; whatever stands between two runs of "▁".
     """
-    codes = np.frombuffer("\0".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
-    left, right = codes[:-1], codes[1:]
-    small = codes | 0x20  # of a letter A-Z or a-z: its small letter
-    letter = (small >= ord("a")) & (small <= ord("z"))
-    glue = _characters(left[(right == ord(SPACE)) & (left != ord(SPACE))])
+    glued, after, before = set[int](), set[int](), set[int]()
+    for first in range(0, len(tokens), _TOKENS_AT_ONCE):
+        text = "\0".join(tokens[first : first + _TOKENS_AT_ONCE])
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+        left, right = codes[:-1], codes[1:]
+        small = codes | 0x20  # of a letter A-Z or a-z: its small letter
+        letter = (small >= ord("a")) & (small <= ord("z"))
+        glued.update(np.unique(left[(right == ord(SPACE)) & (left != ord(SPACE))]).tolist())
+        after.update(np.unique(right[letter[:-1] & (right < 0x80)]).tolist())
+        before.update(np.unique(left[letter[1:] & (left < 0x80)]).tolist())
+    glue, after_letter, before_letter = map(_characters, (glued, after, before))
     before_space = f"(?={SPACE})" + (f"(?<![{glue}])" if glue else "")
-    after_letter = _characters(right[letter[:-1] & (right < 0x80)])
-    before_letter = _characters(left[letter[1:] & (left < 0x80)])
     stop = rf"(?=[\x01-\x7f])(?![A-Za-z{after_letter}])"
     head = rf"(?<=[\x01-\x7f])(?<![A-Za-z{before_letter}])(?=[A-Za-z])"
     word = f"{SPACE}*[A-Za-z]+(?:{before_space}|{stop})"
@@ -109,6 +113,6 @@ def _chunk_pattern(tokens: list[str]) -> str:
     return f"{word}|{marks}|{rest}|{SPACE}+"
 
 
-def _characters(codes: "np.ndarray[Any, Any]") -> str:
-    """The characters, each once, for use within [...]; 0 stands between tokens."""
-    return "".join(re.escape(chr(code)) for code in np.unique(codes) if code)
+def _characters(codes: set[int]) -> str:
+    """The characters, for use within [...]; 0 stands between tokens."""
+    return "".join(re.escape(chr(code)) for code in sorted(codes) if code)

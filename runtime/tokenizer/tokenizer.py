@@ -15,6 +15,7 @@ from .vocab import Attr, Vocab
 from .wordpiece import WordPiece
 
 _HIDDEN = Attr.CONTROL | Attr.UNKNOWN
+_NAME_LENGTH = 1000
 _AS_STORED = _HIDDEN | Attr.USER_DEFINED
 
 
@@ -50,8 +51,8 @@ class Tokenizer:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
         """From the `tokenizer.ggml.*` keys of a GGUF file; TokenizerError where they do not fit."""
-        name, architecture = (metadata.get(f"general.{k}", "") for k in ("name", "architecture"))
-        return cls(Vocab(metadata), str(name), str(architecture))
+        name, architecture = (metadata.get(f"general.{k}") for k in ("name", "architecture"))
+        return cls(Vocab(metadata), _start_of(name), _start_of(architecture))
 
     @property
     def n_vocab(self) -> int:
@@ -212,6 +213,11 @@ class Tokenizer:
                 f"decoding tokens: id {token} is outside the vocabulary (0 to {self.n_vocab - 1})"
             )
         return int(token)
+
+
+def _start_of(name: object) -> str:
+    """A name as far as anybody looks into it; "" for what is none."""
+    return name[:_NAME_LENGTH] if isinstance(name, str) else ""
 
 
 def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...models.config import MAX_VOCAB
+from ...system.text import brief
 from .errors import TokenizerError
 from .pretokenizers import PRE_TOKENIZERS, PreTokenizer
 
@@ -93,12 +95,12 @@ class Vocab:
             raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): nothing to do")
         if self.model in _REFUSED:
             raise TokenizerError(
-                f"tokenizer model '{self.model}' is {_REFUSED[self.model]}, which kvarn cannot "
-                f"read; it reads {', '.join(_MODELS)}"
+                f"tokenizer model {brief(self.model)} is {_REFUSED[self.model]}, which kvarn"
+                f" cannot read; it reads {', '.join(_MODELS)}"
             )
         if self.model not in _MODELS:
             raise TokenizerError(
-                f"unknown tokenizer model '{self.model}': expected one of {', '.join(_MODELS)}"
+                f"unknown tokenizer model {brief(self.model)}: expected one of {', '.join(_MODELS)}"
             )
         self.kind = _MODELS[self.model]
         self.pre = "gemma4" if self.model == "gemma4" else self._text("pre")
@@ -119,7 +121,7 @@ class Vocab:
         name = self.pre or "default"
         if name not in PRE_TOKENIZERS:
             raise TokenizerError(
-                f"unknown pre-tokenizer '{name}' (tokenizer.ggml.pre): kvarn knows "
+                f"unknown pre-tokenizer {brief(name)} (tokenizer.ggml.pre): kvarn knows "
                 f"{len(PRE_TOKENIZERS)} names; a newer kvarn may know this one"
             )
         return PRE_TOKENIZERS[name]
@@ -168,16 +170,18 @@ class Vocab:
 
     def special(self) -> list[int]:
         """Ids of the control, user-defined and unknown tokens."""
-        found = {i for i, attr in self._changed.items() if attr & _SPECIAL}
+        special = np.zeros(self.n_vocab, np.bool_)
         if self._types is not None:
-            found.update(np.flatnonzero(np.isin(self._types, (2, 3, 4))).tolist())
-        return sorted(i for i in found if self.attr(i) & _SPECIAL)
+            special |= np.isin(self._types, (2, 3, 4))
+        for token, attr in self._changed.items():
+            special[token] = bool(attr & _SPECIAL)
+        return np.flatnonzero(special).tolist()
 
     def flag(self, key: str, default: bool) -> bool:
         """A boolean of the file."""
         value = self._metadata.get(_PREFIX + key, default)
         if not isinstance(value, (bool, np.bool_)):
-            raise TokenizerError(f"{_PREFIX}{key} is {value!r}, expected true or false")
+            raise TokenizerError(f"{_PREFIX}{key} is {brief(value)}, expected true or false")
         return bool(value)
 
     def _read_flags(self) -> None:
@@ -197,13 +201,17 @@ class Vocab:
         tokens = self._strings("tokens")
         if not tokens:
             raise TokenizerError("the file has no tokens (tokenizer.ggml.tokens)")
+        if len(tokens) > MAX_VOCAB:
+            raise TokenizerError(
+                f"tokenizer.ggml.tokens has {len(tokens):,} texts, expected at most {MAX_VOCAB:,}"
+            )
         ids = dict(zip(tokens, range(len(tokens))))
         if "" in ids:
             tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
             ids = dict(zip(tokens, range(len(tokens))))
         if len(ids) != len(tokens):
-            twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
-            raise TokenizerError(f"tokenizer.ggml.tokens has {twice!r} twice: the file is damaged")
+            twice = brief(next(text for i, text in enumerate(tokens) if ids[text] != i))
+            raise TokenizerError(f"tokenizer.ggml.tokens has {twice} twice: the file is damaged")
         return tokens, ids
 
     def _read_roles(self) -> dict[str, int]:
@@ -217,7 +225,7 @@ class Vocab:
                 if value is None:
                     continue
                 if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-                    raise TokenizerError(f"{_PREFIX}{key} is {value!r}, expected a token id")
+                    raise TokenizerError(f"{_PREFIX}{key} is {brief(value)}, expected a token id")
                 if 0 <= value < self.n_vocab:  # others mean "none", as in llama.cpp
                     roles[role] = int(value)
         return roles
@@ -225,7 +233,7 @@ class Vocab:
     def _text(self, key: str) -> str:
         value = self._metadata.get(_PREFIX + key, "")
         if not isinstance(value, str):
-            raise TokenizerError(f"{_PREFIX}{key} is {value!r}, expected a name")
+            raise TokenizerError(f"{_PREFIX}{key} is {brief(value)}, expected a name")
         return value
 
     def _strings(self, key: str) -> list[str] | None:
@@ -242,15 +250,13 @@ class Vocab:
         values = self._metadata.get(_PREFIX + key)
         if values is None:
             return None
-        try:
-            array = np.asarray(values)
-        except ValueError:  # lists of different lengths within the list
-            array = np.empty((), object)
-        if array.ndim != 1 or array.dtype.kind not in kinds:
-            raise TokenizerError(f"{_PREFIX}{key} is not a list of numbers")
-        if len(array) < self.n_vocab:
+        if isinstance(values, list) and all(isinstance(value, (int, float)) for value in values):
+            values = np.array(values)  # texts would become one array as wide as the longest
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in kinds:
+            raise TokenizerError(f"{_PREFIX}{key} is not a list of numbers: {brief(values)}")
+        if len(values) < self.n_vocab:
             raise TokenizerError(
-                f"{_PREFIX}{key} has {len(array)} entries for {self.n_vocab} tokens: "
+                f"{_PREFIX}{key} has {len(values)} entries for {self.n_vocab} tokens: "
                 "the file is damaged"
             )
-        return array
+        return values[: self.n_vocab]

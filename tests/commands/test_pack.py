@@ -138,6 +138,8 @@ def test_files_are_read_as_one_text(run: Kvarn, tmp_path: Path, tiny: Model) -> 
         ("pack rm none", "nothing was removed"),
         ("pack export none -o x", "not a context pack"),
         ("pack import {text} -o new", "not an exported context pack"),
+        ("pack import {text} -o {text}/below", "text.txt: "),
+        ("pack export none -o {empty}/below", "not a context pack"),
         ("run --pack none -p x", "not a context pack"),
         ("chat --pack none", "not a context pack"),
         ("run --pack mill --kv there -p x", "two places for one KV cache"),
@@ -164,6 +166,9 @@ def test_export_and_import_make_the_same_pack(run: Kvarn, tmp_path: Path) -> Non
     code, _, err = run("pack", "import", str(file))
     assert code == 1
     assert "exists already" in err
+    code, _, err = run("pack", "export", "mill", "-o", "")
+    assert code == 1
+    assert "is no name of a file to write" in err
     run("pack", "rm", "mill")
     assert run("pack", "import", str(file))[0] == 0
     assert run("pack", "verify", "mill")[0] == 0
@@ -207,6 +212,29 @@ def test_rm_asks_the_writer(run: Kvarn, tiny: Model) -> None:
         assert "is writing to it" in err
     assert run("pack", "rm", "mill")[0] == 0
     assert not pack_path("mill").exists()
+
+
+def test_rm_leaves_files_of_others_and_says_so(run: Kvarn) -> None:
+    run.build("mill")
+    (pack_path("mill") / "notes.txt").write_text("mine")
+    code, _, err = run("pack", "rm", "mill")
+    assert code == 0
+    assert "what is not kvarn's stays: notes.txt" in err
+    assert [path.name for path in pack_path("mill").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("option", [[], ["--kv-type", "f16"]])
+def test_a_refused_kv_folder_stays_as_it_is(run: Kvarn, tmp_path: Path, option: list[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("Dear reader")
+    (tmp_path / "file").write_text("")
+    for folder in ("mine", "file", "file/below", "new/" + "x" * 300):
+        kv = ["--kv", str(tmp_path / folder)]
+        code, _, err = run("run", *run.model, *kv, *option, "-p", "x", "-n", "1")
+        assert code == 1
+        assert len(err.splitlines()) == 1
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+    assert not (tmp_path / "new").exists()
 
 
 def test_kv_in_a_folder_reads_a_prompt_once(run: Kvarn, tmp_path: Path) -> None:

@@ -186,7 +186,11 @@ def test_the_two_rotations_of_longrope_do_not_mix(
 ) -> None:
     config = replace(tiny.config, rope_tensors="longrope", n_ctx_orig=64)
     model: Any = SimpleNamespace(
-        config=config, name="long", fingerprint="0" * 16, path=Path("long.gguf")
+        config=config,
+        name="long",
+        fingerprint="0" * 16,
+        tokenizer_digest="0" * 16,
+        path=Path("long.gguf"),
     )
     Disk(tmp_path / "pack").open(model, sizes[0]).close()
     Disk(tmp_path / "pack").open(model, sizes[0]).close()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ....system.text import brief
 from ...errors import ConvertError
-from ..folder import optional_json
-from .pretokenizers import CHECK_TEXT, pre_tokenizer_of
+from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
+from .library import LibraryTokenizer, read
+from .pretokenizers import pre_tokenizer_of
 from .sentencepiece import PieceType
 from .tokens import ADDED_SCORE, Tokens, added_tokens, looks_special
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 # How a text is cut by the classes that keep vocab.json and merges.txt; None: as GPT-2.
 _PATTERNS: dict[str, str | None] = {
@@ -29,33 +29,28 @@ def byte_level_tokens(
     saved: Mapping[str, Any],
     settings: Mapping[str, Any],
     n_vocab: int | None,
-) -> tuple[Tokenizer, Tokens]:
+) -> tuple[LibraryTokenizer, Tokens]:
     """The tokenizer, and its tokens as the file has them: `n_vocab` ids, or as there are.
 
     saved: tokenizer.json, empty where there are vocab.json and merges.txt; settings:
     tokenizer_config.json. `ConvertError` for files that do not make a tokenizer.
     """
-    tokenizer = _load(folder, settings) if saved else _assemble(folder, settings)
+    tokenizer = _load(saved, settings) if saved else _assemble(folder, settings)
+    vocab, added = tokenizer.vocab, tokenizer.added
     for token, text, _ in _listed(settings):
-        if tokenizer.token_to_id(text) != token:
+        if vocab.get(text) != token:
             raise ConvertError(
-                f"tokenizer_config.json gives {text!r:.40} the id {token}, the tokenizer "
-                f"{tokenizer.token_to_id(text)}"
+                f"tokenizer_config.json gives {brief(text)} the id {token}, the tokenizer "
+                f"{vocab.get(text)}"
             )
-    vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-    added = tokenizer.get_added_tokens_decoder()
-    special = _special_texts(settings) | {t.content for t in added.values() if t.special}
-    names = {t.content for t in added.values()} | (special & vocab.keys())
-    tokens = Tokens.unused(n_vocab or max(vocab.values()) + 1)
+    special = _special_texts(settings) | {entry.text for entry in added.values() if entry.special}
+    names = {entry.text for entry in added.values()} | (special & vocab.keys())
+    tokens = Tokens.unused(n_vocab or max(vocab.values(), default=-1) + 1)
     for text, token in vocab.items():
         if text not in names:
             tokens.set(token, text, 0.0, PieceType.NORMAL)
             continue
-        written = text
-        if token in added and not added[token].normalized:
-            written = tokenizer.decode(
-                tokenizer.encode(text, add_special_tokens=False).ids, skip_special_tokens=False
-            )
+        written = added[token].written if token in added else text
         if text in special or looks_special(written):
             tokens.set(token, written, ADDED_SCORE, PieceType.CONTROL)
         else:
@@ -63,14 +58,14 @@ def byte_level_tokens(
     return tokenizer, tokens
 
 
-def pre_tokenizer(tokenizer: Tokenizer) -> str:
+def pre_tokenizer(tokenizer: LibraryTokenizer) -> str:
     """The pre-tokenizer's name, by llama.cpp's hashes; `ConvertError` for one that has none.
 
     Hashes were taken with the special tokens that transformers adds, which differ by its version:
     the bare ids count as well.
     """
-    for special in (True, False):
-        name = pre_tokenizer_of(tokenizer.encode(CHECK_TEXT, add_special_tokens=special).ids)
+    for ids in tokenizer.check_ids:
+        name = pre_tokenizer_of(ids)
         if name is not None:
             return name
     raise ConvertError(
@@ -79,47 +74,29 @@ def pre_tokenizer(tokenizer: Tokenizer) -> str:
     )
 
 
-def _load(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
-    from tokenizers import AddedToken, Tokenizer
-
-    try:
-        tokenizer: Tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    except Exception as error:  # the library raises nothing narrower
-        raise ConvertError(f"tokenizer.json: {error}") from error
-    missing = [entry for entry in _listed(settings) if tokenizer.token_to_id(entry[1]) is None]
-    tokenizer.add_tokens(
-        [AddedToken(text, special=special, normalized=False) for _, text, special in missing]
-    )
-    return tokenizer
+def _load(saved: Mapping[str, Any], settings: Mapping[str, Any]) -> LibraryTokenizer:
+    text = json.dumps({**saved, "padding": None, "truncation": None})
+    added = [(text, special) for _, text, special in _listed(settings)]
+    return read("tokenizer.json", {"saved": text}, len(text), added)
 
 
-def _assemble(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
+def _assemble(folder: Path, settings: Mapping[str, Any]) -> LibraryTokenizer:
     """A tokenizer of vocab.json and merges.txt, by its class's rules."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-
     kind = settings.get("tokenizer_class", "GPT2Tokenizer")
-    if kind.removesuffix("Fast") not in _PATTERNS or not (folder / "merges.txt").is_file():
+    name = kind.removesuffix("Fast") if isinstance(kind, str) else ""
+    files = folder / "vocab.json", folder / "merges.txt"
+    if name not in _PATTERNS or not files[1].is_file():
         raise ConvertError(
-            f"{folder} has vocab.json and no tokenizer.json, and its tokenizer is a {kind!r:.40}: "
+            f"{folder} has vocab.json and no tokenizer.json, and its tokenizer is a {brief(kind)}: "
             f"expected {' or '.join(_PATTERNS)} with merges.txt"
         )
-    try:
-        model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
-    except Exception as error:  # the library raises nothing narrower
-        raise ConvertError(f"vocab.json and merges.txt: {error}") from error
-    tokenizer = Tokenizer(model)
-    pattern = _PATTERNS[kind.removesuffix("Fast")]
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
-    split = [] if pattern is None else [pre_tokenizers.Split(Regex(pattern), "isolated")]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_level])
-    tokenizer.decoder = decoders.ByteLevel()
+    n_bytes = sum(len(read_bytes(path, MAX_VOCABULARY_BYTES)) for path in files)
     listed = dict.fromkeys(optional_json(folder / "added_tokens.json"), False)
     listed |= {text: special for _, text, special in _listed(settings)}
     listed |= dict.fromkeys(sorted(_special_texts(settings)), True)
-    tokenizer.add_tokens(
-        [AddedToken(text, special=special, normalized=False) for text, special in listed.items()]
-    )
-    return tokenizer
+    vocab, merges = map(str, files)
+    parts = {"vocab": vocab, "merges": merges, "pattern": _PATTERNS[name]}
+    return read("vocab.json and merges.txt", {"assembled": parts}, n_bytes, list(listed.items()))
 
 
 def _listed(settings: Mapping[str, Any]) -> list[tuple[int, str, bool]]:
@@ -130,7 +107,8 @@ def _listed(settings: Mapping[str, Any]) -> list[tuple[int, str, bool]]:
 def _special_texts(settings: Mapping[str, Any]) -> set[str]:
     """Tokens that tokenizer_config.json gives a role, and those that it lists as special."""
     entries = [settings.get(f"{role}_token") for role in _ROLES]
-    entries += settings.get("additional_special_tokens") or []
+    more = settings.get("additional_special_tokens")
+    entries += more if isinstance(more, list) else []
     entries += [text for _, text, special in _listed(settings) if special]
     texts = (entry.get("content") if isinstance(entry, Mapping) else entry for entry in entries)
     return {text for text in texts if isinstance(text, str)}

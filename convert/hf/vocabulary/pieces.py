@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....system.text import brief
 from ...errors import ConvertError
 from ..architectures import HFArchitecture
-from ..folder import optional_json
+from ..jsons import optional_json
 from .sentencepiece import PieceType, read_sentencepiece
 from .tokens import Tokens, added_tokens
 
@@ -56,6 +57,8 @@ def _from_merges(saved: Mapping[str, Any], n_vocab: int | None) -> Tokens:
     vocab, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocab, dict) or not vocab or not isinstance(merges, list):
         raise ConvertError("tokenizer.json: the vocabulary or its merges are missing")
+    if unsound := next((t for t in vocab.values() if type(t) is not int or t < 0), None):
+        raise ConvertError(f"tokenizer.json: a token has the id {brief(unsound)}")
     ranks: dict[str, int] = {}
     for rank, merge in enumerate(merges):
         left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
@@ -71,11 +74,19 @@ def _from_merges(saved: Mapping[str, Any], n_vocab: int | None) -> Tokens:
 
 def _prepends_space(saved: Mapping[str, Any]) -> bool:
     """Whether the normaliser or the pre-tokenizer puts a space before a text."""
-    for key in ("normalizer", "pre_tokenizer"):
-        outer = saved.get(key) or {}
-        for step in (outer, *outer.get("normalizers", ()), *outer.get("pretokenizers", ())):
-            if step.get("type") == "Prepend":
-                return True
-            if step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never":
-                return True
+    for step in (*_steps(saved, "normalizer"), *_steps(saved, "pre_tokenizer")):
+        if step.get("type") == "Prepend":
+            return True
+        if step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never":
+            return True
     return False
+
+
+def _steps(saved: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """A step of tokenizer.json, or a sequence of them."""
+    outer = saved.get(key) or {}
+    inner = outer.get(f"{key.replace('_', '')}s", []) if isinstance(outer, Mapping) else None
+    steps = [outer, *inner] if isinstance(inner, list) else []
+    if not steps or not all(isinstance(step, Mapping) for step in steps):
+        raise ConvertError(f"tokenizer.json: {key} is {brief(outer)}, expected steps")
+    return steps

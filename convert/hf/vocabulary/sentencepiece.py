@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from ....models.config import MAX_VOCAB
 from ...errors import ConvertError
+from ..jsons import MAX_VOCABULARY_BYTES, read_bytes
 
 _MODEL_TYPES = {1: "unigram", 2: "BPE", 3: "word", 4: "character"}
 
@@ -54,7 +56,7 @@ class SentencePieceModel:
 def read_sentencepiece(path: Path) -> SentencePieceModel:
     """The vocabulary of a file; `ConvertError` where it is damaged or not of the BPE kind."""
     try:
-        return _read(path.read_bytes())
+        return _read(read_bytes(path, MAX_VOCABULARY_BYTES))
     except (IndexError, ValueError, struct.error):
         raise ConvertError(f"{path.name}: no SentencePiece model, or a damaged one") from None
 
@@ -64,6 +66,8 @@ def _read(data: bytes) -> SentencePieceModel:
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
             pieces.append(_piece(value))
+            if len(pieces) > MAX_VOCAB:
+                raise ConvertError(f"tokenizer.model has over {MAX_VOCAB:,} pieces")
         elif number == 2 and isinstance(value, bytes):
             model_type = _integer(value, 3, model_type)
         elif number == 3 and isinstance(value, bytes):

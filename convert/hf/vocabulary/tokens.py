@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....models.config import MAX_VOCAB
+from ....system.text import brief
 from ...errors import ConvertError
 from .sentencepiece import PieceType
 
-MAX_VOCAB = 1 << 24
+_NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
 PAD_SCORE = -10_000.0
 ADDED_SCORE = -1000.0
 # Scores of ids without a piece, and of added tokens, as llama.cpp's converter has them.
@@ -31,7 +34,7 @@ class Tokens:
     def unused(n: int) -> Tokens:
         """`n` ids that no file names yet; `ConvertError` for an absurd number."""
         if not 0 < n <= MAX_VOCAB:
-            raise ConvertError(f"a vocabulary of {n} tokens: expected 1 to {MAX_VOCAB}")
+            raise ConvertError(f"a vocabulary of {n:,} tokens: expected 1 to {MAX_VOCAB:,}")
         texts = [f"[PAD{i}]" for i in range(n)]
         return Tokens(texts, [PAD_SCORE] * n, [PieceType.UNUSED] * n)
 
@@ -39,8 +42,8 @@ class Tokens:
         """Say what an id is; `ConvertError` for one beyond the vocabulary."""
         if not 0 <= token < len(self.texts):
             raise ConvertError(
-                f"token {text!r:.40} has id {token}, beyond the {len(self.texts)} of config.json's "
-                "vocab_size"
+                f"token {brief(text)} has id {token}, beyond the {len(self.texts)} of config.json's"
+                " vocab_size"
             )
         self.texts[token], self.scores[token], self.types[token] = text, score, kind
 
@@ -71,12 +74,17 @@ def added_tokens(
     From added_tokens.json (`listed`), tokenizer.json (`saved`) and tokenizer_config.json
     (`settings`); `ConvertError` for entries that are none.
     """
-    try:
-        for text, token in listed.items():
-            yield int(token), str(text), False
-        for entry in saved.get("added_tokens") or ():
-            yield int(entry["id"]), str(entry["content"]), entry.get("special") is True
-        for token, entry in (settings.get("added_tokens_decoder") or {}).items():
-            yield int(token), str(entry["content"]), entry.get("special") is True
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise ConvertError(f"an added token of the tokenizer cannot be read: {error!r}") from error
+    found: list[tuple[Any, Any]] = [(token, {"content": text}) for text, token in listed.items()]
+    entries, decoder = saved.get("added_tokens") or [], settings.get("added_tokens_decoder") or {}
+    if not isinstance(entries, list) or not isinstance(decoder, Mapping):
+        raise ConvertError("the added tokens of the tokenizer are no list, or no object")
+    found += [(entry.get("id") if isinstance(entry, Mapping) else None, entry) for entry in entries]
+    found += decoder.items()
+    for token, entry in found:
+        number = int(token) if isinstance(token, str) and _NUMBER.fullmatch(token) else token
+        text = entry.get("content") if isinstance(entry, Mapping) else None
+        if type(number) is not int or not 0 <= number < 1 << 31 or not isinstance(text, str):
+            raise ConvertError(
+                f"an added token of the tokenizer cannot be read: {brief(token)} is {brief(entry)}"
+            )
+        yield number, text, entry.get("special") is True

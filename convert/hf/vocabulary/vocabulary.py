@@ -10,13 +10,16 @@ from typing import Any
 from gguf import GGUFWriter, SpecialVocab
 
 from ....runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
+from ....system.text import brief, one_line
 from ...errors import ConvertError
 from ..architectures import HFArchitecture
-from ..folder import optional_json
+from ..jsons import MAX_VOCABULARY_BYTES, optional_json, read_bytes
 from .bpe import byte_level_tokens, pre_tokenizer
 from .pieces import read_pieces
 from .tokens import Tokens
 
+# What gguf-py's rules raise for files that are valid JSON and nothing else.
+_ODD = (ValueError, TypeError, KeyError, AttributeError, IndexError)
 _FILES = ("tokenizer.model", "tokenizer.json", "vocab.json")
 
 
@@ -41,7 +44,10 @@ class Vocabulary:
         if self.model == "llama":
             writer.add_token_scores(self.tokens.scores)
         writer.add_token_types([int(kind) for kind in self.tokens.types])
-        self.special.add_to_gguf(writer, quiet=True)
+        try:
+            self.special.add_to_gguf(writer, quiet=True)
+        except _ODD as error:
+            raise ConvertError(f"tokenizer_config.json: {one_line(repr(error), 120)}") from error
 
 
 def read_vocabulary(
@@ -79,13 +85,34 @@ def read_vocabulary(
 
 def _saved_tokenizer(folder: Path) -> dict[str, Any]:
     """tokenizer.json, checked as far as everything below needs; empty where there is none."""
-    saved = optional_json(folder / "tokenizer.json")
+    saved = optional_json(folder / "tokenizer.json", MAX_VOCABULARY_BYTES)
     if not saved:
         return saved
-    kind = saved["model"].get("type", "BPE") if isinstance(saved.get("model"), Mapping) else None
-    if kind != "BPE":
-        raise ConvertError(f"tokenizer.json: the vocabulary is of the kind {kind!r}, expected BPE")
+    model = saved.get("model")
+    kind = model.get("type", "BPE") if isinstance(model, Mapping) else None
+    if not isinstance(model, Mapping) or kind != "BPE":
+        raise ConvertError(
+            f"tokenizer.json: the vocabulary is of the kind {brief(kind)}, expected BPE"
+        )
+    _check_merges(model.get("merges"))
     return saved
+
+
+def _check_merges(merges: object) -> None:
+    """`ConvertError` unless all are "left right", or all [left, right]."""
+    if not isinstance(merges, list):
+        raise ConvertError(f"tokenizer.json: merges are {brief(merges)}, expected a list")
+    form = type(merges[0]) if merges else str
+    for merge in merges:
+        if form is str:
+            parts = merge.split(" ") if isinstance(merge, str) else ()
+        else:
+            parts = merge if isinstance(merge, list) else ()
+        if len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
+            raise ConvertError(
+                f"tokenizer.json: {brief(merge)} is among the merges, expected two texts, as in "
+                + ("'th e'" if form is str else "['th', 'e']")
+            )
 
 
 def _is_sentencepiece(saved: Mapping[str, Any]) -> bool:
@@ -107,7 +134,15 @@ def _space_prefix(
 
 def _special(folder: Path, n_vocab: int | None) -> SpecialVocab:
     """BOS, EOS and the like, merges, chat template, by gguf-py's rules, which are llama.cpp's."""
+    for name in ("chat_template.json", "chat_template.jinja", "additional_chat_templates/*.jinja"):
+        for path in folder.glob(name):
+            if path.is_file():
+                read_bytes(path)  # gguf-py reads them whatever their size
+    if (folder / "chat_template.json").is_file():
+        optional_json(folder / "chat_template.json")
     try:
         return SpecialVocab(folder, load_merges=n_vocab is None, n_vocab=n_vocab)
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-        raise ConvertError(f"the tokenizer's files do not fit together: {error!r:.120}") from error
+    except _ODD as error:
+        raise ConvertError(
+            f"the tokenizer's files do not fit together: {one_line(repr(error), 120)}"
+        ) from error

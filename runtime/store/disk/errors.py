@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from ....system.text import one_line
 from ..base import StoreError
+
+_MOST_PATH = 4096
 
 
 class PackError(StoreError):
     """A context pack cannot be opened, used or written; the message begins with its path."""
 
     def __init__(self, path: Path, what: str) -> None:
-        self.path = path
-        super().__init__(f"pack {path}: {what}")
+        self.path, self.what = path, what
+        super().__init__(f"pack {one_line(str(path), _MOST_PATH)}: {what}")
 
 
 class PackDamaged(PackError):
     """What the pack's files hold is not what was written to them."""
+
+
+def unopened(path: Path, error: OSError) -> PackError:
+    """The error of a pack that the system does not let us open."""
+    name = f" {one_line(Path(error.filename).name)}:" if error.filename else ""
+    return PackError(path, f"cannot be opened:{name} {error.strerror or error}")
+
+
+def checked_path(path: str | Path) -> Path:
+    """The path; `PackError` where no file can have it: an empty one, or one with a NUL in it."""
+    try:
+        fits = str(path) != "" and "\0" not in str(path) and bool(os.fsencode(path))
+    except UnicodeEncodeError:  # half of a surrogate pair
+        fits = False
+    if not fits:
+        raise PackError(Path(path), f"{str(path)!a:.100} is no path that a pack can have")
+    return Path(path)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....ops.attention.layout import KV_TYPES
+from ....system.text import one_line
+from ..base import StoreError
 from ..centre import has_centre, mean_keys
 from ..ram import Ram
-from .errors import PackError
+from .errors import PackError, checked_path, unopened
 from .folder import PackFolder, create
 from .format.manifest import NAME, Manifest, ModelFacts, Parent, SlotFacts
 from .plane import Io
@@ -41,6 +44,13 @@ class Disk:
     goal: int = 0
     parent: str | Path | None = None
 
+    def __post_init__(self) -> None:
+        checked_path(self.path)
+        for side, name in (("K", self.k), ("V", self.v)):
+            if name is not None and name not in KV_TYPES:
+                known = ", ".join(KV_TYPES)
+                raise StoreError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
+
     def open(self, model: Model, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` where the pack cannot be used with this model."""
         path = Path(self.path)
@@ -58,7 +68,7 @@ class Disk:
                 raise PackError(path, "it holds token ids outside the model's vocabulary")
             return store
         except OSError as error:
-            raise _unopened(path, error) from error
+            raise unopened(path, error) from error
 
     def open_slots(self, model: Model, n_ctx: int, slots: Sequence[int], keep: str) -> DiskSlots:
         """The store of a context that evicts; raises `PackError` as `open`, and where the pack was
@@ -74,7 +84,7 @@ class Disk:
             self._check(path, folder.manifest, model, long_rope, facts)
             return DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
         except OSError as error:
-            raise _unopened(path, error) from error
+            raise unopened(path, error) from error
 
     def _manifest(self, model: Model, long_rope: bool) -> Manifest:
         facts = facts_of(model)
@@ -113,6 +123,7 @@ class Disk:
         facts = facts_of(model)
         if not manifest.model.same_model(facts):
             raise PackError(path, f"it was made with {manifest.model}, this model is {facts}")
+        _check_tokenizer(path, manifest.model.tokenizer, model)
         k, v = self.k or manifest.k_type, self.v or manifest.v_type
         if (k, v) != (manifest.k_type, manifest.v_type):
             raise PackError(
@@ -129,9 +140,20 @@ class Disk:
             )
 
 
-def _unopened(path: Path, error: OSError) -> PackError:
-    name = f" {Path(error.filename).name}:" if error.filename else ""
-    return PackError(path, f"cannot be opened:{name} {error.strerror or error}")
+def _check_tokenizer(path: Path, digest: str, model: Model) -> None:
+    """`PackError` where the pack's tokens were made by another tokenizer than the model's."""
+    if not digest:
+        model.tell(
+            f"pack {path} does not say which tokenizer made its tokens: it is taken to be that of "
+            f"{model.name}"
+        )
+    elif digest != model.tokenizer_digest:
+        raise PackError(
+            path,
+            f"its tokens were made by another tokenizer (digest {one_line(digest)}) than that of "
+            f"{model.path.name} (digest {model.tokenizer_digest}), though the weights are the "
+            "same: use the file that it was made with, or make another pack",
+        )
 
 
 def facts_of(model: Model) -> ModelFacts:
@@ -145,6 +167,7 @@ def facts_of(model: Model) -> ModelFacts:
         config.head_dim,
         config.n_embd,
         str(model.path.resolve()),
+        model.tokenizer_digest,
     )
 
 

@@ -1,15 +1,36 @@
 """The system calls that make a pack: whole reads and writes, room, syncing, replacing.
 
 Everything that must survive a crash goes through here, so that tests can break every call of it.
+No name in a pack's folder is followed where it is a link, for reading or writing.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import xxhash
+
+from ....system.files import new_file, open_regular, sync_folder
+from ...home import mode_in
+
+__all__ = [
+    "DIGEST",
+    "Data",
+    "digest",
+    "make_room",
+    "open_file",
+    "read_at",
+    "read_file",
+    "remove",
+    "replace",
+    "replacing",
+    "sync",
+    "sync_folder",
+    "write_at",
+]
 
 Data = bytes | memoryview
 
@@ -27,14 +48,19 @@ def digest(data: Data, chain: bytes = b"") -> bytes:
 def open_file(path: Path, writable: bool) -> int:
     """A descriptor of the regular file, made where it is missing and may be written.
 
-    Raises OSError; a pipe or a device in its place is one too, and never waited for.
+    A file that is made can be read by those whom its folder lets in. Raises OSError, also for a
+    link, and for a pipe or a device, which is never waited for.
     """
-    flags = os.O_CLOEXEC | os.O_NONBLOCK | (os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY)
-    fd = os.open(path, flags, 0o666)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    return open_regular(path, writable, mode_in(path.parent) if writable else 0)
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The content of a file, at most `most` bytes of it. Raises OSError as `open_file`."""
+    fd = open_file(path, writable=False)
+    try:
+        return read_at(fd, most, 0)
+    finally:
         os.close(fd)
-        raise OSError(None, "not a regular file", str(path))
-    return fd
 
 
 def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
@@ -68,27 +94,24 @@ def sync(fd: int) -> None:
     getattr(os, "fdatasync", os.fsync)(fd)
 
 
-def sync_folder(path: Path) -> None:
-    """Names that were made in, moved into or removed from the folder are lasting."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+@contextmanager
+def replacing(path: Path) -> Iterator[int]:
+    """A descriptor to write a new file with, which takes the name `path` when the block ends.
+
+    Whole: after a crash there is the old file or the new one. Raises what `new_file` raises.
+    """
+    with new_file(path, mode_in(path.parent)) as part:
+        fd = open_file(part, writable=True)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
 
 def replace(path: Path, data: bytes) -> None:
     """The file holds `data`, whole: after a crash either the old content or the new."""
-    aside = path.with_name(path.name + ".new")
-    fd = open_file(aside, writable=True)
-    try:
-        os.ftruncate(fd, 0)
+    with replacing(path) as fd:
         write_at(fd, data, 0)
-        sync(fd)
-    finally:
-        os.close(fd)
-    aside.replace(path)
-    sync_folder(path.parent)
 
 
 def remove(path: Path) -> None:

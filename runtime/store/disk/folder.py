@@ -9,13 +9,13 @@ NAME/
   layer-000.kv …    full segments of K and V, one file per layer, one slot each
   index-NAME        full segments of a column, [layer][kv head][token] in each slot
   lock              held by the one writer
+  conversation.json of a chat session, its messages (chat/session.py)
 
 A context that evicts has `pack.json`, `lock` and `snapshot` (snapshot.py).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from dataclasses import dataclass, replace
@@ -25,14 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, TileLayout
+from ....ops.errors import OpsError
+from ....system.text import one_line
+from ...home import make_folder, remove_empty
 from . import files
+from .contents import LOCK, is_of_a_beginning, take_lock
 from .errors import PackDamaged, PackError
 from .format import centre, log, manifest, superblock, tail
 from .format.log import KV, Tables
 from .format.manifest import Manifest
 from .format.superblock import Commit
 
-LOCK = "lock"
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
 _MOST_PARENTS = 16
 
@@ -67,7 +70,7 @@ class PackFolder:
         self._lock: int | None = None
         self.manifest = Manifest.read(path)
         model = self.manifest.model
-        self.layout = TileLayout(model.head_dim, self.manifest.k_type, self.manifest.v_type)
+        self.layout = self._layout()
         self.layer_bytes = self.layout.segment_bytes(model.n_kv_heads)
         self.rows = tail.Rows(self.layout, model.n_layers, model.n_kv_heads)
         self.parent: PackFolder | None = None
@@ -79,6 +82,13 @@ class PackFolder:
         except BaseException:
             self.close()
             raise
+
+    def _layout(self) -> TileLayout:
+        facts = self.manifest
+        try:
+            return TileLayout(facts.model.head_dim, facts.k_type, facts.v_type)
+        except OpsError as error:
+            raise PackError(self.path, f"it is for another kvarn: {error}") from error
 
     def __del__(self) -> None:
         self.close()
@@ -202,45 +212,54 @@ class PackFolder:
         assert expected is not None
         path = self.path / expected.path
         if depth >= _MOST_PARENTS:
-            raise PackError(self.path, f"it has more than {_MOST_PARENTS} parents above it")
+            raise PackError(self.path, f"it has more than {_MOST_PARENTS - 1} parents above it")
         try:
             parent = PackFolder(path, depth=depth + 1)
         except PackError as error:
+            if depth:  # told once is enough
+                raise
             raise PackError(self.path, f"its parent cannot be opened: {error}") from error
         if parent.manifest.id != expected.id:
             raise PackError(
                 self.path,
-                f"its parent {path} is pack {parent.manifest.id}, expected {expected.id}",
+                f"its parent {one_line(str(path))} is pack {one_line(parent.manifest.id)}, "
+                f"expected {one_line(expected.id)}",
             )
         return parent
 
 
-def take_lock(path: Path) -> int:
-    """The writer's lock, held until the descriptor is closed; `PackError` where another has it."""
-    fd = files.open_file(path / LOCK, writable=True)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise PackError(
-            path, "another process or context is writing to it; wait for it to end"
-        ) from error
-    return fd
-
-
 def create(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None = None) -> None:
-    """Make an empty pack; `PackError` where the folder holds anything else.
+    """Make an empty pack; `PackError` where the folder holds anything else. Where that fails,
+    nothing of it is left.
 
     taken_off: what its keys are stored without, float32 (layers, J, E).
     """
-    path.mkdir(parents=True, exist_ok=True)
-    lock = take_lock(path)
+    _check_free(path)
+    made = make_folder(path)
     try:
-        strangers = {p.name for p in path.iterdir()}
-        strangers -= {LOCK, superblock.NAME, centre.NAME}
-        strangers -= {name + ".new" for name in (manifest.NAME, centre.NAME)}
-        if strangers:
-            raise PackError(path, f"cannot make a pack in this folder: it holds {min(strangers)}")
+        lock = take_lock(path)
+        try:
+            _fill(path, facts, taken_off)
+        finally:
+            os.close(lock)
+    except Exception:  # a killed or interrupted process may leave a beginning: the next goes on
+        remove_empty(made)
+        raise
+
+
+def _check_free(path: Path) -> None:
+    """`PackError` where the folder holds what no making of a pack can have left."""
+    found = path.iterdir() if path.is_dir() else ()
+    strangers = [p.name for p in found if not is_of_a_beginning(p.name)]
+    if strangers:
+        what = one_line(min(strangers))
+        raise PackError(path, f"cannot make a pack in this folder: it holds {what}")
+
+
+def _fill(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None) -> None:
+    """Write an empty pack's files; the lock is held."""
+    _check_free(path)  # now that nobody else can be making one
+    try:
         if facts.slots is None:
             _begin(path, facts)
         if taken_off is not None:
@@ -250,8 +269,10 @@ def create(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None = 
         files.sync_folder(path)
         facts.write(path)  # what makes the folder a pack comes last
         files.sync_folder(path.parent)
-    finally:
-        os.close(lock)
+    except Exception:
+        for name in (manifest.NAME, centre.NAME, superblock.NAME, LOCK):
+            files.remove(path / name)
+        raise
 
 
 def _begin(path: Path, facts: Manifest) -> None:

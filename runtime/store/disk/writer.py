@@ -85,8 +85,8 @@ class Writer:
         """After a crash: make lasting what was read, and drop files that no superblock names."""
         files.sync(self._folder.fd(superblock.NAME))
         named = {tail.file_name(commit.tail.epoch) for commit, _ in self._folder.commits()}
-        for path in self._folder.path.glob("tail-*"):
-            if path.name not in named:
+        for path in self._folder.path.iterdir():
+            if tail.NAMES.fullmatch(path.name) and path.name not in named:
                 self._folder.forget(path.name)
         for commit, _ in self._folder.commits()[1:]:
             self._other_epoch = commit.tail.epoch

@@ -150,17 +150,17 @@ def test_a_bool_is_0_or_1(written: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "count"), [(STRING, 2_097_153), (ARRAY, 32_769), (STRING, 2_097_152)]
+    ("item", "count"), [(STRING, 1_310_721), (ARRAY, 20_481), (STRING, 1_310_720)]
 )
 def test_a_huge_file_of_nothing_keeps_nobody_busy(written: Write, item: int, count: int) -> None:
     path = written(build([string("a") + struct.pack("<IIQ", ARRAY, item, count)], alignment=1))
     os.truncate(path, 60_000_000)  # zeros, without taking the space: empty strings or arrays
     start = time.process_time()
-    if count == 2_097_152:
+    if count == 1_310_720:
         with open_gguf(path) as file:
             assert len(file.metadata["a"]) == count
     else:
-        with pytest.raises(GGUFError, match="'a': found over 2,097,152 strings and arrays"):
+        with pytest.raises(GGUFError, match="'a': found over 1,310,720 strings and arrays"):
             open_gguf(path)
     assert time.process_time() - start < 5
 

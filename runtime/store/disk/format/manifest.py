@@ -1,7 +1,14 @@
 """`pack.json`: what a pack was made with and for. Written once, when the pack is made.
 
-    {"format": 1, "id": "…", "model": {…}, "kv": {…}, "rope": {…}, "parent": {…} or null,
+    {"format": 1, "id": "…",
+     "model": {"name", "fingerprint", "n_layers", "n_kv_heads", "head_dim", "n_embd", "path",
+               "tokenizer"},
+     "kv": {"k", "v", "segment"}, "rope": {"long"},
+     "parent": {"path", "id", "n_segments", "log_bytes", "log_chain"} or null,
      "goal": N, "check": "…"}
+
+"tokenizer" is the digest of what made its ids of text (`runtime.fingerprint`); packs that kvarn
+made before it kept one lack it. A kvarn of then reads the packs of now, for it passes over it.
 
 That of a context that evicts has format 2 and one more: "slots": {"keep": "…", "sizes": […]}.
 Format 3 is as 1, with "centre": "…" in "kv", the digest of the file `centre` (centre.py).
@@ -19,6 +26,7 @@ from typing import Any
 
 from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
+from .....system.text import one_line
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
@@ -32,7 +40,8 @@ _MOST = {
     "head_dim": MAX_HEAD_DIM,
     "n_embd": MAX_EMBD,
 }
-_MOST_BYTES = 1 << 16  # of a pack.json; real ones take less than a kilobyte
+MOST_BYTES = 1 << 16
+"""Of a pack.json; real ones take about a kilobyte."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,20 @@ class ModelFacts:
     n_embd: int
     path: str = ""
     """Where the model's file was, for commands that are not told."""
+    tokenizer: str = ""
+    """Digest of the tokenizer, see `Model.tokenizer_digest`; "" where it was not kept."""
 
     def __str__(self) -> str:
-        return f"{self.name} (fingerprint {self.fingerprint})"
+        return f"{one_line(self.name)} (fingerprint {one_line(self.fingerprint)})"
 
     def same_model(self, other: ModelFacts) -> bool:
-        """Whether both are one model, whatever its name and place."""
-        return replace(self, name=other.name, path=other.path) == other
+        """Whether both are one model, whatever its name, place and tokenizer."""
+        same = replace(self, name=other.name, path=other.path, tokenizer=other.tokenizer)
+        return same == other
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, without a tokenizer that was not kept."""
+        return {key: value for key, value in asdict(self).items() if key != "tokenizer" or value}
 
 
 @dataclass(frozen=True)
@@ -129,7 +145,7 @@ class Manifest:
         data: dict[str, Any] = {
             "format": _CENTRED if self.centre else _PLAIN if self.slots is None else _SLOTS,
             "id": self.id,
-            "model": asdict(self.model),
+            "model": self.model.as_dict(),
             "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
             "rope": {"long": self.long_rope},
             "parent": None if self.parent is None else asdict(self.parent),
@@ -155,13 +171,15 @@ def _check(data: dict[str, Any]) -> str:
 
 def _load(folder: Path) -> dict[str, Any]:
     path = folder / NAME
-    if not path.is_file():
-        found = "no such folder" if not folder.exists() else f"no {NAME} in it"
-        raise PackError(folder, f"not a context pack: {found}")
-    with path.open("rb") as file:
-        text = file.read(_MOST_BYTES + 1)
     try:
-        data = json.loads(text) if len(text) <= _MOST_BYTES else None
+        text = files.read_file(path, MOST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        found = "no such folder" if not folder.exists() else f"no {NAME} in it"
+        raise PackError(folder, f"not a context pack: {found}") from error
+    except OSError as error:
+        raise PackError(folder, f"its {NAME} cannot be read: {error.strerror or error}") from error
+    try:
+        data = json.loads(text) if len(text) <= MOST_BYTES else None
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
@@ -176,11 +194,11 @@ def _parse(data: dict[str, Any], folder: Path) -> Manifest:
             folder,
             f"it has format {form}, this kvarn reads formats up to {FORMAT}: install a newer kvarn",
         )
-    if data.get("check") != _check(data):
-        raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit its checksum")
     try:
+        if data.get("check") != _check(data):
+            raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit its checksum")
         return _typed(data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise PackDamaged(folder, f"{NAME} is not one that kvarn writes: {error}") from error
 
 
@@ -188,13 +206,19 @@ def _typed(data: dict[str, Any]) -> Manifest:
     model, kv, parent = data["model"], data["kv"], data["parent"]
     sizes = {name: _number(model[name], 1, most) for name, most in _MOST.items()}
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
-        raise ValueError(f"kv is {kv}")
+        raise ValueError(f"kv is {kv!r:.100}")
+    _number(data["format"], _PLAIN, FORMAT)
+    if type(data["rope"]["long"]) is not bool:
+        raise ValueError("rope is neither long nor not")
+    name, fingerprint, path = (_text(model[key]) for key in ("name", "fingerprint", "path"))
     return Manifest(
-        str(data["id"]),
-        ModelFacts(str(model["name"]), str(model["fingerprint"]), **sizes, path=str(model["path"])),
+        _text(data["id"]),
+        ModelFacts(
+            name, fingerprint, **sizes, path=path, tokenizer=_text(model.get("tokenizer", ""))
+        ),
         kv["k"],
         kv["v"],
-        bool(data["rope"]["long"]),
+        data["rope"]["long"],
         None if parent is None else _parent(parent),
         _number(data["goal"]),
         _slots(data["slots"], sizes["n_layers"]) if data["format"] == _SLOTS else None,
@@ -206,17 +230,23 @@ def _slots(data: dict[str, Any], n_layers: int) -> SlotFacts:
     sizes = tuple(_number(size, 1) for size in data["sizes"])
     if len(sizes) != n_layers:
         raise ValueError(f"slots of {len(sizes)} layers, the model has {n_layers}")
-    return SlotFacts(str(data["keep"]), sizes)
+    return SlotFacts(_text(data["keep"]), sizes)
 
 
 def _parent(data: dict[str, Any]) -> Parent:
     return Parent(
-        str(data["path"]),
-        str(data["id"]),
+        _text(data["path"]),
+        _text(data["id"]),
         _number(data["n_segments"], 1),
         _number(data["log_bytes"]),
         bytes.fromhex(data["log_chain"]).hex(),
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"found {value!r:.40}, expected a text")
+    return value
 
 
 def _number(value: Any, low: int = 0, high: int = 1 << 62) -> int:

@@ -6,8 +6,8 @@
       24     n  facts: JSON, see `Facts`
     4096     …  token ids u32, hidden state float32, then the parts of the store in their order
 
-Slots change in place, so nothing of an older snapshot can be used again. A snapshot is written
-aside, synced and renamed: after a crash there is the old one or the new one, whole.
+Slots change in place, so nothing of an older snapshot can be used again. A snapshot is
+written aside, synced and renamed: after a crash there is the old one or the new one, whole.
 """
 
 from __future__ import annotations
@@ -66,37 +66,26 @@ def write(folder: Path, state: Snapshot) -> None:
     """Make `state` the folder's snapshot; OSError where that fails, the old one then stays."""
     hidden = b"" if state.hidden is None else state.hidden.astype("<f4").tobytes()
     ids = np.array(state.tokens, "<u4").tobytes()
-    aside = folder / (NAME + ".new")
-    try:
-        fd = files.open_file(aside, writable=True)
-        try:
-            os.ftruncate(fd, 0)
-            end, content = _CONTENT, xxhash.xxh3_64()
-            for part in (memoryview(ids), memoryview(hidden), *state.parts):
-                for piece in _pieces(part):
-                    files.write_at(fd, piece, end)
-                    content.update(piece)
-                    end += len(piece)
-            facts = Facts(
-                len(state.tokens), state.reserved, len(hidden) // 4, state.columns, end - _CONTENT,
-                content.hexdigest(),
-            )  # fmt: skip
-            files.write_at(fd, _encode(facts), 0)
-            files.sync(fd)
-        finally:
-            os.close(fd)
-        aside.replace(folder / NAME)
-    finally:
-        aside.unlink(missing_ok=True)
-    files.sync_folder(folder)
+    with files.replacing(folder / NAME) as fd:
+        end, content = _CONTENT, xxhash.xxh3_64()
+        for part in (memoryview(ids), memoryview(hidden), *state.parts):
+            for piece in _pieces(part):
+                files.write_at(fd, piece, end)
+                content.update(piece)
+                end += len(piece)
+        facts = Facts(
+            len(state.tokens), state.reserved, len(hidden) // 4, state.columns, end - _CONTENT,
+            content.hexdigest(),
+        )  # fmt: skip
+        files.write_at(fd, _encode(facts), 0)
 
 
 def read_facts(folder: Path) -> Facts | None:
     """What the folder's snapshot holds, None without one; `PackDamaged` where it is not sound."""
-    path = folder / NAME
-    if not path.exists():
+    try:
+        fd = files.open_file(folder / NAME, writable=False)
+    except FileNotFoundError:
         return None
-    fd = files.open_file(path, writable=False)
     try:
         data, size = files.read_at(fd, _CONTENT, 0), os.fstat(fd).st_size
     finally:
@@ -123,7 +112,7 @@ def read(
     if sum(place.nbytes for place in places) != facts.n_bytes:
         raise PackDamaged(folder, f"{NAME} holds {facts.n_bytes:,} bytes of another kind of store")
     content = xxhash.xxh3_64()
-    with (folder / NAME).open("rb") as file:
+    with os.fdopen(files.open_file(folder / NAME, writable=False), "rb") as file:
         file.seek(_CONTENT)
         for place in places:
             for piece in _pieces(place):
@@ -177,6 +166,8 @@ def _sound(facts: Facts) -> bool:
     """Whether the facts can be: numbers from 0 on, columns that a store can have."""
     numbers = facts.n_tokens, facts.reserved, facts.n_hidden, facts.n_bytes
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+        return False
+    if not isinstance(facts.columns, dict) or not isinstance(facts.digest, str):
         return False
     return 4 * (facts.n_tokens + facts.n_hidden) <= facts.n_bytes and all(
         COLUMN_NAME.fullmatch(name) and type(size) is int and 0 < size <= MOST_ITEM_BYTES

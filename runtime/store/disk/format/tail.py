@@ -9,6 +9,7 @@ one segment; the next one begins a new file, and a file goes when no superblock 
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from ..errors import PackDamaged
 from ..files import DIGEST, digest
 
 U8 = NDArray[np.uint8]
+NAMES = re.compile(r"tail-[0-9]+")
 _HEAD = struct.Struct("<II")
 
 

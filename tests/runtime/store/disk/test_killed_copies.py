@@ -95,7 +95,7 @@ def exports(full: Path, folder: Path, lives: int, seed: int) -> None:
             export_pack(full, target)  # over what the killed one left
         import_pack(target, folder / f"pack-{number}")
         assert holds_all(folder / f"pack-{number}")
-        assert not list(folder.glob(f"{number}.part"))
+        assert not list(folder.glob(f".{number}.*"))
     assert holds_all(full)
 
 
@@ -142,11 +142,11 @@ def test_what_is_left_of_an_import_goes_once_its_process_is_gone(
     code = """
 import sys
 from pathlib import Path
-from kvarn.runtime.store.disk import archive
+from kvarn.runtime.store.disk.archive import importing as archive
 def unpack(*_):
     print(flush=True)
     sys.stdin.read()
-archive._unpack = unpack
+archive.unpack = unpack
 archive.import_pack(*map(Path, sys.argv[1:]))
 """
     command = [sys.executable, "-c", code, str(exported), str(folder / "slow")]

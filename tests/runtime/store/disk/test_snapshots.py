@@ -151,7 +151,8 @@ SAVES = textwrap.dedent(
         return calls
 
     folder = Path(sys.argv[1])
-    calls, number = save(folder, 1, 0), 1
+    save(folder, 1, 0)  # the first one also compiles and imports
+    calls, number = save(folder, 2, 0), 2
     for share in map(float, sys.argv[2:]):
         child = os.fork()
         if not child:

@@ -1,0 +1,55 @@
+"""Reading the JSON files of a model's folder, which may be anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...system.text import one_line
+from ..errors import ConvertError
+
+MAX_BYTES = 4 << 20
+"""Of a JSON file; indexes of shards and configurations have less than 1 MB."""
+MAX_VOCABULARY_BYTES = 48 << 20
+"""Of a tokenizer's file; the largest that is published has 33 MB and 2.5 million values."""
+MAX_VALUES = 1 << 22
+
+
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """A whole file; `ConvertError` for one that is too long to be what its name says."""
+    size = path.stat().st_size
+    if size > limit:
+        raise ConvertError(f"{path.name} has {size:,} bytes, expected at most {limit:,}")
+    with path.open("rb") as file:
+        return file.read(limit)
+
+
+def read_json(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
+    """A JSON object from a file; `ConvertError` for one that cannot be read as such."""
+    return parse_json(read_bytes(path, limit), path.name)
+
+
+def parse_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`; `ConvertError` naming `what` where there is none.
+
+    Strings hold no half of a surrogate pair, so that UTF-8 can write them; there are no more values
+    than fit in some 64 bytes of memory each.
+    """
+    n_values = sum(map(data.count, (b",", b"[", b"{", b":")))
+    if n_values > MAX_VALUES:
+        raise ConvertError(f"{what}: over {MAX_VALUES:,} values in a JSON object")
+    try:
+        value = json.loads(data.decode("utf-8"))
+        if rb"\ud" in data.lower():
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise ConvertError(f"{what}: no valid JSON: {one_line(str(error), 120)}") from None
+    if not isinstance(value, dict):
+        raise ConvertError(f"{what}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def optional_json(path: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
+    """The same as `read_json`; an empty object where there is no such file."""
+    return read_json(path, limit) if path.is_file() else {}

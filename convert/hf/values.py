@@ -1,0 +1,72 @@
+"""Whether a file can hold the metadata that a model's folder gave: a last look before writing.
+
+gguf-py takes what it is given and fails when it writes, with an error that names no key.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gguf import GGUFValueType, GGUFWriter
+
+from ...system.text import brief
+from ..errors import ConvertError
+
+_BITS = {
+    GGUFValueType.UINT8: (8, False),
+    GGUFValueType.INT8: (8, True),
+    GGUFValueType.UINT16: (16, False),
+    GGUFValueType.INT16: (16, True),
+    GGUFValueType.UINT32: (32, False),
+    GGUFValueType.INT32: (32, True),
+    GGUFValueType.UINT64: (64, False),
+    GGUFValueType.INT64: (64, True),
+}
+_F32_MAX = 3.4028234e38
+
+
+def check_values(writer: GGUFWriter) -> None:
+    """`ConvertError` naming the first key whose value is not of its type, or beyond its range."""
+    for values in writer.kv_data:
+        for key, value in values.items():
+            expected = _wrong(value.value, value.type, value.sub_type)
+            if expected is not None:
+                raise ConvertError(
+                    f"the folder's files give {brief(key)} the value {brief(value.value)}, "
+                    f"expected {expected}"
+                )
+
+
+def _wrong(value: Any, kind: GGUFValueType, item: GGUFValueType | None = None) -> str | None:
+    """What was expected in place of `value`; None where it will do."""
+    if kind in _BITS:
+        bits, signed = _BITS[kind]
+        low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+        right = isinstance(value, int) and not isinstance(value, bool) and low <= value < high
+        return None if right else f"a whole number from {low} to {high - 1}"
+    if kind in (GGUFValueType.FLOAT32, GGUFValueType.FLOAT64):
+        right = type(value) in (int, float) and (math.isnan(value) or abs(value) <= _F32_MAX)
+        return None if right else "a number"
+    if kind is GGUFValueType.BOOL:
+        return None if isinstance(value, bool) else "true or false"
+    if kind is GGUFValueType.STRING:
+        return None if _is_text(value) else "text that UTF-8 can write"
+    if not isinstance(value, list) or not value:
+        return "a list that is not empty"
+    if item is None and isinstance(value[0], str):
+        return None if all(map(_is_text, value)) else "a list of texts that UTF-8 can write"
+    if item is None and type(value[0]) not in (int, float, bool):
+        return "a list of texts or numbers"
+    kind = GGUFValueType.get_type(value[0]) if item is None else item
+    alike = all(type(one) is type(value[0]) and _wrong(one, kind) is None for one in value)
+    return None if alike else "a list of values of one kind"
+
+
+def _is_text(value: Any) -> bool:
+    if isinstance(value, bytes):
+        return True
+    try:
+        return isinstance(value, str) and len(value.encode()) >= 0
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,27 @@
+"""A pack as one file: an uncompressed tar archive, written by `pack export`.
+
+    member   header    512  ustar: name, size in octal, type "0"
+             content     n  padded with zeros to a multiple of 512
+    end      zeros          1,024, and as many as make the file a multiple of 10,240
+
+The members, in this order:
+
+    pack.json, commits, tokens, tail-1     commits: one superblock, of commit 0
+    centre                                 where pack.json names one
+    layer-000.kv …                         n slots each, n = full segments of the commit
+    index-NAME …                           as many slots as `tokens` has records of the column
+
+A size of 8 GiB or more has no room in a header. Its member (pax) begins with two blocks more:
+
+             header    512  type "x", size m
+             record      m  "{m} size={n}\n", padded to 512; the next header's size is 0
+
+What is exported stands alone and without gaps: segments of parents are copied in, those that no
+commit needs any more are left out, and every segment is held against its digest on the way. So
+all of an archive follows from its `pack.json` and its commit, and nothing else is imported.
+"""
+
+from .exporting import export_pack
+from .importing import clear_imports, import_pack
+
+__all__ = ["clear_imports", "export_pack", "import_pack"]

@@ -1,0 +1,116 @@
+"""Writing a pack to one file."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from .....ops.attention.layout import SEGMENT
+from .....system.files import new_file
+from ..errors import PackError, checked_path
+from ..folder import PackFolder, State, stride_of
+from ..format import centre, log, manifest, superblock, tail
+from ..format.log import KV, Place
+from ..format.manifest import Manifest
+from ..format.superblock import Commit, Tail
+from ..plane import read_slot
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all)."""
+
+
+class _Stream(io.RawIOBase):
+    """A file to read from, of pieces that are made as they are asked for."""
+
+    def __init__(self, pieces: Iterator[bytes], moved: Callable[[int], None]) -> None:
+        self._pieces, self._rest, self._moved = pieces, b"", moved
+
+    def read(self, n: int = -1) -> bytes:
+        while n > len(self._rest) and (piece := next(self._pieces, None)) is not None:
+            self._rest += piece
+        part, self._rest = self._rest[:n], self._rest[n:]
+        self._moved(len(part))
+        return part
+
+
+def export_pack(path: Path, target: Path, progress: Progress | None = None) -> None:
+    """Write the last commit of a pack to the file `target`, whole or not at all.
+
+    Raises `PackError` where a segment is not as it was written, `FileRefused` where the target is
+    no regular file, OSError where writing fails.
+    """
+    checked_path(target)
+    folder = PackFolder(path)
+    if folder.manifest.slots is not None:
+        raise PackError(path, "it evicts tokens, which only its own folder holds: copy that")
+    members = list(_members(folder, folder.state()))
+    total, done = sum(size for _, size, _ in members), 0
+
+    def moved(n: int) -> None:
+        nonlocal done
+        done += n
+        if progress is not None:
+            progress(done, total)
+
+    with (
+        new_file(target) as part,
+        part.open("r+b") as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, size, pieces in members:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = size, 0o644
+            archive.addfile(entry, _Stream(pieces, moved))  # type: ignore[arg-type]
+
+
+def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Iterator[bytes]]]:
+    """(name, bytes, content) of each file of the copy."""
+    facts = replace(folder.manifest, id=Manifest.new_id(), parent=None)
+    records, chain = log_of(state)
+    rows, tokens = state.rows, state.tokens[state.n_full * SEGMENT :]
+    tail_data, tail_chain = tail.encode(rows, tokens, state.n_full * SEGMENT, b"")
+    place = Tail(1, len(tail_data), tail_chain.hex()) if tokens else Tail()
+    commit = Commit(0, len(state.tokens), len(records), chain.hex(), place)
+    small = {
+        manifest.NAME: facts.encode(),
+        superblock.NAME: superblock.encode(commit, state.hidden),
+        log.NAME: records,
+        tail.file_name(1): tail_data,
+    }
+    if (taken_off := folder.centre()) is not None:
+        small[centre.NAME], _ = centre.encode(taken_off)
+    for name, data in small.items():
+        yield name, len(data), iter((data,))
+    for plane, places in state.tables.places.items():
+        if plane != KV and not places:
+            continue  # a column that no record names
+        n_bytes = folder.part_bytes(plane, state.tables.item_bytes.get(plane, 0))
+        for number, name in enumerate(folder.names(plane)):
+            yield name, len(places) * stride_of(n_bytes), _slots(places, plane, number, n_bytes)
+
+
+def _slots(places: list[Place], plane: str, number: int, n_bytes: int) -> Iterator[bytes]:
+    """The slots of one file, in the order of the segments."""
+    for place in places:
+        yield read_slot(place, plane, number, n_bytes).ljust(stride_of(n_bytes), b"\0")
+
+
+def log_of(state: State) -> tuple[bytes, bytes]:
+    """The log of a pack whose segments lie in order, and its chain."""
+    parts, chain = [], b""
+    for plane, places in state.tables.places.items():
+        for segment, place in enumerate(places):
+            if plane == KV:
+                record = log.kv_record(
+                    segment, segment, state.tables.tokens[segment], place.digests
+                )
+            else:
+                record = log.column_record(
+                    segment, segment, state.tables.item_bytes[plane], place.digests[0], plane
+                )
+            part, chain = log.chained(record, chain)
+            parts.append(part)
+    return b"".join(parts), chain

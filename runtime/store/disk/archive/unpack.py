@@ -1,0 +1,231 @@
+"""A strict reader of exported packs: what export would write of the same pack, and nothing else.
+
+No header is believed: names, order and sizes follow from `pack.json` and the commit, which are
+read first, and no size may exceed what is left of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from pathlib import Path
+
+from .....ops.attention.layout import SEGMENT
+from .. import files
+from ..errors import PackError
+from ..folder import PackFolder, State, stride_of
+from ..format import centre, log, manifest, superblock, tail
+from ..format.log import KV
+from ..format.manifest import Manifest
+from ..format.superblock import Commit
+from .exporting import Progress, log_of
+
+_BLOCK = tarfile.BLOCKSIZE
+_PIECE = 1 << 20
+_MOST_COLUMNS = 64
+_MOST_END = 2 * _BLOCK + tarfile.RECORDSIZE
+_LARGE = re.compile(rb"([0-9]{1,3}) size=([1-9][0-9]{0,18})\n")
+_COLUMN = re.compile(rf"index-(?:{log.COLUMN_NAME.pattern})")
+
+
+def unpack(fd: int, folder: Path, source: Path, progress: Progress | None) -> None:
+    """Write the files of the archive, open as `fd`, to a new folder; they are on disk after.
+
+    Raises `PackError` where the archive is none that export writes. Slots are not yet held against
+    their digests: `verify` does.
+    """
+    archive = _Archive(fd, source, progress)
+    try:
+        _unpack(archive, folder)
+    except PackError as error:
+        if error.path == source:
+            raise
+        raise archive.error(error.what) from error
+    files.sync_folder(folder)
+
+
+def _unpack(archive: _Archive, folder: Path) -> None:
+    _put(folder, manifest.NAME, archive.member(manifest.NAME, 1, manifest.MOST_BYTES))
+    facts = Manifest.read(folder)
+    if facts.parent is not None or facts.slots is not None:
+        raise archive.error(f"its {manifest.NAME} is not that of a pack that stands alone")
+    most = superblock.slot_bytes(facts.model.n_embd)
+    data = archive.member(superblock.NAME, 1, most)
+    _put(folder, superblock.NAME, data)
+    pack = PackFolder(folder)
+    try:
+        commit = _commit(archive, pack, data)
+        _small_files(archive, pack, commit)
+        pack.centre()
+        state = pack.state()
+        if log_of(state)[0] != files.read_file(folder / log.NAME, commit.log_bytes):
+            raise archive.error(f"{log.NAME} is not in the order of the segments")
+        _segments(archive, pack, state)
+    finally:
+        pack.close()
+    archive.end()
+
+
+def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
+    """The one commit; what it says has to fit in the archive."""
+    found = superblock.decode(data, pack.manifest.model.n_embd)
+    if found is None or superblock.encode(*found) != data or found[0].sequence:
+        raise archive.error(f"{superblock.NAME} is damaged")
+    commit, model = found[0], pack.manifest.model
+    n_full, n_open = divmod(commit.n_tokens, SEGMENT)
+    record = log.kv_record(0, 0, bytes(4 * SEGMENT), (bytes(files.DIGEST),) * model.n_layers)
+    column = log.column_record(0, 0, 1, bytes(files.DIGEST), "c" * 64)
+    least = n_full * (len(record) + files.DIGEST)
+    most = least + n_full * _MOST_COLUMNS * (len(column) + files.DIGEST)
+    tail_bytes = n_open * tail.record_bytes(pack.rows.n_bytes)
+    slots = n_full * model.n_layers * stride_of(pack.layer_bytes)
+    if (
+        not least <= commit.log_bytes <= most
+        or (commit.tail.epoch, commit.tail.n_bytes) != (int(n_open > 0), tail_bytes)
+        or slots + commit.log_bytes + tail_bytes > archive.left
+    ):
+        raise archive.error(f"its commit of {commit.n_tokens} tokens does not fit its size")
+    return commit
+
+
+def _small_files(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
+    sizes = {log.NAME: commit.log_bytes, tail.file_name(1): commit.tail.n_bytes}
+    if pack.manifest.centre:
+        sizes[centre.NAME] = centre.n_bytes(pack.manifest)
+    for name, size in sizes.items():
+        _put(pack.path, name, archive.member(name, size, size))
+
+
+def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
+    for plane, places in state.tables.places.items():
+        n_bytes = pack.part_bytes(plane, state.tables.item_bytes.get(plane, 0))
+        for name in pack.names(plane):
+            size = len(places) * stride_of(n_bytes)
+            archive.header(name, size, size, columns=plane != KV)
+            fd = files.open_file(pack.path / name, writable=True)
+            try:
+                for number in range(len(places)):
+                    _slot(archive, fd, number * stride_of(n_bytes), n_bytes)
+                files.sync(fd)
+            finally:
+                os.close(fd)
+
+
+def _slot(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:
+    """Copy one slot; what pads it must be zeros, for no digest covers it."""
+    for start in range(0, n_bytes, _PIECE):
+        files.write_at(fd, archive.take(min(_PIECE, n_bytes - start)), offset + start)
+    padding = archive.take(stride_of(n_bytes) - n_bytes)
+    archive.check_zeros(padding)
+    files.write_at(fd, padding, offset + n_bytes)
+
+
+def _put(folder: Path, name: str, data: bytes) -> None:
+    fd = files.open_file(folder / name, writable=True)
+    try:
+        files.write_at(fd, data, 0)
+        files.sync(fd)
+    finally:
+        os.close(fd)
+
+
+class _Archive:
+    """The bytes of a tar archive from its beginning to its end; nothing is read twice."""
+
+    def __init__(self, fd: int, source: Path, progress: Progress | None) -> None:
+        self._fd, self._source, self._progress = fd, source, progress
+        self._size, self._offset = os.fstat(fd).st_size, 0
+        self._empty: set[str] = set()
+
+    @property
+    def left(self) -> int:
+        """Bytes not read yet."""
+        return self._size - self._offset
+
+    def error(self, what: str) -> PackError:
+        """What is wrong with the archive."""
+        return PackError(self._source, f"not an exported context pack: {what}")
+
+    def take(self, n: int) -> bytes:
+        """The next `n` bytes."""
+        data = files.read_at(self._fd, n, self._offset) if n <= self.left else b""
+        if len(data) < n:
+            raise self.error(f"it ends early, after {self._size:,} bytes")
+        self._offset += n
+        if self._progress is not None:
+            self._progress(self._offset, self._size)
+        return data
+
+    def check_zeros(self, data: bytes) -> None:
+        """`PackError` unless all of `data`, which lies before here, is zeros."""
+        if data.count(0) != len(data):
+            raise self.error(f"there are bytes that belong to nothing before byte {self._offset:,}")
+
+    def member(self, name: str, low: int, high: int) -> bytes:
+        """Name and content of the next member, which has `low` to `high` bytes."""
+        n = self.header(name, low, high)
+        data = self.take(n)
+        self.check_zeros(self.take(-n % _BLOCK))
+        return data
+
+    def header(self, name: str, low: int, high: int, columns: bool = False) -> int:
+        """Bytes of the next member, which is `name` and has `low` to `high` of them.
+
+        columns: files of other columns, without content, may stand before it.
+        """
+        entry = self._entry()
+        while columns and entry.name != name and self._is_empty_column(entry):
+            entry = self._entry()
+        if entry.name != name:
+            raise self.error(f"{entry.name!r:.80} is out of place in it: {name} was to follow")
+        if not low <= entry.size <= min(high, self.left):
+            raise self.error(
+                f"{name} has {entry.size} bytes: {low} to {high} were to follow, and "
+                f"{self.left} are left of it"
+            )
+        return entry.size
+
+    def end(self) -> None:
+        """`PackError` unless here is the end."""
+        while self.left > _MOST_END or any(self._peek()):
+            if not self._is_empty_column(entry := self._entry()):
+                raise self.error(f"{entry.name!r:.80} is out of place in it: it was to end")
+        if self.left < 2 * _BLOCK:
+            raise self.error(f"it ends early, after {self._size:,} bytes")
+        self.check_zeros(self.take(self.left))
+
+    def _peek(self) -> bytes:
+        return files.read_at(self._fd, _BLOCK, self._offset)
+
+    def _is_empty_column(self, entry: tarfile.TarInfo) -> bool:
+        """Whether it is the file of a column that was cut back to nothing; it is passed over."""
+        if entry.size or not _COLUMN.fullmatch(entry.name) or entry.name in self._empty:
+            return False
+        self._empty.add(entry.name)
+        return len(self._empty) <= _MOST_COLUMNS
+
+    def _entry(self) -> tarfile.TarInfo:
+        """The next header, of a regular file; its size is that of the pax header before it."""
+        entry, size = self._parsed(), None
+        if entry.type == tarfile.XHDTYPE:
+            if not 0 < entry.size <= _BLOCK:
+                raise self.error("it has a long pax header")
+            block = self.take(_BLOCK)
+            record, padding = block[: entry.size], block[entry.size :]
+            found = _LARGE.fullmatch(record)
+            if found is None or int(found[1]) != len(record) or any(padding):
+                raise self.error("it has a pax header of something else than a size")
+            entry, size = self._parsed(), int(found[2])
+        if entry.type != tarfile.REGTYPE or entry.linkname or (size is not None and entry.size):
+            raise self.error(f"{entry.name!r:.80} is no regular file in it")
+        if size is not None:
+            entry.size = size
+        return entry
+
+    def _parsed(self) -> tarfile.TarInfo:
+        try:
+            return tarfile.TarInfo.frombuf(self.take(_BLOCK), "utf-8", "surrogateescape")
+        except tarfile.HeaderError as error:
+            at = self._offset - _BLOCK
+            raise self.error(f"there is no member at byte {at:,}: {error}") from error

@@ -1,0 +1,67 @@
+"""Which files in a pack's folder are kvarn's own, the lock among them, and removing those alone.
+
+A pack is removed by its own file names; then the folder, if that left it empty. What else lies in
+it was not made by kvarn, and stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+
+from ....system.files import remove_folder
+from . import files
+from .errors import PackError
+from .format import centre, log, manifest, snapshot, superblock, tail
+
+LOCK = "lock"
+CONVERSATION = "conversation.json"
+"""The messages of a session, see `chat.session`."""
+
+# Written aside and renamed: what a killed process leaves of them ends in `.part` (system.files),
+# and in packs that were written before names were random in `.new`.
+_REPLACED = (manifest.NAME, centre.NAME, snapshot.NAME, CONVERSATION)
+_ASIDE = re.compile(
+    "|".join(
+        rf"{re.escape(name)}\.new|\.{re.escape(name)}\.[0-9a-f]{{16}}\.part" for name in _REPLACED
+    )
+)
+_FIXED = {*_REPLACED, LOCK, superblock.NAME, log.NAME}
+_NUMBERED = re.compile(
+    rf"{tail.NAMES.pattern}|layer-[0-9]{{3}}\.kv|index-(?:{log.COLUMN_NAME.pattern})"
+)
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of this name in a pack's folder is one that kvarn writes."""
+    return name in _FIXED or bool(_NUMBERED.fullmatch(name) or _ASIDE.fullmatch(name))
+
+
+def is_of_a_beginning(name: str) -> bool:
+    """Whether the making of a pack, stopped before it had its manifest, can have left the file."""
+    return name in {LOCK, superblock.NAME, centre.NAME} or bool(_ASIDE.fullmatch(name))
+
+
+def remove_files(path: Path) -> list[str]:
+    """Remove a pack's files, its manifest last, and its folder where nothing else is in it.
+
+    Returns the names that stay, sorted: those of others. Raises OSError.
+    """
+    last = {manifest.NAME, LOCK}
+    remove_folder(path, lambda name: is_ours(name) and name not in last)
+    return remove_folder(path, is_ours)
+
+
+def take_lock(path: Path) -> int:
+    """The writer's lock, held until the descriptor is closed; `PackError` where another has it."""
+    fd = files.open_file(path / LOCK, writable=True)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise PackError(
+            path, "another process or context is writing to it; wait for it to end"
+        ) from error
+    return fd
