@@ -1,33 +1,36 @@
-"""Slots of a KV cache whose tokens give way: who takes whose slot, and what queries then see.
+"""Eviction: tokens of a full KV cache are replaced, slot by slot, by new ones.
 
-    stage.put(k, v)              new tokens, in the types of the cache
+    staging.put(k, v)            new tokens, in the types of the cache
     choose_farthest | _oldest    the slot that each of them takes, in each KV head
-    leaving_attention            for a chunk: each query over what is left for it
-    settle                       the tokens move into their slots
+    staged_attention             for a chunk: each query over what is left for it
+    write_staged                 the tokens are written into their slots
 
-Imported on first use; contexts that keep every token need nothing of this.
+A slot is a place for a token, of the same number in every KV head. Imported on first use; contexts
+that keep every token need nothing of this.
 """
 
 from .api import (
-    Stage,
     choose_farthest,
     choose_oldest,
-    leaving_attention,
     set_positions,
-    settle,
     sign_tokens,
+    staged_attention,
+    write_staged,
 )
-from .simhash import SimHash
+from .arguments import Protected
+from .signer import Signer
+from .staging import Staging
 from .warm import warm
 
 __all__ = [
-    "SimHash",
-    "Stage",
+    "Protected",
+    "Signer",
+    "Staging",
     "choose_farthest",
     "choose_oldest",
-    "leaving_attention",
     "set_positions",
-    "settle",
     "sign_tokens",
+    "staged_attention",
     "warm",
+    "write_staged",
 ]

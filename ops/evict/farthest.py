@@ -1,12 +1,14 @@
-"""Which slot gives way: the one whose signature is farthest from the query's.
+"""Which token is evicted: the one whose signature is farthest from the query's.
 
 A slot's rank is one integer, so that the scan is a running maximum:
 
     bits 16 ..   Hamming distance, summed over the query heads of the group
-    bits 0..15   a hash of the slot's position: ties fall anywhere, not on the oldest text
+    bits 0..15   a hash of the token's position: ties fall anywhere, not on the oldest text
 
-Protected slots rank -1.
+Protected tokens rank -1.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -14,7 +16,8 @@ from llvmlite import ir
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.atomics import take
-from ...jit.launch.legacy_define import lent, step
+from ...jit.launch.define import Share, kernel
+from ...jit.launch.views import address, of_thread
 from ...jit.simd import (
     bcast_i32_i8,
     bits_i32,
@@ -29,8 +32,10 @@ from ...jit.simd import (
     store,
 )
 from ..attention.layout import SEGMENT
-from .signatures import item, sign_stored, word_of
-from .tables import CHOOSE, SIGN, SLOTS
+from ..select.signatures.encode import signature
+from ..select.work import MAX_WIDTH
+from .arguments import Choice, Protected
+from .signatures import item, sign_key
 
 MIX = 0x9E3779B1  # 2^32 / golden ratio: neighbouring positions get far hashes
 _HEADS = 16  # query heads whose byte counts (up to 8 each) fit in a byte
@@ -38,15 +43,15 @@ _LANES = ir.Constant(v.vty(v.I32, 16), list(range(16)))
 
 
 @emits(i32x16, i32x16, i32x16, v.INTP, v.INTP, v.INTP)
-def _rank(b, distance, position, sinks, span, left):
-    """Rank of 16 slots, of which `left` exist; positions sinks .. sinks+span-1 may go."""
+def _rank(b, distance, position, first, n, left):
+    """Rank of 16 slots, of which `left` exist; positions first .. first+n-1 are evictable."""
     ty = _LANES.type
-    sinks, span, left = (v.splat(b, b.trunc(n, v.I32), 16) for n in (sinks, span, left))
+    first, n, left = (v.splat(b, b.trunc(x, v.I32), 16) for x in (first, n, left))
     tie = b.lshr(b.mul(position, v.const(ty, MIX)), v.const(ty, 16))
     rank = b.or_(b.shl(distance, v.const(ty, 16)), tie)
-    may_go = b.icmp_unsigned("<", b.sub(position, sinks), span)
+    evictable = b.icmp_unsigned("<", b.sub(position, first), n)
     exists = b.icmp_signed("<", _LANES, left)
-    return b.select(b.and_(may_go, exists), rank, v.const(ty, -1))
+    return b.select(b.and_(evictable, exists), rank, v.const(ty, -1))
 
 
 @emits(i32x16, i32x16, i32x16, i32x16, v.INTP)
@@ -70,27 +75,36 @@ def _distance(words, codes, heads):
     return total
 
 
-@jit
-def farthest(low, high, words, positions, head, codes, n_slots, sinks, span, lanes):
-    """The slot of highest rank; codes uint32[2, G]; lanes int32[2, 16] is scratch.
+class Evictable(NamedTuple):
+    """Of n_slots slots, those with tokens of positions first .. first+n_positions-1."""
 
-    Reads 4 bytes a slot for each word, and 4 of its position.
+    n_slots: int
+    first: int
+    n_positions: int
+
+
+@jit
+def farthest(signatures, positions, head, codes, bits, evictable, lanes):
+    """The evictable slot of highest rank; codes uint32[2, G]; lanes int32[2, 16] is scratch.
+
+    Reads 4 bytes a slot for each word of `bits`, and 4 of its position.
     """
-    heads = codes.shape[1]
+    heads, low, n_slots = codes.shape[1], address(codes), evictable.n_slots
     best, where = set_i32(-1), set_i32(0)
     for segment in range((n_slots + SEGMENT - 1) // SEGMENT):
         first = segment * SEGMENT
         for slot in range(first, min(first + SEGMENT, n_slots), 16):
-            distance = _distance(item(low, head, slot), codes.ctypes.data, heads)
-            if words == 2:
-                place = codes.ctypes.data + 4 * heads
-                distance = distance + _distance(item(high, head, slot), place, heads)
+            distance = _distance(item(signatures.low, head, slot), low, heads)
+            if bits > 32:
+                words = item(signatures.high, head, slot)
+                distance = distance + _distance(words, low + 4 * heads, heads)
             position = load_i32(item(positions, head, slot), 0)
-            rank = _rank(distance, position, sinks, span, n_slots - slot)
+            left = n_slots - slot
+            rank = _rank(distance, position, evictable.first, evictable.n_positions, left)
             where = _where(rank, best, where, slot)
             best = imax(best, rank)
-    store(lanes.ctypes.data, 0, best)
-    store(lanes.ctypes.data, 64, where)
+    store(address(lanes), 0, best)
+    store(address(lanes), 64, where)
     top = 0
     for i in range(1, 16):
         if lanes[0, i] > lanes[0, top]:
@@ -98,45 +112,34 @@ def farthest(low, high, words, positions, head, codes, n_slots, sinks, span, lan
     return lanes[1, top] + top
 
 
-@step("iiiiii")
-def choose_kernel(part, parts, ticket, arrays, n_slots, position, sinks, recent, words):
-    """q float32[T, H, E]; taken int32[J, T or more]: for each KV head the slot of each token in
-    turn; slots sign as if they had it."""
-    (
-        q, staged, facts, q_planes, k_planes, low, high, positions, taken, buffers, all_codes,
-        lanes,
-    ) = lent(arrays, CHOOSE)  # fmt: skip
-    codes, n, width, planes = all_codes[part], q.shape[2], q_planes.shape[1], k_planes.ctypes.data
-    heads = codes.shape[1]
-    j = take(ticket)
-    while j < len(taken):
+@jit
+def _sign_queries(q, first, encoder, codes, work):
+    """Signatures of a token's query heads from `first` on, q float32[H, E], a head a column."""
+    for h in range(codes.shape[1]):
+        bits = signature(
+            address(q[first + h]), address(encoder.weights), encoder.widths, work + 4 * MAX_WIDTH
+        )
+        codes[0, h] = np.uint32(bits)
+        codes[1, h] = np.uint32(bits >> np.uint64(32))
+
+
+@kernel
+def choose_kernel(share: Share, choice: Choice, n_slots: int, position: int, protected: Protected):
+    """For each KV head the target slot of each staged token in turn, positions from `position` on.
+
+    Slots get the signatures and positions of the tokens that they will hold.
+    """
+    q, targets, positions = choice.q, choice.targets, choice.positions
+    encoder, mine = choice.queries, of_thread(choice.scratch, share.part)
+    codes, bits, work = mine.codes, encoder.widths[1], address(encoder.works[share.part])
+    j = take(share.ticket)
+    while j < len(targets):
         for t in range(q.shape[0]):
-            for h in range(heads):
-                x = q[t, j * heads + h].ctypes.data
-                for w in range(words):
-                    codes[w, h] = word_of(x, n, q_planes.ctypes.data, width, 32 * w)
-            span = position + t - recent - sinks
-            slot = farthest(
-                low, high, words, positions, j, codes, n_slots, sinks, span, lanes[part]
-            )  # fmt: skip
-            taken[j, t] = slot
-            sign_stored(
-                staged, j, t, facts, planes, width, slot, low, high, buffers[part].ctypes.data
-            )  # fmt: skip
+            _sign_queries(q[t], j * codes.shape[1], encoder, codes, work)
+            n_positions = position + t - protected.recent - protected.sinks
+            evictable = Evictable(n_slots, protected.sinks, n_positions)
+            slot = farthest(choice.signatures, positions, j, codes, bits, evictable, mine.lanes)
+            targets[j, t] = slot
+            sign_key(choice.staged, j, t, slot, choice.signatures, work)
             store(item(positions, j, slot), 0, np.uint32(position + t))
-        j = take(ticket)
-
-
-@step("iiii")
-def sign_kernel(part, parts, ticket, arrays, n_heads, start, stop):
-    """Signatures of slots start .. stop-1, all heads; buffers float32[threads, padded]."""
-    segments, facts, planes, low, high, buffers = lent(arrays, SIGN)
-    width, buffer = planes.shape[1], buffers[part].ctypes.data
-    begin = start + SLOTS * take(ticket)
-    while begin < stop:
-        for slot in range(begin, min(begin + SLOTS, stop)):
-            for j in range(n_heads):
-                sign_stored(
-                    segments, j, slot, facts, planes.ctypes.data, width, slot, low, high, buffer
-                )  # fmt: skip
-        begin = start + SLOTS * take(ticket)
+        j = take(share.ticket)

@@ -1,69 +1,56 @@
-"""SimHash: one bit per random hyperplane, set where the vector lies on its positive side.
+"""Signatures of stored keys, in columns beside them.
 
-    planes     float32 [element][lanes]   hyperplanes in lanes: 16 bits are one vector
-    signature  uint32 words, bit i of word w is hyperplane 32 w + i
-
-Hyperplanes beyond the wanted number are zeros: their bits are 0 in every signature.
+    signature   bit i of word w is hyperplane 32 w + i
+    column      uint32 [kv_head][slot] in each segment: a word of the signature, or the position
 """
 
 import numpy as np
-from numba import types
 
-from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.simd import bcast_f32, emits, f32x16, fma, load_f32, set_f32, store
+from ...jit.launch.atomics import take
+from ...jit.launch.define import Share, kernel
+from ...jit.launch.views import address
+from ...jit.simd import store
 from ..attention.keys import decode_key
 from ..attention.layout import SEGMENT, TILE
-from ..attention.shape import VEC
+from ..select.signatures.encode import signature
+from ..select.work import MAX_WIDTH
+from .arguments import Signing
 
-ITEM = 4  # bytes of a column's item: a word of a signature, or a position
-
-
-@emits(types.uint32, f32x16)
-def _positive(b, x):
-    """Bit i is set where lane i is above zero."""
-    mask = b.fcmp_ordered(">", x, v.const(VEC, 0.0))
-    return b.zext(b.bitcast(mask, v.I16), v.I32)
+_AT_ONCE = 64  # slots whose keys a thread signs at a time
 
 
 @jit
-def _half(x, n, planes, lanes, first):
-    """Bits of the hyperplanes first .. first+15 for the n floats at x."""
-    sums = set_f32(0.0)
-    for e in range(n):
-        sums = fma(bcast_f32(x, 4 * e), load_f32(planes, 4 * (e * lanes + first)), sums)
-    return _positive(sums)
+def item(column, head, slot):
+    """Address of a slot's item in a column of 4 bytes a slot."""
+    return column[slot // SEGMENT] + 4 * (head * SEGMENT + slot % SEGMENT)
 
 
 @jit
-def word_of(x, n, planes, lanes, first):
-    """Bits of the hyperplanes first .. first+31 (fewer where lanes end) for the n floats at x."""
-    word = np.int64(_half(x, n, planes, lanes, first))
-    if first + 16 < lanes:
-        word |= np.int64(_half(x, n, planes, lanes, first + 16)) << 16
-    return np.uint32(word)
+def tile_of(segments, head, token, layout):
+    """Address of the tile that holds a token of one head; layout: a StoredLayout."""
+    head_tiles = segments[token // SEGMENT] + head * layout.head_bytes
+    return head_tiles + token % SEGMENT // TILE * layout.tile_bytes
 
 
 @jit
-def item(segments, head, slot):
-    """Address of a slot's item in a column of 4 bytes per token."""
-    return segments[slot // SEGMENT] + ITEM * (head * SEGMENT + slot % SEGMENT)
+def sign_key(keys, head, token, slot, signatures, work):
+    """Signature of a stored key into the columns' items of `slot`; work: as an `Encoder`'s."""
+    layout, encoder = keys.layout, keys.encoder
+    decode_key(tile_of(keys.segments, head, token, layout), token % TILE, layout, work)
+    bits = signature(work, address(encoder.weights), encoder.widths, work + 4 * MAX_WIDTH)
+    store(item(signatures.low, head, slot), 0, np.uint32(bits))
+    if encoder.widths[1] > 32:
+        store(item(signatures.high, head, slot), 0, np.uint32(bits >> np.uint64(32)))
 
 
-@jit
-def tile_of(segments, head, token, facts):
-    """Address of the tile that holds a token of one head; facts: of `append_facts`."""
-    return segments[token // SEGMENT] + head * facts[5] + token % SEGMENT // TILE * facts[4]
-
-
-@jit
-def sign_stored(segments, head, token, facts, planes, lanes, slot, low, high, x):
-    """Signature of a stored key into item `slot` of the columns `low` and `high`.
-
-    x: address of room for a row of floats.
-    """
-    blocks = facts[2]
-    decode_key(tile_of(segments, head, token, facts), token % TILE, facts, x)
-    store(item(low, head, slot), 0, word_of(x, 32 * blocks, planes, lanes, 0))
-    if lanes > 32:
-        store(item(high, head, slot), 0, word_of(x, 32 * blocks, planes, lanes, 32))
+@kernel
+def sign_kernel(share: Share, arrays: Signing, n_heads: int, start: int, stop: int):
+    """Signatures of slots start .. stop-1, all heads."""
+    work = address(arrays.keys.encoder.works[share.part])
+    begin = start + _AT_ONCE * take(share.ticket)
+    while begin < stop:
+        for slot in range(begin, min(begin + _AT_ONCE, stop)):
+            for j in range(n_heads):
+                sign_key(arrays.keys, j, slot, slot, arrays.signatures, work)
+        begin = start + _AT_ONCE * take(share.ticket)

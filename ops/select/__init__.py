@@ -7,7 +7,15 @@ hashes of positions, not by age. What is chosen is read by `ops.attention.gather
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Range
 from .exact import ExactScratch, largest, products
-from .signatures import Network, SignatureScratch, encode_keys, encode_rows, nearest
+from .signatures import (
+    Network,
+    SignatureScratch,
+    encode_keys,
+    encode_rows,
+    hyperplanes,
+    nearest,
+    simhash_network,
+)
 from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
 from .warm import warm
 
@@ -25,9 +33,11 @@ __all__ = [
     "block_keys",
     "encode_keys",
     "encode_rows",
+    "hyperplanes",
     "largest",
     "nearest",
     "products",
+    "simhash_network",
     "sketch_bits",
     "sketch_keys",
     "warm",

@@ -79,9 +79,8 @@ class Encoder(ABC):
 class SimHash(Encoder):
     """Signs of projections onto random directions, the same for queries and keys.
 
-    The directions of layer l are standard normal, drawn by NumPy's default generator seeded with
-    (seed, l) in the order [input][bit]. Two vectors at angle a agree in a bit with probability
-    1 - a / pi (Charikar 2002).
+    The directions of layer l are the normals of `hyperplanes` with the seed (seed, l), drawn by
+    element.
     """
 
     bits: int
@@ -93,15 +92,14 @@ class SimHash(Encoder):
 
     def planes(self, head_dim: int, layer: int) -> F32:
         """The directions of one layer, float32 (E, bits)."""
-        rng = np.random.default_rng((self.seed, layer))
-        return rng.standard_normal((head_dim, self.bits)).astype(np.float32)
+        from ...ops.select import hyperplanes
+
+        return hyperplanes(head_dim, self.bits, (self.seed, layer), "by element")
 
     def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
-        from ...ops.select import Network
+        from ...ops.select import simhash_network
 
-        planes = self.planes(config.head_dim, layer)
-        weights = np.concatenate([planes.ravel(), np.zeros(self.bits, np.float32)])
-        network = Network(weights, (config.head_dim, self.bits))
+        network = simhash_network(self.planes(config.head_dim, layer))
         return LayerNetworks((network,), (network,))
 
 

@@ -1,5 +1,15 @@
 """Signatures: keys and queries as bits, compared by Hamming distance (SimHash, HashAttention)."""
 
-from .api import Network, SignatureScratch, encode_keys, encode_rows, nearest
+from .api import Network, SignatureScratch, encode_keys, encode_rows, encoder_of, nearest
+from .simhash import hyperplanes, simhash_network
 
-__all__ = ["Network", "SignatureScratch", "encode_keys", "encode_rows", "nearest"]
+__all__ = [
+    "Network",
+    "SignatureScratch",
+    "encode_keys",
+    "encode_rows",
+    "encoder_of",
+    "hyperplanes",
+    "nearest",
+    "simhash_network",
+]

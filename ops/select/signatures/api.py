@@ -88,7 +88,8 @@ def _widths(network_widths: tuple[int, ...]) -> I64:
     return np.array(network_widths, np.int64)
 
 
-def _encoder(network: Network, threads: int) -> Encoder:
+def encoder_of(network: Network, threads: int) -> Encoder:
+    """A network for kernels, with scratch for so many threads."""
     return Encoder(weights=network.weights, widths=_widths(network.widths), works=_works(threads))
 
 
@@ -111,7 +112,7 @@ def encode_keys(
     room = SEGMENT * min(len(segments), len(items))
     if not 0 <= first <= last <= room:
         raise OpsError(f"encoder: tokens {first} to {last - 1} lie outside the {room} stored")
-    encoder = _encoder(network, n_threads())
+    encoder = encoder_of(network, n_threads())
     keys = Keys(segments=segments, layout=stored_layout(layout), items=items, encoder=encoder)
     parallel, item_bytes = last - first > _SERIAL_TOKENS, network.bits // 8
     _encode_keys(_keys.fill(keys), item_bytes, n_kv_heads, first, last, parallel=parallel)
@@ -121,7 +122,7 @@ def encode_rows(network: Network, x: F32, out: U64) -> None:
     """Signatures of the rows of x float32 (n, E) into out uint64 (n,)."""
     if x.ndim != 2 or x.shape[1] != network.widths[0] or out.shape != x.shape[:1]:
         raise OpsError(f"encoder: rows of {x.shape} into {out.shape}, widths {network.widths}")
-    rows = Rows(x=x, out=out, encoder=_encoder(network, 1))
+    rows = Rows(x=x, out=out, encoder=encoder_of(network, 1))
     _encode_rows(_rows.fill(rows), parallel=False)
 
 

@@ -1,0 +1,107 @@
+"""What the kernels that evict work on. Imports no Numba.
+
+`segments`, and columns of 4 bytes a slot, are the base addresses of their segments.
+"""
+
+from typing import NamedTuple
+
+from ...jit.launch.arguments import (
+    F32_2D,
+    F32_3D,
+    I32_2D,
+    I32_3D,
+    I64_1D,
+    I64_2D,
+    U32_3D,
+)
+from ..attention.layout import StoredLayout
+from ..select.signatures.arguments import Encoder
+
+
+class Signatures(NamedTuple):
+    """Columns of signatures: of bits 0 .. 31, and of the others.
+
+    Signatures of up to 32 bits have one column, and it stands for both.
+    """
+
+    low: I64_1D
+    high: I64_1D
+
+
+class StoredKeys(NamedTuple):
+    """Keys in their tiles, and what signs them as they are stored."""
+
+    segments: I64_1D
+    layout: StoredLayout
+    encoder: Encoder
+
+
+class Signing(NamedTuple):
+    """Keys in slots, and where their signatures go."""
+
+    keys: StoredKeys
+    signatures: Signatures
+
+
+class Scratch(NamedTuple):
+    """Of each thread."""
+
+    codes: U32_3D
+    """Signatures of a group's queries: [word][query head]."""
+    lanes: I32_3D
+    """[rank, slot][lane]"""
+
+
+class Protected(NamedTuple):
+    """Tokens that are not evicted: the first `sinks`, and the last `recent` before the new one."""
+
+    sinks: int
+    recent: int
+
+
+class Choice(NamedTuple):
+    """Staged tokens, the signatures and positions of what is in the slots, and the choice."""
+
+    q: F32_3D
+    queries: Encoder
+    staged: StoredKeys
+    signatures: Signatures
+    positions: I64_1D
+    targets: I32_2D
+    scratch: Scratch
+
+
+class Evictions(NamedTuple):
+    """The slots that staged tokens take, and what follows: see `write`."""
+
+    targets: I32_2D
+    evicted_by: I32_2D
+
+
+class Attention(NamedTuple):
+    """Queries (T, H, E) over slots and staged tokens. works, newest: of each thread, as in
+    `attention.prefill`."""
+
+    q: F32_3D
+    segments: I64_1D
+    staged: I64_1D
+    evicted_by: I32_2D
+    out: F32_3D
+    works: F32_2D
+    newest: I64_2D
+
+
+class Writing(NamedTuple):
+    """Staged tokens, and the slots that they are written to."""
+
+    staged: I64_1D
+    segments: I64_1D
+    positions: I64_1D
+    layout: StoredLayout
+    targets: I32_2D
+
+
+class Positions(NamedTuple):
+    """The column of positions."""
+
+    positions: I64_1D

@@ -1,0 +1,30 @@
+"""What signs the queries and keys of one layer."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attention.layout import TileLayout
+from ..errors import OpsError
+from ..reference.attention import rotate
+from ..select.signatures import hyperplanes, simhash_network
+
+F32 = NDArray[np.float32]
+MIN_BITS, MAX_BITS = 4, 64
+
+
+class Signer:
+    """SimHash of one layer; keys are signed as stored.
+
+    planes: float32 (E, bits), drawn from `seed`. Where the layout rotates K, the hyperplanes for
+    keys are rotated alike. Raises OpsError unless 4 <= bits <= 64.
+    """
+
+    def __init__(self, layout: TileLayout, bits: int, seed: tuple[int, ...]) -> None:
+        if not MIN_BITS <= bits <= MAX_BITS:
+            raise OpsError(f"Signer: {bits} bits, expected {MIN_BITS} to {MAX_BITS}")
+        self.bits, self.words = bits, -(-bits // 32)
+        self.planes = hyperplanes(layout.head_dim, bits, seed, "by plane")
+        rows = np.pad(self.planes.T, [(0, 0), (0, layout.padded - layout.head_dim)])
+        stored = rotate(rows, layout.rotation) if layout.rotates_k else rows
+        self.queries = simhash_network(self.planes)
+        self.keys = simhash_network(stored.T)

@@ -1,0 +1,76 @@
+"""From the staging segment into the slots: what each staged token evicts, and writing those kept.
+
+Tokens of a chunk wait in the tiles of one segment. `targets[j][t]` is the slot that staged token t
+takes in head j. Queries see it from t on, until another staged token takes that slot:
+
+    evicted_by   int32 [head][slots, padded to 16][staged tokens]   the staged token that evicts it
+"""
+
+import numpy as np
+
+from ...jit.cached import jit
+from ...jit.launch.define import Share, kernel
+from ...jit.simd import load_i8x16, load_u16, store
+from ..attention.layout import TILE
+from .arguments import Evictions, Positions, Writing
+from .signatures import item, tile_of
+
+_NONE = 0x7FFFFFFF  # evicts it: it is kept
+
+
+@kernel
+def evictions_kernel(
+    share: Share, arrays: Evictions, n_tokens: int, n_slots: int, first_staged: int
+):
+    """Fill `evicted_by` for n_tokens staged tokens, the first of them at item first_staged."""
+    targets, evicted_by = arrays.targets, arrays.evicted_by
+    for j in range(targets.shape[0]):
+        for slot in range(n_slots):
+            evicted_by[j, slot] = _NONE
+        for t in range(n_tokens - 1, -1, -1):
+            slot = targets[j, t]
+            evicted_by[j, first_staged + t] = evicted_by[j, slot]
+            evicted_by[j, slot] = t
+
+
+@jit
+def _copy(source, target, n):
+    """n bytes, a multiple of 2."""
+    whole = n // 16 * 16
+    for i in range(0, whole, 16):
+        store(target, i, load_i8x16(source, i))
+    for i in range(whole, n, 2):
+        store(target, i, load_u16(source, i))
+
+
+@jit
+def _copy_row(source, r, target, s, layout):
+    """K, V and scales of row r of one tile into row s of another; addresses of the tiles."""
+    k, v, scales = layout.k_row_bytes, layout.v_row_bytes, layout.scale_row_bytes
+    _copy(source + r * k, target + s * k, k)
+    _copy(source + layout.v_offset + r * v, target + layout.v_offset + s * v, v)
+    source, target = source + layout.scale_offset, target + layout.scale_offset
+    _copy(source + r * scales, target + s * scales, scales)
+
+
+@kernel
+def write_kernel(share: Share, arrays: Writing, n_tokens: int, position: int):
+    """Write each staged token into its slot; of several for one slot the last one stays."""
+    layout, targets = arrays.layout, arrays.targets
+    for j in range(targets.shape[0]):
+        for t in range(n_tokens):
+            slot = targets[j, t]
+            source = tile_of(arrays.staged, j, t, layout)
+            target = tile_of(arrays.segments, j, slot, layout)
+            _copy_row(source, t % TILE, target, slot % TILE, layout)
+            store(item(arrays.positions, j, slot), 0, np.uint32(position + t))
+
+
+@kernel
+def positions_kernel(
+    share: Share, column: Positions, n_heads: int, slot: int, position: int, count: int
+):
+    """Positions position .. position+count-1 into slots slot .. slot+count-1 of every head."""
+    for j in range(n_heads):
+        for i in range(count):
+            store(item(column.positions, j, slot + i), 0, np.uint32(position + i))
