@@ -17,9 +17,7 @@ An `Arguments` is a block of memory that a kernel finds by one address. For each
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from itertools import accumulate, pairwise
 from typing import (
     Annotated,
     Any,
@@ -118,15 +116,33 @@ def n_words(field: Field) -> int:
     return 1
 
 
+class _Place(NamedTuple):
+    """A field of a block: its full name, its words, and where it is a tuple its own fields."""
+
+    name: str
+    field: Field
+    words: slice
+    inner: tuple[_Place, ...]
+
+
+def _places(name: str, declared: type[tuple[Any, ...]], first: int) -> tuple[_Place, ...]:
+    """The places of a tuple's fields, whose words begin at `first`."""
+    found = []
+    for own, field in fields_of(declared).items():
+        full, stop = f"{name}.{own}", first + n_words(field)
+        inner = _places(full, field, first) if is_declared(field) else ()
+        found.append(_Place(full, field, slice(first, stop), inner))
+        first = stop
+    return tuple(found)
+
+
 class Arguments(Generic[T]):
     """Arguments of a kernel, found by one address; arrays live as long as the block holds them."""
 
     def __init__(self, declared: type[T]) -> None:
-        fields = fields_of(declared)
-        ends = list(accumulate(map(n_words, fields.values()), initial=0))
-        self._name, self._fields = declared.__name__, tuple(fields.items())
-        self._places = [slice(*place) for place in pairwise(ends)]
-        self._words = np.zeros(ends[-1], np.int64)
+        self._name = declared.__name__
+        self._places = _places(self._name, declared, 0)
+        self._words = np.zeros(n_words(declared), np.int64)
         self._held: T | None = None
         self.address = int(self._words.ctypes.data)
 
@@ -139,16 +155,28 @@ class Arguments(Generic[T]):
         if recording():
             raise JitError(f"recording a launch with {self._name}, which the next one replaces")
         # From layer to layer most stay: looking at each would cost a token of many layers 0.5 ms.
-        held = self._held or (None,) * len(values)
-        others = [i for i, x in enumerate(values) if x is not held[i]]
-        for i in others:
-            name, field = self._fields[i]
-            if isinstance(field, ArrayField):
-                _check(f"{self._name}.{name}", values[i], field)
-        for i in others:
-            self._words[self._places[i]] = [*_words(values[i], self._fields[i][1])]
+        others = _changed(self._places, values, self._held)
+        for place, value in others:
+            if isinstance(place.field, ArrayField):
+                _check(place.name, value, place.field)
+        for place, value in others:
+            self._words[place.words] = _words(value, place.field)
         self._held = values
         return self.address
+
+
+def _changed(
+    places: tuple[_Place, ...], values: tuple[Any, ...], held: tuple[Any, ...] | None
+) -> list[tuple[_Place, Any]]:
+    """Arrays and numbers other than those that the block holds."""
+    found = []
+    for place, value, old in zip(places, values, held or (None,) * len(places), strict=True):
+        if value is not old:
+            if place.inner:
+                found += _changed(place.inner, value, old)
+            else:
+                found.append((place, value))
+    return found
 
 
 def _check(name: str, x: NDArray[Any], field: ArrayField) -> None:
@@ -159,14 +187,7 @@ def _check(name: str, x: NDArray[Any], field: ArrayField) -> None:
         )
 
 
-def _words(value: Any, field: Field) -> Iterator[int]:
+def _words(value: Any, field: Field) -> int | tuple[int, ...]:
     if isinstance(field, ArrayField):
-        yield value.ctypes.data
-        yield from value.shape
-    elif is_declared(field):
-        for inner, of in zip(value, fields_of(field).values(), strict=True):
-            yield from _words(inner, of)
-    elif field is float:
-        yield int(np.float64(value).view(np.int64))
-    else:
-        yield value
+        return value.ctypes.data, *value.shape
+    return int(np.float64(value).view(np.int64)) if field is float else int(value)

@@ -17,13 +17,14 @@ from .api import (
     staged_attention,
     write_staged,
 )
-from .arguments import Protected
+from .arguments import Protected, Signatures
 from .signer import Signer
 from .staging import Staging
 from .warm import warm
 
 __all__ = [
     "Protected",
+    "Signatures",
     "Signer",
     "Staging",
     "choose_farthest",

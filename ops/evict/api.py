@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..attention import AttentionScratch
-from ..attention.layout import SEGMENT, stored_layout
+from ..attention.layout import SEGMENT
 from ..errors import OpsError
-from ..select.signatures import encoder_of
 from .arguments import (
+    SIGNED_AT_ONCE,
     Attention,
     Choice,
     Evictions,
@@ -95,36 +95,31 @@ def _check_slots(what: str, staging: Staging, n_slots: int) -> None:
         )
 
 
-def _keys(staging: Staging, segments: I64, signer: Signer) -> StoredKeys:
-    layout, encoder = stored_layout(staging.layout), encoder_of(signer.keys, n_threads())
-    return StoredKeys(segments=segments, layout=layout, encoder=encoder)
-
-
 def sign_tokens(
     staging: Staging,
     segments: I64,
     signer: Signer,
-    signatures: tuple[I64, ...],
+    signatures: Signatures,
     start: int,
     stop: int,
 ) -> None:
     """Signatures of the keys in slots start .. stop-1, as stored, into columns of 4-byte words.
 
-    segments: base addresses of K and V; signatures: of one column for each 32 bits.
+    segments: base addresses of K and V.
     """
     _check_room("sign_tokens", stop, segments, *signatures)
-    signing = Signing(
-        keys=_keys(staging, segments, signer),
-        signatures=Signatures(low=signatures[0], high=signatures[-1]),
-    )
-    _sign(staging.signing.fill(signing), staging.n_kv_heads, start, stop)
+    signer.ready(n_threads())
+    keys = StoredKeys(segments=segments, layout=staging.stored, encoder=signer.keys)
+    signing = Signing(keys=keys, signatures=signatures)
+    parallel = stop - start > SIGNED_AT_ONCE
+    _sign(staging.signing.fill(signing), staging.n_kv_heads, start, stop, parallel=parallel)
 
 
 def choose_farthest(
     staging: Staging,
     q: F32,
     signer: Signer,
-    signatures: tuple[I64, ...],
+    signatures: Signatures,
     positions: I64,
     *,
     n_slots: int,
@@ -149,11 +144,14 @@ def choose_farthest(
             f"{protected.sinks} + {protected.recent} that stay, all filled"
         )
     s.ready(n_threads())
+    signer.ready(n_threads())
     choice = Choice(
         q=q,
-        queries=encoder_of(signer.queries, n_threads()),
-        staged=_keys(staging, s.segments, signer),
-        signatures=Signatures(low=signatures[0], high=signatures[-1]),
+        queries=signer.queries,
+        keys=signer.keys,
+        staged=s.segments,
+        layout=s.stored,
+        signatures=signatures,
         positions=positions,
         targets=s.targets,
         scratch=s.scratch,
@@ -182,7 +180,7 @@ def write_staged(staging: Staging, segments: I64, positions: I64, position: int)
         staged=s.segments,
         segments=segments,
         positions=positions,
-        layout=stored_layout(s.layout),
+        layout=s.stored,
         targets=s.targets,
     )
     _write(s.writing.fill(writing), s.n_tokens, position, parallel=False)

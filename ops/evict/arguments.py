@@ -17,6 +17,8 @@ from ...jit.launch.arguments import (
 from ..attention.layout import StoredLayout
 from ..select.signatures.arguments import Encoder
 
+SIGNED_AT_ONCE = 64  # slots whose keys one thread signs
+
 
 class Signatures(NamedTuple):
     """Columns of signatures: of bits 0 .. 31, and of the others.
@@ -60,11 +62,16 @@ class Protected(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Staged tokens, the signatures and positions of what is in the slots, and the choice."""
+    """Staged tokens, the signatures and positions of what is in the slots, and the choice.
+
+    queries, keys: what signs those.
+    """
 
     q: F32_3D
     queries: Encoder
-    staged: StoredKeys
+    keys: Encoder
+    staged: I64_1D
+    layout: StoredLayout
     signatures: Signatures
     positions: I64_1D
     targets: I32_2D

@@ -187,9 +187,7 @@ def _attend_rows(shape, arrays, rows, slots, staged, scale, softcap, work):
     stride, place = 4 * n_heads * length, 4 * slots.head * rows.group * length
     first, n, group = rows.first, rows.n, rows.group
     q, sums = address(work.q), address(work.sums)
-    pack_rows(
-        shape, address(arrays.q) + place, stride, length, group, first, n, scale, q, sums
-    )
+    pack_rows(shape, address(arrays.q) + place, stride, length, group, first, n, scale, q, sums)
     _begin(shape, rows, work)
     _add_keys(shape, rows, slots, softcap, work)
     _add_keys(shape, rows, staged, softcap, work)

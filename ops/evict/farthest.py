@@ -34,7 +34,7 @@ from ...jit.simd import (
 from ..attention.layout import SEGMENT
 from ..select.signatures.encode import signature
 from ..select.work import MAX_WIDTH
-from .arguments import Choice, Protected
+from .arguments import Choice, Protected, StoredKeys
 from .signatures import item, sign_key
 
 MIX = 0x9E3779B1  # 2^32 / golden ratio: neighbouring positions get far hashes
@@ -130,6 +130,7 @@ def choose_kernel(share: Share, choice: Choice, n_slots: int, position: int, pro
     Slots get the signatures and positions of the tokens that they will hold.
     """
     q, targets, positions = choice.q, choice.targets, choice.positions
+    staged = StoredKeys(choice.staged, choice.layout, choice.keys)
     encoder, mine = choice.queries, of_thread(choice.scratch, share.part)
     codes, bits, work = mine.codes, encoder.widths[1], address(encoder.works[share.part])
     j = take(share.ticket)
@@ -140,6 +141,6 @@ def choose_kernel(share: Share, choice: Choice, n_slots: int, position: int, pro
             evictable = Evictable(n_slots, protected.sinks, n_positions)
             slot = farthest(choice.signatures, positions, j, codes, bits, evictable, mine.lanes)
             targets[j, t] = slot
-            sign_key(choice.staged, j, t, slot, choice.signatures, work)
+            sign_key(staged, j, t, slot, choice.signatures, work)
             store(item(positions, j, slot), 0, np.uint32(position + t))
         j = take(share.ticket)

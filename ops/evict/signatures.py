@@ -1,7 +1,7 @@
 """Signatures of stored keys, in columns beside them.
 
-    signature   bit i of word w is hyperplane 32 w + i
-    column      uint32 [kv_head][slot] in each segment: a word of the signature, or the position
+signature   bit i of word w is hyperplane 32 w + i
+column      uint32 [kv_head][slot] in each segment: a word of the signature, or the position
 """
 
 import numpy as np
@@ -15,9 +15,7 @@ from ..attention.keys import decode_key
 from ..attention.layout import SEGMENT, TILE
 from ..select.signatures.encode import signature
 from ..select.work import MAX_WIDTH
-from .arguments import Signing
-
-_AT_ONCE = 64  # slots whose keys a thread signs at a time
+from .arguments import SIGNED_AT_ONCE, Signing
 
 
 @jit
@@ -48,9 +46,9 @@ def sign_key(keys, head, token, slot, signatures, work):
 def sign_kernel(share: Share, arrays: Signing, n_heads: int, start: int, stop: int):
     """Signatures of slots start .. stop-1, all heads."""
     work = address(arrays.keys.encoder.works[share.part])
-    begin = start + _AT_ONCE * take(share.ticket)
+    begin = start + SIGNED_AT_ONCE * take(share.ticket)
     while begin < stop:
-        for slot in range(begin, min(begin + _AT_ONCE, stop)):
+        for slot in range(begin, min(begin + SIGNED_AT_ONCE, stop)):
             for j in range(n_heads):
                 sign_key(arrays.keys, j, slot, slot, arrays.signatures, work)
-        begin = start + _AT_ONCE * take(share.ticket)
+        begin = start + SIGNED_AT_ONCE * take(share.ticket)

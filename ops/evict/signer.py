@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ..attention.layout import TileLayout
 from ..errors import OpsError
 from ..reference.attention import rotate
-from ..select.signatures import hyperplanes, simhash_network
+from ..select.signatures import encoder_of, hyperplanes, simhash_network
 
 F32 = NDArray[np.float32]
 MIN_BITS, MAX_BITS = 4, 64
@@ -16,7 +16,8 @@ class Signer:
     """SimHash of one layer; keys are signed as stored.
 
     planes: float32 (E, bits), drawn from `seed`. Where the layout rotates K, the hyperplanes for
-    keys are rotated alike. Raises OpsError unless 4 <= bits <= 64.
+    keys are rotated alike. queries, keys: for kernels, once `ready`. Raises OpsError unless
+    4 <= bits <= 64.
     """
 
     def __init__(self, layout: TileLayout, bits: int, seed: tuple[int, ...]) -> None:
@@ -26,5 +27,11 @@ class Signer:
         self.planes = hyperplanes(layout.head_dim, bits, seed, "by plane")
         rows = np.pad(self.planes.T, [(0, 0), (0, layout.padded - layout.head_dim)])
         stored = rotate(rows, layout.rotation) if layout.rotates_k else rows
-        self.queries = simhash_network(self.planes)
-        self.keys = simhash_network(stored.T)
+        self._networks = simhash_network(self.planes), simhash_network(stored.T.astype(np.float32))
+        self._threads = 0
+
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
+        if threads > self._threads:
+            self.queries, self.keys = (encoder_of(x, threads) for x in self._networks)
+            self._threads = threads

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ...jit.arena import aligned
 from ...jit.launch import Arguments
 from ..attention import append_kv
-from ..attention.layout import SEGMENT, TILE, TileLayout
+from ..attention.layout import SEGMENT, TILE, TileLayout, stored_layout
 from ..errors import OpsError
 from .arguments import Attention, Choice, Evictions, Scratch, Signing, Writing
 from .signer import MAX_BITS
@@ -27,6 +27,7 @@ class Staging:
         if not 1 <= max_tokens <= SEGMENT:
             raise OpsError(f"Staging: {max_tokens} tokens, expected 1 to {SEGMENT}")
         self.layout, self.group, self.n_kv_heads = layout, group, n_kv_heads
+        self.stored = stored_layout(layout)
         self.max_slots, self.max_tokens = max_slots, max_tokens
         self.memory = aligned(layout.segment_bytes(n_kv_heads), np.uint8)
         self.memory[:] = 0  # rows beyond the last token are read, and masked

@@ -13,7 +13,7 @@ from .api import (
     staged_attention,
     write_staged,
 )
-from .arguments import Protected
+from .arguments import Protected, Signatures
 from .signer import Signer
 from .staging import Staging
 
@@ -27,20 +27,21 @@ def warm(layout: TileLayout, n_heads: int, n_kv_heads: int) -> None:
     memory = aligned(layout.segment_bytes(1) + 2 * SEGMENT * 4, np.uint8)
     memory[:] = 0
     segments = np.array([memory.ctypes.data], np.int64)
-    signatures, positions = (segments + layout.segment_bytes(1) + 4 * SEGMENT * i for i in range(2))
+    words, positions = (segments + layout.segment_bytes(1) + 4 * SEGMENT * i for i in range(2))
+    signatures = Signatures(low=words, high=words)
     staging, signer = Staging(layout, group, 1, _SLOTS, 2), Signer(layout, 16, (0, 0))
     scratch = AttentionScratch(group, 1, layout, max_rows=2, n_ctx=SEGMENT)
     k = np.zeros((2, 1, layout.head_dim), np.float32)
     q = np.zeros((2, group, layout.head_dim), np.float32)
     set_positions(positions, 1, 0, 0, _SLOTS)
-    sign_tokens(staging, segments, signer, (signatures,), 0, _SLOTS)
+    sign_tokens(staging, segments, signer, signatures, 0, _SLOTS)
     staging.put(k, k)
     choose_oldest(staging, _SLOTS, _SLOTS, 0)
     choose_farthest(
         staging,
         q,
         signer,
-        (signatures,),
+        signatures,
         positions,
         n_slots=_SLOTS,
         position=_SLOTS,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...system.errors import KvarnError
 
 if TYPE_CHECKING:
-    from ...ops.evict import Stage
+    from ...ops.evict import Staging
     from ..store import SlotStore
     from .slots import Slots
 
@@ -54,8 +54,8 @@ class Evicting(Keep):
         """Tokens of a full cache that the next token cannot replace."""
 
     @abstractmethod
-    def open(self, store: SlotStore, layer: int, stage: Stage) -> Slots:
-        """The slots of one global layer; `stage` is shared by all layers."""
+    def open(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+        """The slots of one global layer; `staging` is shared by all layers."""
 
     def evicting(self, n_ctx: int) -> Evicting | None:
         slots = self.slots(n_ctx)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...ops.evict import Stage
+    from ...ops.evict import Signatures, Staging
     from ..store import SlotStore
 
 BITS = (4, 64)  # the lengths of signatures that the paper tries
@@ -48,22 +48,20 @@ class HashEvict(Evicting):
     def protected(self) -> int:
         return self.sinks + self.recent
 
-    def open(self, store: SlotStore, layer: int, stage: Stage) -> Slots:
-        return HashSlots(store, layer, stage, self)
+    def open(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+        return HashSlots(store, layer, staging, self)
 
 
 class HashSlots(Slots):
     """Slots with a signature for each, in columns of one 32-bit word."""
 
-    def __init__(self, store: SlotStore, layer: int, stage: Stage, keep: HashEvict) -> None:
-        from ...ops.evict import SimHash
+    def __init__(self, store: SlotStore, layer: int, staging: Staging, keep: HashEvict) -> None:
+        from ...ops.evict import Signer
 
-        super().__init__(store, layer, stage)
+        super().__init__(store, layer, staging)
         self._keep = keep
-        self._simhash = SimHash(store.layout, keep.bits, (keep.seed, layer))
-        self._columns = [
-            store.column(f"signature-{word}", 4) for word in range(self._simhash.words)
-        ]
+        self._signer = Signer(store.layout, keep.bits, (keep.seed, layer))
+        self._columns = [store.column(f"signature-{word}", 4) for word in range(self._signer.words)]
 
     def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
         from ...ops.evict import sign_tokens
@@ -71,24 +69,26 @@ class HashSlots(Slots):
         super().fill(k, v, start)
         stop = start + len(k)
         segments = self.store.segments(self.layer)
-        sign_tokens(self.stage, segments, self._simhash, self._signatures(), start, stop)
+        sign_tokens(self.staging, segments, self._signer, self._signatures(), start, stop)
         for column in self._columns:
             column.filled[self.layer] = stop
 
     def choose(self, q: NDArray[np.float32], position: int) -> None:
-        from ...ops.evict import choose_farthest
+        from ...ops.evict import Protected, choose_farthest
 
         choose_farthest(
-            self.stage,
+            self.staging,
             q,
-            self._simhash,
+            self._signer,
             self._signatures(),
             self.store.positions.segments(self.layer),
             n_slots=self.n_slots,
             position=position,
-            sinks=self._keep.sinks,
-            recent=self._keep.recent,
+            protected=Protected(self._keep.sinks, self._keep.recent),
         )
 
-    def _signatures(self) -> tuple[NDArray[np.int64], ...]:
-        return tuple(column.segments(self.layer) for column in self._columns)
+    def _signatures(self) -> Signatures:
+        from ...ops.evict import Signatures
+
+        words = [column.segments(self.layer) for column in self._columns]
+        return Signatures(low=words[0], high=words[-1])

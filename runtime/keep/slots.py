@@ -1,9 +1,9 @@
-"""The slots of one layer, and the attention of a context whose tokens give way.
+"""The slots of one layer, and the attention of a context that evicts tokens.
 
-A prompt fills the slots in order; then each token takes the place of another, in every KV head
-perhaps of a different one, and attends to what the slots then hold. A chunk of a prompt gives what
-its tokens one by one would (but for rounding). Keys are rotated already, so tokens keep their
-positions; the order of slots means nothing.
+A slot is a place for one token in every KV head. A prompt fills the slots in order. Then each token
+evicts another, in every KV head perhaps a different one, and attends to what the slots then hold. A
+chunk of a prompt gives what its tokens one by one would, but for rounding. Keys are stored after
+rope, so tokens keep their positions, and the order of slots means nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...ops.evict import Stage
+    from ...ops.evict import Staging
     from ..attend import Attend, LayerView
     from ..model import Model
     from ..store import Disk, Ram, SlotStore
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Slots(ABC):
     """The slots of one layer, in the store; a method says which of them a token takes."""
 
-    def __init__(self, store: SlotStore, layer: int, stage: Stage) -> None:
-        self.store, self.layer, self.stage = store, layer, stage
+    def __init__(self, store: SlotStore, layer: int, staging: Staging) -> None:
+        self.store, self.layer, self.staging = store, layer, staging
         self.n_slots = store.slots[layer]
 
     def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
@@ -43,14 +43,14 @@ class Slots(ABC):
 
     @abstractmethod
     def choose(self, q: NDArray[np.float32], position: int) -> None:
-        """Slots for the tokens on the stage, which have queries q (T, H, E), positions from …"""
+        """Choose slots for the staged tokens of queries q (T, H, E), from `position` on."""
 
-    def settle(self, position: int) -> None:
-        """Move the tokens on the stage, whose positions begin at `position`, into their slots."""
-        from ...ops.evict import settle
+    def write_staged(self, position: int) -> None:
+        """Write the staged tokens, whose positions begin at `position`, into their slots."""
+        from ...ops.evict import write_staged
 
         positions = self.store.positions.segments(self.layer)
-        settle(self.stage, self.store.segments(self.layer), positions, position)
+        write_staged(self.staging, self.store.segments(self.layer), positions, position)
 
     def kept(self, n_tokens: int) -> NDArray[np.uint32]:
         """Positions (J, n) in the slots after `n_tokens` tokens."""
@@ -60,14 +60,14 @@ class Slots(ABC):
 class Ring(Slots):
     """The first `sinks` tokens stay; behind them the newest token replaces the oldest."""
 
-    def __init__(self, store: SlotStore, layer: int, stage: Stage, sinks: int) -> None:
-        super().__init__(store, layer, stage)
+    def __init__(self, store: SlotStore, layer: int, staging: Staging, sinks: int) -> None:
+        super().__init__(store, layer, staging)
         self._sinks = sinks
 
     def choose(self, q: NDArray[np.float32], position: int) -> None:
         from ...ops.evict import choose_oldest
 
-        choose_oldest(self.stage, self.n_slots, position, self._sinks)
+        choose_oldest(self.staging, self.n_slots, position, self._sinks)
 
 
 def open_slots(
@@ -78,7 +78,7 @@ def open_slots(
     Global layers keep what `keep` says, layers with a window their window. Raises `StoreError`
     where the store cannot be had, and `KeepError` for attend methods that need tokens in order.
     """
-    from ...ops.evict import Stage
+    from ...ops.evict import Staging
 
     if not attend.reads_slots:
         raise KeepError(
@@ -89,9 +89,9 @@ def open_slots(
     sizes = [min(layer.window or budget, n_ctx) for layer in config.layers]
     store = place.open_slots(model, n_ctx, sizes, str(keep))
     heads = config.n_kv_heads
-    stage = Stage(store.layout, config.n_heads // heads, heads, max(store.slots), max_chunk)
+    staging = Staging(store.layout, config.n_heads // heads, heads, max(store.slots), max_chunk)
     return store, [
-        keep.open(store, i, stage) if layer.window is None else Ring(store, i, stage, sinks=0)
+        keep.open(store, i, staging) if layer.window is None else Ring(store, i, staging, sinks=0)
         for i, layer in enumerate(config.layers)
     ]
 
@@ -108,7 +108,7 @@ class SlotAttention:
     attend: Attend
     start: int = 0
     graphs: None = None
-    every_query: ClassVar[bool] = True  # they may decide who leaves
+    every_query: ClassVar[bool] = True  # they may decide what is evicted
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on."""
@@ -139,24 +139,24 @@ class SlotAttention:
         position: int,
         out: NDArray[np.float32],
     ) -> None:
-        """Full slots: each token takes that of another and sees what is left."""
+        """The slots are full: each token evicts another, and sees what is left."""
         view, slots = self.layers[layer], self.slots[layer]
-        slots.stage.put(k, v)
+        slots.staging.put(k, v)
         slots.choose(q, position)
         if len(q) > 1:
-            self._attend_leaving(view, slots, q, out)
-        slots.settle(position)
+            self._attend_staged(view, slots, q, out)
+        slots.write_staged(position)
         if len(q) == 1:
             self.attend(view, q, slots.n_slots - 1, out)
 
-    def _attend_leaving(
+    def _attend_staged(
         self, view: LayerView, slots: Slots, q: NDArray[np.float32], out: NDArray[np.float32]
     ) -> None:
-        from ...ops.evict import leaving_attention
+        from ...ops.evict import staged_attention
 
         config = view.config
-        leaving_attention(
-            slots.stage,
+        staged_attention(
+            slots.staging,
             q,
             slots.store.segments(slots.layer),
             slots.n_slots,

@@ -9,7 +9,7 @@ from .base import Evicting, KeepError
 from .slots import Ring, Slots
 
 if TYPE_CHECKING:
-    from ...ops.evict import Stage
+    from ...ops.evict import Staging
     from ..store import SlotStore
 
 
@@ -33,5 +33,5 @@ class Streaming(Evicting):
     def protected(self) -> int:
         return self.sinks
 
-    def open(self, store: SlotStore, layer: int, stage: Stage) -> Slots:
-        return Ring(store, layer, stage, self.sinks)
+    def open(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+        return Ring(store, layer, staging, self.sinks)

@@ -1,7 +1,7 @@
-"""The KV cache of a context whose tokens give way: a fixed number of slots in each layer.
+"""The KV cache of a context that evicts tokens: a fixed number of slots in each layer.
 
-Slots are written again in any order and carry their position, so nothing but the columns says
-which token stands where:
+A slot is a place for one token in every KV head. Slots are overwritten in any order, so a column
+says which position each holds:
 
     K and V      tiles, as in every store      [segment][kv_head][tile]
     positions    u32 per slot                  [segment][kv_head][slot]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SlotStore(KVStore):
-    """`slots[layer]` places per layer in memory; layers of equal size share their mappings.
+    """`slots[layer]` slots per layer in memory; layers of equal size share their mappings.
 
     `parts` is the whole state; `disk.slots` keeps it.
     """

@@ -42,10 +42,16 @@ class Inner(NamedTuple):
     shift: int
 
 
+class Nested(NamedTuple):
+    numbers: Inner
+    c: I64_1D
+
+
 class Arrays(NamedTuple):
     a: Annotated[NDArray[np.uint32], 3]
     b: I64_1D
     inner: Inner
+    nested: Nested
     out: F32_2D
 
 
@@ -57,6 +63,8 @@ def describe(share: Share, arrays: Arrays, numbers: Inner, last: int):
     out[1, 0], out[1, 1], out[1, 2] = len(b), a[1, 2, 3], b[-1]
     out[2, 0], out[2, 1], out[2, 2] = arrays.inner.factor, arrays.inner.shift, last
     out[3, 0], out[3, 1], out[3, 2] = numbers.factor, numbers.shift, a[1][2][3]
+    nested = arrays.nested
+    out[4, 0], out[4, 1], out[4, 2] = len(nested.c), nested.c[-1], nested.numbers.factor
 
 
 @pytest.fixture(params=[1, 2])
@@ -109,16 +117,18 @@ def test_steps_of_a_group_have_a_ticket_each_and_start_anew(n_threads):
 
 def made_arrays(n: int = 3) -> Arrays:
     a, b = np.arange(20 * n, dtype=np.uint32).reshape(n, 4, 5), np.array([7, 8], np.int64)
-    return Arrays(a=a, b=b, inner=Inner(0.25, -9), out=np.zeros((4, 3), np.float32))
+    nested = Nested(numbers=Inner(1.5, 2), c=np.array([5, 6, 9], np.int64))
+    return Arrays(a=a, b=b, inner=Inner(0.25, -9), nested=nested, out=np.zeros((5, 3), np.float32))
 
 
 def expected(arrays: Arrays, numbers: Inner, last: int) -> list[list[float]]:
-    a, b, inner, _ = arrays
+    a, b, inner, nested, _ = arrays
     return [
         [*a.shape],
         [len(b), a[1, 2, 3], b[-1]],
         [inner.factor, inner.shift, last],
         [*numbers, a[1, 2, 3]],
+        [len(nested.c), nested.c[-1], nested.numbers.factor],
     ]
 
 
@@ -133,8 +143,17 @@ def test_arguments_are_found_by_name():
 def test_arguments_follow_each_field_that_changes():
     block, whole, numbers = Arguments(Arrays), made_arrays(), Inner(-0.5, 11)
     smaller, other = whole.a[:2], whole.b - 1000
-    for change in ({}, {"a": smaller}, {"a": smaller, "b": other}, {"b": other},
-                   {"inner": Inner(3.5, 1)}, {}):  # fmt: skip
+    nested = whole.nested
+    for change in (
+        {},
+        {"a": smaller},
+        {"a": smaller, "b": other},
+        {"b": other},
+        {"inner": Inner(3.5, 1)},
+        {"nested": nested._replace(c=other)},
+        {"nested": nested._replace(numbers=Inner(-2.0, 1))},
+        {},
+    ):
         with pytest.raises(JitError, match=r"Arrays\.b is int64 \(1, 2\), expected int64 of 1"):
             block.fill(whole._replace(a=smaller, b=other[None]))
         arrays = whole._replace(**change)
@@ -148,6 +167,9 @@ def test_arguments_that_a_kernel_would_misread_are_refused_by_name():
         block.fill(arrays._replace(a=arrays.a.astype(np.int32)))
     with pytest.raises(JitError, match=r"Arrays\.b is"):
         block.fill(arrays._replace(b=arrays.b[None]))
+    nested = arrays.nested._replace(c=arrays.nested.c.astype(np.float32))
+    with pytest.raises(JitError, match=r"Arrays\.nested\.c is float32 .* expected int64 of 1"):
+        block.fill(arrays._replace(nested=nested))
     with pytest.raises(JitError, match=r"Arrays\.out .* contiguous"):
         block.fill(arrays._replace(out=np.zeros((3, 4), np.float32).T))
     with pytest.raises(JitError, match="recording a launch with Arrays"):

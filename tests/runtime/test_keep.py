@@ -14,7 +14,7 @@ import kvarn
 from kvarn.jit import threads
 from kvarn.models.config import LayerConfig
 from kvarn.ops.attention import AttentionScratch, TileLayout
-from kvarn.ops.evict import Stage
+from kvarn.ops.evict import Staging
 from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
 from kvarn.runtime.attend import Attend, Full, LayerView
@@ -43,9 +43,9 @@ class Layer:
         self.layout = TileLayout(HEAD_DIM, *kinds)
         self.store = SlotStore(self.layout, [7, n_slots], KV_HEADS)
         self.store.reserve(n_slots)
-        stage = Stage(self.layout, HEADS // KV_HEADS, KV_HEADS, n_slots, 512)
-        ring = Ring(self.store, 1, stage, sinks=0)
-        self.slots = keep.open(self.store, 1, stage) if keep else ring
+        staging = Staging(self.layout, HEADS // KV_HEADS, KV_HEADS, n_slots, 512)
+        ring = Ring(self.store, 1, staging, sinks=0)
+        self.slots = keep.open(self.store, 1, staging) if keep else ring
         scratch = AttentionScratch(HEADS, KV_HEADS, self.layout, max_rows=CHUNK, n_ctx=n_slots)
         config = LayerConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
         self.view = LayerView(1, config, self.store, scratch)
@@ -227,10 +227,10 @@ def test_layers_with_windows_are_left_alone(tiny: Model, keep: Evicting) -> None
 def test_an_interrupted_step_is_finished(
     tiny: Model, keep: Evicting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids, settle = ids_of(tiny, 60), Slots.settle
+    ids, write_staged = ids_of(tiny, 60), Slots.write_staged
 
     def interrupted(slots: Slots, position: int) -> None:
-        settle(slots, position)
+        write_staged(slots, position)
         if slots.layer == 0:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             time.sleep(0.05)
@@ -239,7 +239,7 @@ def test_an_interrupted_step_is_finished(
     for context in (whole, cut):
         context.prefill(ids[:50])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Slots, "settle", interrupted)
+        patch.setattr(Slots, "write_staged", interrupted)
         cut.decode(ids[50])
     whole.decode(ids[50])
     assert cut.tokens == ids[:51]

@@ -10,14 +10,16 @@ from kvarn.jit import threads
 from kvarn.ops.attention import SEGMENT, AttentionScratch, TileLayout, append_kv, n_segments
 from kvarn.ops.errors import OpsError
 from kvarn.ops.evict import (
-    SimHash,
-    Stage,
+    Protected,
+    Signatures,
+    Signer,
+    Staging,
     choose_farthest,
     choose_oldest,
-    leaving_attention,
     set_positions,
-    settle,
     sign_tokens,
+    staged_attention,
+    write_staged,
 )
 from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
@@ -48,23 +50,29 @@ class Slots:
         self.memory, (self.segments, self.positions, low, high) = zip(
             *(column(n, size) for size in sizes)
         )
-        self.simhash = SimHash(self.layout, self.bits, 7)
-        self.signatures = (low, high)[: self.simhash.words]
+        self.signer = Signer(self.layout, self.bits, (7,))
+        self.signatures = Signatures(low, high if self.signer.words == 2 else low)
         group = self.heads // self.kv_heads
-        self.stage = Stage(self.layout, group, self.kv_heads, self.n_slots, 64)
+        self.staging = Staging(self.layout, group, self.kv_heads, self.n_slots, 64)
 
     def fill(self, k: NDArray[np.float32], v: NDArray[np.float32]) -> None:
         append_kv(k, v, self.segments, self.layout, 0)
         set_positions(self.positions, self.kv_heads, 0, 0, len(k))
-        sign_tokens(self.stage, self.segments, self.simhash, self.signatures, 0, len(k))
+        sign_tokens(self.staging, self.segments, self.signer, self.signatures, 0, len(k))
 
     def replace(self, q, k, v, position: int) -> None:
-        self.stage.put(k, v)
+        self.staging.put(k, v)
         choose_farthest(
-            self.stage, q, self.simhash, self.signatures, self.positions,
-            n_slots=self.n_slots, position=position, sinks=SINKS, recent=RECENT,
-        )  # fmt: skip
-        settle(self.stage, self.segments, self.positions, position)
+            self.staging,
+            q,
+            self.signer,
+            self.signatures,
+            self.positions,
+            n_slots=self.n_slots,
+            position=position,
+            protected=Protected(SINKS, RECENT),
+        )
+        write_staged(self.staging, self.segments, self.positions, position)
 
     def items(self, which: int) -> NDArray[np.uint32]:
         """(KV heads, slots) of a column: 1 positions, 2 and 3 words of signatures."""
@@ -72,7 +80,7 @@ class Slots:
         return rows.swapaxes(0, 1).reshape(self.kv_heads, -1)[:, : self.n_slots]
 
     def bits_of(self, head: int) -> NDArray[np.bool_]:
-        words = np.stack([self.items(2 + w)[head] for w in range(len(self.signatures))], -1)
+        words = np.stack([self.items(2 + w)[head] for w in range(self.signer.words)], -1)
         raw = np.unpackbits(words.astype("<u4").view(np.uint8), axis=-1, bitorder="little")
         assert not raw[:, self.bits :].any()
         return raw[:, : self.bits].astype(bool)
@@ -116,7 +124,7 @@ def test_survivors_are_those_of_the_paper(case: tuple) -> None:
     for p in range(n_slots, n):
         want = slots.items(1).copy()
         for j in range(kv_heads):
-            codes = signatures(q[p, j * group : (j + 1) * group], slots.simhash.planes)
+            codes = signatures(q[p, j * group : (j + 1) * group], slots.signer.planes.T)
             victim = farthest_slot(codes, slots.bits_of(j), want[j], p, SINKS, RECENT)
             want[j, victim] = p
         slots.replace(q[p : p + 1], k[p : p + 1], v[p : p + 1], p)
@@ -124,7 +132,7 @@ def test_survivors_are_those_of_the_paper(case: tuple) -> None:
     stored, _ = slots.stored()
     for j in range(kv_heads):
         np.testing.assert_array_equal(
-            slots.bits_of(j), signatures(stored[:, j], slots.simhash.planes)
+            slots.bits_of(j), signatures(stored[:, j], slots.signer.planes.T)
         )
 
 
@@ -164,28 +172,28 @@ def test_each_query_of_a_chunk_sees_what_is_left_for_it(case: tuple, softcap: fl
     head_dim, _, _, heads, kv_heads, n_slots, _ = case
     for size in (1, 17, 64):
         slots, q, k, v = filled(case, n_slots + size)
-        stage = slots.stage
+        staging = slots.staging
         old = slots.stored()
-        stage.put(k[n_slots:], v[n_slots:])
-        new = read_kv(stage.segments, slots.layout, kv_heads, 0, size)
+        staging.put(k[n_slots:], v[n_slots:])
+        new = read_kv(staging.segments, slots.layout, kv_heads, 0, size)
         rng = np.random.default_rng(size)
-        stage.taken[:, :size] = rng.integers(0, min(n_slots, 40), (kv_heads, size))
+        staging.targets[:, :size] = rng.integers(0, min(n_slots, 40), (kv_heads, size))
         scratch = AttentionScratch(heads, kv_heads, slots.layout, 64, n_slots)
         out = np.full((size, heads, head_dim), np.nan, np.float32)
-        leaving_attention(
-            stage, q[n_slots:], slots.segments, n_slots, out,
-            scale=head_dim**-0.5, softcap=softcap, scratch=scratch,
-        )  # fmt: skip
-        assert np.abs(out - _one_by_one(q[n_slots:], old, new, stage.taken, softcap)).max() < 5e-6
+        new_q, segments, scale = q[n_slots:], slots.segments, head_dim**-0.5
+        staged_attention(
+            staging, new_q, segments, n_slots, out, scale=scale, softcap=softcap, scratch=scratch
+        )
+        assert np.abs(out - _one_by_one(new_q, old, new, staging.targets, softcap)).max() < 5e-6
 
 
-def _one_by_one(q, old, new, taken, softcap: float):
+def _one_by_one(q, old, new, targets, softcap: float):
     head_dim = q.shape[2]
     (k, v), want = (x.copy() for x in old), np.empty(q.shape)
     group = q.shape[1] // k.shape[1]
     for t in range(len(q)):
         for j in range(k.shape[1]):
-            k[taken[j, t], j], v[taken[j, t], j] = (x[t, j] for x in new)
+            k[targets[j, t], j], v[targets[j, t], j] = (x[t, j] for x in new)
             heads, last = slice(j * group, (j + 1) * group), len(k) - 1
             want[t, heads] = attention_reference(
                 q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1], last, scale=head_dim**-0.5,
@@ -198,9 +206,9 @@ def test_the_oldest_give_way_in_a_ring() -> None:
     slots, _, k, v = filled((64, "f16", "f16", 4, 2, 30, 16), 200)
     p = 30
     for size in (1, 20, 64, 1, 40):
-        slots.stage.put(k[p : p + size], v[p : p + size])
-        choose_oldest(slots.stage, 30, p, SINKS)
-        settle(slots.stage, slots.segments, slots.positions, p)
+        slots.staging.put(k[p : p + size], v[p : p + size])
+        choose_oldest(slots.staging, 30, p, SINKS)
+        write_staged(slots.staging, slots.segments, slots.positions, p)
         p += size
         for kept in slots.items(1).tolist():
             assert set(kept) == {*range(SINKS), *range(p - 26, p)}
@@ -248,7 +256,8 @@ def test_hamming_distance_estimates_the_angle() -> None:
     layout = TileLayout(64)
     x = np.array([[1.0] + [0.0] * 63, [np.cos(0.7), np.sin(0.7)] + [0.0] * 62])
     far = [
-        np.not_equal(*signatures(x, SimHash(layout, 64, seed).planes)).sum() for seed in range(200)
+        np.not_equal(*signatures(x, Signer(layout, 64, (seed,)).planes.T)).sum()
+        for seed in range(200)
     ]
     error = np.sqrt(64 * 0.7 / np.pi * (1 - 0.7 / np.pi) / len(far))
     assert abs(np.mean(far) - 64 * 0.7 / np.pi) < 4 * error
@@ -257,18 +266,18 @@ def test_hamming_distance_estimates_the_angle() -> None:
 def test_refuses_in_words() -> None:
     slots, q, k, v = filled((64, "f16", "f16", 4, 2, 20, 16), 200)
     with pytest.raises(OpsError, match="slots, expected tokens"):
-        choose_oldest(slots.stage, 20, 20, 0)
+        choose_oldest(slots.staging, 20, 20, 0)
     for n in (0, 65):
         with pytest.raises(OpsError, match=f"{n} tokens, expected 1 to 64"):
-            slots.stage.put(k[:n], v[:n])
+            slots.staging.put(k[:n], v[:n])
     with pytest.raises(OpsError, match="q is float32"):
         slots.replace(q[:2], k[:1], v[:1], 20)
     with pytest.raises(OpsError, match="20 sinks in 20 slots"):
-        choose_oldest(slots.stage, 20, 20, 20)
+        choose_oldest(slots.staging, 20, 20, 20)
     with pytest.raises(OpsError, match="21 slots, expected"):
-        choose_oldest(slots.stage, 21, 21, 0)
+        choose_oldest(slots.staging, 21, 21, 0)
     with pytest.raises(OpsError, match="0 tokens, expected"):
-        Stage(slots.layout, 1, 1, 20, 0)
+        Staging(slots.layout, 1, 1, 20, 0)
     with pytest.raises(OpsError, match="all filled"):
         slots.replace(q[:1], k[:1], v[:1], 19)
     slots.n_slots = 14
@@ -281,4 +290,4 @@ def test_refuses_in_words() -> None:
         set_positions(slots.positions, 2, 1000, 0, 25)
     for bits in (3, 65):
         with pytest.raises(OpsError, match="4 to 64"):
-            SimHash(slots.layout, bits, 0)
+            Signer(slots.layout, bits, (0,))

@@ -6,19 +6,23 @@ import pytest
 from numba import types
 
 from kvarn.jit.cached import jit
+from kvarn.jit.launch.views import numba_type
 from kvarn.jit.lower import lower
 from kvarn.jit.simd import store
 from kvarn.ops.attention.keys import decode_key
-from kvarn.ops.evict.farthest import farthest
-from kvarn.ops.evict.signatures import word_of
+from kvarn.ops.attention.layout import StoredLayout
+from kvarn.ops.evict.arguments import Signatures
+from kvarn.ops.evict.farthest import Evictable, farthest
+from kvarn.ops.select.signatures.encode import signature
 
 
 @jit
-def _all(x, planes, columns, codes, lanes, out):
+def _all(x, planes, columns, codes, lanes, out, layout):
     """A stored key decoded, signed, and 1,024 slots scanned."""
-    decode_key(x, 0, columns, out)
-    store(out, 0, word_of(out, 64, planes, 32, 0))
-    return farthest(columns, columns, 2, columns, 0, codes, 1024, 4, 900, lanes)
+    decode_key(x, 0, layout, out)
+    store(out, 0, signature(out, planes, columns, out))
+    signatures, evictable = Signatures(columns, columns), Evictable(1024, 4, 900)
+    return farthest(signatures, columns, 0, codes, 64, evictable, lanes)
 
 
 N = types.int64
@@ -29,6 +33,7 @@ SIGNATURE = (
     types.Array(types.uint32, 2, "C"),
     types.Array(types.int32, 2, "C"),
     N,
+    numba_type(StoredLayout),
 )
 
 

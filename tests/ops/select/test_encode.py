@@ -8,7 +8,7 @@ import pytest
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import network_reference, pack_bits
-from kvarn.ops.select import Network, encode_keys, encode_rows
+from kvarn.ops.select import Network, encode_keys, encode_rows, hyperplanes, simhash_network
 
 
 def _network(rng, *widths: int) -> Network:
@@ -53,6 +53,28 @@ def test_signatures_of_stored_keys(make_cache, head_dim: int, kind: str, widths)
         encode_rows(network, keys[:, j].copy(), rows)
         assert (rows == got[j]).mean() > 0.9  # rotating back rounds
     assert not column.swapaxes(0, 1).reshape(2, -1)[:, 1100:].any()
+
+
+def test_hyperplanes_are_those_that_files_were_written_with() -> None:
+    """Each method's order of drawing: signatures on disk are compared with those of today."""
+    drawn = np.random.default_rng((7, 3)).standard_normal(48 * 80).astype(np.float32)
+    by_element, by_plane = drawn.reshape(80, 48), drawn.reshape(48, 80).T
+    np.testing.assert_array_equal(hyperplanes(80, 48, (7, 3), "by element"), by_element)
+    np.testing.assert_array_equal(hyperplanes(80, 48, (7, 3), "by plane"), by_plane)
+
+
+@pytest.mark.parametrize("bits", [4, 32, 33, 64])
+def test_simhash_tells_on_which_side_of_each_plane_a_vector_lies(bits: int) -> None:
+    planes = hyperplanes(80, bits, (1,), "by plane")
+    x = np.random.default_rng(bits).standard_normal((50, 80)).astype(np.float32)
+    signatures = np.empty(50, np.uint64)
+    encode_rows(simhash_network(planes), x, signatures)
+    products = x.astype(np.float64) @ planes.astype(np.float64)
+    want = np.zeros((50, 64), bool)
+    want[:, :bits] = products > 0
+    found = np.unpackbits(signatures.astype("<u8").view(np.uint8), bitorder="little")
+    np.testing.assert_array_equal(found.reshape(50, 64), want)
+    assert np.abs(products).min() > 1e-4  # no sign is a matter of rounding
 
 
 def test_refuses_in_words(make_cache) -> None:
