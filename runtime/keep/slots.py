@@ -72,7 +72,7 @@ class Ring(Slots):
 
 def open_slots(
     keep: Evicting, place: Ram | Disk, model: Model, n_ctx: int, max_chunk: int, attend: Attend
-) -> tuple[SlotStore, list[Slots]]:  # fmt: skip
+) -> tuple[SlotStore, list[Slots]]:
     """The store of a context of `n_ctx` tokens, read `max_chunk` at a time, and all layers' slots.
 
     Global layers keep what `keep` says, layers with a window their window. Raises `StoreError`

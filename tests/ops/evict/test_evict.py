@@ -195,10 +195,10 @@ def _one_by_one(q, old, new, targets, softcap: float):
         for j in range(k.shape[1]):
             k[targets[j, t], j], v[targets[j, t], j] = (x[t, j] for x in new)
             heads, last = slice(j * group, (j + 1) * group), len(k) - 1
-            want[t, heads] = attention_reference(
-                q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1], last, scale=head_dim**-0.5,
-                softcap=softcap,
-            )[0]  # fmt: skip
+            one, keys, values = q[t : t + 1, heads], k[:, j : j + 1], v[:, j : j + 1]
+            scale = head_dim**-0.5
+            row = attention_reference(one, keys, values, last, scale=scale, softcap=softcap)
+            want[t, heads] = row[0]
     return want
 
 
