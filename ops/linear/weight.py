@@ -8,13 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...jit.arena import Arena
-from ...jit.launch import kernels
+from ...jit.launch import DefinedKernel, lazy_kernels
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
 from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
+from .arguments import Matrix
 
 Q8_0 = QUANT_TYPES["Q8_0"]
-_interleave_kernel = kernels(f"{__package__}.decode.interleaved", "interleave_kernel")
+
+
+@lazy_kernels
+def _interleave(type_name: str) -> DefinedKernel:
+    from .decode.interleaved import make_interleave
+
+    return make_interleave(type_name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +31,7 @@ class Weight:
     type         how the file stores them
     stored_type  how `data` stores them: the same, unless they were re-encoded
     data         uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
+    matrix       where `data` is, for kernels
     interleaved  the same bytes as `decode.interleaved` has them, where the treatment is "repacked":
                  products read these, and `data` is for single rows
     """
@@ -35,7 +43,7 @@ class Weight:
     treatment: Treatment
     stored_type: QuantType
     data: npt.NDArray[np.uint8] = field(repr=False)
-    address: int
+    matrix: Matrix
     interleaved: npt.NDArray[np.uint8] | None = field(repr=False)
 
     @classmethod
@@ -77,17 +85,19 @@ class Weight:
             stored_type, data = Q8_0, re_encode_q8_0(type, data, n_cols)
         elif data.strides != (expected, 1):
             data = np.ascontiguousarray(data)
-        n_rows, address = data.shape[0], data.ctypes.data
+        n_rows = data.shape[0]
+        matrix = Matrix(data.ctypes.data, data.shape[1], n_rows)
         if treatment == "repacked" and arena is not None:
             interleaved = arena.take(data.nbytes)
-            places = address, expected, n_rows, interleaved.ctypes.data
-            _interleave_kernel(type.name)(*places)
-        return cls(name, type, n_rows, n_cols, treatment, stored_type, data, address, interleaved)
+            _interleave(type.name)(*matrix, interleaved.ctypes.data)
+        return cls(name, type, n_rows, n_cols, treatment, stored_type, data, matrix, interleaved)
 
     @property
-    def products_address(self) -> int:
-        """Of the bytes that products read."""
-        return self.address if self.interleaved is None else int(self.interleaved.ctypes.data)
+    def product_matrix(self) -> Matrix:
+        """Where the bytes are that products read."""
+        if self.interleaved is None:
+            return self.matrix
+        return self.matrix._replace(data=int(self.interleaved.ctypes.data))
 
     @property
     def n_bytes(self) -> int:
