@@ -38,7 +38,7 @@ def _group(layout: GroupLayout) -> DefinedKernel:
 
 
 class QuantisedVectors:
-    """int8 activations with a scale per block of 32 or 256, and what stands beside them.
+    """int8 activations with a scale per block of 32 or 256, and their sums.
 
     q int8[T, K]; d float32[T, K / block]; s: per 32 d * sum(q) as float32, for blocks of 256 per 16
     sum(q) as int16.
@@ -78,8 +78,8 @@ def _zeros(shape: tuple[int, int], dtype: Any) -> npt.NDArray[Any]:
 class Activations:
     """Up to `max_rows` vectors of `n_cols` numbers, for any number of `linear` calls.
 
-    `set` only remembers the vectors; the first matrix that needs them as integers has them
-    quantised, the next ones find them done. Buffers are made once and reused.
+    `set` only holds the vectors; they are quantised for the first matrix that needs it, and reused
+    by the next ones. Buffers are allocated once and reused.
     """
 
     def __init__(self, max_rows: int, n_cols: int) -> None:
@@ -98,7 +98,7 @@ class Activations:
         """Tells launches that read these vectors from others, see `Kernel.__call__`."""
 
     def set(self, x: npt.NDArray[np.float32]) -> Activations:
-        """Take x float32[T, K], T <= max_rows; x must stay as it is until the next `set`.
+        """Use x float32[T, K], T <= max_rows; x must not change until the next `set`.
 
         Raises OpsError for another type, shape or order of elements.
         """

@@ -99,12 +99,12 @@ def make_float_matvec(type_name: str) -> DefinedKernel:
         return total
 
     @kernel
-    def float_matvec_kernel(share: Share, w: Matrix, x: int, n_cols: int, out: int):
-        """x float32[K] -> out float32[N]; n_cols: K."""
+    def float_matvec_kernel(share: Share, w: Matrix, x: int, n_cols: int, out: Output):
+        """x: address of float32[K]; n_cols: K."""
         first = take(share.ticket) * ROWS_AT_ONCE
         while first < w.n_rows:
             for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
-                store(out, 4 * r, _one_row(w.data + r * w.row_bytes, x, n_cols))
+                store(out.data, 4 * r, _one_row(w.data + r * w.row_bytes, x, n_cols))
             first = take(share.ticket) * ROWS_AT_ONCE
 
     return float_matvec_kernel

@@ -74,7 +74,7 @@ def _few_tokens(type_name: str, n_tokens: int, interleaved: bool) -> Kernel:
 
 @cache
 def _many_tokens(type_name: str, interleaved: bool) -> tuple[Kernel, MatmulTraits, GroupLayout]:
-    """The kernel for more tokens, and how it reads them."""
+    """The kernel for more tokens, its traits, and how it reads activations."""
     kernel = _matmul(type_name, interleaved)
     traits = MatmulTraits(*kernel.traits)
     layout = GroupLayout(traits.block, bool(traits.words), traits.grain, traits.centre)
@@ -106,9 +106,9 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         return
     stored, interleaved = weight.stored_type, weight.interleaved is not None
     w, n_blocks = weight.product_matrix, n_cols // stored.block
-    y = Output(out.ctypes.data, out.strides[0], n_tokens)
+    y = Output(out.ctypes.data, 4 * weight.n_rows, n_tokens)
     if stored.block == 1 and n_tokens == 1:
-        _float_matvec(stored.name)(*w, x.ctypes.data, n_cols, y.data, group=act.group)
+        _float_matvec(stored.name)(*w, x.ctypes.data, n_cols, *y, group=act.group)
     elif stored.block == 1:
         kernel = _float_matmul(stored.name)
         n_bytes = FloatMatmulTraits(*kernel.traits).buffer_bytes(n_tokens)
@@ -127,7 +127,7 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
 def warm(types: Sequence[str]) -> None:
     """Compile, or load from the cache, every kernel that weights of these types need.
 
-    Those for rows that do not come by the 16 are left to the matrices that have such.
+    Except those for rows whose number is no multiple of 16: the first such matrix compiles them.
     """
     for name in types:
         quant_type = QUANT_TYPES[name]

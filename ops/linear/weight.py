@@ -31,9 +31,9 @@ class Weight:
     type         how the file stores them
     stored_type  how `data` stores them: the same, unless they were re-encoded
     data         uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
-    matrix       where `data` is, for kernels
-    interleaved  the same bytes as `decode.interleaved` has them, where the treatment is "repacked":
-                 products read these, and `data` is for single rows
+    interleaved  the same bytes in the order of `decode.interleaved`, where the treatment is
+                 "repacked": products read these, and `data` is for single rows
+    matrix, product_matrix  where kernels find what single rows and products are read from
     """
 
     name: str
@@ -43,8 +43,9 @@ class Weight:
     treatment: Treatment
     stored_type: QuantType
     data: npt.NDArray[np.uint8] = field(repr=False)
-    matrix: Matrix
     interleaved: npt.NDArray[np.uint8] | None = field(repr=False)
+    matrix: Matrix
+    product_matrix: Matrix
 
     @classmethod
     def prepare(
@@ -86,18 +87,23 @@ class Weight:
         elif data.strides != (expected, 1):
             data = np.ascontiguousarray(data)
         n_rows = data.shape[0]
-        matrix = Matrix(data.ctypes.data, data.shape[1], n_rows)
+        matrix = product_matrix = Matrix(data.ctypes.data, data.shape[1], n_rows)
         if treatment == "repacked" and arena is not None:
             interleaved = arena.take(data.nbytes)
-            _interleave(type.name)(*matrix, interleaved.ctypes.data)
-        return cls(name, type, n_rows, n_cols, treatment, stored_type, data, matrix, interleaved)
-
-    @property
-    def product_matrix(self) -> Matrix:
-        """Where the bytes are that products read."""
-        if self.interleaved is None:
-            return self.matrix
-        return self.matrix._replace(data=int(self.interleaved.ctypes.data))
+            product_matrix = matrix._replace(data=int(interleaved.ctypes.data))
+            _interleave(type.name)(*matrix, product_matrix.data)
+        return cls(
+            name=name,
+            type=type,
+            n_rows=n_rows,
+            n_cols=n_cols,
+            treatment=treatment,
+            stored_type=stored_type,
+            data=data,
+            interleaved=interleaved,
+            matrix=matrix,
+            product_matrix=product_matrix,
+        )
 
     @property
     def n_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-The steps are those of one token (`rows`), and so are the bits: a draft that is verified gives the
+The arithmetic is that of one token (`rows`), and so are the bits: verifying a draft gives the
 numbers that decoding it token by token gives. Bytes read per call: those of the matrix.
 """
 
@@ -69,7 +69,7 @@ def _add_blocks(typingctx, kind, n, sums, w, x, n_blocks):
 
 @intrinsic
 def _store_sums(typingctx, sums, out):
-    """The totals of each token to the first column of `out`."""
+    """Store the total of each token in the first column of `out`."""
     dots, _ = sums.types
 
     def codegen(ctx, b, sig, vals):
@@ -86,7 +86,7 @@ def _store_sums(typingctx, sums, out):
 
 
 def _make_one_row(kind: int, tokens: int) -> Any:
-    """The jitted product of one row with so many tokens, of which `out` has room for the first."""
+    """The jitted product of one row with so many tokens; writes those that `out` has."""
     f = FORMATS[kind]
     size, at_once = f.n_bytes, BLOCKS_AT_ONCE if f.block == 32 else 1
     lines = max(64, at_once * size - 32)

@@ -2,9 +2,9 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-The kernel of single rows (`rows`) shuffles scales and adds up across lanes; here a row's lane has
-all that it needs. That is half the work per byte, which leaves one to four tokens to the memory's
-speed. The bytes are the file's, laid out anew when a model is loaded. Sixteen rows of Q4_0, block
+The kernel of single rows (`rows`) shuffles scales and adds up across lanes; here each lane has all
+that its row needs. That halves the work per byte: with one to four tokens, memory is the limit. The
+bytes are the file's, rearranged when a model is loaded. Sixteen rows of Q4_0, block
 by block (`formats.SideBySide`):
 
     [16 rows] f16  scales | [16 rows][4 bytes]  codes 0-3 (low nibbles) and 16-19 (high ones)
@@ -30,7 +30,7 @@ from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
 from .rows import PREFETCH_DISTANCE, make_blocks_on, pointers_on
 
-ROWS_AT_ONCE = 2 * ROWS  # that a thread takes
+ROWS_AT_ONCE = 2 * ROWS  # that a thread takes from the ticket
 
 
 @intrinsic(prefer_literal=True)
@@ -57,13 +57,13 @@ def _interleave_block(typingctx, kind, w, row_bytes, out):
 
 
 def make_interleave(type_name: str) -> DefinedKernel:
-    """The kernel that lays rows of one type out anew."""
+    """The kernel that interleaves rows of one type."""
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes
 
     @kernel
     def interleave_kernel(share: Share, w: Matrix, out: int):
-        """Rows, a multiple of 16, to as many bytes at address `out`."""
+        """Rows, their number a multiple of 16, to as many bytes at address `out`."""
         first = take(share.ticket) * ROWS
         while first < w.n_rows:
             rows, to = w.data + first * w.row_bytes, out + first * w.row_bytes
@@ -111,7 +111,7 @@ def add_block(typingctx, kind, sums, w, x, n_blocks):
 
 @intrinsic
 def store_sums(typingctx, sums, out):
-    """16 results of each token to the first columns of `out` (`Output`)."""
+    """Store 16 results of each token in the first columns of `out` (`Output`)."""
 
     def codegen(ctx, b, sig, vals):
         tile, out = vals

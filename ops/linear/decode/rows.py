@@ -3,7 +3,7 @@
     y[r] = sum_k W[r, k] x[k]
 
 One source for every format: `kind` (a literal) picks the entry of `FORMATS` whose emitters decode
-a block. Threads take parts of 32 rows. Bytes read per call: those of the matrix.
+a block. Threads take 32 rows at a time. Bytes read per call: those of the matrix.
 
 The vector is int8 with a scale per 32 (or 256) and its sums beside it (`activations`).
 """
@@ -56,11 +56,11 @@ from ..formats.columns import pointer
 from ..formats.pieces import at, read
 
 BLOCKS_AT_ONCE = 4  # of 32: their scales share a vector
-# In bytes. The hardware's prefetcher stops at the end of each page: without this a
-# core reads 12.5 to 14.4 GB/s of the 21 that a sum reaches, with it 17 (4-bit) to 21 (Q8_0). On a
+# In bytes. The hardware's prefetcher stops at the end of each page: without prefetching, a core
+# reads 12.5 to 14.4 GB/s of the 21 that a sum reaches, with it 17 (4-bit) to 21 (Q8_0). On a
 # Cascade Lake exactly a page is best, by 3 to 8%.
 PREFETCH_DISTANCE = 4096 if VARIANT == "avx512" else 3072
-ROWS_AT_ONCE = 32  # that a thread takes
+ROWS_AT_ONCE = 32  # that a thread takes from the ticket
 
 
 def low_type(f: Format) -> Vec:
@@ -89,7 +89,7 @@ def _add_dots(b, f, acc, both, blocks, x):
     return acc
 
 
-def _step_32(b, f, n, sums, w, tokens):
+def _add_32(b, f, n, sums, w, tokens):
     """n blocks of 32, for each token: acc += dots * (weight scale * activation scale)."""
     blocks = [at(b, w, i * f.n_bytes) for i in range(n)]
     scale, low = f.d_and_low(b, blocks)
@@ -109,16 +109,16 @@ def _step_32(b, f, n, sums, w, tokens):
     return out
 
 
-def _step_256(b, f, sums, w, tokens):
+def _add_256(b, f, sums, w, tokens):
     """One block of 256: integer scales inside, one pair of floats outside.
 
-    What a centre takes off is an integer, too: it is what the sum of the products begins with.
+    What a centre subtracts is an integer, too: the sum of the products begins with it.
     """
     scales, minima = factors(b, f, w)
     whole = [None] * len(tokens)
     if f.centre and minima is not None:
-        taken = b.mul(minima, const(minima.type, -f.centre))
-        whole = [_sums_of_sums(b, taken, s, 16) for _, _, s in tokens]
+        offsets = b.mul(minima, const(minima.type, -f.centre))
+        whole = [_sums_of_sums(b, offsets, s, 16) for _, _, s in tokens]
     for i, q in enumerate(codes_64(b, f, w)):
         for t, (x, _, _) in enumerate(tokens):
             xs = read(b, at(b, x, 64 * i), vty(I8, 64))
@@ -144,7 +144,7 @@ def _sums_of_sums(b, factors, s, lanes):
 
 def add_to(b, f, n, sums, w, tokens):
     """n blocks at w by those of each token (pointers to x, scales, sums), onto its (acc, below)."""
-    return _step_32(b, f, n, sums, w, tokens) if f.block == 32 else _step_256(b, f, sums, w, tokens)
+    return _add_32(b, f, n, sums, w, tokens) if f.block == 32 else _add_256(b, f, sums, w, tokens)
 
 
 @intrinsic(prefer_literal=True)
@@ -169,9 +169,9 @@ def add_blocks(typingctx, kind, n, acc, below, w, x):
     return both(kind, n, f32x16, below, INTP, x), codegen
 
 
-def block_bytes(f: Format) -> Quantised:
-    """Bytes that one block takes in each array of activations."""
-    return Quantised(q=f.block, d=4, s=4 if f.block == 32 else 32)
+def _block_bytes(f: Format) -> tuple[int, int, int]:
+    """Bytes of one block of activations, of its scale and of its sums."""
+    return f.block, 4, 4 if f.block == 32 else 32
 
 
 def pointers_on(b, f: Format, x, n):
@@ -179,13 +179,13 @@ def pointers_on(b, f: Format, x, n):
     places = (b.extract_value(x, i) for i in range(len(Quantised._fields)))
     return [
         pointer(b, b.add(place, b.mul(n, ir.Constant(n.type, size))))
-        for place, size in zip(places, block_bytes(f))
+        for place, size in zip(places, _block_bytes(f))
     ]
 
 
 def make_blocks_on(f: Format) -> Any:
     """The jitted function that gives the addresses of activations n blocks further on."""
-    q, d, s = block_bytes(f)
+    q, d, s = _block_bytes(f)
 
     @jit
     def _blocks_on(x, n):

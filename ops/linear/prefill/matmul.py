@@ -1,11 +1,11 @@
 """Prefill: a quantised matrix by many vectors, panel by panel, in register tiles.
 
-Threads take panels of 16 rows, four by four and the last ones by what a tile takes. A run of
-columns of these is unpacked into the thread's buffer, which stays in L1, and used for all tokens,
-whose sums wait in another; then the same columns of the next panels, while the activations are
-still in L2. The last run's sums go to their places as they come: all in one go they would wait for
-memory, a page for each token. Rows come as they are in a file, or interleaved
-(`decode.interleaved`): the same results.
+Threads take four panels of 16 rows at a time, and towards the end one tile's. A run of their
+columns is unpacked into the thread's buffer, which stays in L1, and multiplied by all tokens, whose
+sums are in another buffer; then follow the same columns of the next panels, while the activations
+are still in L2. The last run's sums are stored as each tile is done: storing all at the end would
+wait for memory, a page for each token. Rows are as in a file, or interleaved
+(`decode.interleaved`), with the same results.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from .tiles import (
     store_sums,
 )
 
-PANELS_AT_ONCE = 4  # that a thread takes: what it reads of L3 is a fourth
+PANELS_AT_ONCE = 4  # that a thread takes from the ticket: a fourth of the reads from L3
 TILES = PANELS_AT_ONCE // PANELS_PER_TILE
 TILE_ROWS = 16 * PANELS_PER_TILE
 
@@ -50,7 +50,7 @@ def _groups_of(n_tokens):
 
 @jit
 def _store_some(sums, rows, out):
-    """The first rows of a tile's sums of all groups, to the first columns of out."""
+    """Store the first rows of a tile's sums of all groups in the first columns of out."""
     for t in range(out.n_tokens):
         lane = sums + t // TOKENS * SUMS_BYTES + t % TOKENS * 64
         for r in range(rows):

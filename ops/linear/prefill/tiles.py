@@ -169,7 +169,7 @@ def no_sums(typingctx):
 
 @intrinsic
 def load_sums(typingctx, address):
-    """The sums that `store_sums` put there."""
+    """The sums that `store_sums` stored."""
 
     def codegen(ctx, b, sig, vals):
         place = b.inttoptr(vals[0], I8.as_pointer())
@@ -196,7 +196,7 @@ def store_sums(typingctx, address, sums):
 
 @intrinsic
 def store_rows(typingctx, sums, out):
-    """All rows of a group's tokens to the first columns of `out` (`Output`)."""
+    """Store all rows of a group's tokens in the first columns of `out` (`Output`)."""
 
     def codegen(ctx, b, sig, vals):
         tile, out = vals
