@@ -4,13 +4,11 @@ Figures are the best of several runs, unless they say otherwise: other programs 
 them worse.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import prange
@@ -19,12 +17,10 @@ from ..jit import threads
 from ..jit.arena import Arena
 from ..jit.cached import jit
 from ..jit.launch import LazyKernel
-from ..jit.launch.legacy_define import step
+from ..jit.launch.define import Share, kernel
 from ..jit.simd import load_i64, prefetch_l1, set_i64, store
+from .linear import Activations, Weight, linear
 from .types import QUANT_TYPES, row_bytes
-
-if TYPE_CHECKING:
-    from .linear import Weight
 
 BUFFER = 256 << 20  # beyond the caches of nearly all machines
 COLUMNS = 4096
@@ -36,8 +32,8 @@ def _region_kernel(out, n_parts):
         out[i * 16] += 1
 
 
-@step("")
-def _nothing(part, parts, ticket):
+@kernel
+def empty_kernel(share: Share):
     """Stands in for every kernel where only calling them is measured."""
 
 
@@ -116,12 +112,12 @@ def read_rate(n_bytes: int = BUFFER, n_runs: int = 9) -> float:
 
 @contextmanager
 def empty_kernels() -> Iterator[None]:
-    """Steps that are run or recorded inside do nothing: what remains is the cost of calling them.
+    """Kernels that are run or recorded inside do nothing: what remains is the cost of calling them.
 
     For a process that only measures: graphs recorded inside stay empty.
     """
     original = LazyKernel.address
-    LazyKernel.address = property(lambda self: _nothing.address)  # type: ignore[method-assign, assignment]
+    LazyKernel.address = property(lambda self: empty_kernel.address)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -142,8 +138,6 @@ def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
 
 def _weight(type_name: str, n_bytes: int) -> Weight:
     """About so many bytes of rows of COLUMNS weights."""
-    from .linear import Weight
-
     quant_type = QUANT_TYPES[type_name]
     n_rows = max(64, n_bytes // row_bytes(quant_type, COLUMNS) // 64 * 64)
     # Bytes of ones are small finite scales in every type.
@@ -152,8 +146,6 @@ def _weight(type_name: str, n_bytes: int) -> Weight:
 
 
 def _product_seconds(weight: Weight, n_tokens: int) -> float:
-    from .linear import Activations, linear
-
     act, x = Activations(n_tokens, COLUMNS), np.ones((n_tokens, COLUMNS), np.float32)
     out = np.empty((n_tokens, weight.n_rows), np.float32)
     return best_seconds(lambda: linear(act.set(x), weight, out))
@@ -176,8 +168,6 @@ def attention(kv_type: str, n_tokens: int = 32_768) -> float:
     out = np.empty_like(q)
 
     def run() -> None:
-        attend(
-            q, segments, layout, n_kv_heads, n_tokens - 1, out, scale=0.125, scratch=scratch
-        )  # fmt: skip
+        attend(q, segments, layout, n_kv_heads, n_tokens - 1, out, scale=0.125, scratch=scratch)
 
     return memory.nbytes / SEGMENT / n_segments * n_tokens / best_seconds(run)

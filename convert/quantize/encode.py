@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import aligned
+from ...jit.launch import Arguments
 from ...jit.threads import n_threads
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes
 from ...runtime.engine import on_engine
 from ..errors import ConvertError
-from .kernels.rows import WORK_BYTES, can_round, encode_rows, largest_bits
+from .kernels.rows import WORK_BYTES, Rows, can_round, largest_bits_kernel, make_encode_rows
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -23,7 +24,7 @@ ENCODABLE = (
 # fmt: on
 """Names of the types that `encode` writes."""
 
-_PART = 1 << 14  # weights that a thread takes at a time, at least
+_WEIGHTS_AT_ONCE = 1 << 14  # that a thread takes, at least
 _LEAST_IMPORTANCE = 1e-6  # of the mean: columns that a text did not excite are weights all the same
 _F16_MAX = 65504.0  # scales and offsets are stored as f16
 
@@ -72,12 +73,10 @@ def _encode(weights: F32, quant_type: QuantType, importance: F32, weighted: bool
     if quant_type.name == "F32":
         out[:] = weights.view(np.uint8)
         return
-    n_rows, n_cols = weights.shape
-    work = aligned(n_threads() * WORK_BYTES, np.uint8)
-    encode_rows(quant_type.name, weighted and can_round(quant_type.name))(
-        weights.ctypes.data, importance.ctypes.data, out.ctypes.data, n_rows, n_cols, out.shape[1],
-        -(-_PART // n_cols), work.ctypes.data,
-    )  # fmt: skip
+    works = aligned((n_threads(), WORK_BYTES), np.uint8)
+    arguments, rows = Arguments(Rows), Rows(x=weights, importance=importance, out=out, works=works)
+    encode_rows = make_encode_rows(quant_type.name, weighted and can_round(quant_type.name))
+    encode_rows(arguments.fill(rows), -(-_WEIGHTS_AT_ONCE // weights.shape[1]))
 
 
 def _checked_type(type_name: str) -> QuantType:
@@ -100,7 +99,7 @@ def _check(weights: F32, quant_type: QuantType) -> None:
 
 def _check_values(weights: F32, quant_type: QuantType) -> None:
     tops = np.zeros(n_threads(), np.int32)
-    largest_bits(weights.ctypes.data, weights.size, tops.ctypes.data)
+    largest_bits_kernel(weights.ctypes.data, weights.size, tops.ctypes.data)
     limit = np.float32(np.finfo(np.float32).max if quant_type.name in ("F32", "BF16") else _F16_MAX)
     if tops.max().view(np.float32) <= limit:
         return

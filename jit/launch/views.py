@@ -56,8 +56,15 @@ def numba_type(field):
     if isinstance(field, ArrayField):
         return View(numpy_support.from_dtype(field.dtype), field.ndim)
     if is_declared(field):
-        return types.NamedTuple([numba_type(f) for f in fields_of(field).values()], field)
+        return _named_tuple([numba_type(f) for f in fields_of(field).values()], field)
     return {int: types.int64, float: types.float64}[field]
+
+
+def _named_tuple(inner, declared):
+    """As Numba types one that a kernel makes: both can be assigned to the same variable."""
+    if len(set(inner)) == 1:
+        return types.NamedUniTuple(inner[0], len(inner), declared)
+    return types.NamedTuple(inner, declared)
 
 
 def load(ctx, b, field, words, at):
@@ -116,7 +123,7 @@ def of_thread(typingctx, arrays, thread):
 def _without_threads(ty):
     if isinstance(ty, View):
         return ty.copy(ndim=ty.ndim - 1)
-    return types.NamedTuple([_without_threads(inner) for inner in ty.types], ty.instance_class)
+    return _named_tuple([_without_threads(inner) for inner in ty.types], ty.instance_class)
 
 
 def _row(ctx, b, ty, out, value, i):

@@ -15,17 +15,30 @@ import numpy as np
 import numpy.typing as npt
 
 from ...jit.arena import aligned
-from ...jit.launch import kernel, kernels
+from ...jit.launch import DefinedKernel, lazy_kernels
 from ..errors import OpsError
+from .arguments import Buffers, Quantised
 from .groups import TOKENS, GroupLayout
 
 _FLOAT = np.dtype(np.float32)
-_QUANTISE = {n: kernel(f"{__package__}.quantise", f"quantise_{n}") for n in (32, 256)}
-_group_kernel = kernels(f"{__package__}.grouped", "group_kernel")
 
 
-class Blocks:
-    """int8 activations with a scale per block of 32 or 256, and what stands beside them.
+@lazy_kernels
+def _quantise(block: int) -> DefinedKernel:
+    from .quantise import quantise_32_kernel, quantise_256_kernel
+
+    return quantise_32_kernel if block == 32 else quantise_256_kernel
+
+
+@lazy_kernels
+def _group(layout: GroupLayout) -> DefinedKernel:
+    from .grouped import make_group
+
+    return make_group(layout)
+
+
+class QuantisedVectors:
+    """int8 activations with a scale per block of 32 or 256, and their sums.
 
     q int8[T, K]; d float32[T, K / block]; s: per 32 d * sum(q) as float32, for blocks of 256 per 16
     sum(q) as int16.
@@ -34,30 +47,30 @@ class Blocks:
     def __init__(self, block: int, max_rows: int, n_cols: int) -> None:
         rows = -(-max_rows // TOKENS) * TOKENS
         per_sum, sum_type = (32, np.float32) if block == 32 else (16, np.int16)
-        self.q = _zeros(rows, n_cols, np.int8)
-        self.d = _zeros(rows, n_cols // block, np.float32)
-        self.s = _zeros(rows, n_cols // per_sum, sum_type)
-        self.addresses = tuple(a.ctypes.data for a in (self.q, self.d, self.s))
-        self._quantise = _QUANTISE[block]
+        self.q = _zeros((rows, n_cols), np.int8)
+        self.d = _zeros((rows, n_cols // block), np.float32)
+        self.s = _zeros((rows, n_cols // per_sum), sum_type)
+        self.addresses = Quantised(*(a.ctypes.data for a in (self.q, self.d, self.s)))
+        self._quantise = _quantise(block)
         self._groups: dict[GroupLayout, npt.NDArray[np.uint8]] = {}
 
     def fill(self, x: npt.NDArray[np.float32]) -> None:
         """Quantise the rows of x."""
         self._quantise(x.ctypes.data, *x.shape, *self.addresses, parallel=len(x) > 1)
 
-    def group(self, where: GroupLayout, n_tokens: int) -> int:
-        """The first rows side by side in groups; the address."""
+    def group(self, layout: GroupLayout, n_tokens: int) -> int:
+        """Put the first rows side by side in groups; returns the groups' address."""
         rows, n_cols = self.q.shape
-        groups = self._groups.get(where)
+        groups = self._groups.get(layout)
         if groups is None:
-            groups = self._groups[where] = aligned(where.buffer_bytes(rows, n_cols), np.uint8)
+            groups = self._groups[layout] = aligned(layout.buffer_bytes(rows, n_cols), np.uint8)
         address = int(groups.ctypes.data)
-        _group_kernel(where)(*self.addresses, n_tokens, n_cols // where.block, address)
+        _group(layout)(*self.addresses, n_tokens, n_cols // layout.block, address)
         return address
 
 
-def _zeros(rows: int, cols: int, dtype: Any) -> npt.NDArray[Any]:
-    out = aligned(rows * cols, dtype).reshape(rows, cols)
+def _zeros(shape: tuple[int, int], dtype: Any) -> npt.NDArray[Any]:
+    out: npt.NDArray[Any] = aligned(shape, dtype)
     out.fill(0)
     return out
 
@@ -65,8 +78,8 @@ def _zeros(rows: int, cols: int, dtype: Any) -> npt.NDArray[Any]:
 class Activations:
     """Up to `max_rows` vectors of `n_cols` numbers, for any number of `linear` calls.
 
-    `set` only remembers the vectors; the first matrix that needs them as integers has them
-    quantised, the next ones find them done. Buffers are made once and reused.
+    `set` only holds the vectors; they are quantised for the first matrix that needs it, and reused
+    by the next ones. Buffers are allocated once and reused.
     """
 
     def __init__(self, max_rows: int, n_cols: int) -> None:
@@ -76,16 +89,16 @@ class Activations:
             )
         self.max_rows, self.n_cols = max_rows, n_cols
         self.x: npt.NDArray[np.float32] = np.zeros((0, n_cols), np.float32)
-        self._blocks: dict[int, Blocks] = {}
-        self._done: dict[int, Blocks] = {}
+        self._buffers: dict[int, QuantisedVectors] = {}
+        self._quantised: dict[int, QuantisedVectors] = {}  # those that hold the present vectors
         self._groups: dict[GroupLayout, int] = {}
         self._scratch = np.zeros((0, 0), np.uint8)
         self._scratch_address = 0
-        self._counter = aligned(8, np.int64)  # a cache line for the threads' next part
-        self.counter = int(self._counter.ctypes.data)
+        self.group = id(self)
+        """Tells launches that read these vectors from others, see `Kernel.__call__`."""
 
     def set(self, x: npt.NDArray[np.float32]) -> Activations:
-        """Take x float32[T, K], T <= max_rows; x must stay as it is until the next `set`.
+        """Use x float32[T, K], T <= max_rows; x must not change until the next `set`.
 
         Raises OpsError for another type, shape or order of elements.
         """
@@ -102,40 +115,34 @@ class Activations:
                 " expected contiguous float32"
             )
         self.x = x
-        self._done.clear()
+        self._quantised.clear()
         self._groups.clear()
         return self
 
-    def blocks(self, block: int) -> Blocks:
+    def quantised(self, block: int) -> QuantisedVectors:
         """The vectors quantised in blocks of 32 or 256."""
-        done = self._done.get(block)
-        if done is not None:
-            return done
-        blocks = self._blocks.get(block)
-        if blocks is None:
-            blocks = self._blocks[block] = Blocks(block, self.max_rows, self.n_cols)
-        blocks.fill(self.x)
-        self._done[block] = blocks
-        return blocks
+        found = self._quantised.get(block)
+        if found is not None:
+            return found
+        vectors = self._buffers.get(block)
+        if vectors is None:
+            vectors = QuantisedVectors(block, self.max_rows, self.n_cols)
+            self._buffers[block] = vectors
+        vectors.fill(self.x)
+        self._quantised[block] = vectors
+        return vectors
 
-    def quantised(self, block: int) -> tuple[int, ...]:
-        """Addresses of q, d and s (see `Blocks`) for blocks of 32 or 256."""
-        return self.blocks(block).addresses
+    def grouped(self, layout: GroupLayout) -> int:
+        """Address of the vectors quantised and in groups (see `groups`)."""
+        if layout not in self._groups:
+            self._groups[layout] = self.quantised(layout.block).group(layout, len(self.x))
+        return self._groups[layout]
 
-    def grouped(self, where: GroupLayout) -> int:
-        """Address of the vectors quantised and in groups (see `grouped`)."""
-        if where not in self._groups:
-            self._groups[where] = self.blocks(where.block).group(where, len(self.x))
-        return self._groups[where]
-
-    def scratch(self, threads: int, n_bytes: int) -> tuple[int, int]:
-        """Address of buffers for the threads to work in, and the bytes from one to the next.
-
-        Kept, and made anew only to grow.
-        """
+    def scratch(self, threads: int, n_bytes: int) -> Buffers:
+        """A buffer of at least n_bytes for each thread; replaced only to grow."""
         if self._scratch.shape[0] < threads or self._scratch.shape[1] < n_bytes:
             # An odd number of cache lines: the threads' buffers fall on different cache sets.
             n_bytes = -(-n_bytes // 128) * 128 + 64
-            self._scratch = aligned(threads * n_bytes, np.uint8).reshape(threads, n_bytes)
+            self._scratch = aligned((threads, n_bytes), np.uint8)
             self._scratch_address = self._scratch.ctypes.data
-        return self._scratch_address, self._scratch.shape[1]
+        return Buffers(self._scratch_address, self._scratch.shape[1])

@@ -7,8 +7,6 @@ run of columns into float32 with one row per lane, and uses them for six tokens 
 sums, two vectors of weights and one broadcast activation fit AVX2's sixteen registers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir
@@ -16,9 +14,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ...jit.cached import jit
-from ...jit.launch import Kernel
+from ...jit.launch import DefinedKernel
 from ...jit.launch.atomics import take
-from ...jit.launch.legacy_define import step
+from ...jit.launch.define import Share, kernel
 from ...jit.simd import (
     F16,
     F32,
@@ -40,7 +38,8 @@ from ...jit.simd import (
     store,
     vty,
 )
-from .decode.rows import AHEAD, PART
+from .arguments import Buffers, FloatMatmulTraits, Matrix, Output
+from .decode.rows import PREFETCH_DISTANCE, ROWS_AT_ONCE
 from .formats.columns import transposed
 from .formats.pieces import read
 
@@ -79,9 +78,8 @@ _load_16 = _loader(16, f32x16)
 load_float = _loader(0, types.float32)  # (name of the type, address)
 
 
-def float_matvec_kernel(type_name: str) -> Kernel:
-    """`y = W x`: address, row stride in bytes and rows of W; address of x, float32[K]; K; address
-    of y, float32[N]."""
+def make_float_matvec(type_name: str) -> DefinedKernel:
+    """The kernel `y = W x` of one type."""
     size = FLOAT_TYPES[type_name][0]
 
     @jit
@@ -89,7 +87,7 @@ def float_matvec_kernel(type_name: str) -> Kernel:
         whole, pairs = n_cols // 16 * 16, n_cols // 32 * 32
         even, odd = set_f32(0.0), set_f32(0.0)
         for k in range(0, pairs, 32):
-            for line in range(AHEAD, AHEAD + 32 * size, 64):
+            for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + 32 * size, 64):
                 prefetch_l1(row + k * size, line)
             even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
             odd = fma(_load_16(type_name, row + (k + 16) * size), load_f32(x, k * 4 + 64), odd)
@@ -100,27 +98,28 @@ def float_matvec_kernel(type_name: str) -> Kernel:
             total += load_float(type_name, row + k * size) * load_one_f32(x, k * 4)
         return total
 
-    @step("iiiiii")
-    def _float_matvec_kernel(part, parts, ticket, w, stride, n_rows, x, n_cols, out):
-        first = take(ticket) * PART
-        while first < n_rows:
-            for r in range(first, min(first + PART, n_rows)):
-                store(out, 4 * r, _one_row(w + r * stride, x, n_cols))
-            first = take(ticket) * PART
+    @kernel
+    def float_matvec_kernel(share: Share, w: Matrix, x: int, n_cols: int, out: Output):
+        """x: address of float32[K]; n_cols: K."""
+        first = take(share.ticket) * ROWS_AT_ONCE
+        while first < w.n_rows:
+            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
+                store(out.data, 4 * r, _one_row(w.data + r * w.row_bytes, x, n_cols))
+            first = take(share.ticket) * ROWS_AT_ONCE
 
-    return _float_matvec_kernel
+    return float_matvec_kernel
 
 
 @intrinsic(prefer_literal=True)
-def _eight_columns(typingctx, element, address, stride, out):
+def _eight_columns(typingctx, element, address, row_bytes, out):
     """16 rows x 8 columns at an address -> float32[8][16] at `out`."""
     llty = vty(FLOAT_TYPES[element.literal_value][1], 8)
 
     def codegen(ctx, b, sig, vals):
-        _, base, step, to = vals
+        _, base, row_bytes, to = vals
         rows = []
         for r in range(16):
-            place = b.add(base, b.mul(step, ir.Constant(step.type, r)))
+            place = b.add(base, b.mul(row_bytes, ir.Constant(row_bytes.type, r)))
             x = _as_f32(b, read(b, b.inttoptr(place, I8.as_pointer()), llty))
             rows.append(b.bitcast(x, vty(I32, 8)))
         for k, column in enumerate(transposed(b, rows)):
@@ -206,49 +205,47 @@ def _use(weights, run, x, n_tokens, stride, start, sums_at):
         _one(weights, run, x, stride, start, sums_at, t)
 
 
-def float_matmul_kernel(type_name: str) -> Kernel:
-    """`Y = X W^T` of one type.
-
-    Arguments: address, row stride in bytes and rows of W; address of x, float32[T, K]; K; address
-    of y, float32[T, N]; T; address of the buffers and bytes for each thread. Facts: bytes of a
-    thread's buffer for a run of weights, and for the sums of each token.
-    """
+def make_float_matmul(type_name: str) -> DefinedKernel:
+    """The kernel `Y = X W^T` of one type; its traits are `FloatMatmulTraits`."""
     size = FLOAT_TYPES[type_name][0]
 
     @jit
-    def _unpack_run(w, stride, rows, start, run, weights):
-        base = w + start * size
+    def _unpack_run(w, start, run, weights):
+        base, row_bytes, rows = w.data + start * size, w.row_bytes, w.n_rows
         eights = run // 8 * 8 if rows == 16 else 0
         for k in range(0, eights, 8):
-            _eight_columns(type_name, base + k * size, stride, weights + k * 64)
+            _eight_columns(type_name, base + k * size, row_bytes, weights + k * 64)
         for k in range(eights, run):
             for r in range(16):
-                place = base + min(r, rows - 1) * stride + k * size
+                place = base + min(r, rows - 1) * row_bytes + k * size
                 store(weights, (k * 16 + r) * 4, load_float(type_name, place))
 
     @jit
-    def _one_panel(w, stride, rows, x, n_tokens, n_cols, out, n_rows, weights):
+    def _one_panel(w, x, n_cols, out, weights):
+        """Up to 16 rows by all tokens; weights: address of the thread's buffer."""
         sums = weights + RUN * 64
-        for t in range(n_tokens):
+        for t in range(out.n_tokens):
             store(sums, t * 64, set_f32(0.0))
         for start in range(0, n_cols, RUN):
             run = min(RUN, n_cols - start)
-            _unpack_run(w, stride, rows, start, run, weights)
-            _use(weights, run, x, n_tokens, n_cols * 4, start * 4, sums)
-        for t in range(n_tokens):
-            for r in range(rows):
-                store(out, 4 * (t * n_rows + r), load_one_f32(sums, (t * 16 + r) * 4))
+            _unpack_run(w, start, run, weights)
+            _use(weights, run, x, out.n_tokens, n_cols * 4, start * 4, sums)
+        for t in range(out.n_tokens):
+            for r in range(w.n_rows):
+                total = load_one_f32(sums, (t * 16 + r) * 4)
+                store(out.data, t * out.row_bytes + 4 * r, total)
 
-    @step("iiiiiiiii", (RUN * 64, 64))
-    def _float_matmul_kernel(
-        part, parts, ticket, w, stride, n_rows, x, n_cols, out, n_tokens, scratch, each
+    @kernel(traits=FloatMatmulTraits(run_bytes=RUN * 64, token_bytes=64))
+    def float_matmul_kernel(
+        share: Share, w: Matrix, x: int, n_cols: int, out: Output, scratch: Buffers
     ):
-        weights = scratch + part * each
-        first = take(ticket) * 16
-        while first < n_rows:
-            rows = min(16, n_rows - first)
-            place, to = w + first * stride, out + 4 * first
-            _one_panel(place, stride, rows, x, n_tokens, n_cols, to, n_rows, weights)
-            first = take(ticket) * 16
+        """x: address of float32[T, K]; n_cols: K."""
+        weights = scratch.data + share.part * scratch.n_bytes
+        first = take(share.ticket) * 16
+        while first < w.n_rows:
+            rows = Matrix(w.data + first * w.row_bytes, w.row_bytes, min(16, w.n_rows - first))
+            to = Output(out.data + 4 * first, out.row_bytes, out.n_tokens)
+            _one_panel(rows, x, n_cols, to, weights)
+            first = take(share.ticket) * 16
 
-    return _float_matmul_kernel
+    return float_matmul_kernel

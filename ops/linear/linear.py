@@ -9,40 +9,76 @@ import numpy as np
 import numpy.typing as npt
 
 from ...jit.arena import Arena
-from ...jit.launch import Kernel, kernels
+from ...jit.launch import DefinedKernel, Kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..errors import OpsError
 from ..types import QUANT_TYPES
 from .activations import Activations
-from .decode import MOST
-from .groups import TOKENS, GroupLayout
+from .arguments import FloatMatmulTraits, MatmulTraits, Output
+from .decode import MAX_TOKENS
+from .groups import GroupLayout
 from .lookup import get_rows
 from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)
 
-_matvec_kernel = kernels(f"{__package__}.decode.rows", "matvec_kernel")
-_batch_kernel = kernels(f"{__package__}.decode.batch", "batch_kernel")
-_interleaved_kernel = kernels(f"{__package__}.decode.interleaved", "interleaved_kernel")
-_matmul_kernel = kernels(f"{__package__}.prefill.matmul", "matmul_kernel")
-_float_matvec_kernel = kernels(f"{__package__}.floats", "float_matvec_kernel")
-_float_matmul_kernel = kernels(f"{__package__}.floats", "float_matmul_kernel")
+
+@lazy_kernels
+def _matvec(type_name: str) -> DefinedKernel:
+    from .decode.rows import make_matvec
+
+    return make_matvec(type_name)
 
 
-def _few_tokens(name: str, n_tokens: int, interleaved: bool) -> tuple[Kernel, tuple[int, ...]]:
-    """The kernel for up to `MOST` tokens of a quantised type, and what it has to be told of T."""
+@lazy_kernels
+def _batch(type_name: str) -> DefinedKernel:
+    from .decode.batch import make_batch
+
+    return make_batch(type_name)
+
+
+@lazy_kernels
+def _interleaved(type_name: str, tokens: int) -> DefinedKernel:
+    from .decode.interleaved import make_interleaved
+
+    return make_interleaved(type_name, tokens)
+
+
+@lazy_kernels
+def _matmul(type_name: str, interleaved: bool) -> DefinedKernel:
+    from .prefill.matmul import make_matmul
+
+    return make_matmul(type_name, interleaved)
+
+
+@lazy_kernels
+def _float_matvec(type_name: str) -> DefinedKernel:
+    from .floats import make_float_matvec
+
+    return make_float_matvec(type_name)
+
+
+@lazy_kernels
+def _float_matmul(type_name: str) -> DefinedKernel:
+    from .floats import make_float_matmul
+
+    return make_float_matmul(type_name)
+
+
+def _few_tokens(type_name: str, n_tokens: int, interleaved: bool) -> Kernel:
+    """The kernel for up to MAX_TOKENS tokens of a quantised type."""
     if interleaved:
-        return _interleaved_kernel(name, n_tokens if n_tokens <= 2 else MOST), (n_tokens,)
-    return (_batch_kernel(name), (n_tokens,)) if n_tokens > 1 else (_matvec_kernel(name), ())
+        return _interleaved(type_name, n_tokens if n_tokens <= 2 else MAX_TOKENS)
+    return _batch(type_name) if n_tokens > 1 else _matvec(type_name)
 
 
 @cache
-def _many_tokens(name: str, interleaved: bool) -> tuple[Kernel, GroupLayout, int, int]:
-    """The kernel for more; how it reads them, and the bytes that a thread needs: of itself, and for
-    each group."""
-    kernel = _matmul_kernel(name, interleaved)
-    block, words, grain, centre, itself, each = kernel.traits
-    return kernel, GroupLayout(block, bool(words), grain, centre), itself, each
+def _many_tokens(type_name: str, interleaved: bool) -> tuple[Kernel, MatmulTraits, GroupLayout]:
+    """The kernel for more tokens, its traits, and how it reads activations."""
+    kernel = _matmul(type_name, interleaved)
+    traits = MatmulTraits(*kernel.traits)
+    layout = GroupLayout(traits.block, bool(traits.words), traits.grain, traits.centre)
+    return kernel, traits, layout
 
 
 def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> None:
@@ -68,38 +104,38 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         )
     if not n_tokens or not weight.n_rows:
         return
-    place = weight.products_address, weight.data.shape[1], weight.n_rows
-    stored, interleaved, threads = weight.stored_type, weight.interleaved is not None, n_threads()
-    name, n_blocks, y = stored.name, n_cols // stored.block, out.ctypes.data
+    stored, interleaved = weight.stored_type, weight.interleaved is not None
+    w, n_blocks = weight.product_matrix, n_cols // stored.block
+    y = Output(out.ctypes.data, 4 * weight.n_rows, n_tokens)
     if stored.block == 1 and n_tokens == 1:
-        _float_matvec_kernel(name)(*place, x.ctypes.data, n_cols, y, group=act.counter)
+        _float_matvec(stored.name)(*w, x.ctypes.data, n_cols, *y, group=act.group)
     elif stored.block == 1:
-        kernel = _float_matmul_kernel(name)
-        itself, each = kernel.traits
-        scratch = act.scratch(threads, itself + n_tokens * each)
-        kernel(*place, x.ctypes.data, n_cols, y, n_tokens, *scratch)
-    elif n_tokens <= MOST:
-        kernel, more = _few_tokens(name, n_tokens, interleaved)
-        kernel(*place, *act.quantised(stored.block), n_blocks, y, *more, group=act.counter)
+        kernel = _float_matmul(stored.name)
+        n_bytes = FloatMatmulTraits(*kernel.traits).buffer_bytes(n_tokens)
+        kernel(*w, x.ctypes.data, n_cols, *y, *act.scratch(n_threads(), n_bytes))
+    elif n_tokens <= MAX_TOKENS:
+        kernel = _few_tokens(stored.name, n_tokens, interleaved)
+        quantised = act.quantised(stored.block).addresses
+        kernel(*w, *quantised, n_blocks, *y, group=act.group)
     else:
-        kernel, groups, itself, each = _many_tokens(name, interleaved)
-        x_groups = act.grouped(groups)
-        scratch = act.scratch(threads, itself + -(-n_tokens // TOKENS) * each)
-        kernel(*place, x_groups, n_blocks, y, n_tokens, *scratch)
+        kernel, traits, layout = _many_tokens(stored.name, interleaved)
+        groups = act.grouped(layout)
+        scratch = act.scratch(n_threads(), traits.buffer_bytes(n_tokens))
+        kernel(*w, groups, n_blocks, *y, *scratch)
 
 
 def warm(types: Sequence[str]) -> None:
     """Compile, or load from the cache, every kernel that weights of these types need.
 
-    Those for rows that do not come by the 16 are left to the matrices that have such.
+    Except those for rows whose number is no multiple of 16: the first such matrix compiles them.
     """
     for name in types:
         quant_type = QUANT_TYPES[name]
         n_cols = max(quant_type.block, 32)
         data = np.zeros((16, n_cols // quant_type.block * quant_type.n_bytes), np.uint8)
         weight = Weight.prepare(quant_type, data, n_cols, "warm", Arena())
-        act = Activations(MOST + 1, n_cols)
+        act = Activations(MAX_TOKENS + 1, n_cols)
         get_rows(weight, np.zeros(1, np.int32), np.empty((1, n_cols), np.float32))
-        for n_tokens in (1, 2, MOST, MOST + 1):
+        for n_tokens in (1, 2, MAX_TOKENS, MAX_TOKENS + 1):
             x, out = np.zeros((n_tokens, n_cols), np.float32), np.empty((n_tokens, 16), np.float32)
             linear(act.set(x), weight, out)

@@ -5,20 +5,31 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...jit.launch import kernels
+from ...jit.launch import DefinedKernel, lazy_kernels
 from ..errors import OpsError
 from .weight import Weight
 
-_block_rows = kernels(f"{__package__}.single_rows", "block_rows")
-_float_rows = kernels(f"{__package__}.single_rows", "float_rows")
+
+@lazy_kernels
+def _block_rows(type_name: str) -> DefinedKernel:
+    from .single_rows import make_block_rows
+
+    return make_block_rows(type_name)
+
+
+@lazy_kernels
+def _float_rows(type_name: str) -> DefinedKernel:
+    from .single_rows import make_float_rows
+
+    return make_float_rows(type_name)
 
 
 def get_rows(weight: Weight, ids: npt.NDArray[np.int32], out: npt.NDArray[np.float32]) -> None:
     """Rows of the matrix as floats, as exact as the file: out[t] = W[ids[t]].
 
     ids int32[T], out float32[T, K], contiguous both. Raises OpsError for ids outside the matrix and
-    for other shapes and types. While steps are recorded, the ids that `ids` will hold when they run
-    are not known: whoever changes them checks them.
+    for other shapes and types. While a graph is recorded, the ids that `ids` will hold when it
+    runs are not known: whoever changes them checks them.
     """
     for what, x, dtype, shape in (
         ("out", out, np.float32, (len(ids), weight.n_cols)),
@@ -36,9 +47,6 @@ def get_rows(weight: Weight, ids: npt.NDArray[np.int32], out: npt.NDArray[np.flo
             f" {weight.n_rows - 1}"
         )
     stored = weight.stored_type
-    of = _float_rows if stored.block == 1 else _block_rows
-    of(stored.name)(
-        weight.address, weight.data.shape[1], ids.ctypes.data, len(ids),
-        weight.n_cols // stored.block, out.ctypes.data,
-        parallel=len(ids) > 1,
-    )  # fmt: skip
+    read = (_float_rows if stored.block == 1 else _block_rows)(stored.name)
+    n_ids, n_blocks = len(ids), weight.n_cols // stored.block
+    read(*weight.matrix, ids.ctypes.data, n_ids, n_blocks, out.ctypes.data, parallel=n_ids > 1)

@@ -6,16 +6,15 @@ Every product of a format's small numbers is exact in float32, so that one round
 weights come out with the bits of `reference.quants`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...jit.launch import Kernel
-from ...jit.launch.legacy_define import step
+from ...jit.launch import DefinedKernel
+from ...jit.launch.define import Share, kernel
 from ...jit.simd import F32, I8, I32, INTP, call, load_u32, shuffle, splat, store, vty
+from .arguments import Matrix
 from .floats import FLOAT_TYPES, load_float
 from .formats import FORMATS, KINDS
 from .formats.pieces import at
@@ -61,32 +60,35 @@ def _put_block(typingctx, kind, w, out):
     return types.void(kind, INTP, INTP), codegen
 
 
-def block_rows(type_name: str) -> Kernel:
-    """Address of W and bytes from row to row; address of the ids, uint32[T]; T; blocks per row;
-    address of float32[T, K]."""
+def make_block_rows(type_name: str) -> DefinedKernel:
+    """The kernel that reads rows of a quantised type."""
     kind = KINDS[type_name]
     f = FORMATS[kind]
     n_bytes, n_out = f.n_bytes, 4 * f.block
 
-    @step("iiiiii")
-    def _rows_kernel(part, parts, ticket, w, stride, ids, n_ids, n_blocks, out):
-        for t in range(n_ids * part // parts, n_ids * (part + 1) // parts):
-            row, to = w + stride * np.int64(load_u32(ids, 4 * t)), out + n_out * n_blocks * t
+    @kernel
+    def block_rows_kernel(share: Share, w: Matrix, ids: int, n_ids: int, n_blocks: int, out: int):
+        """Rows of n_blocks blocks to out float32[T, K]. ids: address of uint32[T]; n_ids: T."""
+        for t in range(n_ids * share.part // share.parts, n_ids * (share.part + 1) // share.parts):
+            row = w.data + w.row_bytes * np.int64(load_u32(ids, 4 * t))
+            to = out + n_out * n_blocks * t
             for i in range(n_blocks):
                 _put_block(kind, row + n_bytes * i, to + n_out * i)
 
-    return _rows_kernel
+    return block_rows_kernel
 
 
-def float_rows(type_name: str) -> Kernel:
-    """As `block_rows`, with columns in place of blocks."""
+def make_float_rows(type_name: str) -> DefinedKernel:
+    """The kernel that reads rows of plain floats."""
     size = FLOAT_TYPES[type_name][0]
 
-    @step("iiiiii")
-    def _float_rows_kernel(part, parts, ticket, w, stride, ids, n_ids, n_cols, out):
-        for t in range(n_ids * part // parts, n_ids * (part + 1) // parts):
-            row, to = w + stride * np.int64(load_u32(ids, 4 * t)), out + 4 * n_cols * t
+    @kernel
+    def float_rows_kernel(share: Share, w: Matrix, ids: int, n_ids: int, n_cols: int, out: int):
+        """As `block_rows_kernel`, with columns in place of blocks."""
+        for t in range(n_ids * share.part // share.parts, n_ids * (share.part + 1) // share.parts):
+            row = w.data + w.row_bytes * np.int64(load_u32(ids, 4 * t))
+            to = out + 4 * n_cols * t
             for k in range(n_cols):
                 store(to, 4 * k, load_float(type_name, row + size * k))
 
-    return _float_rows_kernel
+    return float_rows_kernel

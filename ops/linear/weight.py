@@ -8,13 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...jit.arena import Arena
-from ...jit.launch import kernels
+from ...jit.launch import DefinedKernel, lazy_kernels
 from ..errors import OpsError
 from ..reference.quants import re_encode_q8_0
 from ..types import QUANT_TYPES, QuantType, Treatment, is_repacked, row_bytes, treatment_of
+from .arguments import Matrix
 
 Q8_0 = QUANT_TYPES["Q8_0"]
-_interleave_kernel = kernels(f"{__package__}.decode.interleaved", "interleave_kernel")
+
+
+@lazy_kernels
+def _interleave(type_name: str) -> DefinedKernel:
+    from .decode.interleaved import make_interleave
+
+    return make_interleave(type_name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,8 +31,9 @@ class Weight:
     type         how the file stores them
     stored_type  how `data` stores them: the same, unless they were re-encoded
     data         uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
-    interleaved  the same bytes as `decode.interleaved` has them, where the treatment is "repacked":
-                 products read these, and `data` is for single rows
+    interleaved  the same bytes in the order of `decode.interleaved`, where the treatment is
+                 "repacked": products read these, and `data` is for single rows
+    matrix, product_matrix  where kernels find what single rows and products are read from
     """
 
     name: str
@@ -35,8 +43,9 @@ class Weight:
     treatment: Treatment
     stored_type: QuantType
     data: npt.NDArray[np.uint8] = field(repr=False)
-    address: int
     interleaved: npt.NDArray[np.uint8] | None = field(repr=False)
+    matrix: Matrix
+    product_matrix: Matrix
 
     @classmethod
     def prepare(
@@ -77,17 +86,24 @@ class Weight:
             stored_type, data = Q8_0, re_encode_q8_0(type, data, n_cols)
         elif data.strides != (expected, 1):
             data = np.ascontiguousarray(data)
-        n_rows, address = data.shape[0], data.ctypes.data
+        n_rows = data.shape[0]
+        matrix = product_matrix = Matrix(data.ctypes.data, data.shape[1], n_rows)
         if treatment == "repacked" and arena is not None:
             interleaved = arena.take(data.nbytes)
-            places = address, expected, n_rows, interleaved.ctypes.data
-            _interleave_kernel(type.name)(*places)
-        return cls(name, type, n_rows, n_cols, treatment, stored_type, data, address, interleaved)
-
-    @property
-    def products_address(self) -> int:
-        """Of the bytes that products read."""
-        return self.address if self.interleaved is None else int(self.interleaved.ctypes.data)
+            product_matrix = matrix._replace(data=int(interleaved.ctypes.data))
+            _interleave(type.name)(*matrix, product_matrix.data)
+        return cls(
+            name=name,
+            type=type,
+            n_rows=n_rows,
+            n_cols=n_cols,
+            treatment=treatment,
+            stored_type=stored_type,
+            data=data,
+            interleaved=interleaved,
+            matrix=matrix,
+            product_matrix=product_matrix,
+        )
 
     @property
     def n_bytes(self) -> int:

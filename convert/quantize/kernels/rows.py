@@ -3,16 +3,17 @@
 A row is encoded by one thread in one way, so the bytes do not depend on how many there are.
 """
 
-from __future__ import annotations
-
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from ....jit.cached import jit
-from ....jit.launch import Kernel
+from ....jit.launch import DefinedKernel
+from ....jit.launch.arguments import F32_1D, F32_2D, U8_2D
 from ....jit.launch.atomics import take
-from ....jit.launch.legacy_define import step
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address
 from ....jit.simd import bits_i32, imax, load_f32, load_u32, set_i32, store
 from ....ops.types import QUANT_TYPES
 from . import blocks, offset, rounding, scaled
@@ -33,7 +34,17 @@ _SEARCHED = {
     **dict.fromkeys(offset.FORMATS, offset.offset_encoder),
 }
 WORK_BYTES = 1024
-"""What each thread works in: more than any encoder takes (`offset` 704)."""
+"""Scratch memory of a thread: more than any encoder takes (`offset` 704)."""
+
+
+class Rows(NamedTuple):
+    """Rows of weights (N, K), the importance of their columns (K,), where their bytes go."""
+
+    x: F32_2D
+    importance: F32_1D
+    out: U8_2D
+    works: U8_2D
+    """WORK_BYTES of each thread."""
 
 
 def can_round(type_name: str) -> bool:
@@ -42,14 +53,13 @@ def can_round(type_name: str) -> bool:
 
 
 @cache
-def encode_rows(type_name: str, search: bool) -> Kernel:
-    """The kernel of one type: addresses of x float32[N, K], of w float32[K] and of out; N, K, bytes
-    of a row of out; rows that a thread takes at a time; address of WORK_BYTES for each thread.
+def make_encode_rows(type_name: str, search: bool) -> DefinedKernel:
+    """The kernel that encodes rows as one type.
 
     search: types that `can_round` search for their grid instead; others do what they always do.
     """
     if type_name in _FLOATS:
-        return _encode_floats(type_name)
+        return _make_round_rows(type_name)
     quant_type = QUANT_TYPES[type_name]
     block, n_bytes = quant_type.block, quant_type.n_bytes
     if type_name in _ROUNDED and not search:
@@ -62,38 +72,46 @@ def encode_rows(type_name: str, search: bool) -> Kernel:
     else:
         encode = _SEARCHED[type_name](type_name)
 
-    @step("iiiiiiii")
-    def _encode_rows(part, parts, ticket, x, w, out, n_rows, n_cols, row_bytes, some, work):
-        first, here = take(ticket) * some, work + part * WORK_BYTES
+    @kernel
+    def encode_rows_kernel(share: Share, rows: Rows, at_once: int):
+        """All rows; at_once: how many a thread takes."""
+        x, importance, out = address(rows.x), address(rows.importance), address(rows.out)
+        (n_rows, n_cols), row_bytes = rows.x.shape, rows.out.shape[1]
+        work = address(rows.works) + share.part * WORK_BYTES
+        first = take(share.ticket) * at_once
         while first < n_rows:
-            for r in range(first, min(first + some, n_rows)):
+            for r in range(first, min(first + at_once, n_rows)):
                 row, to = x + 4 * r * n_cols, out + r * row_bytes
                 for i in range(n_cols // block):
-                    encode(row + 4 * block * i, w + 4 * block * i, here, to + n_bytes * i)
-            first = take(ticket) * some
+                    weights = importance + 4 * block * i
+                    encode(row + 4 * block * i, weights, work, to + n_bytes * i)
+            first = take(share.ticket) * at_once
 
-    return _encode_rows
+    return encode_rows_kernel
 
 
-def _encode_floats(type_name: str) -> Kernel:
+def _make_round_rows(type_name: str) -> DefinedKernel:
     round_row = _FLOATS[type_name]
 
-    @step("iiiiiiii")
-    def _round_rows(part, parts, ticket, x, w, out, n_rows, n_cols, row_bytes, some, work):
-        first = take(ticket) * some
+    @kernel
+    def round_rows_kernel(share: Share, rows: Rows, at_once: int):
+        """All rows as floats of 16 bits; at_once: how many a thread takes."""
+        x, out = address(rows.x), address(rows.out)
+        (n_rows, n_cols), row_bytes = rows.x.shape, rows.out.shape[1]
+        first = take(share.ticket) * at_once
         while first < n_rows:
-            for r in range(first, min(first + some, n_rows)):
+            for r in range(first, min(first + at_once, n_rows)):
                 round_row(x + 4 * r * n_cols, n_cols, out + r * row_bytes)
-            first = take(ticket) * some
+            first = take(share.ticket) * at_once
 
-    return _round_rows
+    return round_rows_kernel
 
 
-@step("iii")
-def largest_bits(part, parts, ticket, x, n, out):
-    """Largest magnitude of n floats, as the bits of the float: those of infinities and of what is
-    no number are larger than all others. One int32 per thread at `out`, which must hold zeros."""
-    first, last = n * part // parts, n * (part + 1) // parts
+@kernel
+def largest_bits_kernel(share: Share, x: int, n: int, out: int):
+    """Largest magnitude of n floats, as the bits of the float: those of infinities and NaNs are
+    larger than all others. One int32 per thread at address `out`, which must hold zeros."""
+    first, last = n * share.part // share.parts, n * (share.part + 1) // share.parts
     whole = first + (last - first) // 16 * 16
     mask = set_i32(0x7FFFFFFF)
     top = set_i32(0)
@@ -102,4 +120,4 @@ def largest_bits(part, parts, ticket, x, n, out):
     most = np.int64(hmax_i32(top))
     for i in range(whole, last):
         most = max(most, np.int64(load_u32(x, 4 * i)) & 0x7FFFFFFF)
-    store(out, 4 * part, np.int32(most))
+    store(out, 4 * share.part, np.int32(most))

@@ -1,5 +1,5 @@
 """Matrices times few vectors: one token (`rows`), up to four (`batch`), and both for types whose
-rows are laid out anew (`interleaved`)."""
+rows are interleaved (`interleaved`)."""
 
-MOST = 4
-"""Tokens that count as few; beyond, unpacking the rows into panels costs less than it saves."""
+MAX_TOKENS = 4
+"""Most tokens of a call; beyond, unpacking the rows into panels costs less than it saves."""

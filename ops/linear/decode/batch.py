@@ -2,11 +2,9 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-The steps are those of one token (`rows`), and so are the bits: a draft that is verified gives the
+The arithmetic is that of one token (`rows`), and so are the bits: verifying a draft gives the
 numbers that decoding it token by token gives. Bytes read per call: those of the matrix.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -15,13 +13,23 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....jit.cached import jit
-from ....jit.launch import Kernel
+from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
-from ....jit.launch.legacy_define import step
-from ....jit.simd import F32, I8, INTP, Tile, prefetch_l1, sum_lanes
+from ....jit.launch.define import Share, kernel
+from ....jit.simd import F32, INTP, Tile, prefetch_l1, sum_lanes
+from ..arguments import Matrix, Output, Quantised
 from ..formats import FORMATS, KINDS
-from . import MOST
-from .rows import AHEAD, PART, STEP, add_to, low_type
+from ..formats.columns import pointer
+from . import MAX_TOKENS
+from .rows import (
+    BLOCKS_AT_ONCE,
+    PREFETCH_DISTANCE,
+    ROWS_AT_ONCE,
+    add_to,
+    low_type,
+    make_blocks_on,
+    pointers_on,
+)
 
 
 def _tiles(f, tokens):
@@ -40,100 +48,89 @@ def _zeros(typingctx, kind, tokens):
 
 
 @intrinsic(prefer_literal=True)
-def _add_blocks(typingctx, kind, n, sums, w, x, x_row, d, d_row, s, s_row):
-    """sums += n blocks at address w by those of each token; x, d, s and bytes between tokens."""
-    f, n_blocks, (dots, low) = FORMATS[kind.literal_value], n.literal_value, sums.types
+def _add_blocks(typingctx, kind, n, sums, w, x, n_blocks):
+    """sums += n blocks at address w by those of each token, whose rows have n_blocks blocks."""
+    f, at_once, (dots, low) = FORMATS[kind.literal_value], n.literal_value, sums.types
+    tokens = range(dots.n)
 
     def codegen(ctx, b, sig, vals):
-        before = [b.extract_value(vals[2], i) for i in (0, 1)]
-        sums = [tuple(b.extract_value(v, t) for v in before) for t in range(dots.n)]
-
-        def pointer(base, row, t):
-            place = b.add(base, b.mul(row, ir.Constant(row.type, t)))
-            return b.inttoptr(place, I8.as_pointer())
-
-        tokens = [
-            [pointer(base, row, t) for base, row in zip(vals[4::2], vals[5::2])]
-            for t in range(dots.n)
-        ]
+        _, _, sums, w, x, n_blocks = vals
+        before = [b.extract_value(sums, i) for i in (0, 1)]
+        of_tokens = [tuple(b.extract_value(tile, t) for tile in before) for t in tokens]
+        blocks = [b.mul(n_blocks, ir.Constant(n_blocks.type, t)) for t in tokens]
+        places = [pointers_on(b, f, x, far) for far in blocks]
         out = before
-        for t, added in enumerate(
-            add_to(b, f, n_blocks, sums, b.inttoptr(vals[3], I8.as_pointer()), tokens)
-        ):
+        for t, added in enumerate(add_to(b, f, at_once, of_tokens, pointer(b, w), places)):
             out = [b.insert_value(tile, v, t) for tile, v in zip(out, added)]
         return ctx.make_tuple(b, types.Tuple((dots, low)), out)
 
-    return sums(kind, n, sums, *[INTP] * 7), codegen
+    return sums(kind, n, sums, INTP, x, INTP), codegen
 
 
 @intrinsic
-def _store_sums(typingctx, sums, out, row, n):
-    """The totals of the first n tokens to addresses out, out + row, ..."""
+def _store_sums(typingctx, sums, out):
+    """Store the total of each token in the first column of `out`."""
     dots, _ = sums.types
 
     def codegen(ctx, b, sig, vals):
-        both, out, row, n = vals
+        both, out = vals
+        data, row, n = (b.extract_value(out, i) for i in range(3))
         for t in range(dots.n):
             parts = [sum_lanes(b, b.extract_value(b.extract_value(both, i), t)) for i in (0, 1)]
             with b.if_then(b.icmp_signed("<", ir.Constant(n.type, t), n)):
-                place = b.add(out, b.mul(row, ir.Constant(row.type, t)))
+                place = b.add(data, b.mul(row, ir.Constant(row.type, t)))
                 b.store(b.fadd(*parts), b.inttoptr(place, F32.as_pointer()))
         return ctx.get_dummy_value()
 
-    return types.void(sums, INTP, INTP, INTP), codegen
+    return types.void(sums, out), codegen
 
 
-def _rows_of(kind: int, tokens: int) -> Any:
-    """The jitted product of one row with so many tokens, of which the first n count."""
+def _make_one_row(kind: int, tokens: int) -> Any:
+    """The jitted product of one row with so many tokens; writes those that `out` has."""
     f = FORMATS[kind]
-    size, block = f.n_bytes, f.block
-    n_at_once = STEP if block == 32 else 1
-    s_bytes = 4 if block == 32 else 32
-    lines = max(64, n_at_once * size - 32)
+    size, at_once = f.n_bytes, BLOCKS_AT_ONCE if f.block == 32 else 1
+    lines = max(64, at_once * size - 32)
+    blocks_on = make_blocks_on(f)
 
     @jit
-    def _one_row(row, x, d, s, n_blocks, out, out_row, n):
-        x_row, d_row, s_row = n_blocks * block, n_blocks * 4, n_blocks * s_bytes
+    def _one_row(row, x, n_blocks, out):
         sums = _zeros(kind, tokens)
-        for _ in range(n_blocks // n_at_once):
-            for line in range(AHEAD, AHEAD + lines, 64):
+        for _ in range(n_blocks // at_once):
+            for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + lines, 64):
                 prefetch_l1(row, line)
-            sums = _add_blocks(kind, n_at_once, sums, row, x, x_row, d, d_row, s, s_row)
-            row, x = row + n_at_once * size, x + n_at_once * block
-            d, s = d + n_at_once * 4, s + n_at_once * s_bytes
-        for _ in range(n_blocks % n_at_once):
-            sums = _add_blocks(kind, 1, sums, row, x, x_row, d, d_row, s, s_row)
-            row, x, d, s = row + size, x + block, d + 4, s + s_bytes
-        _store_sums(sums, out, out_row, n)
+            sums = _add_blocks(kind, at_once, sums, row, x, n_blocks)
+            row, x = row + at_once * size, blocks_on(x, at_once)
+        for _ in range(n_blocks % at_once):
+            sums = _add_blocks(kind, 1, sums, row, x, n_blocks)
+            row, x = row + size, blocks_on(x, 1)
+        _store_sums(sums, out)
 
     return _one_row
 
 
-def batch_kernel(type_name: str) -> Kernel:
-    """`Y = X W^T` of one format for a few tokens.
-
-    Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
-    scales and their sums; blocks per row; address of y, float32[T, N]; T. Reads activations of up
-    to MOST - 1 rows after the last.
-    """
+def make_batch(type_name: str) -> DefinedKernel:
+    """The kernel `Y = X W^T` of one format for a few tokens."""
     kind = KINDS[type_name]
-    block, s_bytes = FORMATS[kind].block, 4 if FORMATS[kind].block == 32 else 32
-    _four, _two = (_rows_of(kind, tokens) for tokens in (MOST, 2))
+    blocks_on = make_blocks_on(FORMATS[kind])
+    _four, _two = (_make_one_row(kind, tokens) for tokens in (MAX_TOKENS, 2))
 
-    @step("iiiiiiiii")
-    def _batch_kernel(part, parts, ticket, w, stride, n_rows, x, d, s, n_blocks, out, n_tokens):
-        x_row, d_row, s_row = n_blocks * block, n_blocks * 4, n_blocks * s_bytes
-        first = take(ticket) * PART
-        while first < n_rows:
-            for r in range(first, min(first + PART, n_rows)):
-                row = w + r * stride
-                for t in range(0, n_tokens, MOST):
-                    xt, dt, st = x + t * x_row, d + t * d_row, s + t * s_row
-                    to, n = out + (t * n_rows + r) * 4, n_tokens - t
+    @kernel
+    def batch_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
+        """Rows of n_blocks blocks by each token.
+
+        Reads activations of up to MAX_TOKENS - 1 rows after the last.
+        """
+        first = take(share.ticket) * ROWS_AT_ONCE
+        while first < w.n_rows:
+            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
+                row = w.data + r * w.row_bytes
+                for t in range(0, out.n_tokens, MAX_TOKENS):
+                    n = out.n_tokens - t
+                    to = Output(out.data + t * out.row_bytes + 4 * r, out.row_bytes, n)
                     if n > 2:
-                        _four(row, xt, dt, st, n_blocks, to, n_rows * 4, n)
+                        _four(row, blocks_on(x, t * n_blocks), n_blocks, to)
                     else:
-                        _two(row, xt, dt, st, n_blocks, to, n_rows * 4, n)
-            first = take(ticket) * PART
+                        _two(row, blocks_on(x, t * n_blocks), n_blocks, to)
+            first = take(share.ticket) * ROWS_AT_ONCE
 
-    return _batch_kernel
+    return batch_kernel

@@ -2,9 +2,9 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-The kernel of single rows (`rows`) shuffles scales and adds up across lanes; here a row's lane has
-all that it needs. That is half the work per byte, which leaves one to four tokens to the memory's
-speed. The bytes are the file's, laid out anew when a model is loaded. Sixteen rows of Q4_0, block
+The kernel of single rows (`rows`) shuffles scales and adds up across lanes; here each lane has all
+that its row needs. That halves the work per byte: with one to four tokens, memory is the limit. The
+bytes are the file's, rearranged when a model is loaded. Sixteen rows of Q4_0, block
 by block (`formats.SideBySide`):
 
     [16 rows] f16  scales | [16 rows][4 bytes]  codes 0-3 (low nibbles) and 16-19 (high ones)
@@ -14,34 +14,33 @@ Floats are added as the kernel of many tokens (`prefill.tiles`) adds them: a tok
 the same bits in a batch of any size.
 """
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ....jit.launch import Kernel
+from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
-from ....jit.launch.legacy_define import step
+from ....jit.launch.define import Share, kernel
 from ....jit.simd import F32, INTP, Tile, const, prefetch_l1
+from ..arguments import Matrix, Output, Quantised
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
 from ..formats.pieces import SideBySide, gather, read
 from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
-from .rows import AHEAD
+from .rows import PREFETCH_DISTANCE, make_blocks_on, pointers_on
 
-PANELS = 2  # of 16 rows, that a thread takes at a time
+ROWS_AT_ONCE = 2 * ROWS  # that a thread takes from the ticket
 
 
 @intrinsic(prefer_literal=True)
-def _interleave(typingctx, kind, w, stride, out):
-    """The same block of 16 rows, `stride` bytes apart, the first at w -> side by side at `out`."""
+def _interleave_block(typingctx, kind, w, row_bytes, out):
+    """The same block of 16 rows, `row_bytes` apart, the first at w -> side by side at `out`."""
     f = FORMATS[kind.literal_value]
 
     def codegen(ctx, b, sig, vals):
-        _, w, stride, out = vals
-        starts = [b.add(w, b.mul(stride, ir.Constant(stride.type, r))) for r in range(ROWS)]
+        _, w, row_bytes, out = vals
+        starts = [b.add(w, b.mul(row_bytes, ir.Constant(row_bytes.type, r))) for r in range(ROWS)]
         rows, out = [pointer(b, start) for start in starts], pointer(b, out)
         columns = Transposed(0, rows, {})
         head = f.n_bytes % 4 or 4
@@ -57,24 +56,22 @@ def _interleave(typingctx, kind, w, stride, out):
     return types.void(kind, INTP, INTP, INTP), codegen
 
 
-def interleave_kernel(type_name: str) -> Kernel:
-    """Lays rows out anew: address of the rows and bytes of one; their number, a multiple of 16;
-    address of as many bytes."""
+def make_interleave(type_name: str) -> DefinedKernel:
+    """The kernel that interleaves rows of one type."""
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes
 
-    @step("iiii")
-    def _interleave_kernel(part, parts, ticket, w, stride, n_rows, out):
-        first = take(ticket) * ROWS
-        while first < n_rows:
-            for i in range(stride // size):
-                _interleave(
-                    kind, w + first * stride + i * size, stride,
-                    out + first * stride + i * size * ROWS,
-                )  # fmt: skip
-            first = take(ticket) * ROWS
+    @kernel
+    def interleave_kernel(share: Share, w: Matrix, out: int):
+        """Rows, their number a multiple of 16, to as many bytes at address `out`."""
+        first = take(share.ticket) * ROWS
+        while first < w.n_rows:
+            rows, to = w.data + first * w.row_bytes, out + first * w.row_bytes
+            for i in range(w.row_bytes // size):
+                _interleave_block(kind, rows + i * size, w.row_bytes, to + i * size * ROWS)
+            first = take(share.ticket) * ROWS
 
-    return _interleave_kernel
+    return interleave_kernel
 
 
 @intrinsic(prefer_literal=True)
@@ -84,29 +81,24 @@ def no_sums(typingctx, tokens):
 
 
 @intrinsic(prefer_literal=True)
-def add_block(typingctx, kind, sums, w, x, x_row, d, s, d_row):
-    """sums += a block of 16 rows at w by those of the tokens: addresses, and bytes between tokens.
-
-    The scales and the sums of activations, float32 both, are equally far apart.
-    """
+def add_block(typingctx, kind, sums, w, x, n_blocks):
+    """sums += a block of 16 rows at address w by those of the tokens, whose rows have n_blocks."""
     f = FORMATS[kind.literal_value]
 
     def codegen(ctx, b, sig, vals):
-        _, before, w, x, x_row, d, s, d_row = vals
-
-        def tokens(base, row):
-            for t in range(sums.n):
-                yield pointer(b, b.add(base, b.mul(row, ir.Constant(row.type, t))))
+        _, before, w, x, n_blocks = vals
+        blocks = [b.mul(n_blocks, ir.Constant(n_blocks.type, t)) for t in range(sums.n)]
+        places = [pointers_on(b, f, x, far) for far in blocks]
 
         def codes(j):
             [four] = f.codes(b, Interleaved(j, w))
             return four
 
         w = pointer(b, w)
-        whole = unit_of_bytes(b, f, codes, list(tokens(x, x_row)))
+        whole = unit_of_bytes(b, f, codes, [q for q, _, _ in places])
         scale, low = f.floats(b, SideBySide(w, ROWS))
         acc = [b.extract_value(before, t) for t in range(sums.n)]
-        ds, ss = ([read(b, p, F32) for p in tokens(base, d_row)] for base in (d, s))
+        ds, ss = [read(b, d, F32) for _, d, _ in places], [read(b, s, F32) for _, _, s in places]
         if f.centre:
             ss = [b.fmul(st, const(F32, -f.centre)) for st in ss]
         out = before
@@ -114,52 +106,51 @@ def add_block(typingctx, kind, sums, w, x, x_row, d, s, d_row):
             out = b.insert_value(out, new, t)
         return out
 
-    return sums(kind, sums, *[INTP] * 6), codegen
+    return sums(kind, sums, INTP, x, INTP), codegen
 
 
 @intrinsic
-def store_sums(typingctx, sums, out, out_row, n):
-    """16 results of each of the first n tokens to `out`, rows of tokens `out_row` bytes apart."""
+def store_sums(typingctx, sums, out):
+    """Store 16 results of each token in the first columns of `out` (`Output`)."""
 
     def codegen(ctx, b, sig, vals):
-        tile, out, out_row, n = vals
+        tile, out = vals
+        data, row, n = (b.extract_value(out, i) for i in range(3))
         for t in range(sums.n):
             number = ir.Constant(n.type, t)
             with b.if_then(b.icmp_signed("<", number, n)):
-                place = pointer(b, b.add(out, b.mul(out_row, number)))
+                place = pointer(b, b.add(data, b.mul(row, number)))
                 write(b, b.extract_value(tile, t), place)
         return ctx.get_dummy_value()
 
-    return types.void(sums, INTP, INTP, INTP), codegen
+    return types.void(sums, out), codegen
 
 
-def interleaved_kernel(type_name: str, tokens: int) -> Kernel:
-    """`Y = X W^T` of interleaved rows, for so many tokens at a time.
-
-    Arguments: address, bytes of a row and number of rows of W; addresses of the activations, their
-    scales and their sums; blocks per row; address of y, float32[T, N]; T. Reads activations of up
-    to tokens - 1 rows after the last.
-    """
+def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
+    """The kernel `Y = X W^T` of interleaved rows, for so many tokens at a time."""
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes * ROWS
+    blocks_on = make_blocks_on(FORMATS[kind])
 
-    @step("iiiiiiiii")
-    def _interleaved_kernel(
-        part, parts, ticket, w, stride, n_rows, x, d, s, n_blocks, out, n_tokens
-    ):
-        x_row, d_row = n_blocks * 32, n_blocks * 4
-        first = take(ticket) * (PANELS * ROWS)
-        while first < n_rows:
-            for r in range(first, min(first + PANELS * ROWS, n_rows), ROWS):
-                for t in range(0, n_tokens, tokens):
-                    panel, xt, dt, st = w + r * stride, x + t * x_row, d + t * d_row, s + t * d_row
+    @kernel
+    def interleaved_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
+        """Rows of n_blocks blocks by each token.
+
+        Reads activations of up to tokens - 1 rows after the last.
+        """
+        first = take(share.ticket) * ROWS_AT_ONCE
+        while first < w.n_rows:
+            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows), ROWS):
+                for t in range(0, out.n_tokens, tokens):
+                    block, xt = w.data + r * w.row_bytes, blocks_on(x, t * n_blocks)
                     sums = no_sums(tokens)
                     for _ in range(n_blocks):
-                        for line in range(AHEAD, AHEAD + size, 64):
-                            prefetch_l1(panel, line)
-                        sums = add_block(kind, sums, panel, xt, x_row, dt, st, d_row)
-                        panel, xt, dt, st = panel + size, xt + 32, dt + 4, st + 4
-                    store_sums(sums, out + (t * n_rows + r) * 4, n_rows * 4, n_tokens - t)
-            first = take(ticket) * (PANELS * ROWS)
+                        for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + size, 64):
+                            prefetch_l1(block, line)
+                        sums = add_block(kind, sums, block, xt, n_blocks)
+                        block, xt = block + size, blocks_on(xt, 1)
+                    to = out.data + t * out.row_bytes + 4 * r
+                    store_sums(sums, Output(to, out.row_bytes, out.n_tokens - t))
+            first = take(share.ticket) * ROWS_AT_ONCE
 
-    return _interleaved_kernel
+    return interleaved_kernel

@@ -3,26 +3,27 @@
     y[r] = sum_k W[r, k] x[k]
 
 One source for every format: `kind` (a literal) picks the entry of `FORMATS` whose emitters decode
-a block. Threads take parts of 32 rows. Bytes read per call: those of the matrix.
+a block. Threads take 32 rows at a time. Bytes read per call: those of the matrix.
 
 The vector is int8 with a scale per 32 (or 256) and its sums beside it (`activations`).
 """
 
-from __future__ import annotations
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from ....jit.cached import jit
-from ....jit.launch import Kernel
+from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
-from ....jit.launch.legacy_define import step
+from ....jit.launch.define import Share, kernel
 from ....jit.simd import (
     F32,
     I8,
     I16,
     I32,
+    I64,
     INTP,
     VARIANT,
     Vec,
@@ -38,6 +39,7 @@ from ....jit.simd import (
     store,
     vty,
 )
+from ..arguments import Matrix, Output, Quantised
 from ..dots import (
     add_scaled,
     codes_64,
@@ -50,27 +52,28 @@ from ..dots import (
     madd,
 )
 from ..formats import FORMATS, KINDS, Format
+from ..formats.columns import pointer
 from ..formats.pieces import at, read
 
-STEP = 4  # blocks of 32 per step: their scales share a vector
-# Bytes to ask for ahead. The hardware's prefetcher stops at the end of each page: without this a
-# core reads 12.5 to 14.4 GB/s of the 21 that a sum reaches, with it 17 (4-bit) to 21 (Q8_0). On a
+BLOCKS_AT_ONCE = 4  # of 32: their scales share a vector
+# In bytes. The hardware's prefetcher stops at the end of each page: without prefetching, a core
+# reads 12.5 to 14.4 GB/s of the 21 that a sum reaches, with it 17 (4-bit) to 21 (Q8_0). On a
 # Cascade Lake exactly a page is best, by 3 to 8%.
-AHEAD = 4096 if VARIANT == "avx512" else 3072
-PART = 32  # rows that a thread takes at a time
+PREFETCH_DISTANCE = 4096 if VARIANT == "avx512" else 3072
+ROWS_AT_ONCE = 32  # that a thread takes from the ticket
 
 
 def low_type(f: Format) -> Vec:
     """The sums of low * sum(x): a lane per block of 32; per pair of grains of a block of 256."""
-    return Vec("f32", STEP if f.block == 32 else 8)
+    return Vec("f32", BLOCKS_AT_ONCE if f.block == 32 else 8)
 
 
 def _add_four_dots(b, f, acc, both, blocks, x):
     """acc (of which the first 8 lanes) += the dots of four blocks * both."""
     codes = [q for p in blocks for q in f.codes(b, p)]
-    dots = four_dots(b, codes, [read(b, x, vty(I8, 32), 32 * i) for i in range(STEP)])
+    dots = four_dots(b, codes, [read(b, x, vty(I8, 32), 32 * i) for i in range(BLOCKS_AT_ONCE)])
     half, rest = (shuffle(b, acc, range(k, k + 8)) for k in (0, 8))
-    twice = shuffle(b, both, [*range(STEP)] * 2)
+    twice = shuffle(b, both, [*range(BLOCKS_AT_ONCE)] * 2)
     return emit_join(b, fmuladd(b, b.sitofp(dots, half.type), twice, half), rest)
 
 
@@ -86,13 +89,13 @@ def _add_dots(b, f, acc, both, blocks, x):
     return acc
 
 
-def _step_32(b, f, n, sums, w, tokens):
+def _add_32(b, f, n, sums, w, tokens):
     """n blocks of 32, for each token: acc += dots * (weight scale * activation scale)."""
     blocks = [at(b, w, i * f.n_bytes) for i in range(n)]
     scale, low = f.d_and_low(b, blocks)
-    add = _add_four_dots if n == STEP and fits_four_dots(f) else _add_dots
-    lanes, zero = [*range(n), *[n] * (STEP - n)], ir.Constant(scale.type, [0.0] * n)
-    if low is not None and n < STEP:
+    add = _add_four_dots if n == BLOCKS_AT_ONCE and fits_four_dots(f) else _add_dots
+    lanes, zero = [*range(n), *[n] * (BLOCKS_AT_ONCE - n)], ir.Constant(scale.type, [0.0] * n)
+    if low is not None and n < BLOCKS_AT_ONCE:
         low = shuffle(b, low, lanes, zero)
     out = []
     for (acc, below), (x, d, s) in zip(sums, tokens):
@@ -100,22 +103,22 @@ def _step_32(b, f, n, sums, w, tokens):
         rest = below
         if low is not None:
             parts = read(b, s, scale.type)
-            parts = shuffle(b, parts, lanes, zero) if n < STEP else parts
+            parts = shuffle(b, parts, lanes, zero) if n < BLOCKS_AT_ONCE else parts
             rest = fmuladd(b, low, parts, below)
         out.append((dots, rest))
     return out
 
 
-def _step_256(b, f, sums, w, tokens):
+def _add_256(b, f, sums, w, tokens):
     """One block of 256: integer scales inside, one pair of floats outside.
 
-    What a centre takes off is an integer, too: it is what the sum of the products begins with.
+    What a centre subtracts is an integer, too: the sum of the products begins with it.
     """
     scales, minima = factors(b, f, w)
     whole = [None] * len(tokens)
     if f.centre and minima is not None:
-        taken = b.mul(minima, const(minima.type, -f.centre))
-        whole = [_sums_of_sums(b, taken, s, 16) for _, _, s in tokens]
+        offsets = b.mul(minima, const(minima.type, -f.centre))
+        whole = [_sums_of_sums(b, offsets, s, 16) for _, _, s in tokens]
     for i, q in enumerate(codes_64(b, f, w)):
         for t, (x, _, _) in enumerate(tokens):
             xs = read(b, at(b, x, 64 * i), vty(I8, 64))
@@ -141,7 +144,7 @@ def _sums_of_sums(b, factors, s, lanes):
 
 def add_to(b, f, n, sums, w, tokens):
     """n blocks at w by those of each token (pointers to x, scales, sums), onto its (acc, below)."""
-    return _step_32(b, f, n, sums, w, tokens) if f.block == 32 else _step_256(b, f, sums, w, tokens)
+    return _add_32(b, f, n, sums, w, tokens) if f.block == 32 else _add_256(b, f, sums, w, tokens)
 
 
 @intrinsic(prefer_literal=True)
@@ -152,52 +155,73 @@ def no_low(typingctx, kind):
 
 
 @intrinsic(prefer_literal=True)
-def add_blocks(typingctx, kind, n, acc, below, w, x, d, s):
-    """n blocks at address w by the activations at x, with scales d and sums s -> (acc, below)."""
+def add_blocks(typingctx, kind, n, acc, below, w, x):
+    """n blocks at address w by the activations x (`Quantised`) -> (acc, below)."""
     f, n_blocks = FORMATS[kind.literal_value], n.literal_value
     both = types.Tuple((acc, below))
 
     def codegen(ctx, b, sig, vals):
-        pointers = [b.inttoptr(v, I8.as_pointer()) for v in vals[4:]]
-        [sums] = add_to(b, f, n_blocks, [vals[2:4]], pointers[0], [pointers[1:]])
+        _, _, acc, below, w, x = vals
+        here = pointers_on(b, f, x, ir.Constant(I64, 0))
+        [sums] = add_to(b, f, n_blocks, [(acc, below)], pointer(b, w), [here])
         return ctx.make_tuple(b, both, sums)
 
-    return both(kind, n, f32x16, below, *[INTP] * 4), codegen
+    return both(kind, n, f32x16, below, INTP, x), codegen
 
 
-def matvec_kernel(type_name: str) -> Kernel:
-    """`y = W x` of one format.
+def _block_bytes(f: Format) -> tuple[int, int, int]:
+    """Bytes of one block of activations, of its scale and of its sums."""
+    return f.block, 4, 4 if f.block == 32 else 32
 
-    Arguments: address, row stride in bytes and rows of W; addresses of the activations, their
-    scales and their sums; blocks per row; address of y, float32[N].
-    """
-    kind = KINDS[type_name]
-    f = FORMATS[kind]
-    size, block = f.n_bytes, f.block
-    n_at_once = STEP if block == 32 else 1
-    s_bytes = 4 if block == 32 else 32
-    lines = max(64, n_at_once * size - 32)  # the odd last part of a line is left to the hardware
+
+def pointers_on(b, f: Format, x, n):
+    """Pointers into the activations x (`Quantised`), n blocks further on."""
+    places = (b.extract_value(x, i) for i in range(len(Quantised._fields)))
+    return [
+        pointer(b, b.add(place, b.mul(n, ir.Constant(n.type, size))))
+        for place, size in zip(places, _block_bytes(f))
+    ]
+
+
+def make_blocks_on(f: Format) -> Any:
+    """The jitted function that gives the addresses of activations n blocks further on."""
+    q, d, s = _block_bytes(f)
 
     @jit
-    def _one_row(row, x, d, s, n_blocks):
+    def _blocks_on(x, n):
+        return Quantised(x.q + n * q, x.d + n * d, x.s + n * s)
+
+    return _blocks_on
+
+
+def make_matvec(type_name: str) -> DefinedKernel:
+    """The kernel `y = W x` of one format."""
+    kind = KINDS[type_name]
+    f = FORMATS[kind]
+    size, at_once = f.n_bytes, BLOCKS_AT_ONCE if f.block == 32 else 1
+    lines = max(64, at_once * size - 32)  # the odd last part of a line is left to the hardware
+    blocks_on = make_blocks_on(f)
+
+    @jit
+    def _one_row(row, x, n_blocks):
         acc, low = set_f32(0.0), no_low(kind)
-        for _ in range(n_blocks // n_at_once):
-            for line in range(AHEAD, AHEAD + lines, 64):
+        for _ in range(n_blocks // at_once):
+            for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + lines, 64):
                 prefetch_l1(row, line)
-            acc, low = add_blocks(kind, n_at_once, acc, low, row, x, d, s)
-            row, x = row + n_at_once * size, x + n_at_once * block
-            d, s = d + n_at_once * 4, s + n_at_once * s_bytes
-        for _ in range(n_blocks % n_at_once):
-            acc, low = add_blocks(kind, 1, acc, low, row, x, d, s)
-            row, x, d, s = row + size, x + block, d + 4, s + s_bytes
+            acc, low = add_blocks(kind, at_once, acc, low, row, x)
+            row, x = row + at_once * size, blocks_on(x, at_once)
+        for _ in range(n_blocks % at_once):
+            acc, low = add_blocks(kind, 1, acc, low, row, x)
+            row, x = row + size, blocks_on(x, 1)
         return hsum(acc) + hsum(low)
 
-    @step("iiiiiiii")
-    def _matvec_kernel(part, parts, ticket, w, stride, n_rows, x, d, s, n_blocks, out):
-        first = take(ticket) * PART
-        while first < n_rows:
-            for r in range(first, min(first + PART, n_rows)):
-                store(out, 4 * r, _one_row(w + r * stride, x, d, s, n_blocks))
-            first = take(ticket) * PART
+    @kernel
+    def matvec_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
+        """Rows of n_blocks blocks by one token."""
+        first = take(share.ticket) * ROWS_AT_ONCE
+        while first < w.n_rows:
+            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
+                store(out.data, 4 * r, _one_row(w.data + r * w.row_bytes, x, n_blocks))
+            first = take(share.ticket) * ROWS_AT_ONCE
 
-    return _matvec_kernel
+    return matvec_kernel

@@ -66,9 +66,18 @@ def panel_layout(f: Format) -> PanelLayout:
     has_low = not f.signed and (f.block == 256 or not f.centre)
     codes_of_rows = ROWS * f.block
     return PanelLayout(
-        words, code_bytes, scales, minima, d, has_low, d + 64, d + (128 if has_low else 64),
-        codes_of_rows, codes_of_rows + ROWS * 32, codes_of_rows + ROWS * 64,
-    )  # fmt: skip
+        words=words,
+        code_bytes=code_bytes,
+        scales=scales,
+        minima=minima,
+        d=d,
+        has_low=has_low,
+        low=d + 64,
+        n_bytes=d + (128 if has_low else 64),
+        row_scales=codes_of_rows,
+        row_minima=codes_of_rows + ROWS * 32,
+        rows_bytes=codes_of_rows + ROWS * 64,
+    )
 
 
 def _widened(b, w):

@@ -26,7 +26,7 @@ from .panels import FLOAT_SCALES, PanelLayout, panel_layout
 from .units import ACC, grain_sums, unit_of_bytes, unit_of_words
 
 FLOATS = vty(F32, 16)
-TOGETHER = 2 if VARIANT == "avx512" else 1  # panels of 16 rows in a tile
+PANELS_PER_TILE = 2 if VARIANT == "avx512" else 1  # of 16 rows
 
 
 def _bytes_of(b, w):
@@ -36,7 +36,7 @@ def _bytes_of(b, w):
 
 def _units(b, f: Format, where: PanelLayout, panels, x):
     """A block of 32: integers of each panel, of each token."""
-    if TOGETHER > 1:
+    if PANELS_PER_TILE > 1:
         return grain_sums(b, f, [_bytes_of(b, w) for w in panels], x, 0)
     [w] = panels
     if where.words:
@@ -158,7 +158,7 @@ def _block(b, f: Format, panels: Sequence, acc, x, d, s):
     return out
 
 
-SUMS = Tile("f32", TOGETHER * TOKENS)  # [panel][token], lanes are rows
+SUMS = Tile("f32", PANELS_PER_TILE * TOKENS)  # [panel][token], lanes are rows
 SUMS_BYTES = 64 * SUMS.n
 
 
@@ -169,7 +169,7 @@ def no_sums(typingctx):
 
 @intrinsic
 def load_sums(typingctx, address):
-    """The sums that `store_sums` put there."""
+    """The sums that `store_sums` stored."""
 
     def codegen(ctx, b, sig, vals):
         place = b.inttoptr(vals[0], I8.as_pointer())
@@ -195,27 +195,28 @@ def store_sums(typingctx, address, sums):
 
 
 @intrinsic
-def store_rows(typingctx, sums, out, out_row, n):
-    """All rows of the first n tokens to `out`, from token to token `out_row` bytes further."""
+def store_rows(typingctx, sums, out):
+    """Store all rows of a group's tokens in the first columns of `out` (`Output`)."""
 
     def codegen(ctx, b, sig, vals):
-        tile, out, out_row, n = vals
+        tile, out = vals
+        data, row, n = (b.extract_value(out, i) for i in range(3))
         for t in range(TOKENS):
             number = ir.Constant(n.type, t)
             with b.if_then(b.icmp_signed("<", number, n)):
-                place = b.inttoptr(b.add(out, b.mul(out_row, number)), I8.as_pointer())
-                for p in range(TOGETHER):
+                place = b.inttoptr(b.add(data, b.mul(row, number)), I8.as_pointer())
+                for p in range(PANELS_PER_TILE):
                     write(b, b.extract_value(tile, p * TOKENS + t), place, 64 * p)
         return ctx.get_dummy_value()
 
-    return types.void(SUMS, INTP, INTP, INTP), codegen
+    return types.void(SUMS, out), codegen
 
 
 @intrinsic(prefer_literal=True)
-def multiply(typingctx, kind, sums, w, from_panel, x):
+def multiply(typingctx, kind, sums, w, panel_bytes, x):
     """sums += one block of each panel by the same block of a group of tokens.
 
-    Addresses of the first panel's block and of the group's; bytes from panel to panel.
+    w, x: addresses of the first panel's block and of the group's; panel_bytes: from panel to panel.
     """
     f = FORMATS[kind.literal_value]
     where = group_layout(kind.literal_value)
@@ -224,9 +225,12 @@ def multiply(typingctx, kind, sums, w, from_panel, x):
         attributes = b.function.attributes
         attributes.alignstack = 32  # what waits there is not to cross cache lines
         attributes.add("nounwind")  # as it is: without any other, llvmlite forgets the first
-        _, before, w, further, x = vals
+        _, before, w, panel_bytes, x = vals
         w, x = (b.inttoptr(v, I8.as_pointer()) for v in (w, x))
-        panels = [b.gep(w, [b.mul(further, ir.Constant(further.type, p))]) for p in range(TOGETHER)]
+        panels = [
+            b.gep(w, [b.mul(panel_bytes, ir.Constant(panel_bytes.type, p))])
+            for p in range(PANELS_PER_TILE)
+        ]
         tokens = [
             [at(b, x, start + t * size) for t in range(TOKENS)]
             for start, size in ((0, where.row), (where.d, 4), (where.s, where.s_row))

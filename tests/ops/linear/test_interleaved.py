@@ -6,7 +6,7 @@ import pytest
 from kvarn.jit import threads
 from kvarn.jit.arena import Arena
 from kvarn.ops.linear import Activations, Weight, get_rows, linear
-from kvarn.ops.linear.decode import MOST
+from kvarn.ops.linear.decode import MAX_TOKENS
 from kvarn.ops.reference.linear import linear_reference, rounded_activations
 from kvarn.ops.reference.quants import dequantise
 from kvarn.ops.types import QUANT_TYPES
@@ -49,7 +49,7 @@ def test_products_are_those_of_the_quantised_numbers(type_name, random_rows):
     for n_rows, n_cols in ((16, 32), (80, 352)):
         rows = random_rows(type_name, n_rows, n_cols)
         weight, weights = prepared(type_name, rows, n_cols), dequantise(quant_type, rows)
-        for n_tokens in (1, 2, 3, MOST + 3):
+        for n_tokens in (1, 2, 3, MAX_TOKENS + 3):
             x = normal(n_tokens, n_cols)
             same = linear_reference(x, quant_type, rows)
             terms = np.abs(rounded_activations(x, quant_type)) @ np.abs(weights).T
@@ -59,7 +59,7 @@ def test_products_are_those_of_the_quantised_numbers(type_name, random_rows):
 @pytest.mark.parametrize("type_name", TYPES)
 def test_a_token_has_the_same_bits_in_any_batch(type_name, random_rows):
     """And a large batch those of the same matrix as the file has it."""
-    rows, x = random_rows(type_name, 32, 608), normal(MOST + 2, 608)
+    rows, x = random_rows(type_name, 32, 608), normal(MAX_TOKENS + 2, 608)
     weight = prepared(type_name, rows, 608)
     as_in_file = Weight.prepare(QUANT_TYPES[type_name], rows, 608, type_name)
     assert as_in_file.treatment == "native"

@@ -11,7 +11,7 @@ import pytest
 from kvarn.jit import threads
 from kvarn.ops.errors import OpsError
 from kvarn.ops.linear import Activations, Weight, get_rows, linear, warm
-from kvarn.ops.linear.decode import MOST
+from kvarn.ops.linear.decode import MAX_TOKENS
 from kvarn.ops.reference.linear import (
     linear_reference,
     quantise_activations,
@@ -60,8 +60,7 @@ def test_activations_are_quantised_as_the_reference_does(block):
     x = np.random.default_rng(0).normal(size=(3, 512)).astype(np.float32)
     x[0, :256], x[1, :256], x[2, :256] = 0, x[1, :256] * 1e-37, x[2, :256] * 1e30
     act = Activations(3, 512)
-    act.set(x).quantised(block)
-    got = act.blocks(block)
+    got = act.set(x).quantised(block)
     q, d = quantise_activations(x, block)
     np.testing.assert_array_equal(got.q[:3], q)
     np.testing.assert_array_equal(got.d[:3], d)
@@ -102,9 +101,9 @@ def test_one_token_and_many_agree_to_rounding(random_rows):
 @pytest.mark.parametrize("type_name", ["Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"])
 def test_a_small_batch_has_the_bits_of_single_tokens(type_name, random_rows):
     rows = random_rows(type_name, 35, 768)
-    x = np.random.default_rng(0).normal(size=(MOST, 768)).astype(np.float32)
-    ones = np.concatenate([product(type_name, rows, x[t : t + 1]) for t in range(MOST)])
-    for n_tokens in range(2, MOST + 1):
+    x = np.random.default_rng(0).normal(size=(MAX_TOKENS, 768)).astype(np.float32)
+    ones = np.concatenate([product(type_name, rows, x[t : t + 1]) for t in range(MAX_TOKENS)])
+    for n_tokens in range(2, MAX_TOKENS + 1):
         np.testing.assert_array_equal(product(type_name, rows, x[:n_tokens]), ones[:n_tokens])
 
 
@@ -112,9 +111,11 @@ def test_a_small_batch_has_the_bits_of_single_tokens(type_name, random_rows):
 def test_a_large_batch_has_the_bits_of_its_parts(type_name, random_rows):
     """Over runs of columns and panels of rows that end before they are full."""
     rows = random_rows(type_name, 35, 1280)
-    x = np.random.default_rng(0).normal(size=(3 * MOST, 1280)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(3 * MAX_TOKENS, 1280)).astype(np.float32)
     whole = product(type_name, rows, x)
-    np.testing.assert_array_equal(product(type_name, rows, x[: MOST + 1]), whole[: MOST + 1])
+    np.testing.assert_array_equal(
+        product(type_name, rows, x[: MAX_TOKENS + 1]), whole[: MAX_TOKENS + 1]
+    )
 
 
 def test_zero_activations_and_extreme_codes_give_no_surprise():
@@ -139,7 +140,7 @@ def test_activations_are_quantised_once_and_anew_after_set(random_rows):
         linear(act.set(x), weight, out[:n_tokens])
         first = act.quantised(32)
         np.testing.assert_array_equal(out[:n_tokens], product("Q4_0", rows, x))
-        assert act.quantised(32) == first
+        assert act.quantised(32) is first
 
 
 @pytest.mark.parametrize("type_name", TYPES)

@@ -9,6 +9,7 @@ from numba import types
 from kvarn.jit.cached import jit
 from kvarn.jit.lower import lower
 from kvarn.jit.simd import hsum, set_f32
+from kvarn.ops.linear.arguments import Output, Quantised
 from kvarn.ops.linear.decode import interleaved, rows
 from kvarn.ops.linear.formats import KINDS
 from kvarn.ops.linear.prefill import tiles
@@ -18,25 +19,25 @@ Q8_0, Q4_0, Q6_K, Q4_K = (KINDS[name] for name in ("Q8_0", "Q4_0", "Q6_K", "Q4_K
 
 @jit
 def _row_q8_0(w, x, d, s):
-    acc, low = rows.add_blocks(Q8_0, 4, set_f32(0.0), rows.no_low(Q8_0), w, x, d, s)
+    acc, low = rows.add_blocks(Q8_0, 4, set_f32(0.0), rows.no_low(Q8_0), w, Quantised(x, d, s))
     return hsum(acc) + hsum(low)
 
 
 @jit
 def _row_q6_k(w, x, d, s):
-    acc, low = rows.add_blocks(Q6_K, 1, set_f32(0.0), rows.no_low(Q6_K), w, x, d, s)
+    acc, low = rows.add_blocks(Q6_K, 1, set_f32(0.0), rows.no_low(Q6_K), w, Quantised(x, d, s))
     return hsum(acc) + hsum(low)
 
 
 @jit
 def _row_q4_0(w, x, d, s):
-    acc, low = rows.add_blocks(Q4_0, 4, set_f32(0.0), rows.no_low(Q4_0), w, x, d, s)
+    acc, low = rows.add_blocks(Q4_0, 4, set_f32(0.0), rows.no_low(Q4_0), w, Quantised(x, d, s))
     return hsum(acc) + hsum(low)
 
 
 @jit
 def _row_q4_k(w, x, d, s):
-    acc, low = rows.add_blocks(Q4_K, 1, set_f32(0.0), rows.no_low(Q4_K), w, x, d, s)
+    acc, low = rows.add_blocks(Q4_K, 1, set_f32(0.0), rows.no_low(Q4_K), w, Quantised(x, d, s))
     return hsum(acc) + hsum(low)
 
 
@@ -53,7 +54,8 @@ def _tile_q4_k(w, x, out):
 @jit
 def _panel_q4_0(w, x, d, s, out):
     sums = interleaved.no_sums(1)
-    interleaved.store_sums(interleaved.add_block(Q4_0, sums, w, x, 0, d, s, 0), out, 0, 1)
+    sums = interleaved.add_block(Q4_0, sums, w, Quantised(x, d, s), 0)
+    interleaved.store_sums(sums, Output(out, 0, 1))
 
 
 @pytest.mark.parametrize(
