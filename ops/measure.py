@@ -4,8 +4,6 @@ Figures are the best of several runs, unless they say otherwise: other programs 
 them worse.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ from ..jit import threads
 from ..jit.arena import Arena
 from ..jit.cached import jit
 from ..jit.launch import LazyKernel
-from ..jit.launch.legacy_define import step
+from ..jit.launch.define import Share, kernel
 from ..jit.simd import load_i64, prefetch_l1, set_i64, store
 from .types import QUANT_TYPES, row_bytes
 
@@ -36,8 +34,8 @@ def _region_kernel(out, n_parts):
         out[i * 16] += 1
 
 
-@step("")
-def _nothing(part, parts, ticket):
+@kernel
+def _nothing(share: Share):
     """Stands in for every kernel where only calling them is measured."""
 
 
@@ -116,7 +114,7 @@ def read_rate(n_bytes: int = BUFFER, n_runs: int = 9) -> float:
 
 @contextmanager
 def empty_kernels() -> Iterator[None]:
-    """Steps that are run or recorded inside do nothing: what remains is the cost of calling them.
+    """Kernels launched or recorded inside do nothing: what remains is the cost of calling them.
 
     For a process that only measures: graphs recorded inside stay empty.
     """
@@ -140,7 +138,7 @@ def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
     return 2 * n_tokens * weight.n_rows * COLUMNS / _product_seconds(weight, n_tokens)
 
 
-def _weight(type_name: str, n_bytes: int) -> Weight:
+def _weight(type_name: str, n_bytes: int) -> "Weight":
     """About so many bytes of rows of COLUMNS weights."""
     from .linear import Weight
 
@@ -151,7 +149,7 @@ def _weight(type_name: str, n_bytes: int) -> Weight:
     return Weight.prepare(quant_type, data, COLUMNS, "roofline", Arena())
 
 
-def _product_seconds(weight: Weight, n_tokens: int) -> float:
+def _product_seconds(weight: "Weight", n_tokens: int) -> float:
     from .linear import Activations, linear
 
     act, x = Activations(n_tokens, COLUMNS), np.ones((n_tokens, COLUMNS), np.float32)
@@ -176,8 +174,7 @@ def attention(kv_type: str, n_tokens: int = 32_768) -> float:
     out = np.empty_like(q)
 
     def run() -> None:
-        attend(
-            q, segments, layout, n_kv_heads, n_tokens - 1, out, scale=0.125, scratch=scratch
-        )  # fmt: skip
+        last = n_tokens - 1
+        attend(q, segments, layout, n_kv_heads, last, out, scale=0.125, scratch=scratch)
 
     return memory.nbytes / SEGMENT / n_segments * n_tokens / best_seconds(run)

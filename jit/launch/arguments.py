@@ -127,6 +127,13 @@ class Arguments(Generic[T]):
         self._held: T | None = None
         self.address = int(self._words.ctypes.data)
 
+    @classmethod
+    def fixed(cls, values: T) -> Arguments[T]:
+        """A block that holds these for good: launches with its address may be recorded."""
+        block = cls(type(values))
+        block._hold(values)
+        return block
+
     def fill(self, values: T) -> int:
         """Hold these from now on; gives the block's address.
 
@@ -135,6 +142,10 @@ class Arguments(Generic[T]):
         """
         if recording():
             raise JitError(f"recording a launch with {self._name}, which the next one replaces")
+        self._hold(values)
+        return self.address
+
+    def _hold(self, values: T) -> None:
         # From layer to layer most stay: looking at each would cost a token of many layers 0.5 ms.
         held = self._held or (None,) * len(values)
         others = [i for i, x in enumerate(values) if x is not held[i]]
@@ -145,7 +156,6 @@ class Arguments(Generic[T]):
         for i in others:
             self._words[self._places[i]] = [*_words(values[i], self._fields[i][1])]
         self._held = values
-        return self.address
 
 
 def _check(name: str, x: NDArray[Any], field: ArrayField) -> None:
