@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import prange
@@ -19,10 +19,8 @@ from ..jit.cached import jit
 from ..jit.launch import LazyKernel
 from ..jit.launch.define import Share, kernel
 from ..jit.simd import load_i64, prefetch_l1, set_i64, store
+from .linear import Activations, Weight, linear
 from .types import QUANT_TYPES, row_bytes
-
-if TYPE_CHECKING:
-    from .linear import Weight
 
 BUFFER = 256 << 20  # beyond the caches of nearly all machines
 COLUMNS = 4096
@@ -35,7 +33,7 @@ def _region_kernel(out, n_parts):
 
 
 @kernel
-def _nothing(share: Share):
+def empty_kernel(share: Share):
     """Stands in for every kernel where only calling them is measured."""
 
 
@@ -114,12 +112,12 @@ def read_rate(n_bytes: int = BUFFER, n_runs: int = 9) -> float:
 
 @contextmanager
 def empty_kernels() -> Iterator[None]:
-    """Kernels launched or recorded inside do nothing: what remains is the cost of calling them.
+    """Kernels that are run or recorded inside do nothing: what remains is the cost of calling them.
 
     For a process that only measures: graphs recorded inside stay empty.
     """
     original = LazyKernel.address
-    LazyKernel.address = property(lambda self: _nothing.address)  # type: ignore[method-assign, assignment]
+    LazyKernel.address = property(lambda self: empty_kernel.address)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -138,10 +136,8 @@ def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
     return 2 * n_tokens * weight.n_rows * COLUMNS / _product_seconds(weight, n_tokens)
 
 
-def _weight(type_name: str, n_bytes: int) -> "Weight":
+def _weight(type_name: str, n_bytes: int) -> Weight:
     """About so many bytes of rows of COLUMNS weights."""
-    from .linear import Weight
-
     quant_type = QUANT_TYPES[type_name]
     n_rows = max(64, n_bytes // row_bytes(quant_type, COLUMNS) // 64 * 64)
     # Bytes of ones are small finite scales in every type.
@@ -149,9 +145,7 @@ def _weight(type_name: str, n_bytes: int) -> "Weight":
     return Weight.prepare(quant_type, data, COLUMNS, "roofline", Arena())
 
 
-def _product_seconds(weight: "Weight", n_tokens: int) -> float:
-    from .linear import Activations, linear
-
+def _product_seconds(weight: Weight, n_tokens: int) -> float:
     act, x = Activations(n_tokens, COLUMNS), np.ones((n_tokens, COLUMNS), np.float32)
     out = np.empty((n_tokens, weight.n_rows), np.float32)
     return best_seconds(lambda: linear(act.set(x), weight, out))
@@ -174,7 +168,6 @@ def attention(kv_type: str, n_tokens: int = 32_768) -> float:
     out = np.empty_like(q)
 
     def run() -> None:
-        last = n_tokens - 1
-        attend(q, segments, layout, n_kv_heads, last, out, scale=0.125, scratch=scratch)
+        attend(q, segments, layout, n_kv_heads, n_tokens - 1, out, scale=0.125, scratch=scratch)
 
     return memory.nbytes / SEGMENT / n_segments * n_tokens / best_seconds(run)

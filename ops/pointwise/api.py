@@ -64,9 +64,17 @@ def _norm(
         _check(op, "branch", branch, shape)
     if bias is not None:
         _check(op, "bias", bias, shape[1:])
-    inputs = (*map(_address, (branch, weight, bias)), op == "layer_norm")
-    parallel = x.size > _SERIAL_FLOATS
-    _norm_kernel(_address(x), *shape, *inputs, _address(out), eps, parallel=parallel)
+    _norm_kernel(
+        _address(x),
+        *shape,
+        _address(branch),
+        _address(weight),
+        _address(bias),
+        op == "layer_norm",
+        _address(out),
+        eps,
+        parallel=x.size > _SERIAL_FLOATS,
+    )
 
 
 def _address(x: F32 | None) -> int:
@@ -124,9 +132,18 @@ def rope(q: F32, k: F32, cos_sin: F32, style: str) -> None:
     _check("rope", "table", cos_sin, (shape[0], table[1]))
     if style not in _STYLES:
         raise OpsError(f"rope: style is {style!r}, expected 'normal' or 'neox'")
-    shapes = shape[0], shape[1], k_shape[1], shape[2]
-    angles, parallel = (_address(cos_sin), table[1] // 2), q.size + k.size > _SERIAL_FLOATS
-    _rope_kernel(_address(q), _address(k), *shapes, *angles, _STYLES[style], parallel=parallel)
+    _rope_kernel(
+        _address(q),
+        _address(k),
+        shape[0],
+        shape[1],
+        k_shape[1],
+        shape[2],
+        _address(cos_sin),
+        table[1] // 2,
+        _STYLES[style],
+        parallel=q.size + k.size > _SERIAL_FLOATS,
+    )
 
 
 def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None:
@@ -136,8 +153,15 @@ def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None
         _check(name, "second operand", y, shape)
     if out is not x:
         _check(name, "out", out, shape)
-    parallel = x.size > _SERIAL_FLOATS
-    _elementwise_kernel(op, *map(_address, (x, y, out)), x.size, c, parallel=parallel)
+    _elementwise_kernel(
+        op,
+        _address(x),
+        _address(y),
+        _address(out),
+        x.size,
+        c,
+        parallel=x.size > _SERIAL_FLOATS,
+    )
 
 
 def _on_rows(name: str, op: int, x: F32, y: F32, expected: int) -> None:
