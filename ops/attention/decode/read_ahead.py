@@ -15,7 +15,7 @@ from ...errors import OpsError
 from ..arguments import MappedTiles, ReadAhead
 from ..layout import TileLayout
 
-CAN_ASK = sys.platform == "linux"
+CAN_READ_AHEAD = sys.platform == "linux"
 _GAP = 4 * mmap.PAGESIZE  # bytes that are read faster than requested separately
 
 _wanted, _requests = Arguments(ReadAhead), np.zeros(1, np.int64)
@@ -35,15 +35,15 @@ def read_ahead(
     n_mapped: int,
     layout: TileLayout,
 ) -> int:
-    """Have the system read the tiles of listed tokens, without waiting; gives how many requests.
+    """Have the system read the tiles of listed tokens, without waiting; gives the number of requests.
 
     index uint32 (J, room), ascending, counts int64 (J,): as `gathered_attention` reads them; of the
     first n_mapped segments only, which lie in mapped files. Costs about a microsecond a request,
     also for what is in memory. Raises OpsError where there are not so many segments, and on systems
-    that cannot be asked (`CAN_ASK`).
+    that cannot (`CAN_READ_AHEAD`).
     """
-    if not CAN_ASK:
-        raise OpsError("read ahead: this system cannot be asked to")
+    if not CAN_READ_AHEAD:
+        raise OpsError(f"read ahead: {sys.platform} cannot, expected Linux")
     if not 0 <= n_mapped <= len(segments) or counts.shape != index.shape[:1]:
         raise OpsError(
             f"read ahead: {n_mapped} of {len(segments)} segments, lists {index.shape} with "

@@ -38,7 +38,7 @@ _NEVER = -1e30  # score of a key out of sight: its exponential is 0
 
 
 class RowBlock(NamedTuple):
-    """Query rows first .. first+n-1 of a KV head; row r is head r % group of token r // group."""
+    """Query rows first .. first+n-1 of a KV head: row r is head r % group of token r // group."""
 
     head: int
     group: int
