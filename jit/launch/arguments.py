@@ -146,6 +146,13 @@ class Arguments(Generic[T]):
         self._held: T | None = None
         self.address = int(self._words.ctypes.data)
 
+    @classmethod
+    def fixed(cls, values: T) -> Arguments[T]:
+        """A block that holds these for good: launches with its address may be recorded."""
+        block = cls(type(values))
+        block._hold(values)
+        return block
+
     def fill(self, values: T) -> int:
         """Hold these from now on; gives the block's address.
 
@@ -154,6 +161,10 @@ class Arguments(Generic[T]):
         """
         if recording():
             raise JitError(f"recording a launch with {self._name}, which the next one replaces")
+        self._hold(values)
+        return self.address
+
+    def _hold(self, values: T) -> None:
         # From layer to layer most stay: looking at each would cost a token of many layers 0.5 ms.
         others = _changed(self._places, values, self._held)
         for place, value in others:
@@ -162,7 +173,6 @@ class Arguments(Generic[T]):
         for place, value in others:
             self._words[place.words] = _words(value, place.field)
         self._held = values
-        return self.address
 
 
 def _changed(

@@ -1,45 +1,65 @@
 """The checking wrappers: append_kv, attention and its scratch. Imports no Numba."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...jit.arena import aligned
-from ...jit.launch import cell_of, kernel, kernels
+from ...jit.launch import Arguments, DefinedKernel, cell_of, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..errors import OpsError
-from .layout import SEGMENT, TileLayout, append_facts, n_segments
+from .arguments import AppendMemory, Chunk, Heads, NewTokens, Scoring, TokenMemory
+from .layout import SEGMENT, TileLayout, n_segments, stored_layout
+from .outputs import block_outputs, rounds_of
 from .work import ROWS, chunk_work_floats, token_work_bytes
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
-_append_kernel = kernel(f"{__package__}.append", "append_kernel")
-_attend_kernel = kernels(f"{__package__}.decode.token", "attend_kernel")
-_merge_kernel = kernels(f"{__package__}.decode.token", "merge_kernel")
-_chunk_kernel = kernels(f"{__package__}.prefill.chunk", "chunk_kernel")
-_FAR = 1 << 60  # a window that hides nothing
+_NO_WINDOW = 1 << 60  # one that hides nothing
 _SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
 _SERIAL_ELEMENTS = 1 << 20  # of outputs of blocks to merge, likewise
 
 
-def _aligned(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
-    """Uninitialised memory on a cache line."""
-    out: NDArray[Any] = aligned(int(np.prod(shape)), dtype)
-    return out[: int(np.prod(shape))].reshape(shape)
+@lazy_kernel
+def _append() -> DefinedKernel:
+    from .append import append_kernel
+
+    return append_kernel
+
+
+@lazy_kernels
+def _attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    from .decode.token import make_attend
+
+    return make_attend(k_type, v_type, blocks, heads)
+
+
+@lazy_kernels
+def _merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    from .decode.token import make_merge
+
+    return make_merge(k_type, v_type, blocks, heads)
+
+
+@lazy_kernels
+def _attend_chunk(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
+    from .prefill.chunk import make_chunk
+
+    return make_chunk(k_type, v_type, blocks)
 
 
 @cache
-def _append_state(layout: TileLayout, threads: int) -> tuple[NDArray[np.int64], F32]:
-    return append_facts(layout), _aligned((threads, layout.padded))
+def _append_memory(layout: TileLayout, threads: int) -> Arguments[AppendMemory]:
+    padded = aligned((threads, layout.padded), np.float32)
+    return Arguments.fixed(AppendMemory(layout=stored_layout(layout), padded=padded))
 
 
 class AttentionScratch:
     """Memory for attention of up to `max_rows` new tokens over up to `n_ctx` tokens.
 
-    Query heads that share a KV head are handled up to 4 at a time (`heads`), in as many rounds as
-    it takes (`groups`). Made once; attention allocates nothing.
+    Query heads that share a KV head are handled up to 4 at a time (`heads`), in as many `rounds` as
+    it takes. Made once; attention allocates nothing.
     """
 
     def __init__(
@@ -50,31 +70,24 @@ class AttentionScratch:
         max_rows: int = 512,
         n_ctx: int = SEGMENT,
     ) -> None:
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
-            raise OpsError(
-                f"attention: {n_heads} query heads cannot share {n_kv_heads} KV heads evenly"
-            )
+        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, layout
         self.max_rows, self.n_ctx = max_rows, n_ctx
-        group = n_heads // n_kv_heads
-        self.groups = -(-group // 4)
-        self.heads = -(-group // self.groups)
-        rows = self.heads * self.groups
-        self.merged = _aligned((n_heads, layout.padded))
-        self.partial = _aligned((n_segments(n_ctx) + 1, n_kv_heads, rows, layout.padded))
-        self.maxima, self.totals = np.empty((2, *self.partial.shape[:3]), np.float32)
-        self.attend_kernel = _attend_kernel(*layout.codes, self.heads)
-        self.merge_kernel = _merge_kernel(*layout.codes, self.heads)
+        self.split = Heads(n_kv_heads, n_heads // n_kv_heads, layout.head_dim)
+        self.blocks = block_outputs(n_segments(n_ctx) + 1, n_heads, n_kv_heads, layout.padded)
+        self.attend, self.merge = (make(*layout.codes, self.heads) for make in (_attend, _merge))
+        self.attend_chunk, self.chunk = _attend_chunk(*layout.codes), Arguments(Chunk)
         self.threads = 0
         self.ready(n_threads())
 
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
         if threads > self.threads:
-            n_bytes = token_work_bytes(self.layout.padded, self.partial.shape[2])
-            self.work = _aligned((threads, n_bytes), np.uint8)
+            n_bytes = token_work_bytes(self.layout.padded, self.rounds * self.heads)
+            self.works = aligned((threads, n_bytes), np.uint8)
+            self.token = Arguments.fixed(TokenMemory(works=self.works, blocks=self.blocks))
             n = chunk_work_floats(self.layout.padded) if self.max_rows > 1 else 0
-            self.rows = _aligned((threads, -(-n // 16) * 16))
+            self.rows = aligned((threads, -(-n // 16) * 16), np.float32)
             self.newest = np.empty((threads, ROWS), np.int64)
             self.threads = threads
 
@@ -113,11 +126,9 @@ def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, s
             f"{len(segments)} segments of {SEGMENT}: reserve more"
         )
     parallel = shape[0] * shape[1] > _SERIAL_ROWS
-    facts, buffers = _append_state(layout, n_threads() if parallel else 1)
-    _append_kernel(
-        k.ctypes.data, v.ctypes.data, *shape, segments.ctypes.data, cell_of(start),
-        facts.ctypes.data, buffers.ctypes.data, buffers.strides[0], parallel=parallel,
-    )  # fmt: skip
+    memory = _append_memory(layout, n_threads() if parallel else 1)
+    new = NewTokens(k.ctypes.data, v.ctypes.data, *shape)
+    _append(*new, segments.ctypes.data, cell_of(start), memory.address, parallel=parallel)
 
 
 def attention(
@@ -161,34 +172,31 @@ def attention(
         )
     if window is not None and window < 1:
         raise _fail("attention: window", window, "at least 1")
-    s, far = scratch, window or _FAR
+    s, seen, scoring = scratch, window or _NO_WINDOW, Scoring(scale, softcap)
     if n_tokens == 1:
-        _one_token(q, segments, start, far, out, scale, softcap, s)
+        _one_token(q, segments, start, seen, out, scoring, s)
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
     s.ready(n_threads())
-    _chunk_kernel(*layout.codes)(
-        q.ctypes.data, *shape, segments.ctypes.data, n_kv_heads, start, far, s.rows.ctypes.data,
-        s.rows.strides[0], s.newest.ctypes.data, out.ctypes.data, scale, softcap,
-    )  # fmt: skip
+    chunk = Chunk(q=q, segments=segments, out=out, works=s.rows, newest=s.newest)
+    s.attend_chunk(s.chunk.fill(chunk), n_kv_heads, start, seen, *scoring)
 
 
 def _one_token(
-    q: F32, segments: NDArray[np.int64], start: int, window: int, out: F32, scale: float,
-    softcap: float, s: AttentionScratch,
-) -> None:  # fmt: skip
+    q: F32,
+    segments: NDArray[np.int64],
+    start: int,
+    window: int,
+    out: F32,
+    scoring: Scoring,
+    s: AttentionScratch,
+) -> None:
     s.ready(n_threads())
-    group, cell = s.n_heads // s.n_kv_heads, cell_of(start)
-    blocks = s.partial.ctypes.data, s.maxima.ctypes.data, s.totals.ctypes.data
-    s.attend_kernel(
-        q.ctypes.data, q.shape[2], s.n_kv_heads, group, segments.ctypes.data, cell, window,
-        s.work.ctypes.data, s.work.strides[0], *blocks, scale, softcap,
-    )  # fmt: skip
-    s.merge_kernel(
-        *blocks, s.merged.ctypes.data, q.shape[2], s.n_kv_heads, group, cell, window,
-        out.ctypes.data, parallel=s.partial.size > _SERIAL_ELEMENTS,
-    )  # fmt: skip
+    split, memory, cell = s.split, s.token.address, cell_of(start)
+    s.attend(q.ctypes.data, *split, segments.ctypes.data, cell, window, *scoring, memory)
+    parallel = s.blocks.sums.size > _SERIAL_ELEMENTS
+    s.merge(*split, cell, window, out.ctypes.data, memory, parallel=parallel)
 
 
 def warm(
@@ -197,7 +205,7 @@ def warm(
     """Compile (or load from the cache) the kernels for one layout and grouping of heads."""
     group = n_heads // n_kv_heads
     scratch = AttentionScratch(group, 1, layout, max_rows=2, n_ctx=SEGMENT)
-    memory = _aligned((layout.segment_bytes(1),), np.uint8)
+    memory = aligned(layout.segment_bytes(1), np.uint8)
     segments = np.array([memory.ctypes.data], np.int64)
     k = np.zeros((2, 1, layout.head_dim), np.float32)
     append_kv(k, k, segments, layout, 0)
@@ -205,7 +213,4 @@ def warm(
     for n, wanted in ((1, decode), (2, chunk)):
         if wanted:
             out = np.empty_like(q[:n])
-            attention(
-                q[:n], segments, layout, 1, 0, out, scale=1.0, window=None, softcap=0.0,
-                scratch=scratch,
-            )  # fmt: skip
+            attention(q[:n], segments, layout, 1, 0, out, scale=1.0, scratch=scratch)

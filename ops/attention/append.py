@@ -1,5 +1,7 @@
 """append_kv: round or quantise new keys and values and write them into their tiles."""
 
+from typing import NamedTuple
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -8,10 +10,12 @@ from numba.extending import intrinsic
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.atomics import word
-from ...jit.launch.legacy_define import step
-from .layout import KV_TYPES, SEGMENT, TILE
+from ...jit.launch.define import Share, kernel
+from ...jit.launch.views import address, of_thread
+from .arguments import AppendMemory, NewTokens
+from .layout import BLOCK, F16, Q4_0, Q8_0, SEGMENT, TILE, kv_type
 from .rotation import rotate_row
-from .shape import VEC, at, read, write
+from .shape import VEC, at_block, read, write
 
 
 def _call1(b, name, x):
@@ -48,12 +52,12 @@ def _encode_q8_0(b, x, row, scale):
 def _first_extreme(b, x, top):
     """The first element of the block whose magnitude is `top`, with its sign."""
     lane = [ir.Constant(v.vty(v.I32, 16), list(range(16 * i, 16 * i + 16))) for i in range(2)]
-    far, wide = v.const(lane[0].type, 99), v.splat(b, top, 16)
+    none, wide = v.const(lane[0].type, 99), v.splat(b, top, 16)
     codes = []
     for y, n in zip(x, lane):  # position * 2 + sign bit, of elements that reach the top
         sign = b.lshr(b.bitcast(y, n.type), v.const(n.type, 31))
         code = b.or_(b.shl(n, v.const(n.type, 1)), sign)
-        codes.append(b.select(b.fcmp_ordered("==", _call1(b, "fabs", y), wide), code, far))
+        codes.append(b.select(b.fcmp_ordered("==", _call1(b, "fabs", y), wide), code, none))
     least = b.select(b.icmp_signed("<", *codes), *codes)
     least = v.call(b, "llvm.vector.reduce.smin.v16i32", v.I32, least)
     negative = b.trunc(least, ir.IntType(1))
@@ -74,67 +78,73 @@ def _encode_q4_0(b, x, row, scale):
     write(b, scale, 0, b.fptrunc(d, ir.HalfType()))
 
 
-_ENCODE = {"f16": _encode_f16, "q8_0": _encode_q8_0, "q4_0": _encode_q4_0}
-_ROW_BYTES = {"f16": 64, "q8_0": 32, "q4_0": 16}
+_ENCODE = {F16: _encode_f16, Q8_0: _encode_q8_0, Q4_0: _encode_q4_0}
 
 
 @intrinsic(prefer_literal=True)
-def encode_block(typingctx, kind, x, row, scale):
-    """Encode 32 floats at address x into a block at `row` and its scale at `scale`."""
-    encode = _ENCODE[KV_TYPES[kind.literal_value]]
+def encode_block(typingctx, code, i, x, row, scales):
+    """Block i of a row: 32 floats of x in a KV type; addresses of the first block's."""
+    kind = kv_type(code.literal_value)
 
     def codegen(ctx, b, sig, vals):
-        x, row, scale = (at(b, n) for n in vals[1:])
-        encode(b, [read(b, x, 64 * i, VEC) for i in range(2)], row, scale)
+        _, i, x, row, scales = vals
+        x, row = at_block(b, x, i, 4 * BLOCK), at_block(b, row, i, kind.block_bytes)
+        scale = at_block(b, scales, i, kind.scale_bytes)
+        _ENCODE[kind.code](b, [read(b, x, 64 * n, VEC) for n in range(2)], row, scale)
         return ctx.get_dummy_value()
 
-    n = types.intp
-    return types.void(kind, n, n, n), codegen
+    return types.void(code, v.INTP, v.INTP, v.INTP, v.INTP), codegen
+
+
+class _Target(NamedTuple):
+    """Where a row goes: its KV type's code, addresses of its first block and scale."""
+
+    code: int
+    rotates: int
+    row: int
+    scales: int
 
 
 @jit
-def _put_row(x, n, kind, blocks, rotation, buffer, row, scale):
-    """Encode n floats of x (a head's key or value), padded through the floats at `buffer`."""
+def _put_row(x, n, layout, to, padded):
+    """Encode n floats of x (a head's key or value), padded through the floats at `padded`."""
     for i in range(n):
-        v.store(buffer, 4 * i, v.load_one_f32(x, 4 * i))
-    for i in range(n, 32 * blocks):
-        v.store(buffer, 4 * i, np.float32(0))
-    if kind == 2:
-        rotate_row(buffer, 32 * blocks, rotation)
-    for i in range(blocks):
-        if kind == 0:
-            encode_block(0, buffer + 128 * i, row + 64 * i, scale)
-        elif kind == 1:
-            encode_block(1, buffer + 128 * i, row + 32 * i, scale + 2 * i)
+        v.store(padded, 4 * i, v.load_one_f32(x, 4 * i))
+    for i in range(n, BLOCK * layout.blocks):
+        v.store(padded, 4 * i, np.float32(0))
+    if to.rotates:
+        rotate_row(padded, BLOCK * layout.blocks, layout.rotation)
+    for i in range(layout.blocks):
+        if to.code == F16:
+            encode_block(F16, i, padded, to.row, to.scales)
+        elif to.code == Q8_0:
+            encode_block(Q8_0, i, padded, to.row, to.scales)
         else:
-            encode_block(2, buffer + 128 * i, row + 16 * i, scale + 2 * i)
+            encode_block(Q4_0, i, padded, to.row, to.scales)
 
 
 @jit
-def _put_token(k, v_new, n, tile, r, facts, buffer):
-    """Row r of a tile: the key and the value of one head."""
-    k_kind, v_kind = word(facts, 0), word(facts, 8)
-    blocks, rotation = word(facts, 16), word(facts, 24)
-    scale = tile + word(facts, 72) + r * word(facts, 88)
-    _put_row(k, n, k_kind, blocks, rotation, buffer, tile + r * word(facts, 48), scale)
-    row = tile + word(facts, 64) + r * word(facts, 56)
-    _put_row(v_new, n, v_kind, blocks, rotation, buffer, row, scale + word(facts, 80))
+def _put_token(key, value, n, tile, r, layout, padded):
+    """Row r of a tile: the key and the value of one head; addresses."""
+    scales = tile + layout.scale_offset + r * layout.scale_row_bytes
+    row = tile + r * layout.k_row_bytes
+    _put_row(key, n, layout, _Target(layout.k_type, layout.rotates_k, row, scales), padded)
+    row = tile + layout.v_offset + r * layout.v_row_bytes
+    to = _Target(layout.v_type, layout.rotates_v, row, scales + layout.v_scale)
+    _put_row(value, n, layout, to, padded)
 
 
-@step("iiiiiiiiii")
-def append_kernel(
-    part, parts, ticket, k, v_new, n_tokens, n_heads, n, segments, start, facts, buffers, stride
-):  # fmt: skip
-    """Store k and v_new (n_tokens, n_heads, n) from position [start] on; all arrays are addresses.
+@kernel
+def append_kernel(share: Share, new: NewTokens, segments: int, start: int, memory: AppendMemory):
+    """Store new tokens from position [start] on; segments, start: addresses of int64.
 
-    facts: see append_facts; buffers: a padded row of floats for each part, `stride` bytes apart.
     Reads 8 bytes an element of head_dim (K and V), writes what the types take.
     """
-    tile_bytes, head_bytes = word(facts, 32), word(facts, 40)
-    begin, buffer = word(start, 0), buffers + part * stride
-    for t in range(n_tokens * part // parts, n_tokens * (part + 1) // parts):
+    layout, padded = memory.layout, address(of_thread(memory.padded, share.part))
+    n, begin = new.n_tokens, word(start, 0)
+    for t in range(n * share.part // share.parts, n * (share.part + 1) // share.parts):
         place = (begin + t) % SEGMENT
-        base = word(segments, (begin + t) // SEGMENT * 8) + place // TILE * tile_bytes
-        for j in range(n_heads):
-            row = 4 * n * (t * n_heads + j)
-            _put_token(k + row, v_new + row, n, base + j * head_bytes, place % TILE, facts, buffer)
+        base = word(segments, (begin + t) // SEGMENT * 8) + place // TILE * layout.tile_bytes
+        for j in range(new.n_kv_heads):
+            row, tile = 4 * new.head_dim * (t * new.n_kv_heads + j), base + j * layout.head_bytes
+            _put_token(new.k + row, new.v + row, new.head_dim, tile, place % TILE, layout, padded)

@@ -3,25 +3,30 @@
 from numba import types
 from numba.extending import intrinsic
 
+from ...jit import simd as v
 from ...jit.cached import jit
-from .layout import KV_TYPES
+from .layout import BLOCK, F16, Q4_0, Q8_0, kv_type
 from .rotation import rotate_row
-from .shape import at, read_row, write
+from .shape import at_block, read_row, write
 
 
 @intrinsic(prefer_literal=True)
-def _decode_block(typingctx, kind, row, scale, out):
-    """32 floats at `out` from a stored block at `row` with its scale at `scale`."""
-    name = KV_TYPES[kind.literal_value]
+def _decode_block(typingctx, code, i, row, scales, out):
+    """Block i of a stored row of a KV type as 32 floats of `out`; addresses of the first block."""
+    kind = kv_type(code.literal_value)
 
     def codegen(ctx, b, sig, vals):
-        row, scale, out = (at(b, x) for x in vals[1:])
-        for i, x in enumerate(read_row(b, name, row, scale, 0, 2)):
-            write(b, out, 64 * i, x)
+        _, i, row, scales, out = vals
+        row, scales = (
+            at_block(b, row, i, kind.block_bytes),
+            at_block(b, scales, i, kind.scale_bytes),
+        )
+        out = at_block(b, out, i, 4 * BLOCK)
+        for n, x in enumerate(read_row(b, kind, row, scales, 0, 2)):
+            write(b, out, 64 * n, x)
         return ctx.get_dummy_value()
 
-    n = types.intp
-    return types.void(kind, n, n, n), codegen
+    return types.void(code, v.INTP, v.INTP, v.INTP, v.INTP), codegen
 
 
 @jit
@@ -30,22 +35,20 @@ def decode_key(tile, r, layout, out):
 
     layout: a StoredLayout.
     """
-    row, scale = (
-        tile + r * layout.k_row_bytes,
-        tile + layout.scale_offset + r * layout.scale_row_bytes,
-    )
+    row = tile + r * layout.k_row_bytes
+    scales = tile + layout.scale_offset + r * layout.scale_row_bytes
     for i in range(layout.blocks):
-        if layout.k_type == 0:
-            _decode_block(0, row + 64 * i, scale, out + 128 * i)
-        elif layout.k_type == 1:
-            _decode_block(1, row + 32 * i, scale + 2 * i, out + 128 * i)
+        if layout.k_type == F16:
+            _decode_block(F16, i, row, scales, out)
+        elif layout.k_type == Q8_0:
+            _decode_block(Q8_0, i, row, scales, out)
         else:
-            _decode_block(2, row + 16 * i, scale + 2 * i, out + 128 * i)
+            _decode_block(Q4_0, i, row, scales, out)
 
 
 @jit
 def read_key(tile, r, layout, out):
     """Key r of the tile at address `tile` as padded float32 at `out`, not rotated any more."""
     decode_key(tile, r, layout, out)
-    if layout.k_type == 2:
-        rotate_row(out, 32 * layout.blocks, layout.rotation)
+    if layout.rotates_k:
+        rotate_row(out, BLOCK * layout.blocks, layout.rotation)

@@ -35,11 +35,33 @@ SEGMENT = 1024  # tokens; also the fixed unit of work of decode, so results igno
 BLOCK = 32  # elements that share a scale
 TILES = SEGMENT // TILE
 
-# The order gives the number by which kernels are specialised.
-KV_TYPES = ("f16", "q8_0", "q4_0")
-_BLOCK_BYTES = {"f16": 64, "q8_0": 32, "q4_0": 16}
-_SCALES = {"f16": 0, "q8_0": 1, "q4_0": 1}
-_ROTATED = ("q4_0",)
+F16, Q8_0, Q4_0 = 0, 1, 2  # codes of the KV types, by which kernels are specialised
+
+
+class KVType(NamedTuple):
+    """How 32 elements of a K or V row are stored."""
+
+    code: int
+    name: str
+    block_bytes: int
+    """Of a block of 32, without its scale."""
+    scale_bytes: int
+    """Of a block's scale; 0: the type has none."""
+    rotated: bool
+    """Rows are stored after a Hadamard rotation."""
+
+
+_TYPES = (
+    KVType(F16, "f16", block_bytes=64, scale_bytes=0, rotated=False),
+    KVType(Q8_0, "q8_0", block_bytes=32, scale_bytes=2, rotated=False),
+    KVType(Q4_0, "q4_0", block_bytes=16, scale_bytes=2, rotated=True),
+)
+KV_TYPES = {t.name: t for t in _TYPES}
+
+
+def kv_type(code: int) -> KVType:
+    """The KV type of a code."""
+    return _TYPES[code]
 
 
 @dataclass(frozen=True)
@@ -61,6 +83,14 @@ class TileLayout:
         if not 8 <= self.head_dim <= 256:
             raise OpsError(f"KV cache: head_dim is {self.head_dim}; 8 to 256 is supported")
 
+    @property
+    def _k(self) -> KVType:
+        return KV_TYPES[self.k_type]
+
+    @property
+    def _v(self) -> KVType:
+        return KV_TYPES[self.v_type]
+
     @cached_property
     def blocks(self) -> int:
         """Blocks of 32 elements in a row."""
@@ -74,12 +104,12 @@ class TileLayout:
     @cached_property
     def k_row_bytes(self) -> int:
         """Bytes from one K row to the next."""
-        return self.blocks * _BLOCK_BYTES[self.k_type]
+        return self.blocks * self._k.block_bytes
 
     @cached_property
     def v_row_bytes(self) -> int:
         """Bytes from one V row to the next."""
-        return self.blocks * _BLOCK_BYTES[self.v_type]
+        return self.blocks * self._v.block_bytes
 
     @cached_property
     def v_offset(self) -> int:
@@ -94,12 +124,12 @@ class TileLayout:
     @cached_property
     def v_scale(self) -> int:
         """Byte of the first V scale in a scale row."""
-        return 2 * self.blocks * _SCALES[self.k_type]
+        return self.blocks * self._k.scale_bytes
 
     @cached_property
     def scale_row_bytes(self) -> int:
         """Bytes from one scale row to the next."""
-        return self.v_scale + 2 * self.blocks * _SCALES[self.v_type]
+        return self.v_scale + self.blocks * self._v.scale_bytes
 
     @cached_property
     def tile_bytes(self) -> int:
@@ -118,12 +148,12 @@ class TileLayout:
     @cached_property
     def rotates_k(self) -> bool:
         """K is stored (and q multiplied) after a Hadamard rotation of the row."""
-        return self.k_type in _ROTATED
+        return self._k.rotated
 
     @cached_property
     def rotates_v(self) -> bool:
         """V is stored after a Hadamard rotation of the row; the output is rotated back."""
-        return self.v_type in _ROTATED
+        return self._v.rotated
 
     @cached_property
     def rotation(self) -> int:
@@ -133,7 +163,7 @@ class TileLayout:
     @cached_property
     def codes(self) -> tuple[int, int, int]:
         """(k, v, blocks) as kernels are specialised by."""
-        return KV_TYPES.index(self.k_type), KV_TYPES.index(self.v_type), self.blocks
+        return self._k.code, self._v.code, self.blocks
 
 
 def n_segments(n_tokens: int) -> int:
@@ -142,11 +172,13 @@ def n_segments(n_tokens: int) -> int:
 
 
 class StoredLayout(NamedTuple):
-    """A TileLayout as kernels read it that serve every layout: of the same names, see there."""
+    """A TileLayout for kernels that serve every layout; the types are codes, the rest as there."""
 
     k_type: int
     v_type: int
     blocks: int
+    rotates_k: int
+    rotates_v: int
     rotation: int
     tile_bytes: int
     head_bytes: int
@@ -160,9 +192,9 @@ class StoredLayout(NamedTuple):
 
 @cache
 def stored_layout(layout: TileLayout) -> StoredLayout:
-    """A TileLayout for kernels; one for all callers."""
+    """The StoredLayout of a TileLayout; one for all callers."""
     names = StoredLayout._fields[3:]
-    return StoredLayout(*layout.codes, *(getattr(layout, name) for name in names))
+    return StoredLayout(*layout.codes, *(int(getattr(layout, name)) for name in names))
 
 
 @cache

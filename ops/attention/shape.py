@@ -1,11 +1,11 @@
-"""Compile-time facts of an attention kernel, carried by a Numba type, and access to stored rows."""
+"""What an attention kernel is compiled for, carried by a Numba type; access to stored rows."""
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from ...jit import simd as v
-from .layout import BLOCK, KV_TYPES, TILE, TileLayout
+from .layout import BLOCK, F16, Q8_0, TILE, TileLayout, kv_type
 
 VEC = v.vty(v.F32, 16)
 WIDE = v.VARIANT == "avx512"  # 32 registers of 16 floats; elsewhere 16 registers of 8, or less
@@ -14,12 +14,11 @@ WIDE = v.VARIANT == "avx512"  # 32 registers of 16 floats; elsewhere 16 register
 class Shape(types.Type):
     """Types of K and V, blocks of 32 in a row, and query heads handled together (1 to 4)."""
 
-    def __init__(self, k: int, v_type: int, blocks: int, heads: int) -> None:
-        self.codes = k, v_type, blocks, heads
-        self.k_type, self.v_type = KV_TYPES[k], KV_TYPES[v_type]
-        self.layout = TileLayout(BLOCK * blocks, self.k_type, self.v_type)
+    def __init__(self, k_code: int, v_code: int, blocks: int, heads: int) -> None:
+        self.k_type, self.v_type = kv_type(k_code), kv_type(v_code)
+        self.layout = TileLayout(BLOCK * blocks, self.k_type.name, self.v_type.name)
         self.padded, self.vectors, self.heads = BLOCK * blocks, 2 * blocks, heads
-        super().__init__(f"kv_shape_{k}_{v_type}_{blocks}_{heads}")
+        super().__init__(f"kv_shape_{k_code}_{v_code}_{blocks}_{heads}")
 
     @property
     def strip(self) -> int:
@@ -45,48 +44,53 @@ register_model(Shape)(models.OpaqueModel)
 
 
 @intrinsic(prefer_literal=True)
-def shape_of(typingctx, k, v_type, blocks, heads):
+def shape_of(typingctx, k_code, v_code, blocks, heads):
     """The Shape for four integer constants."""
-    literals = k, v_type, blocks, heads
+    literals = k_code, v_code, blocks, heads
     out = Shape(*(x.literal_value for x in literals))
     return out(*literals), lambda ctx, b, sig, vals: ctx.get_dummy_value()
 
 
-def _fact(of):
+def _constant(of):
     """An intrinsic that gives an integer of the Shape as a constant."""
 
     @intrinsic
-    def fact(typingctx, shape):
+    def constant(typingctx, shape):
         n = int(of(shape))
         return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, n)
 
-    return fact
+    return constant
 
 
-padded = _fact(lambda shape: shape.padded)
-vectors = _fact(lambda shape: shape.vectors)
-heads = _fact(lambda shape: shape.heads)
-strip = _fact(lambda shape: shape.strip)
-panel = _fact(lambda shape: shape.panel)
-keys = _fact(lambda shape: shape.keys)
-tile_bytes = _fact(lambda shape: shape.layout.tile_bytes)
-head_bytes = _fact(lambda shape: shape.layout.head_bytes)
-k_row_bytes = _fact(lambda shape: shape.layout.k_row_bytes)
-v_row_bytes = _fact(lambda shape: shape.layout.v_row_bytes)
-v_offset = _fact(lambda shape: shape.layout.v_offset)
-scale_offset = _fact(lambda shape: shape.layout.scale_offset)
-v_scale_offset = _fact(lambda shape: shape.layout.scale_offset + shape.layout.v_scale)
-scale_row_bytes = _fact(lambda shape: shape.layout.scale_row_bytes)
-v_scale = _fact(lambda shape: shape.layout.v_scale)
-rotation = _fact(lambda shape: shape.layout.rotation)
-rotates_k = _fact(lambda shape: shape.layout.rotates_k)
-rotates_v = _fact(lambda shape: shape.layout.rotates_v)
+padded = _constant(lambda shape: shape.padded)
+vectors = _constant(lambda shape: shape.vectors)
+heads = _constant(lambda shape: shape.heads)
+strip = _constant(lambda shape: shape.strip)
+panel = _constant(lambda shape: shape.panel)
+keys = _constant(lambda shape: shape.keys)
+tile_bytes = _constant(lambda shape: shape.layout.tile_bytes)
+head_bytes = _constant(lambda shape: shape.layout.head_bytes)
+k_row_bytes = _constant(lambda shape: shape.layout.k_row_bytes)
+v_row_bytes = _constant(lambda shape: shape.layout.v_row_bytes)
+v_offset = _constant(lambda shape: shape.layout.v_offset)
+scale_offset = _constant(lambda shape: shape.layout.scale_offset)
+v_scale_offset = _constant(lambda shape: shape.layout.scale_offset + shape.layout.v_scale)
+scale_row_bytes = _constant(lambda shape: shape.layout.scale_row_bytes)
+v_scale = _constant(lambda shape: shape.layout.v_scale)
+rotation = _constant(lambda shape: shape.layout.rotation)
+rotates_k = _constant(lambda shape: shape.layout.rotates_k)
+rotates_v = _constant(lambda shape: shape.layout.rotates_v)
 
 
 def at(b, address, extra=0):
     """i8* to an integer address plus a constant number of bytes."""
     base = b.inttoptr(address, v.I8.as_pointer())
     return b.gep(base, [ir.Constant(v.I64, extra)]) if extra else base
+
+
+def at_block(b, address, i, n_bytes):
+    """i8* to block `i` (a value) of `n_bytes` each, from an integer address on."""
+    return b.gep(at(b, address), [b.mul(i, ir.Constant(v.I64, n_bytes))])
 
 
 def read(b, pointer, extra, ty):
@@ -113,9 +117,9 @@ def read_scale(b, scales, block, wide):
 def read_row(b, kind, row, scales, first, count, wide=False):
     """Vectors first .. first+count-1 of a row as f32x16; `row`, `scales`: i8* of vector 0.
 
-    wide: the scales are floats, see `steps.widen_scales`.
+    kind: KVType; wide: the scales are floats, see `products.widen_scales`.
     """
-    if kind == "f16":
+    if kind.code == F16:
         half = v.vty(ir.HalfType(), 16)
         return [b.fpext(read(b, row, 32 * c, half), VEC) for c in range(first, first + count)]
     out, block, d = [], -1, None
@@ -123,7 +127,7 @@ def read_row(b, kind, row, scales, first, count, wide=False):
         if c // 2 != block:
             block = c // 2
             d = v.splat(b, read_scale(b, scales, block, wide), 16)
-        if kind == "q8_0":
+        if kind.code == Q8_0:
             q = b.sitofp(read(b, row, 16 * c, v.vty(v.I8, 16)), VEC)
         else:
             q = b.zext(read(b, row, 16 * block, v.vty(v.I8, 16)), v.vty(v.I32, 16))
@@ -133,5 +137,4 @@ def read_row(b, kind, row, scales, first, count, wide=False):
     return out
 
 
-STRIDE = {"f16": 32, "q8_0": 16, "q4_0": 8}  # bytes of 16 elements
 assert TILE == 16  # one token a lane: scores of a tile are one vector

@@ -11,8 +11,8 @@ WORK_BYTES = 4 * HEAD_SCORES + PARTS_BYTES + TILE_SCALES
 """Of the scores of a block's keys, up to four query heads: those, partial sums, a tile's scales."""
 TILE_WORK = PARTS_BYTES + TILE_SCALES + 4 * TILE_SCORES
 """Of a tile's attention, up to four query heads: partial sums, its scales, its scores."""
-LISTED_AHEAD = 2
-"""Tiles of listed rows that are asked for ahead: about the time that memory takes to answer."""
+PREFETCH_TILES = 2
+"""Tiles between a prefetch and its use: about the time that memory takes to answer."""
 ADDRESSES = 8 * 3 * TILE
 """Bytes of where 16 listed tokens' keys, values and scales lie."""
 
@@ -28,8 +28,8 @@ def token_work_bytes(padded: int, rows: int) -> int:
 
 
 def listed_work_bytes(tile_bytes: int) -> int:
-    """For listed tokens: where those ahead lie, and a tile that rows are copied into."""
-    return LISTED_AHEAD * ADDRESSES + tile_bytes
+    """For listed tokens: where the next ones lie, and a tile that rows are copied into."""
+    return PREFETCH_TILES * ADDRESSES + tile_bytes
 
 
 def chunk_work_floats(padded: int) -> int:

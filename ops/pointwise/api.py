@@ -3,19 +3,42 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ...jit.launch import kernel
+from ...jit.launch import DefinedKernel, lazy_kernel
 from ..errors import OpsError
 from .codes import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU
-
-elementwise_kernel = kernel(f"{__package__}.elementwise", "elementwise_kernel")
-rows_kernel = kernel(f"{__package__}.elementwise", "rows_kernel")
-norm_kernel = kernel(f"{__package__}.norms", "norm_kernel")
-rope_kernel = kernel(f"{__package__}.rotary", "rope_kernel")
 
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _STYLES = {"normal": 0, "neox": 1}
 _SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
+
+
+@lazy_kernel
+def _elementwise_kernel() -> DefinedKernel:
+    from .elementwise import elementwise_kernel
+
+    return elementwise_kernel
+
+
+@lazy_kernel
+def _rows_kernel() -> DefinedKernel:
+    from .elementwise import rows_kernel
+
+    return rows_kernel
+
+
+@lazy_kernel
+def _norm_kernel() -> DefinedKernel:
+    from .norms import norm_kernel
+
+    return norm_kernel
+
+
+@lazy_kernel
+def _rope_kernel() -> DefinedKernel:
+    from .rotary import rope_kernel
+
+    return rope_kernel
 
 
 def _fail(what: str, x: F32, wanted: str) -> OpsError:
@@ -41,10 +64,17 @@ def _norm(
         _check(op, "branch", branch, shape)
     if bias is not None:
         _check(op, "bias", bias, shape[1:])
-    norm_kernel(
-        _address(x), *shape, _address(branch), _address(weight), _address(bias),
-        op == "layer_norm", _address(out), eps, parallel=x.size > _SERIAL_FLOATS,
-    )  # fmt: skip
+    _norm_kernel(
+        _address(x),
+        *shape,
+        _address(branch),
+        _address(weight),
+        _address(bias),
+        op == "layer_norm",
+        _address(out),
+        eps,
+        parallel=x.size > _SERIAL_FLOATS,
+    )
 
 
 def _address(x: F32 | None) -> int:
@@ -102,10 +132,18 @@ def rope(q: F32, k: F32, cos_sin: F32, style: str) -> None:
     _check("rope", "table", cos_sin, (shape[0], table[1]))
     if style not in _STYLES:
         raise OpsError(f"rope: style is {style!r}, expected 'normal' or 'neox'")
-    rope_kernel(
-        _address(q), _address(k), shape[0], shape[1], k_shape[1], shape[2], _address(cos_sin),
-        table[1] // 2, _STYLES[style], parallel=q.size + k.size > _SERIAL_FLOATS,
-    )  # fmt: skip
+    _rope_kernel(
+        _address(q),
+        _address(k),
+        shape[0],
+        shape[1],
+        k_shape[1],
+        shape[2],
+        _address(cos_sin),
+        table[1] // 2,
+        _STYLES[style],
+        parallel=q.size + k.size > _SERIAL_FLOATS,
+    )
 
 
 def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None:
@@ -115,8 +153,15 @@ def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None
         _check(name, "second operand", y, shape)
     if out is not x:
         _check(name, "out", out, shape)
-    parallel = x.size > _SERIAL_FLOATS
-    elementwise_kernel(op, _address(x), _address(y), _address(out), x.size, c, parallel=parallel)
+    _elementwise_kernel(
+        op,
+        _address(x),
+        _address(y),
+        _address(out),
+        x.size,
+        c,
+        parallel=x.size > _SERIAL_FLOATS,
+    )
 
 
 def _on_rows(name: str, op: int, x: F32, y: F32, expected: int) -> None:
@@ -124,7 +169,7 @@ def _on_rows(name: str, op: int, x: F32, y: F32, expected: int) -> None:
         raise _fail(f"{name}: x", x, "(rows, columns)")
     _check(name, "x", x, x.shape)
     _check(name, "second operand", y, (expected,))
-    rows_kernel(op, _address(x), _address(y), *x.shape, parallel=x.size > _SERIAL_FLOATS)
+    _rows_kernel(op, _address(x), _address(y), *x.shape, parallel=x.size > _SERIAL_FLOATS)
 
 
 def swiglu(gate: F32, up: F32, out: F32) -> None:

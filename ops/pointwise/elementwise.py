@@ -3,7 +3,7 @@
 import math
 
 from ...jit.cached import jit
-from ...jit.launch.legacy_define import step
+from ...jit.launch.define import Share, kernel
 from ...jit.simd import fma, load_f32, load_one_f32, set_f32, store, vexp
 from .codes import ADD, GEGLU, SCALE, SWIGLU
 from .tails import load_tail, store_tail
@@ -53,18 +53,18 @@ def _apply_range(op, a, b, c, out, first, last):
         store_tail(out, 4 * whole, rest, z)
 
 
-@step("iiiiif")
-def elementwise_kernel(part, parts, ticket, op, x, y, out, n, c):
+@kernel
+def elementwise_kernel(share: Share, op: int, x: int, y: int, out: int, n: int, c: float):
     """out = op(x, y, c) for n floats at each address. Reads 4 or 8 bytes an element, writes 4."""
     vectors = (n + 15) // 16
-    first, last = vectors * part // parts, vectors * (part + 1) // parts
+    first, last = vectors * share.part // share.parts, vectors * (share.part + 1) // share.parts
     _apply_range(op, x, y, c, out, 16 * first, min(16 * last, n))
 
 
-@step("iiiii")
-def rows_kernel(part, parts, ticket, op, x, y, n_rows, n):
-    """Rows of x (n_rows, n) in place: ADD the row y (n,), or SCALE row r by y[r]."""
-    for r in range(n_rows * part // parts, n_rows * (part + 1) // parts):
+@kernel
+def rows_kernel(share: Share, op: int, x: int, y: int, n_rows: int, n: int):
+    """Rows of x (n_rows, n) in place: ADD the row y (n,), or SCALE row r by y[r]; addresses."""
+    for r in range(n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts):
         row = x + 4 * n * r
         if op == ADD:
             _apply_range(ADD, row, y, 0.0, row, 0, n)

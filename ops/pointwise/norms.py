@@ -3,7 +3,7 @@
 import math
 
 from ...jit.cached import jit
-from ...jit.launch.legacy_define import step
+from ...jit.launch.define import Share, kernel
 from ...jit.simd import fma, hsum, load_f32, set_f32, store
 from .tails import first_lanes, load_tail, store_tail
 
@@ -60,16 +60,25 @@ def _norm_row(x, weight, bias, n, mean, factor, out):
         store_tail(out, 4 * whole, rest, y)
 
 
-@step("iiiiiiiif")
+@kernel
 def norm_kernel(
-    part, parts, ticket, x, n_rows, n, branch, weight, bias, centred, out, eps
-):  # fmt: skip
+    share: Share,
+    x: int,
+    n_rows: int,
+    n: int,
+    branch: int,
+    weight: int,
+    bias: int,
+    centred: int,
+    out: int,
+    eps: float,
+):
     """Norm of each row of x (n_rows, n), to which `branch` is added first, in place.
 
     x, branch, weight, bias and out are addresses; branch and bias may be 0: there is none. Reads x
     twice (once from L1).
     """
-    for r in range(n_rows * part // parts, n_rows * (part + 1) // parts):
+    for r in range(n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts):
         row = x + 4 * n * r
         if branch != 0:
             _add_row(row, branch + 4 * n * r, n)

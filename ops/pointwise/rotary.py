@@ -6,7 +6,7 @@ from numba.extending import intrinsic
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.launch.legacy_define import step
+from ...jit.launch.define import Share, kernel
 from ...jit.simd import fma, load_f32, load_one_f32, store
 
 
@@ -80,11 +80,24 @@ def _rope_heads(x, n_heads, n, table, half, neox):
             _rope_normal(x + 4 * n * h, table, half)
 
 
-@step("iiiiiiiii")
+@kernel
 def rope_kernel(
-    part, parts, ticket, q, k, n_tokens, q_heads, k_heads, n, table, half, neox
-):  # fmt: skip
-    """q, k (n_tokens, heads, n) in place; table (n_tokens, 2 half): cosines, then sines."""
+    share: Share,
+    q: int,
+    k: int,
+    n_tokens: int,
+    q_heads: int,
+    k_heads: int,
+    n: int,
+    table: int,
+    half: int,
+    neox: int,
+):
+    """q, k (n_tokens, heads, n) in place; table (n_tokens, 2 half): cosines, then sines.
+
+    q, k and table are addresses.
+    """
+    part, parts = share.part, share.parts
     for t in range(n_tokens * part // parts, n_tokens * (part + 1) // parts):
         angles = table + 8 * half * t
         _rope_heads(q + 4 * n * q_heads * t, q_heads, n, angles, half, neox)

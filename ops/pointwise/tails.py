@@ -27,10 +27,8 @@ def load_tail(typingctx, src, off, count):
     def codegen(ctx, b, sig, vals):
         ty = v.f32x16.ir
         align, mask = ir.Constant(v.I32, 4), _lanes(b, vals[2])
-        return v.call(
-            b, "llvm.masked.load.v16f32.p0", ty, _place(ctx, b, sig, vals), align, mask,
-            ir.Constant(ty, None),
-        )  # fmt: skip
+        place, zeros = _place(ctx, b, sig, vals), ir.Constant(ty, None)
+        return v.call(b, "llvm.masked.load.v16f32.p0", ty, place, align, mask, zeros)
 
     return v.f32x16(src, types.intp, types.intp), codegen
 
@@ -41,10 +39,8 @@ def store_tail(typingctx, dst, off, count, vec):
 
     def codegen(ctx, b, sig, vals):
         align, mask = ir.Constant(v.I32, 4), _lanes(b, vals[2])
-        v.call(
-            b, "llvm.masked.store.v16f32.p0", ir.VoidType(), vals[3], _place(ctx, b, sig, vals),
-            align, mask,
-        )  # fmt: skip
+        name, place = "llvm.masked.store.v16f32.p0", _place(ctx, b, sig, vals)
+        v.call(b, name, ir.VoidType(), vals[3], place, align, mask)
         return ctx.get_dummy_value()
 
     return types.void(dst, types.intp, types.intp, vec), codegen

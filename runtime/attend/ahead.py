@@ -68,9 +68,9 @@ class ReadAhead:
 
 def bytes_from_disk() -> int:
     """What this process has had read so far; 0 where the system cannot read ahead."""
-    from ...ops.attention.decode.read_ahead import CAN_ASK
+    from ...ops.attention.decode.read_ahead import CAN_READ_AHEAD
 
-    if not CAN_ASK:
+    if not CAN_READ_AHEAD:
         return 0
     import resource
 

@@ -161,6 +161,19 @@ def test_arguments_follow_each_field_that_changes():
         np.testing.assert_array_equal(whole.out, expected(arrays, numbers, 7))
 
 
+def test_fixed_arguments_may_be_made_and_launched_while_recording():
+    blocks, numbers, arrays = [], Inner(-0.5, 11), made_arrays()
+
+    def work() -> None:
+        blocks.append(Arguments.fixed(arrays))
+        describe(blocks[-1].address, *numbers, 7, parallel=False)
+
+    record(work).run()
+    np.testing.assert_array_equal(arrays.out, expected(arrays, numbers, 7))
+    with pytest.raises(JitError, match=r"Arrays\.b is"):
+        Arguments.fixed(arrays._replace(b=arrays.b[None]))
+
+
 def test_arguments_that_a_kernel_would_misread_are_refused_by_name():
     block, arrays = Arguments(Arrays), made_arrays()
     with pytest.raises(JitError, match=r"Arrays\.a is int32 .* expected uint32 of 3"):

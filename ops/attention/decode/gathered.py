@@ -4,12 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Table, kernels
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...errors import OpsError
+from ..arguments import ListedMemory, ListedTokens
 from ..layout import TileLayout, n_segments
+from ..outputs import block_outputs, rounds_of
 from ..work import listed_work_bytes, token_work_bytes
-from .tables import CALL, SCRATCH
 
 # Elements of K that one thread gathers in less than the others need to wake.
 SERIAL_ELEMENTS = 32_768
@@ -17,46 +18,42 @@ F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
 
 
-_attend = kernels(f"{__package__}.listed", "listed_kernel")
-_merge = kernels(f"{__package__}.listed", "merge_listed_kernel")
+@lazy_kernels
+def _attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    from .listed import make_listed
+
+    return make_listed(k_type, v_type, blocks, heads)
 
 
-def _array(*shape: int) -> F32:
-    return aligned(int(np.prod(shape)), np.float32)[: int(np.prod(shape))].reshape(shape)  # type: ignore[no-any-return]
+@lazy_kernels
+def _merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    from .listed import make_merge_listed
+
+    return make_merge_listed(k_type, v_type, blocks, heads)
 
 
 class GatherScratch:
     """Memory for attention over lists of up to `room` tokens; nothing is allocated later.
 
-    Query heads that share a KV head are handled up to 4 at a time (`heads`), in `groups` rounds.
+    Query heads that share a KV head are handled up to 4 at a time (`heads`), in `rounds` rounds.
     """
 
     def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int) -> None:
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
-            raise OpsError(
-                f"attention: {n_heads} query heads cannot share {n_kv_heads} KV heads evenly"
-            )
+        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads, self.layout, self.room = n_heads, n_kv_heads, layout, room
-        group = n_heads // n_kv_heads
-        self.groups = -(-group // 4)
-        self.heads = -(-group // self.groups)
-        rows = self.heads * self.groups
-        self.merged = _array(n_heads, layout.padded)
-        self.partial = _array(n_segments(room), n_kv_heads, rows, layout.padded)
-        self.maxima, self.totals = np.empty((2, *self.partial.shape[:3]), np.float32)
+        self.blocks = block_outputs(n_segments(room), n_heads, n_kv_heads, layout.padded)
         codes = *layout.codes, self.heads
         self.attend, self.merge = _attend(*codes), _merge(*codes)
-        self.call, self.arrays = Table(CALL), Table(SCRATCH)
+        self.listed, self.arguments = Arguments(ListedTokens), Arguments(ListedMemory)
         self.threads = 0
 
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
         if threads > self.threads:
-            size = token_work_bytes(self.layout.padded, self.heads * self.groups)
-            self.work = aligned(threads * size, np.uint8).reshape(threads, size)
-            size = listed_work_bytes(self.layout.tile_bytes)
-            self.rooms = aligned(threads * size, np.uint8).reshape(threads, size)
-            self.arrays(self.work, self.rooms, self.partial, self.maxima, self.totals, self.merged)
+            n_bytes = token_work_bytes(self.layout.padded, self.heads * self.rounds)
+            works = aligned((threads, n_bytes), np.uint8)
+            rooms = aligned((threads, listed_work_bytes(self.layout.tile_bytes)), np.uint8)
+            self.arguments.fill(ListedMemory(works=works, rooms=rooms, blocks=self.blocks))
             self.threads = threads
 
 
@@ -108,6 +105,16 @@ def gathered_attention(
         )
     few = int(counts.sum()) * s.layout.padded <= SERIAL_ELEMENTS
     s.ready(n_threads())
-    call = s.call(q, index, counts, segments, log_weights, out)
-    s.attend(call, s.arrays.address, float(scale), float(softcap), parallel=not few)
-    s.merge(call, s.arrays.address, parallel=not few)
+    listed = s.listed.fill(
+        ListedTokens(
+            q=q,
+            lists=index,
+            counts=counts,
+            segments=segments,
+            log_weights=log_weights,
+            out=out,
+        )
+    )
+    memory = s.arguments.address
+    s.attend(listed, memory, float(scale), float(softcap), parallel=not few)
+    s.merge(listed, memory, parallel=not few)

@@ -4,90 +4,78 @@ Tile by tile as dense decode, of rows that are copied together (`rows`).
 """
 
 from ....jit.cached import jit
-from ....jit.launch import Kernel
+from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
-from ....jit.launch.legacy_define import lent, step
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address
 from .. import shape as of
+from ..arguments import ListedMemory, ListedTokens
 from ..layout import SEGMENT, TILE
-from ..rotation import rotate_row
-from ..work import TILE_SCORES, TILE_WORK
-from .block import attend_tile, put_totals
+from .block import LogWeights, attend_tile, head_block, put_totals
 from .rows import find_first, next_tile, tile_in
-from .tables import CALL, SCRATCH
 from .token import merge_blocks, put_queries
 
 
 @jit
-def _attend_listed(
-    shape, q, index, segments, head, groups, softcap, weights, room, work, out, m, total
-):  # fmt: skip
-    """As `attend_block`, over the tokens index uint32[n]; room: of `listed_work_bytes`."""
-    n, tile, (place, stride, n_weights) = len(index), tile_in(room), weights
-    find_first(shape, index, segments, head, True, room)
+def _attend_listed(shape, block, tokens, segments, j, weights, room):
+    """As `attend_block`, over the tokens uint32[n] of KV head j; room: `listed_work_bytes`."""
+    n, tile = len(tokens), tile_in(room)
+    find_first(shape, tokens, segments, j, True, room)
     for i in range((n + TILE - 1) // TILE):
-        ahead = next_tile(shape, index, i, segments, head, True, room)
-        attend_tile(
-            shape, q, tile, ahead, 0, n - i * TILE, groups, softcap,
-            (place + 4 * TILE * i, stride, n_weights), i == 0, work, m, out,
-        )  # fmt: skip
-    put_totals(shape, groups, work, total)
+        later = next_tile(shape, tokens, i, segments, j, True, room)
+        own = LogWeights(weights.place + 4 * TILE * i, weights.stride, weights.n_rows)
+        attend_tile(shape, block, tile, later, 0, n - i * TILE, own, i == 0)
+    put_totals(shape, block)
 
 
-def listed_kernel(k: int, v: int, blocks: int, heads: int) -> Kernel:
-    """Attention of blocks of listed tokens: KV types (k, v), rows of 32 * blocks, `heads` query
-    heads at a time. Item i is block i // J of KV head i % J, where it has that many."""
+def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    """Attention of blocks of listed tokens: KV types, rows of 32 * blocks, `heads` query heads at
+    a time. Item i is block i // J of KV head i % J, where it has that many."""
 
-    @step("iiff")
-    def kernel(part, parts, ticket, call, scratch, scale, softcap):
-        """q, out float32[1, H, E]; index uint32[J, room], counts int64[J] of them are tokens.
-
-        log_weights float32[H, room] or [0, 0]; scratch as GatherScratch has it.
-        Reads the K and V rows and scales of the listed tokens once.
-        """
-        q, index, counts, segments, log_weights, _ = lent(call, CALL)
-        works, rooms, partial, m, total, _ = lent(scratch, SCRATCH)
-        shape = of.shape_of(k, v, blocks, heads)
-        n_kv_heads, n, rows = len(counts), q.shape[2], partial.shape[2]
+    @kernel
+    def listed_kernel(
+        share: Share, listed: ListedTokens, memory: ListedMemory, scale: float, softcap: float
+    ):
+        """Reads the K and V rows and scales of the listed tokens once."""
+        shape, q, counts = of.shape_of(k_type, v_type, blocks, heads), listed.q, listed.counts
+        log_weights, n_kv_heads = listed.log_weights, len(counts)
+        n_blocks, _, rows, _ = memory.blocks.sums.shape
         group, weighed = q.shape[1] // n_kv_heads, len(log_weights) // n_kv_heads
-        work, room = works[part].ctypes.data, rooms[part].ctypes.data
-        queries, to_next = work + TILE_WORK + TILE_SCORES * rows, 4 * log_weights.shape[1]
-        item = take(ticket)
-        while item < len(partial) * n_kv_heads:
+        work, room = address(memory.works[share.part]), address(memory.rooms[share.part])
+        to_next = 4 * log_weights.shape[1]
+        item = take(share.ticket)
+        while item < n_blocks * n_kv_heads:
             i, j = item // n_kv_heads, item % n_kv_heads
             first, last = i * SEGMENT, min((i + 1) * SEGMENT, counts[j])
             if first < last:
-                put_queries(shape, q[0, j * group].ctypes.data, group, n, scale, queries)
-                weights = log_weights.ctypes.data + j * weighed * to_next + 4 * first
-                _attend_listed(
-                    shape, queries, index[j, first:last], segments, j, rows // heads, softcap,
-                    (weights, to_next, weighed), room, work, partial[i, j].ctypes.data,
-                    m[i, j].ctypes.data, total[i, j].ctypes.data,
-                )  # fmt: skip
-            item = take(ticket)
+                block = head_block(shape, rows // heads, softcap, work, memory.blocks, i, j)
+                own = address(q[0, j * group])
+                put_queries(shape, own, group, q.shape[2], scale, block.queries)
+                place = address(log_weights) + j * weighed * to_next + 4 * first
+                weights, tokens = LogWeights(place, to_next, weighed), listed.lists[j, first:last]
+                _attend_listed(shape, block, tokens, listed.segments, j, weights, room)
+            item = take(share.ticket)
 
-    return kernel
+    return listed_kernel
 
 
-def merge_listed_kernel(k: int, v: int, blocks: int, heads: int) -> Kernel:
-    """The outputs of `listed_kernel`'s blocks to those of the token."""
+def make_merge_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    """The outputs of `make_listed`'s blocks to those of the token."""
 
-    @step("ii")
-    def kernel(part, parts, ticket, call, scratch):
-        q, _, counts, _, _, out = lent(call, CALL)
-        _, _, partial, m, total, merged = lent(scratch, SCRATCH)
-        shape = of.shape_of(k, v, blocks, heads)
-        _, n_kv_heads, rows, padded = partial.shape
-        n_heads, group = q.shape[1], q.shape[1] // n_kv_heads
-        for head in range(n_heads * part // parts, n_heads * (part + 1) // parts):
-            j, h, place = head // group, head % group, merged[head].ctypes.data
-            merge_blocks(
-                shape, partial[0, j, h].ctypes.data, m[0, j, h:].ctypes.data,
-                total[0, j, h:].ctypes.data, (counts[j] + SEGMENT - 1) // SEGMENT,
-                n_kv_heads * rows, place,
-            )  # fmt: skip
-            if of.rotates_v(shape):
-                rotate_row(place, padded, of.rotation(shape))
-            for i in range(q.shape[2]):
+    @kernel
+    def merge_listed_kernel(share: Share, listed: ListedTokens, memory: ListedMemory):
+        shape, out, merged = (
+            of.shape_of(k_type, v_type, blocks, heads),
+            listed.out,
+            memory.blocks.merged,
+        )
+        n_heads, counts = out.shape[1], listed.counts
+        group, part = n_heads // len(counts), share.part
+        for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):
+            j, h = head // group, head % group
+            n_blocks = (counts[j] + SEGMENT - 1) // SEGMENT
+            merge_blocks(shape, memory.blocks, j, h, n_blocks, address(merged[head]))
+            for i in range(out.shape[2]):
                 out[0, head, i] = merged[head, i]
 
-    return kernel
+    return merge_listed_kernel

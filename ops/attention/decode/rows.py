@@ -1,8 +1,8 @@
-"""Rows of a list of tokens, wherever they lie: found, asked for, copied into a tile.
+"""Rows of a list of tokens, wherever they lie: found, prefetched, copied into a tile.
 
-While a tile of 16 rows is used, those of the next ones are on their way. Keys are asked for
+While a tile of 16 rows is used, those of the next ones are on their way. Keys are prefetched
 together when they are found: the first to touch a page may wait for its translation, which holds
-up what follows. Values and scales are asked for between products (`ahead`).
+up what follows. Values and scales are prefetched between products (`prefetch`).
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ from ....jit.simd import prefetch_l1, store
 from .. import shape as of
 from ..layout import SEGMENT, TILE
 from ..shape import at, read, write
-from ..work import ADDRESSES, LISTED_AHEAD
-from .ahead import KEY, NEXT, SCALES, VALUE, ask_keys, ask_value
+from ..work import ADDRESSES, PREFETCH_TILES
+from .prefetch import KEY, NEXT, SCALES, VALUE, prefetch_keys, prefetch_value
 
 
 def _copier(n_bytes):
@@ -46,9 +46,9 @@ _copy_scales = _copier(lambda shape: shape.layout.scale_row_bytes)
 
 @jit
 def _find(shape, index, first, segments, head, rows):
-    """Write where 16 listed tokens from index uint32[first] on lie, and ask for their keys.
+    """Write where 16 listed tokens from index uint32[first] on lie, and prefetch their keys.
 
-    rows: address of what `ahead` describes. Behind the end of the list stands its last token.
+    rows: address of what `prefetch` describes. Behind the end of the list stands its last token.
     """
     for i in range(TILE):
         token = np.int64(index[min(first + i, len(index) - 1)])
@@ -66,26 +66,26 @@ def _find(shape, index, first, segments, head, rows):
 @jit
 def tile_in(room):
     """Address of the tile that rows are copied into; room: of `listed_work_bytes`."""
-    return room + LISTED_AHEAD * ADDRESSES
+    return room + PREFETCH_TILES * ADDRESSES
 
 
 @jit
 def find_first(shape, index, segments, head, values, room):
-    """Find the rows that a list index uint32[n] begins with, and ask for all of them."""
-    for i in range(LISTED_AHEAD):
+    """Find the rows that a list index uint32[n] begins with, and prefetch all of them."""
+    for i in range(PREFETCH_TILES):
         rows = room + i * ADDRESSES
         _find(shape, index, i * TILE, segments, head, rows)
         for r in range(0, TILE, 2):
-            ask_keys(shape, (rows,), r)
+            prefetch_keys(shape, (rows,), r)
         if values:
             for r in range(TILE * (of.vectors(shape) // of.strip(shape))):
-                ask_value(shape, (rows,), r)
+                prefetch_value(shape, (rows,), r)
 
 
 @jit
 def next_tile(shape, index, i, segments, head, values, room):
-    """Copy the rows of tile i of a list, and find later ones; gives what `ahead` calls a list's."""
-    rows, tile = room + i % LISTED_AHEAD * ADDRESSES, tile_in(room)
+    """Copy the rows of tile i of a list, and find later ones; gives these, see `prefetch`."""
+    rows, tile = room + i % PREFETCH_TILES * ADDRESSES, tile_in(room)
     for r in range(TILE):
         row = rows + NEXT * r
         scales = tile + of.scale_offset(shape) + r * of.scale_row_bytes(shape)
@@ -94,5 +94,5 @@ def next_tile(shape, index, i, segments, head, values, room):
         if values:
             value = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
             _copy_value(shape, word(row, VALUE), value)
-    _find(shape, index, (i + LISTED_AHEAD) * TILE, segments, head, rows)
+    _find(shape, index, (i + PREFETCH_TILES) * TILE, segments, head, rows)
     return (rows,)

@@ -6,31 +6,60 @@ converted to float32 once, scores and sums are register tiles, and a running max
 sums (flash attention). Cuts depend on shapes and positions alone, never on threads.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ....jit.cached import jit
-from ....jit.launch import Kernel
+from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take, word
-from ....jit.launch.legacy_define import step
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address
 from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
 from ...pointwise.tanh import vtanh
 from .. import shape as of
-from ..decode.steps import mask
+from ..arguments import Chunk, Scoring
+from ..lanes import mask
 from ..layout import SEGMENT, TILE
 from ..rotation import rotate_row
 from ..work import ROWS
 from .tiles import (
+    add_scores,
+    add_values,
     get_panel,
     no_panel,
     put_panel,
     put_scores,
-    score_step,
     unpack_keys,
     unpack_value,
-    weigh_step,
 )
 
-_NEVER = -1e30
+_NEVER = -1e30  # score of a key out of sight: its exponential is 0
+
+
+class RowBlock(NamedTuple):
+    """Query rows first .. first+n-1 of a KV head: row r is head r % group of token r // group."""
+
+    head: int
+    group: int
+    first: int
+    n: int
+    start: int
+    """Position of token 0."""
+    window: int
+
+
+class Buffers(NamedTuple):
+    """Where a block of rows is worked on, see `tiles`: addresses."""
+
+    queries: int
+    sums: int
+    keys: int
+    values: int
+    scores: int
+    maxima: int
+    totals: int
+    newest: int
 
 
 @jit
@@ -66,7 +95,7 @@ def panel_scores(shape, qp, kt, panels, n_keys, newest, first_key, scores):
             sums = no_panel(shape)
             k, q = kt + 64 * tile * n, qp + 4 * high * panel * n
             for e in range(n):
-                sums = score_step(shape, sums, q + 4 * high * e, k + 64 * e)
+                sums = add_scores(shape, sums, q + 4 * high * e, k + 64 * e)
             put_scores(shape, sums, scores + 4 * (high * panel * of.keys(shape) + TILE * tile))
 
 
@@ -94,30 +123,27 @@ def _softmax_row(s, n_keys, lo, hi, softcap, old):
 
 
 @jit
-def _softmax(
-    shape, rows, row0, group, start, window, first_key, n_keys, newest, softcap, scores, sums, m,
-    total,
-):  # fmt: skip
+def _softmax(shape, rows, first_key, n_keys, softcap, at):
     """Online softmax of a block of keys for all rows: probabilities, and sums rescaled.
 
-    Keys that no row of the panel sees are left out.
+    Keys that no row of the panel sees are left out. at: Buffers.
     """
-    for r in range(rows):
-        position = start + (row0 + r) // group
+    for r in range(rows.n):
+        position = rows.start + (rows.first + r) // rows.group
         hi = min(position + 1 - first_key, n_keys)
-        lo = max(position - window + 1 - first_key, 0)
-        s = scores + 4 * r * of.keys(shape)
-        seen = min(word(newest, r // of.panel(shape) * 8) + 1 - first_key, n_keys)
-        old, whole = load_one_f32(m, 4 * r), load_one_f32(total, 4 * r)
+        lo = max(position - rows.window + 1 - first_key, 0)
+        s, m, total = at.scores + 4 * r * of.keys(shape), at.maxima + 4 * r, at.totals + 4 * r
+        seen = min(word(at.newest, r // of.panel(shape) * 8) + 1 - first_key, n_keys)
+        old, whole = load_one_f32(m, 0), load_one_f32(total, 0)
         top, part = _softmax_row(s, seen, lo, hi, softcap, old)
         if top > old:
-            keep = vexp(set_f32(old - top))
+            shrink = vexp(set_f32(old - top))
             for c in range(of.vectors(shape)):
                 o = 4 * (r * of.padded(shape) + 16 * c)
-                store(sums, o, load_f32(sums, o) * keep)
-            whole *= hmax(keep)
-        store(m, 4 * r, top)
-        store(total, 4 * r, whole + part)
+                store(at.sums, o, load_f32(at.sums, o) * shrink)
+            whole *= hmax(shrink)
+        store(m, 0, top)
+        store(total, 0, whole + part)
 
 
 @jit
@@ -131,7 +157,7 @@ def panel_values(shape, scores, vs, panels, n_keys, newest, first_key, sums):
             x = vs + 64 * c * of.keys(shape)
             tile = get_panel(shape, place)
             for t in range(min(n_keys, word(newest, 8 * panel) + 1 - first_key)):
-                tile = weigh_step(shape, tile, p + 4 * t, x + 64 * t)
+                tile = add_values(shape, tile, p + 4 * t, x + 64 * t)
             put_panel(shape, tile, place)
 
 
@@ -173,67 +199,74 @@ def finish_rows(shape, sums, total, stride, n, group, row0, rows, out):
 
 
 @jit
-def _rows_block(
-    shape, q, stride, length, segments, head, group, row0, rows, start, window, scale, softcap,
-    work, newest, out,
-):  # fmt: skip
-    """One block of query rows of one KV head against all the keys it may see."""
+def _buffers(shape, work, newest):
+    """Where the buffers of a thread begin; work: of `work.chunk_work_floats`."""
     n, keys = of.padded(shape), of.keys(shape)
-    qp, sums = work, work + 4 * ROWS * n
+    sums = work + 4 * ROWS * n
     kt = sums + 4 * ROWS * n
     vs = kt + 4 * keys * n
     scores = vs + 4 * keys * n
-    m = scores + 4 * ROWS * keys
-    total = m + 4 * ROWS
-    panels = pack_rows(shape, q, stride, length, group, row0, rows, scale, qp, sums)
-    high, last = of.panel(shape), start
+    maxima = scores + 4 * ROWS * keys
+    return Buffers(work, sums, kt, vs, scores, maxima, maxima + 4 * ROWS, newest)
+
+
+@jit
+def _begin_rows(shape, rows, panels, at):
+    """Write what each panel sees last, and clear sums; gives the position of the last row."""
+    high, last = of.panel(shape), rows.start
     for panel in range(panels):
-        last = start + (row0 + min((panel + 1) * high, rows) - 1) // group
-        store(newest, 8 * panel, last)
-    for i in range(panels * high * n):
-        store(sums, 4 * i, np.float32(0))
-    for r in range(rows):
-        store(m, 4 * r, np.float32(_NEVER))
-        store(total, 4 * r, np.float32(0))
-    oldest, stop = max(start + row0 // group - window + 1, 0), last + 1
+        last = rows.start + (rows.first + min((panel + 1) * high, rows.n) - 1) // rows.group
+        store(at.newest, 8 * panel, last)
+    for i in range(panels * high * of.padded(shape)):
+        store(at.sums, 4 * i, np.float32(0))
+    for r in range(rows.n):
+        store(at.maxima, 4 * r, np.float32(_NEVER))
+        store(at.totals, 4 * r, np.float32(0))
+    return last
+
+
+@jit
+def _rows_block(shape, chunk, rows, scoring, at):
+    """One block of query rows of one KV head against all the keys it may see."""
+    n, token, keys = chunk.q.shape[2], 4 * chunk.q.shape[1] * chunk.q.shape[2], of.keys(shape)
+    place, segments = 4 * rows.head * rows.group * n, address(chunk.segments)
+    q, group, row0 = address(chunk.q) + place, rows.group, rows.first
+    panels = pack_rows(shape, q, token, n, group, row0, rows.n, scoring.scale, at.queries, at.sums)
+    stop = _begin_rows(shape, rows, panels, at) + 1
+    oldest = max(rows.start + row0 // group - rows.window + 1, 0)
     for first in range(oldest // keys * keys, stop, keys):
         n_keys = min(stop - first, keys)
-        unpack(shape, segments, head, first, first + n_keys, kt, vs)
-        panel_scores(shape, qp, kt, panels, n_keys, newest, first, scores)
-        _softmax(
-            shape, rows, row0, group, start, window, first, n_keys, newest, softcap, scores, sums,
-            m, total,
-        )  # fmt: skip
-        panel_values(shape, scores, vs, panels, n_keys, newest, first, sums)
-    finish_rows(shape, sums, total, stride, length, group, row0, rows, out)
+        unpack(shape, segments, rows.head, first, first + n_keys, at.keys, at.values)
+        panel_scores(shape, at.queries, at.keys, panels, n_keys, at.newest, first, at.scores)
+        _softmax(shape, rows, first, n_keys, scoring.softcap, at)
+        panel_values(shape, at.scores, at.values, panels, n_keys, at.newest, first, at.sums)
+    out = address(chunk.out) + place
+    finish_rows(shape, at.sums, at.totals, token, n, group, row0, rows.n, out)
 
 
-def chunk_kernel(k: int, v: int, blocks: int) -> Kernel:
-    """For KV types (k, v) and rows of 32 * blocks elements."""
+def make_chunk(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
+    """For KV types and rows of 32 * blocks elements."""
 
-    @step("iiiiiiiiiiiiff")
-    def kernel(
-        part, parts, ticket, q, n_tokens, n_heads, n, segments, n_kv_heads, start, window, work,
-        stride, newest, out, scale, softcap,
-    ):  # fmt: skip
-        """q, out float32[T, H, n] at positions start..; work: `chunk_work_floats` for each thread,
-        `stride` bytes apart; newest int64[threads, ROWS].
+    @kernel
+    def chunk_kernel(
+        share: Share, chunk: Chunk, n_kv_heads: int, start: int, window: int, scoring: Scoring
+    ):
+        """Tokens at positions start.., of which each sees `window`.
 
         About 4 T H E S / 2 multiply-adds for S = T fresh keys.
         """
-        shape, group = of.shape_of(k, v, blocks, 1), n_heads // n_kv_heads
-        n_rows, token = n_tokens * group, 4 * n_heads * n
+        shape, part = of.shape_of(k_type, v_type, blocks, 1), share.part
+        n_tokens, n_heads, _ = chunk.q.shape
+        group = n_heads // n_kv_heads
+        n_rows = n_tokens * group
         items = (n_rows + ROWS - 1) // ROWS * n_kv_heads
-        work, newest = work + part * stride, newest + part * 8 * ROWS
+        at = _buffers(shape, address(chunk.works[part]), address(chunk.newest[part]))
         # Later rows see more keys: they go first, so that no thread ends long after the others.
-        item = items - 1 - take(ticket)
+        item = items - 1 - take(share.ticket)
         while item >= 0:
             row0, head = item // n_kv_heads * ROWS, item % n_kv_heads
-            place = 4 * head * group * n
-            _rows_block(
-                shape, q + place, token, n, segments, head, group, row0, min(ROWS, n_rows - row0),
-                start, window, scale, softcap, work, newest, out + place,
-            )  # fmt: skip
-            item = items - 1 - take(ticket)
+            rows = RowBlock(head, group, row0, min(ROWS, n_rows - row0), start, window)
+            _rows_block(shape, chunk, rows, scoring, at)
+            item = items - 1 - take(share.ticket)
 
-    return kernel
+    return chunk_kernel

@@ -1,4 +1,4 @@
-"""The inner steps of a chunk: register tiles of query rows x 16 keys, and of rows x 16 columns.
+"""The inner loops of a chunk: register tiles of query rows x 16 keys, and of rows x 16 columns.
 
 kt      float32 [tile][padded][16 keys]    K of a block of keys, transposed
 vs      float32 [vector][key][16 columns]  V of the block, a strip of 16 columns after another
@@ -85,7 +85,7 @@ def no_panel(typingctx, shape):
 
 
 @intrinsic
-def score_step(typingctx, shape, sums, q, k):
+def add_scores(typingctx, shape, sums, q, k):
     """sums[row] += q[row] * k[16 keys] for one element; addresses of qp[panel][e], kt[tile][e]."""
 
     def codegen(ctx, b, sig, vals):
@@ -96,7 +96,7 @@ def score_step(typingctx, shape, sums, q, k):
 
 
 @intrinsic
-def weigh_step(typingctx, shape, sums, p, x):
+def add_values(typingctx, shape, sums, p, x):
     """sums[row] += p[row][key] * v[16 columns] for one key; addresses of p[0][key], vs[..][key]."""
 
     def codegen(ctx, b, sig, vals):

@@ -8,6 +8,7 @@ from numba import njit
 
 from kvarn.ops.attention import TileLayout, append_kv
 from kvarn.ops.attention.append import encode_block
+from kvarn.ops.attention.layout import Q4_0, Q8_0
 from kvarn.ops.attention.rotation import rotate_row
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import hadamard, read_kv, rotate
@@ -16,11 +17,10 @@ from kvarn.ops.reference.attention import hadamard, read_kv, rotate
 @njit
 def _encode_all(x, rows, row_bytes, scales):
     for i in range(len(x)):
-        place = rows.ctypes.data + i * row_bytes
         if row_bytes == 32:
-            encode_block(1, x.ctypes.data + 128 * i, place, scales.ctypes.data + 2 * i)
+            encode_block(Q8_0, i, x.ctypes.data, rows.ctypes.data, scales.ctypes.data)
         else:
-            encode_block(2, x.ctypes.data + 128 * i, place, scales.ctypes.data + 2 * i)
+            encode_block(Q4_0, i, x.ctypes.data, rows.ctypes.data, scales.ctypes.data)
 
 
 def _blocks() -> np.ndarray:

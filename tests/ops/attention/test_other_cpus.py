@@ -10,18 +10,20 @@ from kvarn.jit.lower import lower
 from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
 from kvarn.ops.attention.decode import block, scores
+from kvarn.ops.attention.layout import F16, Q4_0, Q8_0
 from kvarn.ops.attention.prefill import chunk
 
 
 @jit
 def _all(q, base, n, work, newest, out):
-    """Every inner step once: encoding, a decode step, a chunk step."""
-    encode_block(0, q, base, work)
-    encode_block(1, q, base, work)
-    encode_block(2, q, base, work)
-    shape = of.shape_of(0, 1, 2, 4)
+    """Every inner loop once: of encoding, of decode, of a chunk."""
+    encode_block(F16, n, q, base, work)
+    encode_block(Q8_0, n, q, base, work)
+    encode_block(Q4_0, n, q, base, work)
+    shape = of.shape_of(F16, Q8_0, 2, 4)
     scores.key_scores(shape, q, base, 0, n, work + 65536, work)
-    block.attend_block(shape, q, base, 0, n, 1, 0.0, (base, n, n), work, out, newest, work, base)
+    rows = block.HeadBlock(q, 1, 0.0, work, out, newest, work)
+    block.attend_block(shape, rows, base, 0, n, block.LogWeights(base, n, n), base)
     chunk.panel_scores(shape, q, base, 8, n, newest, 0, work)
     chunk.panel_values(shape, work, base, 8, n, newest, 0, out)
 

@@ -1,4 +1,4 @@
-"""Tiles that are asked for come into memory by themselves, and no others."""
+"""Requested tiles come into memory by themselves, and no others."""
 
 import mmap
 import time
@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.ops.attention.decode.read_ahead import CAN_ASK, read_ahead
+from kvarn.ops.attention.decode.read_ahead import CAN_READ_AHEAD, read_ahead
 from kvarn.ops.attention.layout import SEGMENT, TILE, TileLayout
 from kvarn.ops.errors import OpsError
 from kvarn.runtime.bench import page_cache
 
 LAYOUT, HEADS, SEGMENTS = TileLayout(64, "f16", "f16"), 2, 4  # a tile is a page of 4 KiB
 
-pytestmark = pytest.mark.skipif(not CAN_ASK, reason="madvise is asked on Linux only")
+pytestmark = pytest.mark.skipif(not CAN_READ_AHEAD, reason="madvise is called on Linux only")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         requests.append((n_mapped, int(counts[0])))
         return 0
 
-    monkeypatch.setattr(read_ahead, "CAN_ASK", True)
+    monkeypatch.setattr(read_ahead, "CAN_READ_AHEAD", True)
     monkeypatch.setattr(read_ahead, "read_ahead", ask)
     return requests
 

@@ -1,11 +1,11 @@
-"""Rows that are asked for while others are used: the tile that comes next, or rows of a list.
+"""Prefetching rows while others are used: those of a later tile, or of a list of tokens.
 
 Where rows come from is known when a kernel is compiled, by the type of what stands for them:
 
     int       address of a tile, whose rows lie together
     (int,)    address of int64 [16][3]: where the key, value and scales of each row of a list lie
 
-Keys of a list are asked for when those addresses are written (`listed`): the first to touch a page
+Keys of a list are prefetched when those addresses are written (`rows`): the first to touch a page
 may wait for its translation, which holds up what follows, so they had better wait together.
 """
 
@@ -23,8 +23,8 @@ NEXT = 24  # from a row's addresses to the next one's
 _LINE = 64
 
 
-def _ask(b, place, first, n_bytes):
-    """Ask for n_bytes from `first` on into L1, a request for each 64."""
+def _prefetch(b, place, first, n_bytes):
+    """Prefetch n_bytes from `first` on into L1, a request for each 64."""
     how = [ir.Constant(v.I32, k) for k in (0, 3, 1)]
     for line in range(first, first + n_bytes, _LINE):
         p = b.gep(place, [ir.Constant(v.I64, line)])
@@ -41,50 +41,50 @@ def _row(b, table, i, part):
     return at(b, read(b, entry, part, v.I64))
 
 
-def _asker(emit):
-    """An intrinsic (shape, ahead, i): `emit` by whether rows are of a list."""
+def _prefetches(emit):
+    """An intrinsic (shape, rows, i): `emit` by whether rows are of a list."""
 
     @intrinsic
-    def ask(typingctx, shape, ahead, i):
-        listed = isinstance(ahead, types.BaseTuple)
+    def prefetch(typingctx, shape, rows, i):
+        listed = isinstance(rows, types.BaseTuple)
 
         def codegen(ctx, b, sig, vals):
-            ahead = cgutils.unpack_tuple(b, vals[1], 1)[0] if listed else vals[1]
-            emit(b, shape, listed, ahead, vals[2])
+            rows = cgutils.unpack_tuple(b, vals[1], 1)[0] if listed else vals[1]
+            emit(b, shape, listed, rows, vals[2])
             return ctx.get_dummy_value()
 
-        return types.void(shape, ahead, types.intp), codegen
+        return types.void(shape, rows, types.intp), codegen
 
-    return ask
+    return prefetch
 
 
-@_asker
-def ask_keys(b, shape, listed, ahead, i):
-    """Ask for the keys of rows i and i + 1; of a list for the scales."""
+@_prefetches
+def prefetch_keys(b, shape, listed, rows, i):
+    """Prefetch the keys of rows i and i + 1; of a list, their scales."""
     size = shape.layout.k_row_bytes
     if not listed:
-        _ask(b, b.gep(at(b, ahead), [_times(b, i, size)]), 0, 2 * size)
+        _prefetch(b, b.gep(at(b, rows), [_times(b, i, size)]), 0, 2 * size)
     elif shape.layout.scale_row_bytes:
         for k in (0, 1):
-            _ask(b, _row(b, ahead, b.add(i, ir.Constant(v.I64, k)), SCALES), 0, 1)
+            _prefetch(b, _row(b, rows, b.add(i, ir.Constant(v.I64, k)), SCALES), 0, 1)
 
 
-@_asker
-def ask_value(b, shape, listed, ahead, i):
-    """Ask for what of the values is due at the i-th of 16 steps for each strip of them."""
+@_prefetches
+def prefetch_value(b, shape, listed, rows, i):
+    """Prefetch the share of the values that is due at token i % 16 of strip i // 16."""
     strips = shape.vectors // shape.strip
     share = shape.layout.v_row_bytes // strips
     if not listed:
-        _ask(b, b.gep(at(b, ahead), [_times(b, i, share)]), shape.layout.v_offset, share)
+        _prefetch(b, b.gep(at(b, rows), [_times(b, i, share)]), shape.layout.v_offset, share)
         return
     t = b.and_(i, ir.Constant(v.I64, TILE - 1))
     strip = b.lshr(i, ir.Constant(v.I64, TILE.bit_length() - 1))
-    _ask(b, b.gep(_row(b, ahead, t, VALUE), [_times(b, strip, share)]), 0, share)
+    _prefetch(b, b.gep(_row(b, rows, t, VALUE), [_times(b, strip, share)]), 0, share)
 
 
-@_asker
-def ask_scales(b, shape, listed, ahead, i):
-    """Ask for the scales of a tile; those of a list are asked for with their keys."""
+@_prefetches
+def prefetch_scales(b, shape, listed, rows, i):
+    """Prefetch the scales of a tile; those of a list come with its keys."""
     if not listed:
         first = shape.layout.scale_offset
-        _ask(b, at(b, ahead), first, shape.layout.tile_bytes - first)
+        _prefetch(b, at(b, rows), first, shape.layout.tile_bytes - first)

@@ -1,10 +1,10 @@
-"""The inner steps of decode: a key against the heads of its group, and a value onto their sums.
+"""The inner loops of decode: keys times the heads of their group, and values added to their sums.
 
-key step    lanes run along head_dim; a key's products end as 4 partial sums per head in
-            `parts`, float32 [heads][16 tokens][4]; with AVX-512, of each two heads,
-            [8 pairs of tokens][2 tokens][2 heads][4]
-fold        16 tokens x 4 partial sums -> 16 scores, one token a lane
-value step  a strip of 16 to 64 columns of V, summed in registers over the tokens
+multiply_keys   lanes run along head_dim; a key's products end as 4 partial sums per head in
+                `parts`, float32 [heads][16 tokens][4]; with AVX-512, of each two heads,
+                [8 pairs of tokens][2 tokens][2 heads][4]
+sum_parts       16 tokens x 4 partial sums -> 16 scores, one token a lane
+add_value       a strip of 16 to 64 columns of V, summed in registers over the tokens
 """
 
 from llvmlite import ir
@@ -13,8 +13,8 @@ from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.simd import Tile
-from ..layout import TILE
-from ..shape import STRIDE, VEC, WIDE, at, read, read_row, read_scale, write
+from ..layout import Q4_0, TILE
+from ..shape import VEC, WIDE, at, read, read_row, read_scale, write
 from ..work import HEAD_PARTS, TILE_SCORES
 
 
@@ -60,7 +60,7 @@ def widen_scales(typingctx, shape, scales, out):
 
 
 @intrinsic
-def key_step(typingctx, shape, q, row0, row1, scales0, scales1, parts):
+def multiply_keys(typingctx, shape, q, row0, row1, scales0, scales1, parts):
     """parts[h][these two tokens] = 4 partial sums of q[h] . key, for each head; addresses all.
 
     Two keys share each load of q; with 4 heads that is one sum per register and eight in flight.
@@ -99,20 +99,20 @@ def key_step(typingctx, shape, q, row0, row1, scales0, scales1, parts):
 
 
 @intrinsic
-def two_keys(typingctx, shape):
+def pair_bytes(typingctx, shape):
     """Bytes of the partial sums of two keys, of one head or (AVX-512) of two."""
     return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, 64 if WIDE else 32)
 
 
 @intrinsic
-def tile_parts(typingctx, shape):
+def parts_bytes(typingctx, shape):
     """Bytes of the partial sums of a tile's keys."""
     heads = -(-shape.heads // 2) * 2 if WIDE else shape.heads
     return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, heads * HEAD_PARTS)
 
 
 @intrinsic
-def fold(typingctx, shape, parts, s, line):
+def sum_parts(typingctx, shape, parts, s, line):
     """s[h][0..15] = sums of the 4 partial sums of 16 tokens; line: bytes from s[h] to s[h + 1]."""
 
     def codegen(ctx, b, sig, vals):
@@ -198,7 +198,7 @@ def store_sums(typingctx, shape, sums, out):
 
 
 @intrinsic
-def value_step(typingctx, shape, sums, row, scales, odd, p):
+def add_value(typingctx, shape, sums, row, scales, odd, p):
     """sums[h] += p[h] * strip of V; `odd`: the strip is the second half of its block of 32.
 
     row, scales: addresses of the strip in the V row and of its first scale; p: of p[0][token],
@@ -208,7 +208,7 @@ def value_step(typingctx, shape, sums, row, scales, odd, p):
     def codegen(ctx, b, sig, vals):
         _, out, row, scales, odd, p = vals
         row, scales, p = (at(b, x) for x in (row, scales, p))
-        if shape.v_type == "q4_0" and shape.strip == 1:
+        if _halves_blocks(shape):
             x = [_half_block(b, row, scales, odd)]
         else:
             x = read_row(b, shape.v_type, row, scales, 0, shape.strip, wide=True)
@@ -223,6 +223,11 @@ def value_step(typingctx, shape, sums, row, scales, odd, p):
     return sums(shape, sums, n, n, n, n), codegen
 
 
+def _halves_blocks(shape):
+    """Whether a strip is half a block of q4_0, whose nibbles the other half shares."""
+    return shape.v_type.code == Q4_0 and shape.strip == 1
+
+
 def _half_block(b, row, scales, odd):
     """16 elements of a q4_0 block: its low nibbles, or the high ones when `odd` is 1."""
     wide = v.vty(v.I32, 16)
@@ -234,38 +239,14 @@ def _half_block(b, row, scales, odd):
 
 
 @intrinsic
-def strip_bytes(typingctx, shape, index):
+def strip_offset(typingctx, shape, index):
     """Byte of strip `index` in a V row."""
 
     def codegen(ctx, b, sig, vals):
-        if shape.v_type == "q4_0" and shape.strip == 1:
-            block = b.ashr(vals[1], ir.Constant(v.I64, 1))
-            return b.mul(block, ir.Constant(v.I64, 2 * STRIDE["q4_0"]))
-        return b.mul(vals[1], ir.Constant(v.I64, shape.strip * STRIDE[shape.v_type]))
+        index, n_bytes = vals[1], shape.v_type.block_bytes
+        if _halves_blocks(shape):
+            index = b.ashr(index, ir.Constant(v.I64, 1))
+            return b.mul(index, ir.Constant(v.I64, n_bytes))
+        return b.mul(index, ir.Constant(v.I64, shape.strip * n_bytes // 2))
 
     return types.intp(shape, types.intp), codegen
-
-
-@intrinsic
-def any_above(typingctx, x, limit):
-    """Whether a lane of x exceeds that of limit."""
-
-    def codegen(ctx, b, sig, vals):
-        above = b.bitcast(b.fcmp_ordered(">", *vals), ir.IntType(16))
-        return b.icmp_unsigned("!=", above, ir.Constant(above.type, 0))
-
-    return types.boolean(x, limit), codegen
-
-
-@intrinsic
-def mask(typingctx, x, lo, hi, fill):
-    """x in lanes lo .. hi-1, `fill` in the others; lo may be negative and hi above 16."""
-
-    def codegen(ctx, b, sig, vals):
-        x, lo, hi, fill = vals
-        lane = ir.Constant(v.vty(v.I32, 16), list(range(16)))
-        lo, hi = (v.splat(b, b.trunc(n, v.I32), 16) for n in (lo, hi))
-        inside = b.and_(b.icmp_signed(">=", lane, lo), b.icmp_signed("<", lane, hi))
-        return b.select(inside, x, v.splat(b, fill, 16))
-
-    return x(x, types.intp, types.intp, types.float32), codegen

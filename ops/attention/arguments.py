@@ -1,0 +1,126 @@
+"""What the kernels of attention work on. Imports no Numba."""
+
+from typing import NamedTuple
+
+from ...jit.launch.arguments import (
+    F32_2D,
+    F32_3D,
+    F32_4D,
+    I64_1D,
+    I64_2D,
+    U8_2D,
+    U32_2D,
+)
+from .layout import StoredLayout
+
+
+class NewTokens(NamedTuple):
+    """Keys and values to append: addresses of float32 (n_tokens, n_kv_heads, head_dim)."""
+
+    k: int
+    v: int
+    n_tokens: int
+    n_kv_heads: int
+    head_dim: int
+
+
+class AppendMemory(NamedTuple):
+    """How tokens are stored, and scratch of each thread."""
+
+    layout: StoredLayout
+    padded: F32_2D
+    """A row with its padding."""
+
+
+class Heads(NamedTuple):
+    """Heads of one token's queries, float32 (n_kv_heads * group, head_dim)."""
+
+    n_kv_heads: int
+    group: int
+    """Query heads that share a KV head."""
+    head_dim: int
+
+
+class Scoring(NamedTuple):
+    """Score of a key = softcap tanh(s / softcap), or s where softcap is 0; s = scale q . k."""
+
+    scale: float
+    softcap: float
+
+
+class BlockOutputs(NamedTuple):
+    """What attention of each block of tokens leaves to be merged.
+
+    A KV head's `rows` are its query heads, rounded up to whole rounds.
+    """
+
+    sums: F32_4D
+    """[block][KV head][row][padded]: of exp(score - maximum) times value."""
+    maxima: F32_3D
+    """[block][KV head][row]: the scores' reference, at least nearly their maximum."""
+    totals: F32_3D
+    """[block][KV head][row]: of exp(score - maximum)."""
+    merged: F32_2D
+    """[query head][padded]: rows before their padding is cut off."""
+
+
+class TokenMemory(NamedTuple):
+    """Scratch of attention of one token over all others."""
+
+    works: U8_2D
+    """Of each thread, see `work.token_work_bytes`."""
+    blocks: BlockOutputs
+
+
+class ListedTokens(NamedTuple):
+    """One token's query heads (1, H, E), the tokens that each KV head lists, and the output."""
+
+    q: F32_3D
+    lists: U32_2D
+    """[KV head][room], of which the first counts[j] are tokens."""
+    counts: I64_1D
+    segments: I64_1D
+    log_weights: F32_2D
+    """[query head][room], or [0][0]: none."""
+    out: F32_3D
+
+
+class ListedMemory(NamedTuple):
+    """Scratch of attention of one token over lists of others."""
+
+    works: U8_2D
+    rooms: U8_2D
+    """Of each thread, see `work.listed_work_bytes`."""
+    blocks: BlockOutputs
+
+
+class ReadAhead(NamedTuple):
+    """Lists of tokens whose tiles are requested, and how many requests that took."""
+
+    lists: U32_2D
+    counts: I64_1D
+    segments: I64_1D
+    requests: I64_1D
+
+
+class MappedTiles(NamedTuple):
+    """The first segments, which lie in mapped files."""
+
+    n_segments: int
+    head_bytes: int
+    tile_bytes: int
+    page_bytes: int
+    gap_bytes: int
+    """Between two tiles, up to which one request for both is cheaper."""
+
+
+class Chunk(NamedTuple):
+    """Query heads of a chunk of tokens (T, H, E), their output, and scratch of each thread."""
+
+    q: F32_3D
+    segments: I64_1D
+    out: F32_3D
+    works: F32_2D
+    """See `work.chunk_work_floats`."""
+    newest: I64_2D
+    """Position of the last token of each panel of rows."""
