@@ -6,7 +6,6 @@
 from .arguments import Arguments
 from .graph import Cell, Graph, cell_of, record
 from .lazy import DefinedKernel, Kernel, LazyKernel, lazy_kernel, lazy_kernels
-from .legacy import Table, kernel, kernels
 
 __all__ = [
     "Arguments",
@@ -15,10 +14,7 @@ __all__ = [
     "Graph",
     "Kernel",
     "LazyKernel",
-    "Table",
     "cell_of",
-    "kernel",
-    "kernels",
     "lazy_kernel",
     "lazy_kernels",
     "record",

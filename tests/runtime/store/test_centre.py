@@ -123,9 +123,9 @@ def test_the_mean_is_computed_once_and_is_that_of_keys(
 def test_measuring_it_is_said(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     listened = load(model.path, notice=told.append)
-    monkeypatch.setattr(centre.kept, "find", lambda name, parse: None)
+    monkeypatch.setattr(centre.kernel_cache, "find", lambda name, parse: None)
     monkeypatch.setattr(centre, "_measure", lambda model, store: np.zeros(1))
-    monkeypatch.setattr(centre.kept, "keep", lambda name, payload: None)
+    monkeypatch.setattr(centre.kernel_cache, "keep", lambda name, payload: None)
     mean_keys(listened, Ram())
     assert [line.partition(",")[0] for line in told] == [f"measuring the mean keys of {model.name}"]
 
