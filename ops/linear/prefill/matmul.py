@@ -123,6 +123,18 @@ def _make_use(kind: int) -> Any:
     return _use_run
 
 
+def _traits(kind: int) -> MatmulTraits:
+    layout, group = panel_layout(FORMATS[kind]), group_layout(kind)
+    return MatmulTraits(
+        block=group.block,
+        words=group.words,
+        grain=group.grain,
+        centre=group.centre,
+        run_bytes=PANELS_PER_TILE * group.run * layout.n_bytes + layout.rows_bytes,
+        group_bytes=TILES * SUMS_BYTES,
+    )
+
+
 def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
     """The kernel `Y = X W^T` of one format; its traits are `MatmulTraits`."""
     kind = KINDS[type_name]
@@ -130,8 +142,9 @@ def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
     size = f.n_bytes * (16 if interleaved else 1)  # from block to block
     x_bytes, run = group.n_bytes, group.run
     run_bytes = run * layout.n_bytes  # of a panel
-    rows_at = PANELS_PER_TILE * run_bytes  # in a thread's buffer: rows to be transposed, sums
-    sums_at = rows_at + layout.rows_bytes
+    traits = _traits(kind)
+    sums_at = traits.run_bytes  # in a thread's buffer; before them rows to be transposed
+    rows_at = sums_at - layout.rows_bytes
     _unpack_run, _use_run = _make_unpack(kind, interleaved), _make_use(kind)
 
     @jit
@@ -160,15 +173,6 @@ def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
                 if ends and left < TILE_ROWS:
                     _store_some(sums, left, Output(to, out.row_bytes, out.n_tokens))
                 sums += groups * SUMS_BYTES
-
-    traits = MatmulTraits(
-        block=group.block,
-        words=group.words,
-        grain=group.grain,
-        centre=group.centre,
-        run_bytes=sums_at,
-        group_bytes=TILES * SUMS_BYTES,
-    )
 
     @kernel(traits=traits)
     def matmul_kernel(
