@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.jit import cached
+from kvarn.jit import cached, kernel_cache
 from kvarn.jit.kernel_cache import files, folders
-from kvarn.ops import kept
 
 PROGRAM = """
 import sys
@@ -19,7 +18,7 @@ import numpy as np
 import numba
 from numba import prange
 from numba.core import event
-from kvarn.jit import kernel_cache as kept, simd as v
+from kvarn.jit import kernel_cache, simd as v
 from kvarn.jit.kernel_cache import folders
 from kvarn.jit.cached import jit
 
@@ -39,7 +38,7 @@ def factory(k):
     return kernel
 
 heard = []
-kept.on_compile(heard.append)
+kernel_cache.on_compile(heard.append)
 with event.install_recorder("numba:compile") as recorder:
     out = np.zeros(3, np.float32)
     for k in map(int, sys.argv[1:]):
@@ -47,9 +46,9 @@ with event.install_recorder("numba:compile") as recorder:
         assert (out == 16 * k).all(), (k, out)
 compiled = sum(e.is_start for _, e in recorder.buffer)
 assert numba.config.CACHE_DIR == "", numba.config.CACHE_DIR
-assert not kept.Counts.uncachable
-assert len(heard) == kept.Counts.compiled == compiled, (heard, compiled)
-print(compiled, kept.Counts.loaded)
+assert not kernel_cache.Counts.uncachable
+assert len(heard) == kernel_cache.Counts.compiled == compiled, (heard, compiled)
+print(compiled, kernel_cache.Counts.loaded)
 """
 
 
@@ -198,9 +197,9 @@ def test_wrong_content_under_a_right_checksum_is_compiled_anew(places, tmp_path,
     wrong = [*WRONG, file.read_bytes()[32:-100]][i]
     file.write_bytes(_of_name(file.name, wrong))
     for compiled in (1, 0):  # the second time it was replaced
-        before = kept.Counts.compiled
+        before = kernel_cache.Counts.compiled
         assert _double(7)(1) == 9
-        assert kept.Counts.compiled - before == compiled
+        assert kernel_cache.Counts.compiled - before == compiled
 
 
 def test_kernels_of_changed_sources_are_not_kept(monkeypatch):

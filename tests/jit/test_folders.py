@@ -193,11 +193,11 @@ def test_pruning_removes_nothing_that_kvarn_did_not_make(tmp_path):
 def test_key_changes_with_any_source(tmp_path):
     (tmp_path / "a.py").write_text("1")
     (tmp_path / "sub").mkdir()
-    seen = {folders.sources_hash(tmp_path)}
+    seen = {folders.sources_hash([tmp_path])}
     (tmp_path / "sub" / "b.py").write_text("2")
-    seen.add(folders.sources_hash(tmp_path))
+    seen.add(folders.sources_hash([tmp_path]))
     (tmp_path / "sub" / "b.py").write_text("3")
-    seen.add(folders.sources_hash(tmp_path))
+    seen.add(folders.sources_hash([tmp_path]))
     (tmp_path / "sub" / "b.py").rename(tmp_path / "c.py")
-    seen.add(folders.sources_hash(tmp_path))
+    seen.add(folders.sources_hash([tmp_path]))
     assert len(seen) == 4

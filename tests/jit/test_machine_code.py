@@ -1,4 +1,4 @@
-"""Steps come back by their machine code alone, in another process than the one that compiled it."""
+"""Kernels come back by their machine code alone, in another process than compiled them."""
 
 import hashlib
 import os
@@ -10,63 +10,91 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvarn.jit.kernel_cache import Damaged, code
+from kvarn.jit.kernel_cache import Damaged, machine_code
 
 KERNELS = """
+from typing import NamedTuple
 import numpy as np
 from kvarn.jit.simd import load_one_f32, store
-from kvarn.jit.launch.legacy_define import step
-from kvarn.jit.launch.legacy_define import lent
+from kvarn.jit.launch.arguments import F32_1D, F32_2D
+from kvarn.jit.launch.define import Share, kernel
 
-@step("i")
-def add_columns(part, parts, ticket, table):
-    rows, out = lent(table, "f4:2 f4")
-    for row in rows:  # slices, references to which Numba would count
+class Columns(NamedTuple):
+    rows: F32_2D
+    out: F32_1D
+
+@kernel
+def add_columns(share: Share, columns: Columns):
+    for row in columns.rows:  # slices, references to which Numba would count
         for i, x in enumerate(row[1:]):
-            out[i] += x
+            columns.out[i] += x
 
-@step("iif")
-def scale(part, parts, ticket, x, n, factor):
-    for i in range(n * part // parts, n * (part + 1) // parts):
+@kernel
+def scale(share: Share, x: int, n: int, factor: float):
+    for i in range(n * share.part // share.parts, n * (share.part + 1) // share.parts):
         store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) * factor))
 
 def shift(by):
-    @step("ii", (by, 77))
-    def kernel(part, parts, ticket, x, n):
-        for i in range(n * part // parts, n * (part + 1) // parts):
+    @kernel(traits=(by, 77))
+    def shift_kernel(share: Share, x: int, n: int):
+        for i in range(n * share.part // share.parts, n * (share.part + 1) // share.parts):
             store(x, 4 * i, np.float32(load_one_f32(x, 4 * i) + by))
 
-    return kernel
+    return shift_kernel
 
-@step("i")
-def allocate(part, parts, ticket, x):
+@kernel
+def allocate(share: Share, x: int):
     made = np.arange(5)  # of memory that Numba counts
-    store(x, 4 * part, np.float32(made[part]))
+    store(x, 4 * share.part, np.float32(made[share.part]))
 """
 PROGRAM = """
 import sys
+from typing import NamedTuple
 import numpy as np
-from kvarn.jit import kernel_cache as kept
+from kvarn.jit import kernel_cache
 from kvarn.jit.kernel_cache import folders
-from kvarn.jit.launch import Table, kernel, kernels
+from kvarn.jit.launch import Arguments, lazy_kernel, lazy_kernels
+from kvarn.jit.launch.arguments import F32_1D, F32_2D
 
 # The sources may be edited while the tests run.
 folders.key = lambda: "key"
 folders.sources_hash = lambda: folders.SOURCES
 
-scale, allocate = kernel("made", "scale"), kernel("made", "allocate")
-shift = kernels("made", "shift")
+class Columns(NamedTuple):
+    rows: F32_2D
+    out: F32_1D
+
+@lazy_kernel
+def scale():
+    import made
+    return made.scale
+
+@lazy_kernel
+def allocate():
+    import made
+    return made.allocate
+
+@lazy_kernel
+def add_columns():
+    import made
+    return made.add_columns
+
+@lazy_kernels
+def shift(by):
+    import made
+    return made.shift(by)
+
 x = np.ones(9, np.float32)
 scale(x.ctypes.data, 9, 3.0)
 assert (x == 3).all(), x
 for by in (1, 5):
     shift(by)(x.ctypes.data, 9)
-    assert shift(by).facts == (by, 77)
+    assert shift(by).traits == (by, 77)
 assert (x == 9).all(), x
-table = Table("f4:2 f4")
-kernel("made", "add_columns")(table(np.ones((3, 5), np.float32), x[:4]), parallel=False)
+columns = Arguments.fixed(Columns(np.ones((3, 5), np.float32), x[:4]))
+add_columns(columns.address, parallel=False)
 assert (x == [12, 12, 12, 12, 9, 9, 9, 9, 9]).all(), x
-print(kept.Counts.compiled, kept.Counts.loaded, int("numba" in sys.modules))
+print(kernel_cache.Counts.compiled, kernel_cache.Counts.loaded, int("numba" in sys.modules))
 allocate(x.ctypes.data, parallel=False)
 assert x[0] == 0, x
 print(int("numba" in sys.modules))
@@ -93,14 +121,14 @@ def run(tmp_path):
     return start
 
 
-def test_steps_come_back_without_numba_unless_they_need_it(run, tmp_path):
+def test_kernels_come_back_without_numba_unless_they_need_it(run, tmp_path):
     compiled, loaded, *needed = run()
     assert compiled >= 6 and loaded == 0 and needed == [1, 1]
-    # What launches steps, and four of them by code alone; the fifth with all that Numba kept.
+    # What launches kernels, and four of them by code alone; the fifth with all that Numba kept.
     assert run() == [0, 5, 0, 1]
     (damaged,) = tmp_path.rglob("scale-*.code")
     whole = damaged.read_bytes()
-    pickled = pickle.dumps(tuple(code.from_bytes(whole[32:])))
+    pickled = pickle.dumps(tuple(machine_code.from_bytes(whole[32:])))
     digest = hashlib.sha256(f"key/{damaged.name}\0".encode() + pickled).digest()
     for data in (whole[:-1] + bytes([whole[-1] ^ 1]), digest + pickled):  # a right checksum, too
         damaged.write_bytes(data)
@@ -115,8 +143,8 @@ def test_threads_that_numba_starts_give_the_same(run):
 
 
 def test_wrong_content_is_damage_and_not_run():
-    good = code.of_text("define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named")
-    address, found = code.load(code.to_bytes(good))
+    good = machine_code.of_text("define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named")
+    address, found = machine_code.load(machine_code.to_bytes(good))
     assert address and found == good
     for wrong in (
         good._replace(object=b"no object file"),
@@ -124,12 +152,12 @@ def test_wrong_content_is_damage_and_not_run():
         good._replace(symbol="another"),
     ):
         with pytest.raises(Damaged):
-            code.load(code.to_bytes(wrong))
+            machine_code.load(machine_code.to_bytes(wrong))
 
 
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
 CODES = st.builds(
-    code.Code,
+    machine_code.Code,
     st.lists(NAMES).map(tuple),
     NAMES,
     st.text("if"),
@@ -140,33 +168,35 @@ CODES = st.builds(
 
 @given(CODES)
 def test_a_codes_bytes_give_it_back(made):
-    assert code.from_bytes(code.to_bytes(made)) == made
+    assert machine_code.from_bytes(machine_code.to_bytes(made)) == made
 
 
 @given(CODES, st.data())
 def test_other_bytes_are_damaged_or_a_code_of_just_these_bytes(made, data):
-    good = bytearray(code.to_bytes(made))
+    good = bytearray(machine_code.to_bytes(made))
     at = data.draw(st.integers(0, len(good) - 1))
     end = at + data.draw(st.integers(0, 8))
     good[at:end] = data.draw(st.binary(max_size=8))
     try:
-        found = code.from_bytes(bytes(good))
+        found = machine_code.from_bytes(bytes(good))
     except Damaged:
         return
-    assert code.to_bytes(found) == good
+    assert machine_code.to_bytes(found) == good
 
 
 @given(st.binary(max_size=60))
 def test_bytes_of_no_code_are_damaged(data):
     for head in (b"", b"kvarn1.c"):
         with pytest.raises(Damaged):
-            code.from_bytes(head + data)
+            machine_code.from_bytes(head + data)
 
 
 def test_whatever_is_missing_or_too_much_is_damage():
-    whole = code.to_bytes(code.Code(("sqrt", "exp"), "f", "iif", (-1, 77), b"\x7fELF\2..."))
+    whole = machine_code.to_bytes(
+        machine_code.Code(("sqrt", "exp"), "f", "iif", (-1, 77), b"\x7fELF\2...")
+    )
     for n in range(len(whole)):
         with pytest.raises(Damaged):
-            code.from_bytes(whole[:n])
+            machine_code.from_bytes(whole[:n])
     with pytest.raises(Damaged):
-        code.from_bytes(whole + b"\0")
+        machine_code.from_bytes(whole + b"\0")

@@ -1,14 +1,12 @@
-"""A KV cache of one layer in plain memory, of random keys and values; folders for kernels."""
+"""A KV cache of one layer in plain memory, of random keys and values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvarn.jit.kernel_cache import files, folders
 from kvarn.ops.attention import (
     AttentionScratch,
     TileLayout,
@@ -81,17 +79,3 @@ def queries() -> Callable[..., NDArray[np.float32]]:
         return rng.standard_normal((n_tokens, n_heads, head_dim)).astype(np.float32)
 
     return make
-
-
-@pytest.fixture
-def places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
-    """Has this process keep its kernels below the roots given, and gives their folders."""
-
-    def use(*roots: Path) -> list[Path]:
-        monkeypatch.setattr(folders, "candidates", lambda: list(roots))
-        fresh = {"roots": None, "opened": (), "target": None, "against": None}
-        again = type("Places", (files._Places,), fresh | {"said": False, "pruned": False})
-        monkeypatch.setattr(files, "_Places", again)
-        return [root / "kernels" / folders.key() for root in roots]
-
-    return use

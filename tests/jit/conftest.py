@@ -1,0 +1,22 @@
+"""Folders for kernels."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvarn.jit.kernel_cache import files, folders
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
+    """Has this process keep its kernels below the roots given, and gives their folders."""
+
+    def use(*roots: Path) -> list[Path]:
+        monkeypatch.setattr(folders, "candidates", lambda: list(roots))
+        fresh = {"roots": None, "opened": (), "target": None, "against": None}
+        again = type("Places", (files._Places,), fresh | {"said": False, "pruned": False})
+        monkeypatch.setattr(files, "_Places", again)
+        return [root / "kernels" / folders.key() for root in roots]
+
+    return use
