@@ -88,11 +88,16 @@ def fault_of(name: str) -> str | None:
             return f"a part of it is {part!r}"
         if len(part.encode()) > MAX_PART:
             return f"a part of it is longer than {MAX_PART} bytes"
-        if "\\" in part or part != part.strip() or one_line(part) != part:
+        if "\\" in part or part != part.strip() or not all(map(_prints, part)):
             return "it holds a backslash, a control character, or a space at an end"
         if part.casefold() == ".git":
             return "what git keeps for itself is no file of a repository"
     return None
+
+
+def _prints(character: str) -> bool:
+    """Joiners do not, but languages and emoji need them: they move nothing."""
+    return character.isprintable() or character in "\u200c\u200d"
 
 
 def _key(name: str) -> str:

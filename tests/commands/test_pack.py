@@ -166,9 +166,8 @@ def test_export_and_import_make_the_same_pack(run: Kvarn, tmp_path: Path) -> Non
     code, _, err = run("pack", "import", str(file))
     assert code == 1
     assert "exists already" in err
-    code, _, err = run("pack", "export", "mill", "-o", "")
-    assert code == 1
-    assert "is no name of a file to write" in err
+    with pytest.raises(SystemExit, match="2"):
+        run("pack", "export", "mill", "-o", "")
     run("pack", "rm", "mill")
     assert run("pack", "import", str(file))[0] == 0
     assert run("pack", "verify", "mill")[0] == 0
