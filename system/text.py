@@ -22,7 +22,7 @@ def one_line(text: str, limit: int | None = None) -> str:
     Longer than `limit` it loses its middle: a message names its subject first, its reason last.
     """
     if limit is not None and len(text) > limit:
-        half = (limit - 3) // 2
+        half = max(1, (limit - 3) // 2)
         text = f"{text[:half]} … {text[-half:]}"
     return (
         text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
