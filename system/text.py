@@ -31,9 +31,7 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 def lines(text: str) -> str:
     """Lines of kvarn's own, which may quote others: newline and tab stay, the rest is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
+    return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))
 
 
 def shown(text: str | bytes, limit: int = 64) -> str:
