@@ -78,7 +78,7 @@ def check_files(repo: str, names: Iterable[str]) -> None:
 
 
 def fault_of(name: str) -> str | None:
-    """What keeps a name from being a relative path below a folder; None where nothing does."""
+    """Why a name cannot be a relative path below a folder; None if it can."""
     if any(0xD800 <= ord(c) < 0xE000 for c in name):
         return "it is not valid Unicode"
     if len(name.encode()) > MAX_NAME:
@@ -96,7 +96,7 @@ def fault_of(name: str) -> str | None:
 
 
 def _key(name: str) -> str:
-    """The same for names that disks which ignore case or the form of Unicode take for one."""
+    """Equal for names that are one file on disks that ignore case or Unicode normal forms."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

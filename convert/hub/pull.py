@@ -22,9 +22,9 @@ from .names import check_files, check_repository, check_revision
 from .places import Cache, Folder, cached
 
 MEMORY_SHARE = 0.5
-"""Of the memory that is free: the rest is for the KV cache and other programs."""
+"""Share of the free memory that a model may take; the rest is for the KV cache and others."""
 _MAX_SHOWN = 40
-"""Ready models that are told of, of those that there are to choose from."""
+"""Most ready models that a listing shows."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
 
 
 def _pulled_before(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:
-    """Where a repository was pulled to before; the error in other words where it was not."""
+    """Where a repository was pulled to before; `HubError` if it was not."""
     place = cached(repo, revision) if to is None else Folder(to) if to.is_dir() else None
     if place is None:
         raise HubError(f"{repo} has not been pulled to this machine; {error}") from error

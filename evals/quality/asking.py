@@ -62,7 +62,7 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
 def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
     """Read a question, instead of the last one and its answer.
 
-    Apart from the context it is read token by token, for prompts are read with exact attention
+    Asked apart, it is read token by token, because prompts are read with exact attention
     whatever the method. Inside it, both are one prompt. Where tokens give way, what they left
     cannot be cut back: the context is read again.
     """
