@@ -101,7 +101,7 @@ class Download:
         self._out.flush()
         self._out.seek(0)
         if self._file.name.endswith(".gguf") and self._out.read(len(_MAGIC)) != _MAGIC:
-            raise self._wrong("it is no GGUF file")
+            raise self._wrong("it is not a GGUF file")
 
     def _go_on(self, notice: Notice) -> None:
         """Some more of it; an answer that ends too soon is one that broke off."""

@@ -38,7 +38,7 @@ def is_digest(text: object) -> TypeGuard[str]:
 
 
 def check_repository(name: str) -> None:
-    """`HubError` for what is no name of a repository."""
+    """`HubError` for what is not the name of a repository."""
     parts = name.split("/")
     sound = (
         _REPOSITORY.fullmatch(name) is not None
@@ -47,14 +47,14 @@ def check_repository(name: str) -> None:
     )
     if not sound:
         raise HubError(
-            f"{one_line(repr(name), 80)} is no name of a repository: expected ORGANISATION/MODEL"
+            f"{one_line(repr(name), 80)} is not a repository name: expected ORGANISATION/MODEL"
         )
 
 
 def check_revision(name: str) -> None:
-    """`HubError` for what is no name of a branch, tag or commit."""
+    """`HubError` for what is not the name of a branch, tag or commit."""
     if fault := fault_of(name) or ("it holds a space" if " " in name else None):
-        raise HubError(f"{one_line(repr(name), 80)} is no --revision: {fault}")
+        raise HubError(f"{one_line(repr(name), 80)} cannot be a --revision: {fault}")
 
 
 def check_files(repo: str, names: Iterable[str]) -> None:
@@ -91,7 +91,7 @@ def fault_of(name: str) -> str | None:
         if "\\" in part or part != part.strip() or one_line(part) != part:
             return "it holds a backslash, a control character, or a space at an end"
         if part.casefold() == ".git":
-            return "what git keeps for itself is no file of a repository"
+            return "a .git folder is not part of a repository's files"
     return None
 
 

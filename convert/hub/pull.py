@@ -179,8 +179,8 @@ def _check_pulled_before(repo: str, choice: Choice, place: Folder, progress: Pro
 
 
 def _check_model(repo: str, path: Path) -> None:
-    """`HubError` for what is no sound GGUF file: it is not to become the model of commands."""
+    """`HubError` for a damaged GGUF file: it must not become the commands' default model."""
     try:
         open_gguf(path).close()
     except GGUFError as error:
-        raise HubError(f"what was pulled of {repo} is no model that kvarn reads: {error}") from None
+        raise HubError(f"what was pulled of {repo} is not a model kvarn reads: {error}") from None

@@ -74,7 +74,7 @@ class Checkpoint:
     def damaged(self, error: Exception) -> LearnError:
         """The error for a file that does not hold what it should."""
         return LearnError(
-            f"{self.path}: found a file that is no checkpoint of `kvarn learn` "
+            f"{self.path}: found a file that is not a checkpoint of `kvarn learn` "
             f"({type(error).__name__}): remove it to begin anew"
         )
 

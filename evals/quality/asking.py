@@ -28,7 +28,7 @@ def opened(
     model: Model, read: Read, arm: Arm, progress: Progress | None = None
 ) -> Iterator[Context]:
     """A context that holds what was read, under the arm's methods: the pack opened for reading, or
-    read anew into memory where the arm evicts, for what it keeps is no pack."""
+    read anew into memory where the arm evicts, because what it keeps is not a pack."""
     store = Disk(read.pack, read_only=True) if arm.keeps_all else Ram(*read.kinds)
     with model.context(read.n_ctx, arm.attend, arm.keeping, store) as context:
         if not context.tokens and not read.inside:
