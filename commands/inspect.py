@@ -25,8 +25,8 @@ _CELL_WIDTH = 1000
 
 _TREATMENTS = {
     "native": "kernels read the file's bytes",
-    "repacked": "laid out anew when loading",
-    "re-encoded": "changed to another type when loading",
+    "repacked": "repacked when loading",
+    "re-encoded": "re-encoded as Q8_0 when loading",
     "unsupported": "kvarn can neither run nor convert it",
 }
 

@@ -1,4 +1,4 @@
-"""Whether a file can hold the metadata that a model's folder gave: a last look before writing.
+"""Whether a GGUF file can hold the metadata from a model's folder: the last check before writing.
 
 gguf-py takes what it is given and fails when it writes, with an error that names no key.
 """

@@ -346,7 +346,7 @@ def test_a_stopped_build_goes_on(slow_text: Kvarn, tiny: Model, how: signal.Sign
         _, err = process.communicate(timeout=60)
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert b"the same command goes on from there" in err
+        assert b"run the same command to resume" in err
         assert b"Traceback" not in err
     assert run("pack", "verify", "mill")[0] == 0
     done = json.loads(run("pack", "info", "mill", "--json")[1])["n_tokens"]
