@@ -29,12 +29,12 @@ def add(subparsers: Any) -> None:
         "bench",
         help="measure prefill and decode speed",
         description="Time reading -p tokens and generating -n tokens, each after -d tokens of "
-        "context, -r times; lists are separated by commas. Depths beyond --fill are not read: K "
-        "and V of the tokens read before are repeated with noise up to there, which takes seconds "
-        "for 100,000 tokens of a small model and minutes for a million; what is timed does the "
-        "work of a context that was read. With --kv DIR generating is timed cold too: none of K "
-        "and V is in memory at the start. Where --keep evicts, all of a depth is read, and each "
-        "repetition goes on where the last one ended.",
+        "context, -r times; lists are separated by commas. Only the first --fill tokens of a "
+        "depth are read. The rest is filled with their K and V, repeated with noise, which takes "
+        "seconds for 100,000 tokens of a small model and minutes for a million; timed work is the "
+        "same as after reading. With --kv DIR, generation is also timed cold, with no K and V in "
+        "memory at the start. If --keep evicts, all of a depth is read, and each repetition "
+        "continues where the last one ended.",
     )
     for short, name, default, what in (
         ("-p", "--n-prompt", 512, "prompt lengths (default 512; 0: none)"),
@@ -114,5 +114,5 @@ def _attend(options: argparse.Namespace) -> Attend:
     if options.replay is None:
         return attend
     if options.method != "full":
-        raise KvarnError("--replay takes the place of --method: give one of them")
+        raise KvarnError("--replay replaces --method: give one of them")
     return Replay(options.replay)

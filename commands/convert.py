@@ -20,8 +20,8 @@ def add(subparsers: Any) -> None:
         help="convert a Hugging Face model to GGUF",
         usage="kvarn convert [SRC] OUT.gguf [--type T] [--pre NAME] [--embed-hash [--hash FILE]]",
         description="Convert the model in folder SRC (safetensors, config.json, tokenizer), or the "
-        "one that was pulled last, to the file OUT.gguf, which appears when it is whole. SRC may "
-        "also be a GGUF file, which gets other types or hash encoders.",
+        "one that was pulled last, to the file OUT.gguf, which appears when it is complete. SRC "
+        "may also be a GGUF file, to change its types or embed hash encoders.",
     )
     parser.add_argument("paths", metavar="[SRC] OUT.gguf", nargs="+", type=Path)
     parser.add_argument(
@@ -33,12 +33,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--pre",
         metavar="NAME",
-        help="the vocabulary's pre-tokenizer, where its ids do not tell (llama-bpe, qwen2, …)",
+        help="the vocabulary's pre-tokenizer, if kvarn cannot recognise it (llama-bpe, qwen2, …)",
     )
     parser.add_argument(
         "--embed-hash",
         action="store_true",
-        help="copy the GGUF file SRC with the hash encoders that `kvarn learn` made for it in it",
+        help="copy the GGUF file SRC and embed the hash encoders that `kvarn learn` made for it",
     )
     parser.add_argument(
         "--hash", metavar="FILE", type=Path, help="those encoders (default: SRC.hash.gguf)"
@@ -100,13 +100,13 @@ def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
     from ..runtime.attend.sidecar import sidecar_path
 
     if options.pre is not None:
-        raise KvarnError(f"--pre has no meaning for {source.name}, which has its tokenizer in it")
+        raise KvarnError(f"--pre has no effect on {source.name}, which contains its tokenizer")
     if options.embed_hash and options.type is not None:
         raise KvarnError("--type and --embed-hash are two steps: convert, then embed")
     if options.embed_hash:
         embed_encoders(source, options.hash or sidecar_path(source), out)
     elif options.type is None:
-        raise KvarnError(f"{source} is a GGUF file already: run it as it is, or say --type")
+        raise KvarnError(f"{source} is a GGUF file already: run it as it is, or give --type")
     else:
         with byte_bar("converting") as progress:
             quantise_file(source, out, mix_of(options.type), progress=progress)

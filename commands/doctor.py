@@ -1,4 +1,4 @@
-"""`kvarn doctor`: what kvarn found on this machine, and what stands in the way of its speed."""
+"""`kvarn doctor`: what kvarn found on this machine, and what slows it down."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _BUSY_REGION = 30  # µs; idle machines need 1 to 3
 def add(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "doctor",
-        help="show what kvarn found on this machine and what to mend",
+        help="show what kvarn found on this machine and what to fix",
         description="Show versions, CPU, threads, memory and the cache of compiled kernels, and "
-        "each problem with the way to mend it.",
-        epilog="KVARN_SIMD=avx512|avx2|neon|generic takes other kernels than the best that the CPU "
-        "runs; KVARN_CACHE=FOLDER keeps compiled kernels there; NUMBA_THREADING_LAYER and "
-        "NUMBA_NUM_THREADS are obeyed.",
+        "each problem with the way to fix it.",
+        epilog="KVARN_SIMD=avx512|avx2|neon|generic forces a kernel variant other than the best "
+        "for the CPU; KVARN_CACHE=FOLDER is where compiled kernels are kept; NUMBA_THREADING_LAYER "
+        "and NUMBA_NUM_THREADS are respected.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(

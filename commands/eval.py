@@ -1,4 +1,4 @@
-"""`kvarn eval`: what a model remembers of long contexts, method beside method."""
+"""`kvarn eval`: what a model recalls from long contexts, method by method."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _QUESTIONS = 100
 def add(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "eval",
-        help="measure what a model remembers of long contexts",
-        description="Ask questions about long contexts, which are read once and then asked about "
-        "with every method. Lists are separated by commas. Interrupted, the same command goes on "
-        "where it was; another method finds the contexts read.",
+        help="measure what a model recalls from long contexts",
+        description="Read long contexts once and ask the same questions about them with every "
+        "method. Lists are separated by commas. If interrupted, run the same command to resume; "
+        "contexts that were read are kept for other methods.",
     )
     parser.add_argument(
         "--task",
@@ -190,7 +190,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _arms(options: argparse.Namespace) -> Iterator[Arm]:
-    """Every method with every budget it takes, over every keep."""
+    """Every method with each of its budgets, combined with every keep method."""
     from ..evals.quality import Arm
 
     common = {} if options.probe is None else {"probe": options.probe}
@@ -222,7 +222,7 @@ def _keeps(options: argparse.Namespace) -> Iterator[tuple[str, str, Keep]]:
 
 
 def _filler(paths: list[Path]) -> tuple[Filler, str]:
-    """The hay, and a name that tells it from others."""
+    """The filler, and a name that tells it from others."""
     from ..evals.tasks import Plain, Prose
 
     if not paths:

@@ -17,7 +17,7 @@ def add(subparsers: Any) -> None:
         "imatrix",
         help="collect an importance matrix for `kvarn quantize`",
         description="Read texts in pieces of --ctx tokens and write the mean squares of the inputs "
-        "of every matrix, as llama.cpp's tools read and write them. Ctrl-C saves what there is.",
+        "of every matrix, in llama.cpp's format. Ctrl-C saves what has been measured.",
     )
     add_files_option(parser, help="texts like those that the model will read")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)

@@ -25,8 +25,8 @@ _CELL_WIDTH = 1000
 
 _TREATMENTS = {
     "native": "kernels read the file's bytes",
-    "repacked": "laid out anew when loading",
-    "re-encoded": "changed to another type when loading",
+    "repacked": "repacked when loading",
+    "re-encoded": "re-encoded as Q8_0 when loading",
     "unsupported": "kvarn can neither run nor convert it",
 }
 
@@ -236,7 +236,7 @@ def _encoder_rows(said: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 def columns(rows: Sequence[Sequence[str]], aligned: str) -> str:
     """Rows of text in columns, each aligned `<` or `>`; unprintable characters are escaped."""
-    shown = [[one_line(cell) for cell in row] for row in rows]
+    shown = [[one_line(cell, _CELL_WIDTH) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown)]
     lines = (
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths))

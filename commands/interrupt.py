@@ -10,13 +10,13 @@ from .progress import bar
 
 
 class StoppedReading(Exception):
-    """Raised out of a prefill by the progress that the user interrupted."""
+    """Raised by a prefill's progress callback when the user has interrupted it."""
 
 
 class Interruptible:
     """While it is open, Ctrl-C only sets `asked`; a second one raises `KeyboardInterrupt`.
 
-    So no step of the model is left half waited for: the context stays consistent.
+    So the model always finishes the chunk or token that it computes: the context stays consistent.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Interruptible:
         self.clear_bar()
 
     def progress(self, done: int, total: int) -> None:
-        """For `Context.prefill`: a bar where it takes a while, and a way out between chunks."""
+        """For `Context.prefill`: shows a bar after a while; stops between chunks if asked to."""
         if self._bar is None:
             self._bar = bar("reading", "tok", total)
         self._bar.update(done - self._bar.n)

@@ -1,4 +1,4 @@
-"""`kvarn learn`: hash encoders for a model, which `--method hash` then picks up by itself."""
+"""`kvarn learn`: hash encoders for a model, which `--method hash` then finds by itself."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ LOSSES = ("softmax", "bce")
 def add(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "learn",
-        help="learn hash encoders for a model",
-        description="Read text with the model and learn, from its own queries and keys, small "
-        "networks whose signatures tell which tokens matter (HashAttention). `--method hash` picks "
-        "up MODEL.hash.gguf beside MODEL.gguf by itself. Interrupted, the same command goes on. "
-        "Needs torch: pip install 'kvarn[train]'.",
+        help="train hash encoders for a model",
+        description="Read text with the model and train, on its own queries and keys, small "
+        "networks whose signatures tell which tokens matter (HashAttention). `--method hash` finds "
+        "MODEL.hash.gguf beside MODEL.gguf by itself. If interrupted, run the same command to "
+        "resume. Needs torch: pip install 'kvarn[train]'.",
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="a GGUF file")
     parser.add_argument(
@@ -46,7 +46,7 @@ def add(subparsers: Any) -> None:
         action="extend",
         nargs="+",
         required=True,
-        help="UTF-8 texts of the kind that the model will be used on; a share is only measured on",
+        help="UTF-8 texts like those that the model will be used on; a share is held out",
     )
     parser.add_argument(
         "-o",
@@ -64,20 +64,24 @@ def add(subparsers: Any) -> None:
 def _add_training(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("learning")
     group.add_argument(
-        "--bits", metavar="N", type=positive, default=32, help="of a signature: 32 (default), 64"
+        "--bits",
+        metavar="N",
+        type=positive,
+        default=32,
+        help="bits of a signature: 32 (default), 64",
     )
     group.add_argument(
         "--tokens",
         metavar="N",
         type=positive,
-        help=f"read so many (default {TOKENS:,}, in whole contexts; texts are repeated)",
+        help=f"tokens to read (default {TOKENS:,}, in whole contexts; texts are repeated)",
     )
     group.add_argument(
         "--length",
         metavar="N",
         type=positive,
-        help="tokens of a context, as many as in use: encoders do not carry far beyond "
-        f"(default {LENGTH:,}, or the model's training length where that is less)",
+        help="tokens of a context, as many as in use: encoders do not generalise far beyond it "
+        f"(default {LENGTH:,}, or the model's training length if that is less)",
     )
     for name, which in (("sink", "first"), ("window", "last")):
         group.add_argument(
@@ -85,10 +89,10 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
             metavar="N",
             type=positive,
             default=128,
-            help=f"the {which} N tokens are always read in use and need not be found (default 128)",
+            help=f"the {which} N tokens are always read, so they need not be found (default 128)",
         )
     group.add_argument(
-        "--steps", metavar="N", type=positive, default=1, help="of each chunk of 512 (default 1)"
+        "--steps", metavar="N", type=positive, default=1, help="training steps a chunk (default 1)"
     )
     group.add_argument(
         "--loss",
@@ -122,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
             recalls = learning.recalls(interrupt.progress)
         except StoppedReading:
             learning.save()
-            notice(f"stopped: the same command goes on from {checkpoint}")
+            notice(f"stopped: run the same command to resume from {checkpoint}")
             raise KeyboardInterrupt from None
     learning.checkpoint.remove()
     show(_as_json(recalls, output) if options.json else _as_text(recalls))
@@ -196,7 +200,7 @@ def _as_json(recalls: list[Recall], output: Path) -> str:
 
 
 def _as_text(recalls: list[Recall]) -> str:
-    """A row a layer, a column a method: the share of the best 1% and 2% that is found."""
+    """A row per layer, a column per method: the share of the best 1% and 2% that is found."""
     methods = list(dict.fromkeys(one.method for one in recalls))
     of = {(one.layer, one.method): one.found for one in recalls}
     rows = [

@@ -54,8 +54,8 @@ def _add_build(actions: Any) -> None:
     build: argparse.ArgumentParser = actions.add_parser(
         "build",
         help="read files into a pack",
-        description="Read files, one after the other as one text, into a pack. Interrupted, the "
-        "same command goes on where it was.",
+        description="Read files, one after the other as one text, into a pack. If interrupted, run "
+        "the same command to resume.",
     )
     add_files_option(build, help="UTF-8 texts, in this order")
     build.add_argument(
@@ -113,9 +113,7 @@ def build(options: argparse.Namespace) -> int:
         )
     except KeyboardInterrupt:
         bar.close()
-        notice(
-            f"stopped at {bar.done:,} of {len(ids):,} tokens: the same command goes on from there"
-        )
+        notice(f"stopped at {bar.done:,} of {len(ids):,} tokens: run the same command to resume")
         raise
     finally:
         bar.close()

@@ -18,7 +18,7 @@ def add(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "quantize",
         help="write a GGUF model in another type",
-        description="Write IN.gguf (of a split file: any of its shards) to OUT.gguf with its "
+        description="Write IN.gguf (for a split file: any of its shards) to OUT.gguf with its "
         "matrices in the types of a mix, chosen as llama.cpp chooses them.",
     )
     parser.add_argument("source", metavar="IN.gguf", type=Path)
@@ -34,8 +34,8 @@ def add(subparsers: Any) -> None:
         "--imatrix",
         metavar="FILE",
         type=Path,
-        help="keep columns the more exact the larger their inputs are: a file of `kvarn imatrix` "
-        "or of llama.cpp",
+        help="encode columns with large inputs more exactly: a file from `kvarn imatrix` or "
+        "llama.cpp",
     )
     parser.add_argument(
         "--allow-requantize",

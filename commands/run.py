@@ -72,7 +72,7 @@ def add(subparsers: Any) -> None:
     )
     add_model_options(parser)
     context = add_context_options(parser)
-    add_kv_option(context, "whose prompt is not read again as far as the next one begins with it")
+    add_kv_option(context, "where the next prompt is read only from its first difference on")
     add_pack_options(parser)
     add_sampling_options(parser)
     add_draft_options(parser)
@@ -111,7 +111,7 @@ def _context(options: argparse.Namespace, model: Model, pack: PackInfo | None) -
 
 
 def _read(context: Context, text: str, after_pack: bool) -> None:
-    """Read the prompt: after what a pack holds, or instead of it but for a common beginning."""
+    """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds."""
     tokenizer = context.model.tokenizer
     if after_pack:
         bos = tokenizer.bos_id
@@ -130,7 +130,7 @@ def _read(context: Context, text: str, after_pack: bool) -> None:
 
 
 def _write(generation: Generation) -> None:
-    """The text as it comes; a line on stderr where the context had no room for more."""
+    """The text as it is generated; a line on stderr if the context became full."""
     for piece in generation.pieces():
         generate(piece)
     if sys.stdout.isatty():
@@ -155,7 +155,7 @@ def _prompt(options: argparse.Namespace) -> str:
 def _as_message(model: Model, text: str) -> str:
     template = model.chat_template
     if template is None:
-        raise KvarnError(f"{model.path.name} has no chat template: leave --instruct away")
+        raise KvarnError(f"{model.path.name} has no chat template: omit --instruct")
     return template.render([{"role": "user", "content": text}], add_generation_prompt=True)
 
 

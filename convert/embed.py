@@ -1,4 +1,4 @@
-"""Hash encoders inside a model file: one file to hand on, which llama.cpp loads like any other.
+"""Hash encoders inside a model file: one file to share, which llama.cpp loads like any other.
 
 llama.cpp refuses tensors that it does not know and ignores such metadata, so that the encoders go
 there, one base64 string a layer (see `runtime.attend.sidecar`).

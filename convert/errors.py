@@ -12,4 +12,4 @@ class HubError(KvarnError):
 
 
 class HubOutOfReach(HubError):
-    """No connection, or one that broke off or stands still: another attempt may succeed."""
+    """No connection, or one that broke off or stalled: another attempt may succeed."""

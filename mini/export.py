@@ -20,8 +20,8 @@ from .data import BOS, EOS, PRE_TOKENIZER
 from .model import MiniConfig
 
 CONTEXT_LENGTH = {"cohere2": 131_072, "llama": 16_384}
-"""Without positions in the global layers the trained length is no border (docs/mini.md has what is
-recalled from how far); with rope in all layers it nearly is."""
+"""Without positions in the global layers, models recall far beyond the trained length
+(docs/mini.md); with rope in all layers they hardly do."""
 NAMES = {"cohere2": "kvarn-mini", "llama": "kvarn-mini-llama"}
 DESCRIPTION = (
     "A small base model of the kvarn runtime: continues English prose, and finds again what a long "

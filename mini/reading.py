@@ -25,7 +25,7 @@ SEED = 2_000_003
 
 
 def contexts(filler: Filler, seed: int) -> Iterator[str]:
-    """Contexts with their questions, without end."""
+    """An endless series of contexts with their questions."""
     rng = random.Random(seed)
     while True:
         n_chars = rng.choice(CONTEXT_CHARS)

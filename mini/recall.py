@@ -1,4 +1,4 @@
-"""How much of what a context held a model gives back: exact replies, task by task."""
+"""How much of a context a model recalls: the share of exact replies, task by task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Recall:
     def measure(
         self, model: Mini, length: int, n_rows: int, tasks: Iterable[str] = TASKS
     ) -> dict[str, float]:
-        """Share of replies of which every token is the likeliest one, per task."""
+        """Share of replies in which every token is the model's most likely one, per task."""
         jobs = [(task, i) for task in tasks for i in range(n_rows)]
         found = self.pool.map(lambda job: self._row(model, length, *job), jobs)
         right = {task: [0, 0] for task, _ in jobs}

@@ -25,7 +25,7 @@ SINGLE = {
     "frequent": 0.02,
     "multivalue": 0.02,
 }
-"""How often each task is drawn at first: mostly such as take one look at one fact."""
+"""How often each task is drawn at first: mostly tasks that need one look at one fact."""
 MIXED = {
     "kv": 0.18,
     "chains": 0.17,
@@ -38,16 +38,16 @@ MIXED = {
     "homes": 0.05,
     "copy": 0.05,
 }
-"""How often later, when single facts are found: what needs more than one look."""
+"""How often later, when the model finds single facts: more tasks that need several looks."""
 LEAST_FILLER = (0.2, 0.5, 1.0, 4.0)
-"""Of scattered facts, how much filler stands among them: few facts in a short row teach little."""
+"""Filler per character of scattered facts, drawn from these: sparse facts teach little."""
 QUESTION_TOKENS = 18
-"""Of a question with its reply, about."""
+"""About how many a question with its reply has."""
 TEXT, QUESTION, REPLY = 1.0, 0.1, 4.0
-"""Weight in the loss of running text (filler too), of a question and of its reply; what a task hid
-in its context has none: it cannot be foreseen."""
+"""Weights in the loss: running text (and filler), a question, its reply. Facts weigh 0: they cannot
+be predicted."""
 MOST_TEXT = 4096
-"""Targets of running text in a row, about; longer rows draw that many: logits take memory."""
+"""About the most targets of running text in a row: logits take memory. Of more, some are drawn."""
 CHARS_PER_TOKEN = 3.5
 """A first guess, corrected where a context comes out too long."""
 
@@ -156,7 +156,7 @@ class Rows:
         return [int(i) for i in self.text[start : start + n]]
 
     def _thinned(self, rng: random.Random, weights: Weights) -> Weights:
-        """At most MOST_TEXT targets of running text, about, drawn evenly, others untouched."""
+        """Keep about MOST_TEXT targets of running text, drawn at random, and all others."""
         is_text = weights == TEXT
         kept = MOST_TEXT / max(1, int(is_text.sum()))
         if kept < 1:

@@ -1,9 +1,9 @@
-"""Weights to start from that can look back: an induction circuit before the first step.
+"""Initial weights with an induction circuit, so that a new model can look back.
 
-A model that learns to recall from nothing spends most of a small training on a plateau where
-nothing but the statistics of digits is learned, until heads that read the previous token and heads
-that look for it come together (Olsson et al. 2022, In-context learning and induction heads). Here
-both stand from the beginning, weakly, and training makes of them what the tasks need:
+A model that starts from random weights spends most of a small training on a plateau where it learns
+only the statistics of digits, until heads that read the previous token and heads that look for it
+work together (Olsson et al. 2022, In-context learning and induction heads). Here both exist from
+the beginning, weakly, and training turns them into what the tasks need:
 
 - layer 0 (which has rope): query head d reads the token d + 1 places back and writes what it was
   into a subspace of its own, M_d;
@@ -19,16 +19,16 @@ from torch import Tensor
 from .model import Block, Mini
 
 SHARPNESS = 6.0
-"""Logits by which the wanted place leads its neighbours."""
+"""How much higher the logit of the wanted place is than those of its neighbours."""
 MATCH = 1.3
 """Scale of queries and keys that compare contents with all dimensions of a head."""
 HELD, RAISED = 2.0, 3.0
 """How much larger than an embedding layer 0 writes what came before, and a matching layer what it
 found; a circuit of half this strength was lost in training where all layers have rope."""
 FREQUENCIES = 8
-"""Pairs of the rotation that tell neighbours apart, from the fastest on."""
+"""The fastest pairs of the rotation, which tell neighbours apart."""
 LOOK_EVERY = 3
-"""Of layers that all have rope, how many there are to one that looks for what came before."""
+"""If all layers have rope: one of this many looks for what came before."""
 SLOW = 3 / 8
 """Where in a head's dimensions those pairs begin that compare what is far apart: at a rope_theta of
 500,000 the first of them turns by half a radian in 70 tokens, the later ones in 2,000 and more."""
@@ -74,8 +74,8 @@ def _read_before(
 ) -> None:
     """Layer 0's heads: head d reads d + 1 places back, whatever stands there.
 
-    Of a normed state all tokens have the direction `common` in common; the rotation turns queries
-    and keys along it into a function of their distance: sum over f of cos(theta_f (distance - d)).
+    All normed states share the direction `common`. Rope turns queries and keys along it into a
+    function of their distance alone: sum over f of cos(theta_f (distance - d)).
     """
     c, block = model.config, model.blk[0]
     theta = c.rope_theta ** (-torch.arange(0, c.head_dim, 2) / c.head_dim)
@@ -99,7 +99,7 @@ def _read_before(
 
 
 def _shared(columns: list[Tensor], n: int) -> Tensor:
-    """n columns: a run of the first ones', the run after it of the next ones'."""
+    """n columns: a run of the first matrix's, then the next run of the second matrix's, …"""
     bounds = torch.linspace(0, n, len(columns) + 1).long().tolist()
     runs = zip(columns, bounds, bounds[1:], strict=False)
     return torch.cat([c[:, first:last] for c, first, last in runs], 1)

@@ -45,11 +45,11 @@ STAGES = {
         Stage(0.12, 4096, 2, 0.0, 0.75, MIXED),
     ),
 }
-"""Lengths grow: a global layer without positions reads far only when it was trained far, and a
-rotated one reads no further than it was trained."""
+"""Lengths grow: a global layer without positions reads far only if it was trained on long rows, and
+a layer with rope reads no further than the rows it was trained on."""
 TOKENS = {"cohere2": (10e6, 13e6), "llama": (4e6, 6e6)}
-"""How many a shape reads, unless told otherwise: at each number the rate has fallen to 0, and rises
-again for the next."""
+"""How many tokens each shape reads by default. At each number the learning rate has fallen to 0; it
+rises again for the next."""
 SHAPES: dict[str, dict[str, Any]] = {
     "cohere2": {},
     "llama": {"architecture": "llama", "n_layers": 6, "rope_theta": 500_000.0},
@@ -98,7 +98,7 @@ def rate(done: float, decay: float, warmup: float = 0.03) -> float:
 
 
 def goal_of(tokens: int, goals: Sequence[float]) -> float:
-    """How many tokens are to be read when `tokens` have been: the first number not reached."""
+    """The first number of tokens that a run has not reached after reading `tokens`."""
     return next((goal for goal in goals if tokens < goal), goals[-1])
 
 
@@ -222,7 +222,7 @@ class Run:
 
     @property
     def share(self) -> float:
-        """How much of what is to be read next has been."""
+        """How much of the current stretch has been read."""
         return min(1.0, self.tokens / goal_of(self.tokens, self.args.tokens))
 
     def stage(self) -> Stage:

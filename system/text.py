@@ -22,7 +22,7 @@ def one_line(text: str, limit: int | None = None) -> str:
     Longer than `limit` it loses its middle: a message names its subject first, its reason last.
     """
     if limit is not None and len(text) > limit:
-        half = limit // 2
+        half = max(1, (limit - 3) // 2)
         text = f"{text[:half]} … {text[-half:]}"
     return (
         text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
@@ -31,9 +31,7 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 def lines(text: str) -> str:
     """Lines of kvarn's own, which may quote others: newline and tab stay, the rest is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c in "\n\t" or c.isprintable() else _escaped(c) for c in text)
+    return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))
 
 
 def shown(text: str | bytes, limit: int = 64) -> str:
@@ -64,7 +62,7 @@ def printable(text: str) -> str:
 
 
 def _controls(character: str) -> bool:
-    """C0, DEL, C1, marks that reorder."""
+    """Whether a terminal would obey it: C0, DEL, C1, marks that reorder text."""
     return character < " " or "\x7f" <= character <= "\x9f" or character in _REORDERING
 
 

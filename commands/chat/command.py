@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 HELP = '''\
 /help           this list
-/system TEXT    set the system message (it is read anew); /system alone shows it, /system - drops it
+/system TEXT    set the system message (all is read again); without TEXT: show it; -: remove it
 /reset          forget the conversation, keep the system message
 /regen          answer the last message again
-/undo           take back the last message and its answer
+/undo           remove the last message and its answer
 /stats          speed, memory, and how full the context is
 /save FILE      write the conversation as JSON
-/load FILE      take up a saved conversation
+/load FILE      continue a saved conversation
 /quit           leave (also /exit, /bye and Ctrl-D)
 """             begins and ends a message of several lines
 //TEXT          sends /TEXT
@@ -53,8 +53,8 @@ def add(subparsers: Any) -> None:
         help="talk with a model",
         description="Talk with a model: answers go to stdout, everything else to stderr. On a "
         "pipe each line is one turn. /help lists the commands.",
-        epilog="Ctrl-C stops an answer, not the program. At the prompt, pressed twice in a row, "
-        "it leaves with exit code 130; /quit and the end of input leave with 0.",
+        epilog="Ctrl-C stops an answer, not the program. At the prompt, pressing it twice in a "
+        "row exits with code 130; /quit and the end of input exit with 0.",
     )
     parser.add_argument("--system", metavar="TEXT", type=utf8, help="the system message")
     parser.add_argument(
@@ -66,14 +66,14 @@ def add(subparsers: Any) -> None:
         help="at most N tokens an answer (default -1: until the model or the context ends)",
     )
     parser.add_argument(
-        "--stats", action="store_true", help="print speed and memory to stderr on leaving"
+        "--stats", action="store_true", help="print speed and memory to stderr at the end"
     )
     parser.add_argument(
         "--session",
         metavar="NAME",
         type=file_name,
-        help="save the conversation under this name after every turn, or go on with it; begun with "
-        "--pack, it follows that pack",
+        help="save the conversation under this name after every turn, or continue it; with --pack, "
+        "it starts after that pack",
     )
     add_model_options(parser)
     add_context_options(parser)
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
-    """The model's chat template, or the plain one, said aloud, which needs a stop string."""
+    """The model's chat template, or the plain one with its stop string and a notice."""
     if model.chat_template is not None:
         model.chat_template.start()
         return model.chat_template, stop

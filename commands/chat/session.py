@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def saved_session(options: argparse.Namespace) -> PackInfo | None:
-    """What `--session` has saved, if anything; without `-m`, its model is the one to load."""
+    """What `--session` has saved, if anything; without `-m`, its model will be loaded."""
     if options.session is None:
         return None
     from ...runtime.home import session_path
@@ -26,14 +26,14 @@ def saved_session(options: argparse.Namespace) -> PackInfo | None:
     if not (path / "pack.json").exists():
         return None
     if options.pack is not None:
-        raise KvarnError(f"session {options.session} has begun already: leave --pack away")
+        raise KvarnError(f"session {options.session} has begun already: omit --pack")
     return with_its_model(options, path)
 
 
 def chat_context(
     options: argparse.Namespace, model: Model, pack: PackInfo | None, held: PackInfo | None
 ) -> Context:
-    """In memory, after a pack or not; on disk for a session, which may begin with a pack.
+    """A context in memory, perhaps after a pack; on disk for a session, which may follow a pack.
 
     held: what the context begins with, the session's own state or the pack.
     """
@@ -50,7 +50,7 @@ def chat_context(
 
 
 def session_of(options: argparse.Namespace, conversation: Conversation) -> Session | None:
-    """The session that the conversation is saved in, what it holds taken up."""
+    """The session that the conversation is saved in, with its messages loaded."""
     if options.session is None:
         return None
     from ...runtime.chat import Session

@@ -36,12 +36,12 @@ def add_draft_options(parser: argparse.ArgumentParser) -> None:
 
 
 def draft_from(options: argparse.Namespace) -> Draft | None:
-    """The draft that parsed options ask for; raises `KvarnError` for options that say nothing."""
+    """The draft that parsed options ask for; `KvarnError` for options without effect."""
     values = {name: getattr(options, f"draft_{name}") for name, *_ in _FIELDS}
     given = {name: value for name, value in values.items() if value is not None}
     if options.draft is not None:
         return DRAFTS[options.draft](**given)
     for name, flag, _ in _FIELDS:
         if name in given:
-            raise KvarnError(f"{flag} {given[name]} says nothing without --draft ngram")
+            raise KvarnError(f"{flag} {given[name]} has no effect without --draft ngram")
     return None

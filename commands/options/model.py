@@ -176,8 +176,8 @@ def keep_from(options: argparse.Namespace) -> Keep:
         return method() if options.keep_budget is None else method(options.keep_budget)
     if options.keep_budget is not None:
         raise KvarnError(
-            f"--keep-budget has no meaning with --keep {options.keep}, which evicts nothing: "
-            "choose another --keep or leave it away"
+            f"--keep-budget has no effect with --keep {options.keep}, which evicts nothing: "
+            "choose another --keep or omit --keep-budget"
         )
     return method()
 
@@ -187,7 +187,7 @@ ENCODERS = "encoders (first use on this machine)"
 
 
 class CompileNotice:
-    """For `on_compile`: says once what is being compiled: the first run takes longer."""
+    """For `on_compile`: says once that kernels are being compiled, which takes a while."""
 
     def __init__(self, what: str) -> None:
         self._what, self._said = what, False

@@ -79,7 +79,7 @@ def _bias(text: str) -> tuple[int, float]:
         if match and len(match[1]) < 20 and int(match[1]) <= LARGEST:
             return int(match[1]), float(match[2])
     except ValueError:
-        pass  # a bias that is no number is told like any other wrong form
+        pass  # a bias that is no number gets the same message as any other wrong form
     raise argparse.ArgumentTypeError(
         f"found {shown(text)}, expected ID+BIAS or ID-BIAS, as 15043-1"
     )

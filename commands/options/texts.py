@@ -24,7 +24,7 @@ def add_files_option(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def text_from(options: argparse.Namespace) -> bytes:
-    """The files of `add_files_option`, one after the other: together a text within `MOST_TEXT`."""
+    """The texts of `add_files_option`, joined: at most `MOST_TEXT` together."""
     parts: list[bytes] = []
     for file in options.files:
         parts.append(read_text(file, MOST_TEXT - sum(map(len, parts))))

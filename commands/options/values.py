@@ -12,7 +12,7 @@ LARGEST_SEED = 2**32 - 1
 
 
 def file_path(text: str) -> Path:
-    """A path, which "" is not: it would mean the working folder."""
+    """A path; "" is refused, because it would mean the working folder."""
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"expected a path, found {text!r}")
     return Path(text)

@@ -9,8 +9,8 @@ from ...models.config import MAX_CONTEXT, MAX_EMBD, MAX_FF, MAX_HEADS, MAX_LAYER
 from ...system.text import brief
 from ..errors import ConvertError
 
-# What no sound model leaves: loops over layers and lists of tokens are as long as these numbers
-# say, and are made before a tensor is seen.
+# Bounds that every sound model keeps. Loops over layers and lists of tokens are as long as these
+# numbers say, and run before any tensor is read.
 _F32_MAX = 3.4028234e38
 _RANGES = {
     "num_hidden_layers": (1, MAX_LAYERS),

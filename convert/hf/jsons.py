@@ -44,7 +44,7 @@ def parse_json(data: bytes, what: str) -> dict[str, Any]:
         if rb"\ud" in data.lower():
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise ConvertError(f"{what}: no valid JSON: {one_line(str(error), 120)}") from None
+        raise ConvertError(f"{what}: not valid JSON: {one_line(str(error), 120)}") from None
     if not isinstance(value, dict):
         raise ConvertError(f"{what}: expected a JSON object, found {type(value).__name__}")
     return value

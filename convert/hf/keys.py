@@ -140,7 +140,7 @@ def add_cohere2(writer: GGUFWriter, config: Config) -> None:
 
 
 def _check_query_scale(config: Config, name: str) -> None:
-    """Readers scale by the head's length, at one number of layers by the embedding's share."""
+    """Refuse another scale than the readers': 1/sqrt(head_dim), or by n_embd at one n_layers."""
     expected = config.head_dim
     if config.n_layers == ARCHITECTURES[name].scale_by_embedding_at:
         expected = config.integer("hidden_size") // config.n_heads
@@ -169,7 +169,7 @@ def _windowed(config: Config, period: int) -> list[bool]:
 
 
 def _add_window_pattern(writer: GGUFWriter, config: Config, name: str) -> None:
-    """Only where it is not what readers take for granted; llama.cpp's converter never says it."""
+    """Written only if it is not the readers' default; llama.cpp's converter never writes it."""
     windowing = ARCHITECTURES[name].windowing
     assert windowing is not None
     windowed = _windowed(config, windowing.period)

@@ -1,4 +1,4 @@
-"""How positions are stretched: metadata, and the tensors of factors that some models have."""
+"""Scaling of positions: metadata, and the tensors of factors that some models have."""
 
 from __future__ import annotations
 

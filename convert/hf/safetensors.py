@@ -87,7 +87,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         n_header = int.from_bytes(file.read(8), "little")
         if size < 8 or n_header > min(MAX_HEADER, size - 8):
             raise ConvertError(
-                f"{path.name}: no safetensors file, or cut short: a header of {n_header} bytes in "
+                f"{path.name}: not a safetensors file, or cut short: header of {n_header} bytes in "
                 f"a file of {size}"
             )
         header = parse_json(file.read(n_header), f"{path.name}: the safetensors header")

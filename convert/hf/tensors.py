@@ -1,4 +1,4 @@
-"""Which tensors a file gets, under which names, and their rows as they are asked for."""
+"""Which tensors a file gets, their names, and their rows, read on demand."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Whether a file can hold the metadata that a model's folder gave: a last look before writing.
+"""Whether a GGUF file can hold the metadata from a model's folder: the last check before writing.
 
 gguf-py takes what it is given and fails when it writes, with an error that names no key.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
@@ -46,7 +45,7 @@ def _wrong(value: Any, kind: GGUFValueType, item: GGUFValueType | None = None) -
         right = isinstance(value, int) and not isinstance(value, bool) and low <= value < high
         return None if right else f"a whole number from {low} to {high - 1}"
     if kind in (GGUFValueType.FLOAT32, GGUFValueType.FLOAT64):
-        right = type(value) in (int, float) and (math.isnan(value) or abs(value) <= _F32_MAX)
+        right = type(value) in (int, float) and not abs(value) > _F32_MAX  # NaN may stay
         return None if right else "a number"
     if kind is GGUFValueType.BOOL:
         return None if isinstance(value, bool) else "true or false"

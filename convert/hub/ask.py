@@ -1,9 +1,9 @@
-"""Asking a hub, with bounds on how long it takes and how much it sends.
+"""Requests to a hub, with bounds on their time and on the size of the answer.
 
 The session is huggingface_hub's, with its proxies, certificates and offline mode; the HTTP library
-drops the token when it is redirected to another host. Its timeouts count from byte to byte: a hub
-that sends one now and then, in a header as in a body, would be waited for without end. So a thread
-of its own asks, and whoever waits for it gives up.
+drops the token when it is redirected to another host. Its timeouts restart with every byte: a hub
+that sends one now and then, in a header or in a body, would keep it waiting forever. So a separate
+thread sends the request, and the caller stops waiting for that thread when the time is up.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Notice = Callable[[str], None]
 
 STALL_SECONDS = 60.0
 STALL_BYTES = 64 << 10
-"""An answer begins within the first, and brings the second, or its end, in each such time."""
+"""An answer must begin within STALL_SECONDS, and bring STALL_BYTES, or end, in each such time."""
 LISTING_SECONDS = 120.0
 """For the whole of an answer that is read at once."""
 SILENCE_SECONDS = 30.0
-"""Between two bytes: ends the thread that was given up."""
+"""Between two bytes: ends the thread that nobody waits for any more."""
 MAX_WAITS = 4
 MAX_WAIT = 300.0
-"""How often, and for how many seconds at a time, a hub is waited for that is asked too often."""
+"""How often, and for at most how many seconds each time, kvarn waits when the hub asks it to."""
 USUAL_WAIT = 5.0
-"""Where it does not say for how long."""
+"""Seconds to wait if the hub does not say how long."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Answer:
             self._put(error)
 
     def _put(self, part: object) -> bool:
-        """Whether it was taken: not where nobody waits any more."""
+        """Whether the caller took it; it does not once it has stopped waiting."""
         while not self._given_up.is_set():
             try:
                 self._parts.put(part, timeout=0.2)

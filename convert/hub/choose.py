@@ -26,11 +26,11 @@ SMALL = (
     "README.md",
     "LICENSE*",
 )
-"""What a conversion reads beside the weights, and the terms the model comes with."""
+"""What a conversion reads beside the weights, and the model's licence."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)")
-# Projectors of models that see, importance matrices, drafts of tokens ahead: no models.
+# Files that are no models: vision projectors, importance matrices, multi-token predictors.
 _NO_MODEL = re.compile(r"(^|[/_.-])(mmproj|imatrix|mtp)([_.-]|$)", re.IGNORECASE)
 _TYPE = re.compile(
     r"(?<![a-z0-9])(i?q\d(_[a-z0-9]+)*|tq\d_\d|mxfp4(_moe)?|bf16|f16|f32)(?![a-z0-9])",

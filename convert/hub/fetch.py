@@ -1,7 +1,7 @@
-"""A file from a hub to its place: whole, and what the hub lists, or not at all.
+"""Downloads a file from a hub: complete and as the hub lists it, or not at all.
 
-A transfer that breaks off goes on where it stopped. What arrives is hashed on the way; the file
-takes its name when size and checksum are those of the list.
+A transfer that breaks off resumes where it stopped. Bytes are hashed as they arrive; the file gets
+its name when its size and checksum are those that the hub lists.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .choose import Listed
 from .places import Folder
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-"""Given what is being done, is told of bytes done and to do."""
+"""Called with a name of what is being done; gives a function of (bytes done, bytes to do)."""
 
 MAX_ATTEMPTS = 6
-"""In a row that bring nothing new, with `WAITS` seconds between them."""
+"""Attempts in a row that bring no new bytes, with `WAITS` seconds between them."""
 WAITS = (1.0, 2.0, 4.0, 8.0)
 PART_BYTES = 32 << 30
 """Asked for at a time: the hub's servers refuse more than 50 GB in one answer."""
@@ -101,7 +101,7 @@ class Download:
         self._out.flush()
         self._out.seek(0)
         if self._file.name.endswith(".gguf") and self._out.read(len(_MAGIC)) != _MAGIC:
-            raise self._wrong("it is no GGUF file")
+            raise self._wrong("it is not a GGUF file")
 
     def _go_on(self, notice: Notice) -> None:
         """Some more of it; an answer that ends too soon is one that broke off."""

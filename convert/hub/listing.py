@@ -13,9 +13,9 @@ from .choose import Listed
 from .names import MAX_NAME, is_commit, is_digest
 
 MAX_BYTES = 8 << 20
-"""Of a listing: some 30,000 files."""
+"""Most bytes of a listing: some 30,000 files."""
 _MAX_SIZE = 1 << 53
-"""Of a file: what JSON's numbers hold exactly."""
+"""Most bytes of a file: what JSON's numbers hold exactly."""
 
 
 def list_files(repo: str, revision: str, notice: Notice) -> tuple[str, list[Listed]]:

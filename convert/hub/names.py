@@ -38,7 +38,7 @@ def is_digest(text: object) -> TypeGuard[str]:
 
 
 def check_repository(name: str) -> None:
-    """`HubError` for what is no name of a repository."""
+    """`HubError` for what is not the name of a repository."""
     parts = name.split("/")
     sound = (
         _REPOSITORY.fullmatch(name) is not None
@@ -47,14 +47,14 @@ def check_repository(name: str) -> None:
     )
     if not sound:
         raise HubError(
-            f"{one_line(repr(name), 80)} is no name of a repository: expected ORGANISATION/MODEL"
+            f"{one_line(repr(name), 80)} is not a repository name: expected ORGANISATION/MODEL"
         )
 
 
 def check_revision(name: str) -> None:
-    """`HubError` for what is no name of a branch, tag or commit."""
+    """`HubError` for what is not the name of a branch, tag or commit."""
     if fault := fault_of(name) or ("it holds a space" if " " in name else None):
-        raise HubError(f"{one_line(repr(name), 80)} is no --revision: {fault}")
+        raise HubError(f"{one_line(repr(name), 80)} cannot be a --revision: {fault}")
 
 
 def check_files(repo: str, names: Iterable[str]) -> None:
@@ -78,7 +78,7 @@ def check_files(repo: str, names: Iterable[str]) -> None:
 
 
 def fault_of(name: str) -> str | None:
-    """What keeps a name from being a relative path below a folder; None where nothing does."""
+    """Why a name cannot be a relative path below a folder; None if it can."""
     if any(0xD800 <= ord(c) < 0xE000 for c in name):
         return "it is not valid Unicode"
     if len(name.encode()) > MAX_NAME:
@@ -88,15 +88,20 @@ def fault_of(name: str) -> str | None:
             return f"a part of it is {part!r}"
         if len(part.encode()) > MAX_PART:
             return f"a part of it is longer than {MAX_PART} bytes"
-        if "\\" in part or part != part.strip() or one_line(part) != part:
+        if "\\" in part or part != part.strip() or not all(map(_prints, part)):
             return "it holds a backslash, a control character, or a space at an end"
         if part.casefold() == ".git":
-            return "what git keeps for itself is no file of a repository"
+            return "a .git folder is not part of a repository's files"
     return None
 
 
+def _prints(character: str) -> bool:
+    """Joiners do not, but languages and emoji need them: they move nothing."""
+    return character.isprintable() or character in "\u200c\u200d"
+
+
 def _key(name: str) -> str:
-    """The same for names that disks which ignore case or the form of Unicode take for one."""
+    """Equal for names that are one file on disks that ignore case or Unicode normal forms."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

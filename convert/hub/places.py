@@ -58,7 +58,7 @@ class Folder:
         if not real.exists():
             return None
         if not real.is_file() or not any(real.is_relative_to(root) for root in self._roots()):
-            raise HubError(f"{path} is no file inside {self._roots()[-1]}: remove it, pull again")
+            raise HubError(f"{path} is not a file in {self._roots()[-1]}: remove it, pull again")
         return real
 
     def _roots(self) -> tuple[Path, ...]:
@@ -140,6 +140,6 @@ def _folder_below(root: Path, name: str) -> Path:
     for part in name.split("/")[:-1]:
         folder = folder / part
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise FileRefused(f"{folder} is no folder of its own: remove it, or pull elsewhere")
+            raise FileRefused(f"{folder} is not a plain folder: remove it, or pull elsewhere")
         folder.mkdir(exist_ok=True)
     return folder

@@ -22,9 +22,9 @@ from .names import check_files, check_repository, check_revision
 from .places import Cache, Folder, cached
 
 MEMORY_SHARE = 0.5
-"""Of the memory that is free: the rest is for the KV cache and other programs."""
+"""Share of the free memory that a model may take; the rest is for the KV cache and others."""
 _MAX_SHOWN = 40
-"""Ready models that are told of, of those that there are to choose from."""
+"""Most ready models that a listing shows."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _check_disk(repo: str, choice: Choice, place: Folder) -> None:
 
 
 def _pulled_before(repo: str, revision: str, to: Path | None, error: HubOutOfReach) -> Folder:
-    """Where a repository was pulled to before; the error in other words where it was not."""
+    """Where a repository was pulled to before; `HubError` if it was not."""
     place = cached(repo, revision) if to is None else Folder(to) if to.is_dir() else None
     if place is None:
         raise HubError(f"{repo} has not been pulled to this machine; {error}") from error
@@ -179,8 +179,8 @@ def _check_pulled_before(repo: str, choice: Choice, place: Folder, progress: Pro
 
 
 def _check_model(repo: str, path: Path) -> None:
-    """`HubError` for what is no sound GGUF file: it is not to become the model of commands."""
+    """`HubError` for a damaged GGUF file: it must not become the commands' default model."""
     try:
         open_gguf(path).close()
     except GGUFError as error:
-        raise HubError(f"what was pulled of {repo} is no model that kvarn reads: {error}") from None
+        raise HubError(f"what was pulled of {repo} is not a model kvarn reads: {error}") from None

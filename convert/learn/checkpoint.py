@@ -1,12 +1,12 @@
-"""Where learning stood when it was interrupted, on disk.
+"""The state of an interrupted training run, on disk.
 
-NumPy's archive of arrays, which needs no pickle and so runs no code when it is read:
+A NumPy archive of arrays without pickles, so that reading it runs no code:
 
-    about             a string of JSON: what was being learned, from what
+    about             a string of JSON: the settings, the model and the text
     done              chunks that have been learned from
     LAYER.NAME        the arrays of `Student.state` of each layer
 
-Only a file that this user wrote is gone on from, and only that one is replaced or removed.
+Only a file that this user wrote is resumed from, and only that one is replaced or removed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class State:
 
 
 class Checkpoint:
-    """The file of one run, which this process knows again by what it saw of it last."""
+    """The file of one run; this process recognises it by how it last saw it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class Checkpoint:
     def damaged(self, error: Exception) -> LearnError:
         """The error for a file that does not hold what it should."""
         return LearnError(
-            f"{self.path}: found a file that is no checkpoint of `kvarn learn` "
+            f"{self.path}: found a file that is not a checkpoint of `kvarn learn` "
             f"({type(error).__name__}): remove it to begin anew"
         )
 
@@ -107,7 +107,7 @@ class Checkpoint:
 
 
 def _facts(status: os.stat_result) -> tuple[int, int, int]:
-    """What tells a file from others: a number alone is given again."""
+    """What identifies a file; an inode number alone may be reused."""
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
 

@@ -1,4 +1,4 @@
-"""Which tokens a query should find, and the keys a step compares it with."""
+"""Which tokens a query should find, and the keys that a training step compares it with."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def make_batch(
 def _pool(
     labels: I64, first: int, last: int, negatives: int, rng: np.random.Generator
 ) -> tuple[I64, F32]:
-    """Positions (J, n) of each KV head's labels and of others drawn from first … last - 1, as many
-    for each head, and for how many tokens each stands (J, n)."""
+    """Positions (J, n) of each KV head's labels and of others drawn from first … last - 1, the same
+    number for each head; and how many tokens each position stands for (J, n)."""
     own = [np.unique(head) for head in labels]
     n = min(max(map(len, own)) + negatives, last - first)
     pool, weight = np.empty((len(own), n), np.int64), np.ones((len(own), n), np.float32)

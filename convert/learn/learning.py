@@ -1,4 +1,4 @@
-"""The whole of it: read, learn, remember where it stood, measure."""
+"""The training run as a whole: read, learn, save checkpoints, measure."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Progress:
 class Learning:
     """Encoders of all layers without a window, learned chunk by chunk while the model reads.
 
-    A checkpoint holds networks, optimisers and the number of chunks that were learned from: the
-    next process reads the context it stood in again, and goes on as if there had been no other.
+    A checkpoint holds networks, optimisers and the number of chunks learned from. The next process
+    reads the interrupted context again and continues exactly as the first would have.
     Raises `LearnError` for a model without such layers and a checkpoint of something else.
     """
 
@@ -156,8 +156,8 @@ class Learning:
             yield context, observer
 
     def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Rows of a chunk of n tokens whose queries have enough to choose from, `wanted` of them
-        or all there are, ascending."""
+        """Up to `wanted` rows of a chunk of n tokens, ascending, whose queries have enough tokens
+        to choose from."""
         settings = self._settings
         least = settings.sink + settings.window + 2 * settings.labels
         rows = np.arange(max(0, least - start), n)

@@ -1,4 +1,4 @@
-"""What encoders are trained on, over keys that each stand for `weight` of the context's."""
+"""The losses of encoders, over sampled keys that each stand for `weight` keys of the context."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ gives labels and others the same sum, found fewer of the best 1% (docs/learn.md)
 def softmax_loss(logits: Tensor, positive: Tensor, allowed: Tensor, weight: Tensor) -> Tensor:
     """Mean over labels p of -ln(e^p / (e^p + Σ_n w_n e^n)), n over the keys that are no labels.
 
-    Each label competes with all of the context, so that those count most that come next to it: it
-    is their order that decides which k are found. logits, positive, allowed (J, G, P, n); weight
+    Each label competes with all of the context, so its closest competitors count most: their order
+    decides which k tokens are found. logits, positive, allowed (J, G, P, n); weight
     (J, n). Sampled softmax: Jean et al. 2015, with the inverse of the sampling rate as w.
     """
     others = allowed & ~positive

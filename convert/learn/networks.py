@@ -13,10 +13,10 @@ from torch import Tensor, nn
 class HeadNetworks(nn.Module):
     """y = W_3 silu(W_2 silu(W_1 x + b_1) + b_2) + b_3 for each of n heads, widths E, h, h, bits.
 
-    They begin as linear maps, for silu(z) - silu(-z) = z: W_1 = [P, -P], a W_2 that passes the
+    They start as linear maps, because silu(z) - silu(-z) = z: W_1 = [P, -P], a W_2 that passes the
     pairs on and W_3 = [R, -R] give y = x P R. P is 1 where E ≤ h / 2, else h / 2 orthonormal
-    directions that span the planes, and P R are the planes of SimHash: signatures begin as
-    SimHash's. Units left over begin small.
+    directions that span the planes, and P R are the planes of SimHash: so the first signatures
+    are SimHash's. The remaining units start with small weights.
     """
 
     def __init__(self, n: int, planes: Tensor, hidden: int) -> None:
@@ -59,8 +59,8 @@ class HeadNetworks(nn.Module):
 class StraightSign(torch.autograd.Function):
     """(sign(y) + tanh(y)) / 2, whose gradient is tanh's.
 
-    The forward pass sees half of what rounding to bits does, so that learning minds it; gradients
-    of the whole sign's were as good, of tanh's alone clearly worse (docs/learn.md).
+    The forward pass includes half of the effect of rounding to bits, so that training accounts for
+    it. Using the whole sign was as good, tanh alone clearly worse (docs/learn.md).
     """
 
     @staticmethod

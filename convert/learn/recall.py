@@ -1,4 +1,4 @@
-"""How many of the tokens that matter most a method finds, on text that nothing was learned from."""
+"""How many of the most important tokens a method finds, on held-out text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     F32 = NDArray[np.float32]
 
 SHARES = (0.01, 0.02)
-"""Of the candidates: how many are sought, and how many a method may choose."""
+"""Shares of the candidates: how many are wanted, which is how many a method may choose."""
 
 Ranking = Callable[["F32", int], "NDArray[np.floating]"]
 """(q (H, E), stop) → how well each of the tokens 0 … stop - 1 fits, (H, stop); the most, best."""

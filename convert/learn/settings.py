@@ -1,4 +1,4 @@
-"""What learning depends on: the same settings, model and text give the same encoders."""
+"""The settings of a training run: equal settings, model and text give equal encoders."""
 
 from __future__ import annotations
 

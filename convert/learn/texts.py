@@ -1,4 +1,4 @@
-"""Text cut into contexts: most to learn from, a few that are only measured on."""
+"""Text cut into contexts: most to train on, a few held out for measuring."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MAX_HELD_OUT = 4
 class Texts:
     """Contexts of `length` tokens, cut one after the other from files read as one text each.
 
-    A seeded share of them is held out, at least one; the others come in a seeded order, and again
-    in another one when all have been read. Each begins with BOS where the model wants that.
+    A seeded share of them is held out, at least one. The others come in a seeded order, and in
+    another one each time all have been read. Each begins with BOS if the model wants that.
     """
 
     def __init__(self, files: Sequence[Path], tokenizer: Tokenizer, length: int, seed: int) -> None:
@@ -57,7 +57,7 @@ class Texts:
 
     @property
     def n_held_out(self) -> int:
-        """Contexts that are only measured on."""
+        """Number of held-out contexts."""
         return len(self._held_out)
 
     def held_out(self, i: int) -> list[int]:

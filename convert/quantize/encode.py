@@ -25,7 +25,7 @@ ENCODABLE = (
 """Names of the types that `encode` writes."""
 
 _WEIGHTS_AT_ONCE = 1 << 14  # that a thread takes, at least
-_LEAST_IMPORTANCE = 1e-6  # of the mean: columns that a text did not excite are weights all the same
+_LEAST_IMPORTANCE = 1e-6  # of the mean: columns that a text did not use still matter
 _F16_MAX = 65504.0  # scales and offsets are stored as f16
 
 

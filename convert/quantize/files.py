@@ -49,9 +49,9 @@ class Report:
     types: Counter[str] = field(default_factory=Counter)
     """Tensors by type."""
     n_odd: int = 0
-    """Matrices with rows that the blocks of the mix do not divide, which got another type."""
+    """Matrices that got another type, because the mix's blocks do not divide their rows."""
     unweighted: list[str] = field(default_factory=list)
-    """Matrices in blocks that were encoded without importances though there are some for others."""
+    """Matrices of layers that were encoded without importances although others have some."""
 
 
 def quantise_file(
@@ -127,7 +127,7 @@ def _check(
     allow_requantise: bool,
     report: Report,
 ) -> None:
-    """Refuse before anything is written what would fail or harm."""
+    """Refuse, before anything is written, what would fail or lose quality silently."""
     if tensor.type.name == plan.type_name:
         return
     if treatment_of(tensor.type) == "unsupported":
@@ -143,7 +143,7 @@ def _check(
         )
     means = entries.get(tensor.name)
     if means is None:
-        # llama.cpp's matrices, as ours, are only of what stands in blocks.
+        # Importance matrices, llama.cpp's and kvarn's, only have entries for matrices of layers.
         in_block = plan.name.startswith("blk.")
         if entries and in_block and plan.type_name not in (*_FLOATS, "Q8_0"):
             report.unweighted.append(tensor.name)

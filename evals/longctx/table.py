@@ -38,7 +38,7 @@ ROOM_BYTES = 3 << 29
 class Row:
     """One method at one depth; times in milliseconds a token.
 
-    tokens_per_second  of decoding; None where it was not measured, and then `why`
+    tokens_per_second  of decoding; None where it was not measured: `why` says the reason
     index_ms           to choose what is attended, where the method chooses
     attention_ms       to attend to that
     of_memory          `full`: share of the tokens per second that reading all weights, K and V at

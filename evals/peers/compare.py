@@ -1,4 +1,4 @@
-"""Asking both workers in turn, and what the machine could do meanwhile."""
+"""Runs both workers alternately and measures what the machine can do in between."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Worker:
         began = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.{module}", json.dumps(settings)],
-            # Bytecode of modules is one of the caches that a start finds warm.
+            # Cached bytecode of modules is part of a warm start.
             env={k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

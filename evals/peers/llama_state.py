@@ -36,7 +36,7 @@ class _Part:
         return self.data.nbytes // self.n_cells * n_tokens if self.n_cells else self.data.nbytes
 
     def write(self, out: U8, n_tokens: int) -> None:
-        """Into out, with the cells over and over up to `n_tokens`."""
+        """Write it to `out`, with the cells repeated up to `n_tokens`."""
         if not self.n_cells:
             out[:] = self.data
             return
@@ -48,7 +48,7 @@ class _Part:
 
 
 def repeated(state: U8, n_tokens: int) -> U8:
-    """The state with its cells over and over, up to `n_tokens`, at positions 0, 1, ….
+    """The state with its cells repeated up to `n_tokens`, at positions 0, 1, ….
 
     Raises `KvarnError` where the bytes are not laid out as above.
     """

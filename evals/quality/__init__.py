@@ -1,4 +1,4 @@
-"""`kvarn eval`: what a model remembers of long contexts, and what each method leaves of that.
+"""`kvarn eval`: what a model recalls from long contexts, and how much each method loses.
 
 Contexts are read once and kept as packs; every method answers the same questions about them.
 """

@@ -28,7 +28,7 @@ def opened(
     model: Model, read: Read, arm: Arm, progress: Progress | None = None
 ) -> Iterator[Context]:
     """A context that holds what was read, under the arm's methods: the pack opened for reading, or
-    read anew into memory where the arm evicts, for what it keeps is no pack."""
+    read anew into memory where the arm evicts, because what it keeps is not a pack."""
     store = Disk(read.pack, read_only=True) if arm.keeps_all else Ram(*read.kinds)
     with model.context(read.n_ctx, arm.attend, arm.keeping, store) as context:
         if not context.tokens and not read.inside:
@@ -62,7 +62,7 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
 def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
     """Read a question, instead of the last one and its answer.
 
-    Apart from the context it is read token by token, for prompts are read with exact attention
+    Asked apart, it is read token by token, because prompts are read with exact attention
     whatever the method. Inside it, both are one prompt. Where tokens give way, what they left
     cannot be cut back: the context is read again.
     """

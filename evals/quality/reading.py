@@ -48,7 +48,7 @@ class Read:
 
 
 def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:
-    """Context `number` of a cell, which is made where the folder does not hold it yet."""
+    """Context `number` of a cell, generated if the folder does not hold it yet."""
     tokenizer = model.tokenizer
 
     def encode(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Rows of the table: the score of one arm in one cell, beside the first arm's."""
+"""Rows of the table: the score of one arm in one cell, compared with the first arm's."""
 
 from __future__ import annotations
 

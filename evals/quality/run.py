@@ -80,7 +80,7 @@ class _Run:
         return [answers[i] for i in range(len(read.questions))]
 
     def _tell(self, notices: Sequence[str]) -> None:
-        """Lines of a method, once in the run."""
+        """Show the notices of a method, once in the run."""
         for line in notices:
             if line not in self._notices:
                 self._notices.add(line)

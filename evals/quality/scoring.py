@@ -14,7 +14,7 @@ MARGIN = 8
 
 
 def score(text: str, answers: Sequence[str]) -> float:
-    """The share of `answers` that occur in `text`, upper and lower case alike.
+    """The share of `answers` that occur in `text`, ignoring case.
 
     Source: RULER's `string_match_all` (scripts/eval/synthetic/constants.py).
     """
@@ -23,6 +23,6 @@ def score(text: str, answers: Sequence[str]) -> float:
 
 
 def most_tokens(tokenizer: Tokenizer, question: Question) -> int:
-    """Tokens that an answer may take: half as many again as the expected reply, and a few."""
+    """Most tokens of an answer: 1.5 times those of the expected reply, and a few more."""
     reply = tokenizer.encode(question.reply, bos=False)
     return len(reply) * 3 // 2 + MARGIN

@@ -1,4 +1,4 @@
-"""Long-context tasks: seeded contexts of any length, and questions that stand apart from them."""
+"""Long-context tasks: seeded contexts of any length, and questions that are separate from them."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Single facts to be found again: needles in filler, and tables of nothing but facts."""
+"""Single facts to recall: needles in filler, and tables that consist only of facts."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Draw = Callable[[random.Random, int], list[str]]
 FACT_CHARS = 48
 """Length of a fact in a sentence, about."""
 LEAST_FILLER = 4.0
-"""Characters of filler to one of facts, at least, unless a generator is told otherwise."""
+"""Least characters of filler per character of facts, unless a generator is told otherwise."""
 
 
 def needle(
@@ -47,7 +47,7 @@ def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sa
 
 
 def records(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A table as machines write them: JSON, CSV, lines of `name = value`."""
+    """A table in a machine format: JSON, CSV, lines of `name = value`."""
     return table(rng, rng.choice(wording.RECORDS), things, numbers, n_chars, n_questions)
 
 
@@ -58,7 +58,7 @@ def multivalue(
     filler: Filler,
     least_filler: float = LEAST_FILLER,
 ) -> Sample:
-    """Needles of which three or four bear numbers of one thing; all of these are asked for."""
+    """Needles with three or four numbers for each thing; a question asks for all of one thing's."""
     per_key = rng.choice((3, 4))
     room = facts_in(n_chars, least_filler) // per_key
     keys = things(rng, max(1, min(n_questions, room)))
@@ -122,7 +122,7 @@ def table(
 
 
 def facts_in(n_chars: int, least_filler: float) -> int:
-    """How many facts a context holds, about, beside least_filler times as much filler."""
+    """About how many facts a context holds with least_filler times as much filler."""
     return int(n_chars / (FACT_CHARS * (least_filler + 1)))
 
 

@@ -1,4 +1,4 @@
-"""The hay: sentences that have nothing to do with what is asked."""
+"""Filler: sentences that have nothing to do with the questions."""
 
 from __future__ import annotations
 

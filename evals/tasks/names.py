@@ -1,4 +1,4 @@
-"""Words that facts are made of: common ones, which any vocabulary spells in a piece or two."""
+"""Words that facts are made of: common ones, one or two tokens in any vocabulary."""
 
 import random
 from itertools import product

@@ -1,4 +1,4 @@
-"""What a task is made of: a context, and questions about it that stand apart from it."""
+"""What a task is made of: a context, and separate questions about it."""
 
 from __future__ import annotations
 

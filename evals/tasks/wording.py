@@ -1,4 +1,4 @@
-"""How facts and questions are put: the forms that a generator draws from.
+"""How facts and questions are worded: the forms that a generator draws from.
 
 {k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact names first what
 is asked by: the thing before its number, as RULER's needles do, and of two things the one that was
@@ -31,7 +31,7 @@ TABLE_FACTS = (
     "> {k}\t{v}",
     "+ {k} -> {v}",
 )
-"""Each name stands behind a space, as it does in a question."""
+"""Each name follows a space, as it does in a question."""
 RECORDS = (
     "{k}: {v}",
     '"{k}": "{v}",',

@@ -1,4 +1,4 @@
-"""Tasks that read all of a context: words that come often, and passages to be repeated."""
+"""Tasks that need all of a context: counting frequent words, and repeating passages."""
 
 import random
 
@@ -8,8 +8,7 @@ from .names import ADJECTIVES, NOUNS
 from .sample import Part, Question, Sample, begun
 
 SHARES = (0.18, 0.12, 0.08)
-"""Of all words, how many each of the frequent ones is, from rank to rank; the others share the
-rest evenly."""
+"""Share of each frequent word among all words, by rank; the other words share the rest evenly."""
 KINDS = 40
 """Different words in a list."""
 
@@ -35,7 +34,7 @@ def frequent(rng: random.Random, n_chars: int, n_questions: int, filler: Filler)
 
 
 def _list_of(rng: random.Random, vocabulary: list[str], n: int) -> list[str]:
-    """At most n words in random order, of each of the vocabulary as many as is its due."""
+    """At most n words in random order, each word of the vocabulary in its share."""
     counts = [round(share * n) for share in SHARES]
     others = len(vocabulary) - len(counts)
     counts += [max(1, (n - sum(counts)) // others)] * others

@@ -164,7 +164,7 @@ def test_selections_are_recorded_and_replayed(
     assert main([*deep, "-p", "0", *replay]) == 0
     assert '"method": "replay path=' in capsys.readouterr().out
     assert "takes one measurement" in error_line(capsys, *deep, *method, *record)
-    assert "takes the place of --method" in error_line(capsys, *deep, *method, *replay)
+    assert "replaces --method" in error_line(capsys, *deep, *method, *replay)
     text = "the mill by the river " * 9
     run = ["run", "-m", str(tiny_path), "-p", text, "-n", "2", "--temp", "0"]
     assert "nothing to record" in error_line(capsys, *run, *record)

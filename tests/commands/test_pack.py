@@ -166,9 +166,8 @@ def test_export_and_import_make_the_same_pack(run: Kvarn, tmp_path: Path) -> Non
     code, _, err = run("pack", "import", str(file))
     assert code == 1
     assert "exists already" in err
-    code, _, err = run("pack", "export", "mill", "-o", "")
-    assert code == 1
-    assert "is no name of a file to write" in err
+    with pytest.raises(SystemExit, match="2"):
+        run("pack", "export", "mill", "-o", "")
     run("pack", "rm", "mill")
     assert run("pack", "import", str(file))[0] == 0
     assert run("pack", "verify", "mill")[0] == 0
@@ -347,7 +346,7 @@ def test_a_stopped_build_goes_on(slow_text: Kvarn, tiny: Model, how: signal.Sign
         _, err = process.communicate(timeout=60)
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert b"the same command goes on from there" in err
+        assert b"run the same command to resume" in err
         assert b"Traceback" not in err
     assert run("pack", "verify", "mill")[0] == 0
     done = json.loads(run("pack", "info", "mill", "--json")[1])["n_tokens"]

@@ -142,7 +142,7 @@ def test_a_gguf_file_gets_other_types(at_home: Path, capsys: pytest.CaptureFixtu
     )
     assert types == again
     assert types["blk.0.attn_q.weight"] == gguf.GGMLQuantizationType.Q4_0
-    assert "--pre has no meaning" in refusal(capsys, "f16.gguf", "x.gguf", "--pre", "qwen2")
+    assert "--pre has no effect" in refusal(capsys, "f16.gguf", "x.gguf", "--pre", "qwen2")
     assert "two steps" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash", "--type", "q8_0")
     assert "goes with --embed-hash" in refusal(capsys, "f16.gguf", "x.gguf", "--hash", "h.gguf")
     assert "f16.hash.gguf" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash")

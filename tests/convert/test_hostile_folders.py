@@ -148,3 +148,20 @@ def test_a_merge_is_two_texts(merges: Any, tmp_path: Path) -> None:
     pieces["model"]["merges"] = merges
     (tmp_path / "tokenizer.json").write_text(json.dumps(pieces))
     assert "merges" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("token", [None, [], {}, False, "", "5", 1.0, -1, 1 << 40])
+def test_an_id_is_a_whole_number(token: Any, tmp_path: Path) -> None:
+    hf_folders.write_llama(tmp_path)
+    (tmp_path / "tokenizer.model").unlink()
+    pieces = vocabularies.sentencepiece_json(vocabularies.small_pieces(296))
+    pieces["model"]["vocab"]["▁the"] = token
+    (tmp_path / "tokenizer.json").write_text(json.dumps(pieces))
+    assert "id" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("value", [10**400, "hot", [1], True, {}])
+def test_a_temperature_is_a_number(value: Any, tmp_path: Path) -> None:
+    hf_folders.write_llama(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": value}))
+    assert "temp" in refusal(tmp_path)

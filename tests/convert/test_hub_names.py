@@ -100,7 +100,7 @@ def test_repositories(name: str) -> None:
      "a..b/c", "a/-b", "a/b.", "x" * 97, "a/b?c", "a%2fb/c", "\ud800/a", "a\0/b"],
 )  # fmt: skip
 def test_repositories_that_are_refused(name: str) -> None:
-    with pytest.raises(HubError, match="no name of a repository"):
+    with pytest.raises(HubError, match="not a repository name"):
         check_repository(name)
 
 
@@ -108,7 +108,7 @@ def test_revisions() -> None:
     for name in ("main", "refs/pr/1", "v1.0", "feature/x", "a" * 40):
         check_revision(name)
     for name in ("", "..", "../../x", "/x", "a b", "a/", "a\n", "a\0", "\ud800"):
-        with pytest.raises(HubError, match="is no --revision"):
+        with pytest.raises(HubError, match="cannot be a --revision"):
             check_revision(name)
 
 

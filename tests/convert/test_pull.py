@@ -206,7 +206,7 @@ REFUSALS = (
     ("org/public", "hf_wrong", "the hub does not know your token"),
     ("org/forbidden", TOKEN, "your token may not read org/forbidden"),
     ("org/none", "", "there is no repository org/none"),
-    ("a/b/c", "", "'a/b/c' is no name of a repository: expected ORGANISATION/MODEL"),
+    ("a/b/c", "", "'a/b/c' is not a repository name: expected ORGANISATION/MODEL"),
 )
 
 

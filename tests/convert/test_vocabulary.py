@@ -240,7 +240,7 @@ def test_what_is_refused_says_why(tmp_path: Path) -> None:
     path.unlink()
     assert "unigram vocabulary" in refusal(tmp_path)
     vocabularies.save_sentencepiece(tmp_path)
-    assert "--pre has no meaning" in refusal(tmp_path, pre="gpt-2")
+    assert "--pre has no effect" in refusal(tmp_path, pre="gpt-2")
     model = (tmp_path / "tokenizer.model").read_bytes()
     (tmp_path / "tokenizer.model").write_bytes(model[:-3])
     assert "damaged" in refusal(tmp_path)

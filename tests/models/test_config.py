@@ -168,7 +168,7 @@ def test_the_vocabulary_is_the_list_of_tokens_or_its_stated_size() -> None:
     del values["tokenizer.ggml.tokens"]
     assert ModelConfig.from_metadata(values).n_vocab == 1234
     values["tokenizer.ggml.tokens"] = 97
-    with pytest.raises(ModelError, match=r"tokenizer\.ggml\.tokens is a int"):
+    with pytest.raises(ModelError, match=r"tokenizer\.ggml\.tokens is 97, expected a list"):
         ModelConfig.from_metadata(values)
 
 

@@ -1,4 +1,4 @@
-"""Asking the tokenizers library, in a process of its own that may die of the answer."""
+"""Calls the tokenizers library in a separate process, which hostile input may crash."""
 
 from __future__ import annotations
 

@@ -57,8 +57,9 @@ def _from_merges(saved: Mapping[str, Any], n_vocab: int | None) -> Tokens:
     vocab, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocab, dict) or not vocab or not isinstance(merges, list):
         raise ConvertError("tokenizer.json: the vocabulary or its merges are missing")
-    if unsound := next((t for t in vocab.values() if type(t) is not int or t < 0), None):
-        raise ConvertError(f"tokenizer.json: a token has the id {brief(unsound)}")
+    unsound = [token for token in vocab.values() if type(token) is not int or token < 0]
+    if unsound:
+        raise ConvertError(f"tokenizer.json: a token has the id {brief(unsound[0])}")
     ranks: dict[str, int] = {}
     for rank, merge in enumerate(merges):
         left, right = merge.split(" ", 1) if isinstance(merge, str) else merge

@@ -58,7 +58,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     try:
         return _read(read_bytes(path, MAX_VOCABULARY_BYTES))
     except (IndexError, ValueError, struct.error):
-        raise ConvertError(f"{path.name}: no SentencePiece model, or a damaged one") from None
+        raise ConvertError(f"{path.name}: not a SentencePiece model, or damaged") from None
 
 
 def _read(data: bytes) -> SentencePieceModel:

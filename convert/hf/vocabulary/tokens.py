@@ -77,7 +77,7 @@ def added_tokens(
     found: list[tuple[Any, Any]] = [(token, {"content": text}) for text, token in listed.items()]
     entries, decoder = saved.get("added_tokens") or [], settings.get("added_tokens_decoder") or {}
     if not isinstance(entries, list) or not isinstance(decoder, Mapping):
-        raise ConvertError("the added tokens of the tokenizer are no list, or no object")
+        raise ConvertError("the added tokens of the tokenizer are neither a list nor an object")
     found += [(entry.get("id") if isinstance(entry, Mapping) else None, entry) for entry in entries]
     found += decoder.items()
     for token, entry in found:

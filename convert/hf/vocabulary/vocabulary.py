@@ -70,7 +70,7 @@ def read_vocabulary(
     settings = optional_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.model").is_file() or _is_sentencepiece(saved):
         if pre is not None:
-            raise ConvertError("--pre has no meaning for a SentencePiece vocabulary: leave it away")
+            raise ConvertError("--pre has no effect on a SentencePiece vocabulary: omit it")
         tokens, found_prefix = read_pieces(folder, saved, settings, n_vocab, architecture)
         prefix = _space_prefix(architecture, settings, found_prefix)
         return Vocabulary("llama", "default", tokens, prefix, _special(folder, len(tokens.texts)))

@@ -1,8 +1,8 @@
 """The search for a scale and an offset: w = s · q + low, with q in 0 … top.
 
-Sixteen candidates at a time, one in each lane: the ends of the range are cut off by four different
-shares each. Every candidate is improved in turn, codes for (s, low), then the (s, low) that fits
-these codes best, by the normal equations of
+Sixteen candidates at a time, one in each lane: four different shares cut off one end of the range,
+combined with four at the other. Each is refined by alternating: the codes for (s, low), then the
+(s, low) that fits these codes best, by the normal equations of
 
     Σ w_j (x_j - s q_j - low)² → min.
 """

@@ -42,7 +42,7 @@ _OFFSET = {
 
 @jit
 def _half(x, work):
-    """x as f16 holds it; what a candidate has beyond the weights' range may be too large for it."""
+    """x rounded to f16, clamped: a candidate outside the weights' range may exceed f16."""
     store_f16(work, 0, min(max(x, -F16_MAX), F16_MAX))
     return load_half(work, 0)
 

@@ -1,8 +1,8 @@
 """Blocks of 256 with minima: w = d · scale · q - dmin · minimum (Q2_K, Q4_K, Q5_K).
 
-After each group's own scale and minimum have been searched for, d and dmin follow from the largest
-of them. Then the integers are chosen in pairs for d and dmin as they are stored (f16), by the error
-that they give, and d and dmin are fitted to them once more, by the normal equations of
+First a scale and a minimum are searched for each group; d and dmin follow from the largest of them.
+Then the integers are chosen in pairs for d and dmin as stored (f16), by the error that they give.
+Last, d and dmin are fitted to these integers, by the normal equations of
 
     Σ w_j (x_j - d a_j + dmin b_j)² → min,   a_j = scale · q_j,   b_j = minimum
 """

@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
 
 def can_round(type_name: str) -> bool:
-    """Whether the type has a grid that follows from the largest weights, besides a search."""
+    """Whether the type can be rounded to the grid of its largest weights, without a search."""
     return type_name in _ROUNDED and type_name in _SEARCHED
 
 

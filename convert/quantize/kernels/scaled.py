@@ -1,8 +1,7 @@
 """Blocks of 256 without minima: w = d · scale · q, one integer scale for 16 weights (Q3_K, Q6_K).
 
-After each group's own scale has been searched for, d follows from the largest of them. Then the
-integers are chosen for d as it is stored (f16), by the error that they give, and d is fitted to
-them once more:
+First a scale is searched for each group; d follows from the largest of them. Then the integers are
+chosen for d as stored (f16), by the error that they give. Last, d is fitted to these integers:
 
     d = Σ w_j x_j a_j / Σ w_j a_j²,   a_j = scale · q_j
 """

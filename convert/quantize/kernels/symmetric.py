@@ -1,7 +1,7 @@
 """The search for a scale: w = s · q, with q from a list of levels.
 
-Sixteen candidates at a time, one in each lane. Every one is improved in turn, levels for a scale,
-then the scale that fits these levels best:
+Sixteen candidates at a time, one in each lane. Each is refined by alternating: the levels for a
+scale, then the scale that fits these levels best:
 
     q_j = level nearest to x_j / s,     s = Σ w_j x_j q_j / Σ w_j q_j²
 

@@ -31,7 +31,7 @@ def test_options_become_a_draft() -> None:
 
 @pytest.mark.parametrize("option", ["--draft-max", "--draft-min-match"])
 def test_an_option_that_says_nothing_is_refused(option: str) -> None:
-    with pytest.raises(KvarnError, match=f"{option} 5 says nothing without --draft"):
+    with pytest.raises(KvarnError, match=f"{option} 5 has no effect without --draft"):
         parsed(f"{option} 5")
 
 

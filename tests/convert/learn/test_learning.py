@@ -193,7 +193,7 @@ def test_the_command_stops_goes_on_and_hash_takes_what_it_wrote(
     with monkeypatch.context() as patch:
         patch.setattr(Interruptible, "progress", interrupted)
         assert cli.main(arguments) == 130
-    assert "the same command goes on" in capsys.readouterr().err and checkpoint.exists()
+    assert "run the same command to resume" in capsys.readouterr().err and checkpoint.exists()
     assert cli.main(arguments) == 0
     out, err = capsys.readouterr()
     assert "going on after 1 of 4 chunks" in err and not checkpoint.exists()
