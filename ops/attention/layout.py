@@ -25,9 +25,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import OpsError
 
 TILE = 16  # tokens
@@ -195,23 +192,3 @@ def stored_layout(layout: TileLayout) -> StoredLayout:
     """The StoredLayout of a TileLayout; one for all callers."""
     names = StoredLayout._fields[3:]
     return StoredLayout(*layout.codes, *(int(getattr(layout, name)) for name in names))
-
-
-@cache
-def append_facts(layout: TileLayout) -> NDArray[np.int64]:
-    """A TileLayout as the integers that kernels read; one array for all callers."""
-    return np.array(
-        [
-            *layout.codes,
-            layout.rotation,
-            layout.tile_bytes,
-            layout.head_bytes,
-            layout.k_row_bytes,
-            layout.v_row_bytes,
-            layout.v_offset,
-            layout.scale_offset,
-            layout.v_scale,
-            layout.scale_row_bytes,
-        ],
-        np.int64,
-    )

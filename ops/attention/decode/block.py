@@ -133,10 +133,10 @@ def _add_values(shape, rows, scales, lo, hi, s, fresh, sums, later):
 
 @jit
 def attend_tile(shape, block, tile, later, lo, hi, weights, fresh):
-    """Add a tile's tokens lo..hi-1 (cut to 0..15) to the sums of `block`; `fresh`: they begin here.
+    """Add a tile's tokens lo..hi-1 (those of 0..15) to the sums of `block`.
 
-    What is `later`, a tile or rows of a list, is prefetched. Leaves each row's total by lanes in
-    the block's work, see `put_totals`.
+    fresh: this is the block's first tile, its sums start here. later: a tile, or rows of a list,
+    to prefetch. Leaves each row's total by lanes in the block's work, see `put_totals`.
     """
     heads, row_bytes = of.heads(shape), 4 * of.padded(shape)
     parts, scales = block.work, block.work + PARTS_BYTES

@@ -90,7 +90,7 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
             i, j = item // n_kv_heads, item % n_kv_heads
             block = head_block(shape, rounds, scoring.softcap, work, memory.blocks, i, j)
             put_queries(shape, q + 4 * n * group * j, group, n, scoring.scale, block.queries)
-            # Likely the next one of this thread: the others have taken those between.
+            # Likely the next one of this thread: the other threads do those in between.
             near = min(item + share.parts, n_items - 1)
             next_base = word(segments, 8 * (block0 + near // n_kv_heads))
             next_base += near % n_kv_heads * of.head_bytes(shape)
