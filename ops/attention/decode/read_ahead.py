@@ -35,11 +35,7 @@ def read_ahead(
     n_mapped: int,
     layout: TileLayout,
 ) -> int:
-<<<<<<< HEAD
-    """Have the system read the tiles of listed tokens, without waiting; gives how many requests.
-=======
     """Request the tiles of listed tokens, without waiting for them; gives the number of requests.
->>>>>>> wire-attention
 
     index uint32 (J, room), ascending, counts int64 (J,): as `gathered_attention` reads them; of the
     first n_mapped segments only, which lie in mapped files. Costs about a microsecond a request,
