@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..runtime.attend import Replay
 from ..system.errors import KvarnError
 from ..system.terminal import show
 from .options.attend import add_attend_options, attend_from, check_recording
@@ -24,17 +25,15 @@ if TYPE_CHECKING:
     from ..runtime.attend import Attend
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "bench",
-        help="measure prefill and decode speed",
-        description="Time reading -p tokens and generating -n tokens, each after -d tokens of "
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Time reading -p tokens and generating -n tokens, each after -d tokens of "
         "context, -r times; lists are separated by commas. Depths beyond --fill are not read: K "
         "and V of the tokens read before are repeated with noise up to there, which takes seconds "
         "for 100,000 tokens of a small model and minutes for a million; what is timed does the "
         "work of a context that was read. With --kv DIR generating is timed cold too: none of K "
         "and V is in memory at the start. Where --keep evicts, all of a depth is read, and each "
-        "repetition goes on where the last one ended.",
+        "repetition goes on where the last one ended."
     )
     for short, name, default, what in (
         ("-p", "--n-prompt", 512, "prompt lengths (default 512; 0: none)"),
@@ -108,8 +107,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _attend(options: argparse.Namespace) -> Attend:
-    from ..runtime.attend import Replay
-
     attend = attend_from(options)
     if options.replay is None:
         return attend

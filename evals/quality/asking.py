@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...runtime.attend.reads import LayerReads
-    from ...runtime.context.context import Context, Progress
+    from ...runtime.context import Context, Progress
     from ...runtime.model import Model
     from .arms import Arm
     from .reading import Read

@@ -21,8 +21,9 @@ from .cases import Case, Result, Setting, method_name
 
 if TYPE_CHECKING:
     from ..attend import Attend
-    from ..context.context import Context, Progress
+    from ..context import Context, Progress
     from ..model import Model
+    from ..model_info import ModelInfo
 
 STILL_CACHED = 0.1
 """Share of K and V on disk that may be left in memory where a case counts as cold."""
@@ -77,7 +78,7 @@ class _Held(Ram):
     store: RamStore | None = None
     tokens: tuple[int, ...] = ()
 
-    def open(self, model: Model, n_ctx: int) -> RamStore:
+    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         assert self.store is not None
         self.store.saved = Saved(list(self.tokens), None)
         return self.store
@@ -99,7 +100,7 @@ class _Bench:
         self._setting, self._attend, self._observer = setting, attend, observer
         longest = max((max(size) for size in sizes), default=0)
         passed = sum(map(max, sizes)) * (setting.repetitions + 1)
-        self.evicts = setting.keep.evicting(depth + passed) is not None
+        self.evicts = setting.keep.evicts(depth + passed)
         self._n_ctx = depth + (passed if self.evicts else longest)
         self._n_read = depth if self.evicts else min(depth, setting.n_read)
         rng = np.random.default_rng(0)

@@ -48,7 +48,7 @@ def test_a_budget_with_room_for_all_says_so(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--keep-budget 50", "--keep-budget has no meaning with --keep all"),
+        ("--keep-budget 50", "--keep-budget says nothing to --keep all"),
         ("--keep hashevict --keep-budget 14", "14 tokens leaves nothing to evict"),
         ("--keep streaming --keep-budget 1%", "1% of 400 tokens leaves nothing to evict"),
     ],
