@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..runtime.attend import Replay
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .options.attend import add_attend_options, attend_from, check_recording
+from .options.attend import ATTEND_AXIS, add_attend_options, attend_from, check_recording
 from .options.model import (
     add_keep_options,
     add_kv_type_option,
@@ -110,6 +110,6 @@ def _attend(options: argparse.Namespace) -> Attend:
     attend = attend_from(options)
     if options.replay is None:
         return attend
-    if options.method != "full":
+    if options.method != ATTEND_AXIS.default:
         raise KvarnError("--replay takes the place of --method: give one of them")
     return Replay(options.replay)

@@ -58,9 +58,9 @@ def run_depth(
         for attend in setting.attends
     ]
     if setting.folder is None:
-        ram = Ram(setting.type_k, setting.type_v)
+        store: Ram | Disk = Ram(setting.type_k, setting.type_v)
         for bench in benches:
-            ram = yield from bench.warm(ram)
+            store = yield from bench.warm(store)
         return
     setting.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=setting.folder) as aside:
@@ -108,7 +108,7 @@ class _Bench:
         self._ids: list[int] = rng.integers(0, model.config.n_vocab, n_ids).tolist()
         self._new = self._ids[n_ids - longest :]
 
-    def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram]:
+    def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram | Disk]:
         """Each case, in a context that is read first where the store is empty; gives the same one
         for another method, if it is in memory."""
         with self._open(store) as context:
@@ -125,7 +125,7 @@ class _Bench:
             held = context.store
         if isinstance(held, RamStore):
             return _Held(tokens=tuple(context.tokens), store=held)
-        return Ram()
+        return store
 
     def _open(self, store: Ram | Disk) -> Context:
         return self._model.context(self._n_ctx, self._attend, self._setting.keep, store)

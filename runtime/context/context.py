@@ -70,12 +70,6 @@ class Context:
             model.info, n_ctx, CHUNK, self._attend, store or Ram()
         )
         with closed_on_error(self._cache.store):
-            n_saved = len(self._cache.store.saved.tokens)
-            if n_saved > n_ctx:
-                raise ContextError(
-                    f"the pack holds {n_saved} tokens and the context has room for {n_ctx}: use a "
-                    "larger --ctx"
-                )
             self.stats = Stats(layers=self._cache.attend.reads)
             self._reader = TokenReader(model.transformer, self._cache, n_ctx)
             self._saving = Saving(self._cache.store, self._reader)
@@ -96,14 +90,10 @@ class Context:
         """
         from .closed import ClosedContext  # a Context, whose module imports this one
 
-        cache, tokens, stats = self._cache, self.tokens, self.stats
+        saving, tokens, stats = self._saving, self.tokens, self.stats
         try:
             if not forks.forked:
-                try:
-                    if not self._saving.failed:
-                        self.commit()
-                finally:
-                    on_engine(cache.store.close)
+                on_engine(saving.close)
         finally:
             object.__setattr__(self, "__class__", ClosedContext)
             self.__dict__.clear()  # memory, descriptors and mappings go
@@ -163,10 +153,8 @@ class Context:
         return on_engine(self._reader.compute_logits) if known is None else known
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget all but the first `n_tokens` tokens.
-
-        Raises `ContextError` where there are fewer, and where `can_truncate` says no.
-        """
+        """Forget all but the first `n_tokens` tokens; `ContextError` where there are fewer, and
+        where `can_truncate` says no."""
         self._reader.truncate(n_tokens)
 
     def can_truncate(self, n_tokens: int) -> bool:
@@ -270,8 +258,7 @@ class Context:
         """Read `prompt` and yield the answer in pieces of text, never half a character.
 
         Ends at an end-of-generation token, a stop string (not yielded; `stop` is one or some of
-        them), `max_tokens` or a full context. See `generate.Generation` for why it ended and what a
-        draft changes.
+        them), `max_tokens` or a full context. `Generation` says what a draft changes.
         """
         return self.generation(prompt, max_tokens, sampler, stop, draft).pieces()
 

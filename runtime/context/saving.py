@@ -44,6 +44,15 @@ class Saving:
             self._reader.read_last_again()
             self.save(self._reader.tokens, self._reader.hidden)
 
+    def close(self) -> None:
+        """Save what is not saved yet, and let go of the store; after a save that failed there is
+        no other one. On the engine thread."""
+        try:
+            if not self.failed:
+                self.commit()
+        finally:
+            self._store.close()
+
     def save(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
         """Save; `StoreError` where that fails, the first time and every other."""
         self.failed = True

@@ -22,15 +22,22 @@ if TYPE_CHECKING:
 class TokenReader:
     """The tokens that were read, and what the forward pass gave for the last of them.
 
-    What computes (`forward`, `step`, `read_draft`, `accept`, `project`) runs on the engine thread.
+    Raises `ContextError` where the store holds more tokens than there is room for. What computes
+    (`forward`, `step`, `read_draft`, `accept`, `project`) runs on the engine thread.
     """
 
     def __init__(self, transformer: Transformer, cache: KVCache, n_ctx: int) -> None:
         self._transformer, self._cache, self._n_ctx = transformer, cache, n_ctx
-        self.tokens: list[int] = list(cache.store.saved.tokens)
+        saved = cache.store.saved
+        if len(saved.tokens) > n_ctx:
+            raise ContextError(
+                f"the pack holds {len(saved.tokens)} tokens and the context has room for {n_ctx}: "
+                "use a larger --ctx"
+            )
+        self.tokens: list[int] = list(saved.tokens)
         self.logits: F32 | None = None
         """Of the last token; None where they are still to be computed from `hidden`."""
-        self.hidden: F32 | None = cache.store.saved.hidden
+        self.hidden: F32 | None = saved.hidden
         """Of the last token, float32 (D,); None: not known."""
         self._hidden_memory = np.empty(transformer.config.n_embd, np.float32)
         # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
