@@ -5,8 +5,10 @@
     context = model.context(8192)
     print("".join(context.generate("Once upon a time", max_tokens=64)))
 
-Names are imported on first use, so that `import kvarn` costs nothing.
+Names are imported on first use, so that `import kvarn` costs nothing. The methods of the three axes
+(`kvarn.Disk`, `kvarn.HashEvict`, `kvarn.TopK` …) are those of their registries.
 """
+# ruff: noqa: F403 - what is imported here is exported
 
 from __future__ import annotations
 
@@ -14,60 +16,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .runtime.attend import Full, Hash, TopK
-    from .runtime.context import Context
-    from .runtime.draft import Ngram
-    from .runtime.gguf import open_gguf
-    from .runtime.keep import HashEvict, KeepAll, Streaming
-    from .runtime.load import load
-    from .runtime.model import Model
-    from .runtime.sampling import Sampler
-    from .runtime.store import Disk, Ram
-    from .runtime.tokenizer import load_tokenizer
-    from .system.errors import KvarnError
+    from .runtime.attend.registry import *
+    from .runtime.context import Context as Context
+    from .runtime.draft import Ngram as Ngram
+    from .runtime.gguf import open_gguf as open_gguf
+    from .runtime.keep.registry import *
+    from .runtime.load import load as load
+    from .runtime.model import Model as Model
+    from .runtime.sampling import Sampler as Sampler
+    from .runtime.store.registry import *
+    from .runtime.tokenizer import load_tokenizer as load_tokenizer
+    from .system.errors import KvarnError as KvarnError
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Context": ".runtime.context",
-    "Disk": ".runtime.store",
-    "Full": ".runtime.attend",
-    "Hash": ".runtime.attend",
-    "HashEvict": ".runtime.keep",
-    "KeepAll": ".runtime.keep",
     "KvarnError": ".system.errors",
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
-    "Ram": ".runtime.store",
-    "TopK": ".runtime.attend",
     "Sampler": ".runtime.sampling",
-    "Streaming": ".runtime.keep",
     "load": ".runtime.load",
     "load_tokenizer": ".runtime.tokenizer",
     "open_gguf": ".runtime.gguf",
 }
-
-__all__ = [
-    "Context",
-    "Disk",
-    "Full",
-    "Hash",
-    "HashEvict",
-    "KeepAll",
-    "KvarnError",
-    "Model",
-    "Ngram",
-    "Ram",
-    "Sampler",
-    "Streaming",
-    "TopK",
-    "load",
-    "load_tokenizer",
-    "open_gguf",
-]
+_REGISTRIES = {
+    ".runtime.attend.registry": "ATTENDS",
+    ".runtime.keep.registry": "KEEPS",
+    ".runtime.store.registry": "STORES",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kvarn' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+    if name == "__all__":
+        return sorted([*_HOMES, *_methods()])
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name], __name__), name)
+    if name[:1].isupper() and name in (methods := _methods()):
+        return methods[name]
+    raise AttributeError(f"module 'kvarn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES, *_methods()])
+
+
+def _methods() -> dict[str, Any]:
+    """The methods of all axes by the names of their classes."""
+    return {
+        method.__name__: method
+        for module, registry in _REGISTRIES.items()
+        for method in getattr(import_module(module, __name__), registry).values()
+    }

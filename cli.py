@@ -13,27 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from . import __version__
+from .commands import COMMANDS
 from .commands.options.values import file_path, integer
 from .system.errors import KvarnError
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
 from .system.text import MESSAGE, one_line
-
-COMMANDS = (
-    "hf-pull",
-    "convert",
-    "quantize",
-    "imatrix",
-    "learn",
-    "run",
-    "chat",
-    "inspect",
-    "tokenize",
-    "pack",
-    "bench",
-    "perplexity",
-    "eval",
-    "doctor",
-)
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,25 +48,27 @@ class Parser(argparse.ArgumentParser):
             door(message.removesuffix("\n"))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; building it imports no command's machinery."""
-    from . import __version__
-
+def build_parser(*commands: str) -> argparse.ArgumentParser:
+    """The parser of the whole program, with the options of `commands` alone, which are imported."""
     parser = Parser(
         prog="kvarn", description="A GGUF runtime for contexts that do not fit in memory."
     )
     parser.add_argument("--version", action="version", version=f"kvarn {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        _module(name).add(subparsers)
+    for name, (_, help) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=help)
+        if name in commands:
+            _module(name).add(subparser)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the process's exit code; SystemExit where argparse ends it."""
     open_streams()
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        options = build_parser().parse_args(arguments)
+        named = [word for word in words if word in COMMANDS][:1]
+        options = build_parser(*named).parse_args(words)
         with libraries_heard():
             code: int = _module(options.command).run(options)
         return code
@@ -121,4 +108,4 @@ def _message(error: BaseException) -> str:
 
 
 def _module(command: str) -> Any:
-    return import_module(f".commands.{command.replace('-', '_')}", __package__)
+    return import_module(f".commands.{COMMANDS[command][0]}", __package__)

@@ -1,4 +1,25 @@
 """The commands of the `kvarn` program, one file each.
 
-Each module has `add(subparsers)`, which declares its options, and `run(options) -> int`.
+Each module has `add(parser)`, which declares its options, and `run(options) -> int`. `COMMANDS`
+says which there are: the front door imports only the one that is named.
 """
+
+from __future__ import annotations
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "hf-pull": ("hf_pull", "pull a model from the Hugging Face hub"),
+    "convert": ("convert", "convert a Hugging Face model to GGUF"),
+    "quantize": ("quantize", "write a GGUF model in another type"),
+    "imatrix": ("imatrix", "collect an importance matrix for `kvarn quantize`"),
+    "learn": ("learn", "train hash encoders for a model"),
+    "run": ("run", "generate text from a prompt"),
+    "chat": ("chat", "talk with a model"),
+    "inspect": ("inspect", "show what a GGUF file holds"),
+    "tokenize": ("tokenize", "show the tokens of a text"),
+    "pack": ("pack", "build, list, check, move and remove context packs"),
+    "bench": ("bench", "measure prefill and decode speed"),
+    "perplexity": ("perplexity", "measure how well a model predicts a text"),
+    "eval": ("eval", "measure what a model recalls from long contexts"),
+    "doctor": ("doctor", "show what kvarn found on this machine and what to fix"),
+}
+"""Name → module, and its line in the list of commands."""

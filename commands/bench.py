@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..runtime.attend import Replay
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .options.attend import add_attend_options, attend_from, check_recording
+from .options.attend import ATTEND_AXIS, add_attend_options, attend_from, check_recording
 from .options.model import (
     add_keep_options,
     add_kv_type_option,
@@ -24,17 +25,15 @@ if TYPE_CHECKING:
     from ..runtime.attend import Attend
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "bench",
-        help="measure prefill and decode speed",
-        description="Time reading -p tokens and generating -n tokens, each after -d tokens of "
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Time reading -p tokens and generating -n tokens, each after -d tokens of "
         "context, -r times; lists are separated by commas. Only the first --fill tokens of a "
         "depth are read. The rest is filled with their K and V, repeated with noise, which takes "
         "seconds for 100,000 tokens of a small model and minutes for a million; timed work is the "
         "same as after reading. With --kv DIR, generation is also timed cold, with no K and V in "
         "memory at the start. If --keep evicts, all of a depth is read, and each repetition "
-        "continues where the last one ended.",
+        "continues where the last one ended."
     )
     for short, name, default, what in (
         ("-p", "--n-prompt", 512, "prompt lengths (default 512; 0: none)"),
@@ -108,11 +107,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _attend(options: argparse.Namespace) -> Attend:
-    from ..runtime.attend import Replay
-
     attend = attend_from(options)
     if options.replay is None:
         return attend
-    if options.method != "full":
+    if options.method != ATTEND_AXIS.default:
         raise KvarnError("--replay replaces --method: give one of them")
     return Replay(options.replay)

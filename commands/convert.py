@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
+from ..convert.embed import embed_encoders
+from ..runtime.attend.sidecar import sidecar_path
+from ..runtime.home import last_pull, remember_model
 from ..system.errors import KvarnError
 from ..system.terminal import show_path
-from .options.model import ENCODERS, CompileNotice, notice
+from .notices import ENCODERS, CompileNotice, notice
 from .progress import byte_bar
 
 DEFAULT_TYPE = "q8_0"
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "convert",
-        help="convert a Hugging Face model to GGUF",
-        usage="kvarn convert [SRC] OUT.gguf [--type T] [--pre NAME] [--embed-hash [--hash FILE]]",
-        description="Convert the model in folder SRC (safetensors, config.json, tokenizer), or the "
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "kvarn convert [SRC] OUT.gguf [--type T] [--pre NAME] [--embed-hash [--hash FILE]]"
+    )
+    parser.description = (
+        "Convert the model in folder SRC (safetensors, config.json, tokenizer), or the "
         "one that was pulled last, to the file OUT.gguf, which appears when it is complete. SRC "
-        "may also be a GGUF file, to change its types or embed hash encoders.",
+        "may also be a GGUF file, to change its types or embed hash encoders."
     )
     parser.add_argument("paths", metavar="[SRC] OUT.gguf", nargs="+", type=Path)
     parser.add_argument(
@@ -47,7 +49,6 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ..jit.kernel_cache import on_compile
-    from ..runtime.home import remember_model
 
     on_compile(CompileNotice(ENCODERS))
     source, name, out = _source_and_out(options.paths)
@@ -66,8 +67,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
     """What to read, what the model is called, the file to write."""
-    from ..runtime.home import last_pull
-
     if len(paths) > 2:
         raise KvarnError(f"convert takes [SRC] OUT.gguf, found {len(paths)} names")
     out = paths[-1]
@@ -94,10 +93,8 @@ def _from_folder(options: argparse.Namespace, source: Path, name: str | None, ou
 
 def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
     """A copy with other types, or with encoders; one thing at a time."""
-    from ..convert.embed import embed_encoders
     from ..convert.quantize.files import quantise_file
     from ..convert.quantize.mixes import mix_of
-    from ..runtime.attend.sidecar import sidecar_path
 
     if options.pre is not None:
         raise KvarnError(f"--pre has no effect on {source.name}, which contains its tokenizer")

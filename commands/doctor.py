@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from .. import __version__
 from ..ops import facts
+from ..runtime.engine import on_engine
+from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
 from ..system.terminal import show
 from ..system.text import one_line
@@ -26,15 +29,15 @@ _GIB = 1 << 30
 _BUSY_REGION = 30  # µs; idle machines need 1 to 3
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "doctor",
-        help="show what kvarn found on this machine and what to fix",
-        description="Show versions, CPU, threads, memory and the cache of compiled kernels, and "
-        "each problem with the way to fix it.",
-        epilog="KVARN_SIMD=avx512|avx2|neon|generic forces a kernel variant other than the best "
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Show versions, CPU, threads, memory and the cache of compiled kernels, and "
+        "each problem with the way to fix it."
+    )
+    parser.epilog = (
+        "KVARN_SIMD=avx512|avx2|neon|generic forces a kernel variant other than the best "
         "for the CPU; KVARN_CACHE=FOLDER is where compiled kernels are kept; NUMBA_THREADING_LAYER "
-        "and NUMBA_NUM_THREADS are respected.",
+        "and NUMBA_NUM_THREADS are respected."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
@@ -45,8 +48,6 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..runtime.engine import on_engine
-
     report = on_engine(examine, roofline=options.roofline)
     show(json.dumps(report, indent=2) if options.json else render(report))
     return 0 if "threads" in report else 1
@@ -74,8 +75,6 @@ def examine(roofline: bool = False) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    from .. import __version__
-
     found = {"kvarn": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -208,6 +207,4 @@ def _roofline_lines(roofline: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _human(n_bytes: float) -> str:
-    from ..runtime.memory import human_bytes
-
     return human_bytes(n_bytes)

@@ -6,20 +6,23 @@ import argparse
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..runtime.keep import KEEPS, Evicting
+from ..evals.tasks import ALL_TASKS, RULER, Plain, Prose
+from ..runtime.attend import ATTENDS
+from ..runtime.home import home
+from ..runtime.keep import KEEPS, Keep
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
-from .options.attend import attend_of
+from .notices import notice
+from .options.attend import ATTEND_AXIS
 from .options.model import (
-    KV_TYPES,
+    KEEP_AXIS,
     add_kv_type_option,
     add_model_options,
     keep_budget,
     model_from,
-    notice,
 )
 from .options.texts import decoded
 from .options.values import positive
@@ -28,19 +31,16 @@ from .progress import terminal
 if TYPE_CHECKING:
     from ..evals.quality import Arm
     from ..evals.tasks import Filler
-    from ..runtime.keep import Keep
 
 _CONTEXTS = 20
 _QUESTIONS = 100
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "eval",
-        help="measure what a model recalls from long contexts",
-        description="Read long contexts once and ask the same questions about them with every "
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Read long contexts once and ask the same questions about them with every "
         "method. Lists are separated by commas. If interrupted, run the same command to resume; "
-        "contexts that were read are kept for other methods.",
+        "contexts that were read are kept for other methods."
     )
     parser.add_argument(
         "--task",
@@ -109,7 +109,7 @@ def _add_methods(parser: argparse.ArgumentParser) -> None:
         metavar="M,…",
         type=_words,
         default=["full"],
-        help="full, hash, topk, …, with options of their own as in topk:index=flat:sink=8 "
+        help=f"{', '.join(ATTENDS)}, with options of their own as in topk:index=flat:sink=8 "
         "(default full)",
     )
     group.add_argument(
@@ -156,8 +156,6 @@ def _keep_budgets(text: str) -> list[str]:
 
 def run(options: argparse.Namespace) -> int:
     from ..evals.quality import Plan, evaluate, render
-    from ..evals.tasks import ALL_TASKS, RULER
-    from ..runtime.home import home
 
     if options.task == ["?"]:
         for name, task in ALL_TASKS.items():
@@ -173,7 +171,7 @@ def run(options: argparse.Namespace) -> int:
         n_contexts=options.contexts,
         n_questions=options.questions,
         seed=options.seed,
-        kinds=options.kv_type or (KV_TYPES[0], KV_TYPES[0]),
+        kinds=options.kv_type or ("f16", "f16"),
         keep_packs=not options.drop_packs,
         inside=options.question == "inside",
     )
@@ -198,33 +196,25 @@ def _arms(options: argparse.Namespace) -> Iterator[Arm]:
         for method in options.method:
             for budget in _budgets(method, options.budget):
                 given = common | ({"budget": budget} if budget else {})
-                yield Arm(method, budget, keep, share, attend_of(method, given), keeping)
+                yield Arm(method, budget, keep, share, ATTEND_AXIS.parsed(method, given), keeping)
 
 
 def _budgets(method: str, budgets: list[str]) -> list[str]:
     """The budgets that a method is to be run with; [""] where it takes none or names its own."""
-    from ..runtime.attend import ATTENDS, Sparse
-
-    chooses = issubclass(ATTENDS.get(method.partition(":")[0], object), Sparse)
-    return budgets if chooses and ":budget=" not in method else [""]
+    takes = "budget" in ATTEND_AXIS.named(method).options()
+    return budgets if takes and ":budget=" not in method else [""]
 
 
 def _keeps(options: argparse.Namespace) -> Iterator[tuple[str, str, Keep]]:
     """Every keep method with every budget it takes."""
     for name in options.keep:
-        if name not in KEEPS:
-            raise KvarnError(f"unknown keep {name!r}, expected one of {', '.join(KEEPS)}")
-        method = KEEPS[name]
-        if issubclass(method, Evicting):
-            yield from ((name, share, method(share)) for share in options.keep_budget)
-        else:
-            yield name, "", method()
+        takes = "budget" in KEEP_AXIS.named(name).options()
+        for share in options.keep_budget if takes else [""]:
+            yield name, share, KEEP_AXIS.parsed(name, {"budget": share})
 
 
 def _filler(paths: list[Path]) -> tuple[Filler, str]:
     """The filler, and a name that tells it from others."""
-    from ..evals.tasks import Plain, Prose
-
     if not paths:
         return Plain(), "plain"
     files = [

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
+from ..runtime.home import remember_model, remember_pull
 from ..system.terminal import show_path
-from .options.model import notice
+from .notices import notice
 from .progress import byte_bar
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "hf-pull",
-        help="pull a model from the Hugging Face hub",
-        description="Pull a model: weights to convert (safetensors), or a ready GGUF file, the "
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Pull a model: weights to convert (safetensors), or a ready GGUF file, the "
         "largest quantisation that suits this machine's memory. Prints where it is. Files that are "
         "there already are not pulled again. Tokens, caches and offline mode are those of "
-        "huggingface_hub (HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT).",
+        "huggingface_hub (HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT)."
     )
     parser.add_argument("repo", metavar="REPO", help="ORGANISATION/MODEL, or its page's address")
     parser.add_argument(
@@ -42,7 +40,6 @@ def run(options: argparse.Namespace) -> int:
     import huggingface_hub.utils.logging  # noqa: F401 (gives its logger a handler of its own)
 
     from ..convert.hub import pull
-    from ..runtime.home import remember_model, remember_pull
 
     logger = logging.getLogger("huggingface_hub")
     logger.setLevel(logging.ERROR)  # warnings are told in words

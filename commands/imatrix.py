@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from .options.model import add_model_options, model_from, notice
+from .interrupt import Interruptible
+from .notices import notice
+from .options.model import add_model_options, model_from
 from .options.output import check_output
 from .options.texts import add_files_option, add_piece_options, text_from
 from .progress import bar
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "imatrix",
-        help="collect an importance matrix for `kvarn quantize`",
-        description="Read texts in pieces of --ctx tokens and write the mean squares of the inputs "
-        "of every matrix, in llama.cpp's format. Ctrl-C saves what has been measured.",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Read texts in pieces of --ctx tokens and write the mean squares of the inputs "
+        "of every matrix, in llama.cpp's format. Ctrl-C saves what has been measured."
     )
     add_files_option(parser, help="texts like those that the model will read")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
@@ -27,7 +26,6 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.observe import Observer
-    from .interrupt import Interruptible
 
     check_output(options.output, options.model, *options.files)
     text = text_from(options)

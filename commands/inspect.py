@@ -9,8 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..models.config import ModelConfig
+from ..ops.types import treatment_of
+from ..runtime.attend.sidecar import Description
+from ..runtime.gguf import open_gguf
+from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
-from ..system.text import one_line
+from .columns import columns
 
 if TYPE_CHECKING:
     from ..runtime.gguf import GGUFFile
@@ -21,7 +26,6 @@ _WHOLE_STRING = 1 << 20  # bytes
 _FIRST_CHARACTERS = 256
 _FIRST_VALUES = 8
 _VALUE_WIDTH = 56
-_CELL_WIDTH = 1000
 
 _TREATMENTS = {
     "native": "kernels read the file's bytes",
@@ -31,11 +35,9 @@ _TREATMENTS = {
 }
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "inspect",
-        help="show what a GGUF file holds",
-        description="Show a GGUF file's metadata and tensors, and what kvarn will do with them.",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Show a GGUF file's metadata and tensors, and what kvarn will do with them."
     )
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="a GGUF file, or any shard of a split one"
@@ -44,8 +46,6 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..runtime.gguf import open_gguf
-
     with open_gguf(options.file) as file:
         description = describe(file)
     if options.json:
@@ -57,8 +57,6 @@ def run(options: argparse.Namespace) -> int:
 
 def describe(file: GGUFFile) -> dict[str, Any]:
     """All that `inspect` tells, as the object that `--json` prints."""
-    from ..ops.types import treatment_of
-
     tensors = [
         {
             "name": tensor.name,
@@ -92,10 +90,6 @@ def describe(file: GGUFFile) -> dict[str, Any]:
 
 def _support(file: GGUFFile) -> tuple[bool, str | None]:
     """Whether kvarn can run this file, and if not, why."""
-    from ..models.config import ModelConfig
-    from ..ops.types import treatment_of
-    from ..system.errors import KvarnError
-
     kind = file.get("general.type", str, "model")
     if kind == "adapter" and _hash_encoders(file) is not None:
         return False, "hash encoders, which --method hash reads beside their model"
@@ -116,9 +110,6 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
 def _hash_encoders(file: GGUFFile) -> dict[str, Any] | None:
     """What the file says of learned hash encoders in it, which may be wrong; None without any."""
     from dataclasses import asdict
-
-    from ..runtime.attend.sidecar import Description
-    from ..system.errors import KvarnError
 
     try:
         said = Description.of(file)
@@ -232,17 +223,6 @@ def _encoder_rows(said: dict[str, Any] | None) -> list[tuple[str, str]]:
         ("hash encoders", f"{said['bits']} bits, trained with {said['length']:,} tokens"),
         ("made for", f"{said['base']} (fingerprint {said['fingerprint']})"),
     ]
-
-
-def columns(rows: Sequence[Sequence[str]], aligned: str) -> str:
-    """Rows of text in columns, each aligned `<` or `>`; unprintable characters are escaped."""
-    shown = [[one_line(cell, _CELL_WIDTH) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown)]
-    lines = (
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths))
-        for row in shown
-    )
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def size(n_bytes: int) -> str:

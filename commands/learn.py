@@ -7,13 +7,16 @@ import json
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..runtime.attend.sidecar import sidecar_path, write_sidecar
+from ..runtime.engine import on_engine
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .inspect import columns
+from .columns import columns
 from .interrupt import Interruptible, StoppedReading
-from .options.model import add_kv_type_option, model_from, notice, ram_from
+from .notices import notice
+from .options.model import add_kv_type_option, model_from, ram_from
 from .options.output import check_output
 from .options.values import positive
 
@@ -29,14 +32,12 @@ SAVED = 120.0  # seconds between two checkpoints
 LOSSES = ("softmax", "bce")
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "learn",
-        help="train hash encoders for a model",
-        description="Read text with the model and train, on its own queries and keys, small "
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Read text with the model and train, on its own queries and keys, small "
         "networks whose signatures tell which tokens matter (HashAttention). `--method hash` finds "
         "MODEL.hash.gguf beside MODEL.gguf by itself. If interrupted, run the same command to "
-        "resume. Needs torch: pip install 'kvarn[train]'.",
+        "resume. Needs torch: pip install 'kvarn[train]'."
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="a GGUF file")
     parser.add_argument(
@@ -108,8 +109,6 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError(
             "kvarn learn needs torch, which is not installed: pip install 'kvarn[train]'"
         )
-    from ..runtime.attend.sidecar import sidecar_path, write_sidecar
-
     output = options.output or sidecar_path(options.model)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     for path in (output, checkpoint):
@@ -140,7 +139,6 @@ def _learning(options: argparse.Namespace, model: Model, checkpoint: Path) -> Le
     from ..convert.learn.settings import Settings
     from ..convert.learn.texts import Texts
     from ..jit.threads import n_threads
-    from ..runtime.engine import on_engine
 
     torch.set_num_threads(on_engine(n_threads))
     length = options.length or min(LENGTH, model.config.n_ctx_train)

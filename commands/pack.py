@@ -7,15 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..runtime.home import pack_path
+from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json, show_row
 from ..system.text import one_line
-from .options.model import (
-    add_kv_type_option,
-    add_model_options,
-    model_from,
-    notice,
-)
+from .notices import notice
+from .options.model import add_kv_type_option, add_model_options, model_from
 from .options.texts import add_files_option, text_from
 from .options.values import file_name, positive
 from .progress import bar
@@ -23,12 +21,10 @@ from .progress import bar
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "pack",
-        help="build, list, check, move and remove context packs",
-        description="A context pack is a text that a model has read, kept on disk: `kvarn run "
-        "--pack NAME` and `kvarn chat --pack NAME` go on from it without reading it again.",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "A context pack is a text that a model has read, kept on disk: `kvarn run "
+        "--pack NAME` and `kvarn chat --pack NAME` go on from it without reading it again."
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_build(actions)
@@ -86,8 +82,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def build(options: argparse.Namespace) -> int:
-    from ..runtime.home import pack_path
-    from ..runtime.memory import human_bytes
     from ..runtime.packs import build_pack
 
     path = pack_path(options.output)
@@ -125,7 +119,6 @@ def build(options: argparse.Namespace) -> int:
 
 
 def ls(options: argparse.Namespace) -> int:
-    from ..runtime.memory import human_bytes
     from ..runtime.packs import all_packs, pack_info
 
     rows = []
@@ -146,8 +139,6 @@ def ls(options: argparse.Namespace) -> int:
 
 
 def info(options: argparse.Namespace) -> int:
-    from ..runtime.home import pack_path
-    from ..runtime.memory import human_bytes
     from ..runtime.packs import pack_info
 
     facts = pack_info(pack_path(options.name))
@@ -173,7 +164,6 @@ def info(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    from ..runtime.home import pack_path
     from ..runtime.store.disk.verify import verify
 
     path = pack_path(options.name)
@@ -190,7 +180,6 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def rm(options: argparse.Namespace) -> int:
-    from ..runtime.home import pack_path
     from ..runtime.packs import remove_pack
 
     for name in options.names:
@@ -202,7 +191,6 @@ def rm(options: argparse.Namespace) -> int:
 
 
 def export(options: argparse.Namespace) -> int:
-    from ..runtime.home import pack_path
     from ..runtime.store.disk.archive import export_pack
 
     bar = _Bar(0, "B", "exporting")
@@ -214,7 +202,6 @@ def export(options: argparse.Namespace) -> int:
 
 
 def import_(options: argparse.Namespace) -> int:
-    from ..runtime.home import pack_path
     from ..runtime.store.disk.archive import import_pack
 
     path = pack_path(options.output or options.file.name.partition(".")[0])

@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
+from ..runtime.perplexity import perplexity
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
-from .options.model import add_kv_type_option, add_model_options, model_from, notice, ram_from
+from .notices import notice
+from .options.model import add_kv_type_option, add_model_options, model_from, ram_from
 from .options.texts import add_piece_options
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "perplexity",
-        help="measure how well a model predicts a text",
-        description="Cut the text into pieces of --ctx tokens, read each from an empty context and "
-        "average −log p over the second half of each: exp of that is the perplexity.",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Cut the text into pieces of --ctx tokens, read each from an empty context and "
+        "average −log p over the second half of each: exp of that is the perplexity."
     )
     parser.add_argument("-f", "--file", metavar="FILE", type=Path, required=True, help="the text")
     add_piece_options(parser)
@@ -29,8 +28,6 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..runtime.perplexity import perplexity
-
     text = read_text(options.file)
     model = model_from(options)
     result = None

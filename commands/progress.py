@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..system.text import one_line
-from .options.model import notice
+from .notices import notice
 
 if TYPE_CHECKING:
     from ..runtime.bench import Observer
-    from ..runtime.context.context import Progress
+    from ..runtime.context import Progress
 
 
 def bar(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .options.model import ENCODERS, CompileNotice, notice
+from ..runtime.engine import on_engine
+from ..runtime.memory import human_bytes
+from .notices import ENCODERS, CompileNotice, notice
 from .options.values import positive
 from .progress import byte_bar
 
@@ -14,12 +16,10 @@ if TYPE_CHECKING:
     from ..convert.quantize.files import Report
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "quantize",
-        help="write a GGUF model in another type",
-        description="Write IN.gguf (for a split file: any of its shards) to OUT.gguf with its "
-        "matrices in the types of a mix, chosen as llama.cpp chooses them.",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write IN.gguf (for a split file: any of its shards) to OUT.gguf with its "
+        "matrices in the types of a mix, chosen as llama.cpp chooses them."
     )
     parser.add_argument("source", metavar="IN.gguf", type=Path)
     parser.add_argument("target", metavar="OUT.gguf", type=Path)
@@ -57,7 +57,6 @@ def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.mixes import mix_of
     from ..jit import threads
     from ..jit.kernel_cache import on_compile
-    from ..runtime.engine import on_engine
 
     on_compile(CompileNotice(ENCODERS))
     mix = mix_of(options.type)
@@ -73,8 +72,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tell(target: Path, mix_name: str, report: Report) -> None:
-    from ..runtime.memory import human_bytes
-
     types = ", ".join(f"{n} {name}" for name, n in report.types.most_common())
     bits = 8 * report.n_bytes / report.n_parameters
     notice(f"{target}: {human_bytes(report.n_bytes)}, {bits:.2f} bits per weight ({types})")

@@ -7,21 +7,16 @@ import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..system.errors import KvarnError
 from ..system.files import write_file
 from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
+from .notices import notice
 from .options.attend import check_recording
 from .options.draft import add_draft_options, draft_from
-from .options.model import (
-    add_context_options,
-    add_model_options,
-    context_from,
-    model_from,
-    notice,
-)
+from .options.model import add_context_options, add_model_options, context_from, model_from
 from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
@@ -31,19 +26,17 @@ from .progress import bar
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
-    from ..runtime.generate import Generation
+    from ..runtime.context.generation import Generation
     from ..runtime.model import Model
     from ..runtime.packs import PackInfo
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "run",
-        help="generate text from a prompt",
-        description="Read a prompt and write the text that follows to stdout. Everything else "
-        "(progress, statistics) goes to stderr.",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Read a prompt and write the text that follows to stdout. Everything else "
+        "(progress, statistics) goes to stderr."
     )
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
@@ -111,22 +104,24 @@ def _context(options: argparse.Namespace, model: Model, pack: PackInfo | None) -
 
 
 def _read(context: Context, text: str, after_pack: bool) -> None:
-    """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds."""
+    """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds.
+
+    With a progress bar, on a terminal, where it takes a while.
+    """
     tokenizer = context.model.tokenizer
-    if after_pack:
-        bos = tokenizer.bos_id
-        ids = tokenizer.encode(text, bos=False, special=True)
-        _prefill(context, ids[1:] if ids[:1] == [bos] else ids)
-        return
-    ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
-    held = context.tokens
-    shared = next(
-        (i for i, (a, b) in enumerate(zip(ids, held)) if a != b), min(len(ids), len(held))
-    )
-    if not context.can_truncate(shared):
-        shared = 0  # what stood there has been evicted
-    context.truncate(shared)
-    _prefill(context, ids[shared:])
+    with bar("reading", "tok") as shown:
+
+        def progress(done: int, total: int) -> None:
+            shown.total = total
+            shown.update(done - shown.n)
+
+        if after_pack:
+            bos = tokenizer.bos_id
+            ids = tokenizer.encode(text, bos=False, special=True)
+            context.prefill(ids[1:] if ids[:1] == [bos] else ids, progress)
+        else:
+            ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
+            context.prefill(ids[context.cut_to_shared(ids) :], progress)
 
 
 def _write(generation: Generation) -> None:
@@ -157,12 +152,6 @@ def _as_message(model: Model, text: str) -> str:
     if template is None:
         raise KvarnError(f"{model.path.name} has no chat template: omit --instruct")
     return template.render([{"role": "user", "content": text}], add_generation_prompt=True)
-
-
-def _prefill(context: Context, ids: list[int]) -> None:
-    """Read the prompt, with a progress bar on a terminal where it takes a while."""
-    with bar("reading", "tok", len(ids)) as shown:
-        context.prefill(ids, lambda done, total: shown.update(done - shown.n) and None)
 
 
 def _report(

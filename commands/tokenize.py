@@ -5,23 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..runtime.default_model import usual_model_path
+from ..runtime.tokenizer import load_tokenizer
 from ..system.reading import read_stdin
 from ..system.terminal import show
-from .options.model import notice
+from .notices import notice
 from .options.values import utf8
 
 if TYPE_CHECKING:
     from ..runtime.tokenizer import Tokenizer
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "tokenize",
-        help="show the tokens of a text",
-        description="Print the tokens of TEXT, or of standard input, one per line: id, tab, piece "
-        "(what is not printable, and the backslash, escaped as in Python).",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print the tokens of TEXT, or of standard input, one per line: id, tab, piece "
+        "(what is not printable, and the backslash, escaped as in Python)."
     )
     parser.add_argument(
         "text", metavar="TEXT", nargs="*", type=utf8, help="words, joined by spaces"
@@ -44,12 +44,8 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..runtime.tokenizer import load_tokenizer
-
     path = options.model
     if path is None:
-        from ..runtime.load import usual_model_path
-
         path = usual_model_path(notice)
     tokenizer = load_tokenizer(path)
     text = " ".join(options.text) if options.text else read_stdin()

@@ -9,7 +9,8 @@ tokens whose hidden states are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,8 @@ from .weights import LayerWeights, Linear, Weights
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
-Multiply = Callable[[Activations, Weight, F32], None]
+Watcher = Callable[[Activations, Weight], None]
+"""Called with inputs of T rows and the matrix that they are about to be multiplied by."""
 
 _LEAST_ROWS = 8
 """Of a chunk, in the last layer: kernels for many tokens add in another order than those for few,
@@ -47,9 +49,7 @@ class Transformer:
         self.config = config
         self.weights = weights
         self.max_chunk = max_chunk
-        # Who wants to see what every matrix is multiplied by puts a function of the same kind here,
-        # and sees all rows.
-        self.multiply: Multiply = linear
+        self._watchers: list[Watcher] = []
         self._buffers = Buffers(config, max_chunk)
         self._embd_in = Activations(max_chunk, config.n_embd)
         self._attended_in = Activations(max_chunk, config.n_heads * config.head_dim)
@@ -89,8 +89,9 @@ class Transformer:
             self._fill_temperature(b.temperature, start)
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
         angles = [table.rows(start, n) for table in self._tables_for(long)]
-        if n > 1:
-            end = b if self._in_full(attention) else self._end_of(n, n_out)
+        if n > 1 or self._watchers:
+            every = attention.every_query or self._watchers
+            end = b if every else self._end_of(n, n_out)
             self._run(b, end, angles, attention)
             return b.normed[n - n_out :]
         if (kept := attention.graphs) is not None:
@@ -98,14 +99,21 @@ class Transformer:
                 kept[long] = record(self._run, b, b, angles, attention)
             kept[long].run()
         else:
-            for index, graph in enumerate(self._graphs_for(long, b, angles)):
+            first, *others = self._graphs_for(long, b, angles)
+            first.run()
+            for index, graph in enumerate(others):
+                attention(index, b.q_heads, b.k_heads, b.v_heads, b.attended_heads)
                 graph.run()
-                self._attend(index, b, b, attention)
         return b.normed
 
-    def _in_full(self, attention: Attention) -> bool:
-        """Whether somebody looks at all rows of the last layer, wanted or not."""
-        return attention.every_query or self.multiply is not linear
+    @contextmanager
+    def watched(self, watcher: Watcher) -> Iterator[None]:
+        """While it is open, `watcher` sees the inputs of every matrix, all rows of them."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
 
     def _end_of(self, n: int, n_out: int) -> Rows:
         """The last rows of n, at least `n_out`."""
@@ -113,17 +121,19 @@ class Transformer:
 
     def _run(self, b: Rows, end: Rows, angles: list[F32], attention: Attention) -> None:
         """All of it, from `b.ids` to `end.normed`; `end`: the rows that leave the last layer."""
+        self._embed(b)
         last = self.config.n_layers - 1
         for index in range(last + 1):
-            leaving = end if index == last else b
-            self._between(index, b, leaving, angles)
-            self._attend(index, b, leaving, attention)
-        self._between(last + 1, end, end, angles)
+            self._layer(index, b, end if index == last else b, angles, attention)
 
-    def _attend(self, index: int, b: Rows, leaving: Rows, attention: Attention) -> None:
-        """The attention of layer `index`, if there is such a layer."""
-        if index < self.config.n_layers:
-            attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
+    def _layer(
+        self, index: int, b: Rows, leaving: Rows, angles: list[F32], attention: Attention
+    ) -> None:
+        """Layer `index`: from `b.x` and `b.normed` to those of `leaving`, the rows whose outputs
+        are wanted, normed for the layer after it or by the last norm."""
+        self._project(index, b, leaving, angles)
+        attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
+        self._finish(index, leaving)
 
     def logits(self, hidden: F32, out: F32) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), as `forward` gave it."""
@@ -164,26 +174,26 @@ class Transformer:
         """
         if long not in self._graphs:
             self._graphs[long] = [
-                record(self._between, index, b, b, angles)
-                for index in range(self.config.n_layers + 1)
+                record(self._between, index, b, angles) for index in range(self.config.n_layers + 1)
             ]
         return self._graphs[long]
 
-    def _between(self, index: int, b: Rows, leaving: Rows, angles: list[F32]) -> None:
-        """From the attention of layer index - 1 to that of layer `index`; steps only.
-
-        Begins with the embedding at index 0, and ends with the last norm at index n_layers.
-        `leaving`: the rows whose queries layer `index` needs.
-        """
+    def _between(self, index: int, b: Rows, angles: list[F32]) -> None:
+        """What `_run` does from the attention of layer index - 1, or the embedding, to that of
+        layer `index`, or the end."""
         if index == 0:
-            get_rows(self.weights.token_embd, b.ids, b.x)
-            if self.config.embedding_scale != 1.0:
-                pointwise.scale(b.x, self.config.embedding_scale)
-            self._norm(b, self.weights.layers[0].attn_norm)
+            self._embed(b)
         else:
             self._finish(index - 1, b)
         if index < self.config.n_layers:
-            self._project(index, b, leaving, angles)
+            self._project(index, b, b, angles)
+
+    def _embed(self, b: Rows) -> None:
+        """`b.x` and `b.normed` of the tokens `b.ids`, for the first layer."""
+        get_rows(self.weights.token_embd, b.ids, b.x)
+        if self.config.embedding_scale != 1.0:
+            pointwise.scale(b.x, self.config.embedding_scale)
+        self._norm(b, self.weights.layers[0].attn_norm)
 
     def _project(self, index: int, b: Rows, leaving: Rows, angles: list[F32]) -> None:
         """rope(k) and v of `b.normed`, rope(q) of `leaving.normed`; `_embd_in` holds the latter.
@@ -194,10 +204,10 @@ class Transformer:
         eps, style = self.config.norm_eps, self.config.architecture.rope
         source = self._embd_in.set(b.normed)
         for projection, out in ((layer.attn_k, b.k), (layer.attn_v, b.v)):
-            self.multiply(source, projection.weight, out)
+            self._multiply(source, projection.weight, out)
         if leaving is not b:
             source.set(leaving.normed)
-        self.multiply(source, layer.attn_q.weight, leaving.q)
+        self._multiply(source, layer.attn_q.weight, leaving.q)
         for projection, out in (
             (layer.attn_q, leaving.q),
             (layer.attn_k, b.k),
@@ -231,7 +241,7 @@ class Transformer:
     def _feed_forward(self, layer: LayerWeights, b: Rows, out: F32) -> None:
         """ffn_down(activation(ffn_gate) * ffn_up) of what `_embd_in` holds, into `out`."""
         for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
-            self.multiply(self._embd_in, projection.weight, result)
+            self._multiply(self._embd_in, projection.weight, result)
         for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
             self._add_bias(projection, result)
         gated = (
@@ -256,8 +266,13 @@ class Transformer:
         else:
             pointwise.layer_norm(b.x, weight, None, self.config.norm_eps, b.normed)
 
+    def _multiply(self, source: Activations, weight: Weight, out: F32) -> None:
+        for watcher in self._watchers:
+            watcher(source, weight)
+        linear(source, weight, out)
+
     def _linear(self, source: Activations, projection: Linear, out: F32) -> None:
-        self.multiply(source, projection.weight, out)
+        self._multiply(source, projection.weight, out)
         self._add_bias(projection, out)
 
     def _add_bias(self, projection: Linear, out: F32) -> None:

@@ -11,38 +11,13 @@ from ..jit.arena import Arena
 from ..models.tensors import re_encoded_bytes, repacked_bytes
 from ..system.errors import KvarnError
 from ..system.text import one_line
+from .default_model import default_model_path
+from .engine import on_engine
 from .gguf import GGUFFile, open_gguf
-from .home import last_model
 from .memory import available_bytes, human_bytes
 
 if TYPE_CHECKING:
     from .model import Model
-
-
-def default_model_path() -> Path:
-    """The small model that ships with kvarn."""
-    path = Path(__file__).resolve().parent.parent / "mini" / "kvarn-mini.gguf"
-    if not path.is_file():
-        raise KvarnError(
-            f"the default model is missing from this installation ({path}): "
-            "give a model with -m FILE, or install kvarn again"
-        )
-    return path
-
-
-def usual_model_path(notice: Callable[[str], None]) -> Path:
-    """The model that commands take without -m, which is said: the last one, or the default one.
-
-    That is the GGUF file that `kvarn convert` wrote, or `kvarn hf-pull` found ready, last.
-    """
-    last = last_model()
-    if last is not None and last.is_file():
-        notice(f"no -m FILE given: using the last converted or pulled model {last}")
-        return last
-    default = default_model_path()
-    gone = "" if last is None else f" ({last}, the last converted or pulled one, is gone)"
-    notice(f"no -m FILE given: using the default model {default.name}{gone}")
-    return default
 
 
 def load(
@@ -72,7 +47,6 @@ def load(
     arena = Arena(n_bytes)
     _start_ahead(file, arena, n_bytes, available)
     from ..jit import threads as kernel_threads
-    from .engine import on_engine
     from .model import Model
 
     if threads is not None:

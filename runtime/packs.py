@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .context.prompt import n_common
 from .home import home
 from .store import Disk, PackError
 from .store.disk import PackFolder
@@ -19,7 +20,7 @@ from .store.disk.format.log import KV
 from .store.disk.format.manifest import Manifest
 
 if TYPE_CHECKING:
-    from .context.context import Progress
+    from .context import Progress
     from .model import Model
 
 
@@ -146,7 +147,7 @@ def build_pack(
     """
     with model.context(n_ctx, store=Disk(path, *kinds, goal=len(ids))) as context:
         done = len(context.tokens)
-        if context.tokens != list(ids[:done]):
+        if n_common(ids, context.tokens) < done:
             raise PackError(
                 path, f"it holds {done:,} tokens of another text: choose another name or remove it"
             )

@@ -7,18 +7,14 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
 from ..interrupt import Interruptible, StoppedReading
+from ..notices import notice
 from ..options.draft import add_draft_options, draft_from
-from ..options.model import (
-    add_context_options,
-    add_model_options,
-    model_from,
-    notice,
-)
+from ..options.model import add_context_options, add_model_options, model_from
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
 from ..options.values import file_name, utf8
@@ -26,7 +22,7 @@ from .session import chat_context, saved_session, session_of
 
 if TYPE_CHECKING:
     from ...runtime.chat import ChatTemplate, Conversation, Session
-    from ...runtime.context.context import Progress
+    from ...runtime.context import Progress
     from ...runtime.model import Model
     from .input import TurnReader
 
@@ -47,14 +43,14 @@ Ctrl-C          stops the answer; at the prompt, twice in a row leaves'''
 INTERRUPTED = 130
 
 
-def add(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "chat",
-        help="talk with a model",
-        description="Talk with a model: answers go to stdout, everything else to stderr. On a "
-        "pipe each line is one turn. /help lists the commands.",
-        epilog="Ctrl-C stops an answer, not the program. At the prompt, pressing it twice in a "
-        "row exits with code 130; /quit and the end of input exit with 0.",
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Talk with a model: answers go to stdout, everything else to stderr. On a "
+        "pipe each line is one turn. /help lists the commands."
+    )
+    parser.epilog = (
+        "Ctrl-C stops an answer, not the program. At the prompt, pressing it twice in a "
+        "row exits with code 130; /quit and the end of input exit with 0."
     )
     parser.add_argument("--system", metavar="TEXT", type=utf8, help="the system message")
     parser.add_argument(

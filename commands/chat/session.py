@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ...runtime.home import session_path
 from ...system.errors import KvarnError
-from ..options.model import context_from, notice
+from ..notices import notice
+from ..options.model import context_from
 from ..options.store import disk_from, with_its_model
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ def saved_session(options: argparse.Namespace) -> PackInfo | None:
     """What `--session` has saved, if anything; without `-m`, its model will be loaded."""
     if options.session is None:
         return None
-    from ...runtime.home import session_path
-
     path = session_path(options.session)
     if not (path / "pack.json").exists():
         return None
@@ -38,8 +38,6 @@ def chat_context(
     held: what the context begins with, the session's own state or the pack.
     """
     if options.session is not None:
-        from ...runtime.home import session_path
-
         parent = None if pack is None else pack.path
         disk = disk_from(options, session_path(options.session), parent=parent)
         return context_from(options, model, disk, 0 if held is None else held.n_tokens)
@@ -54,7 +52,6 @@ def session_of(options: argparse.Namespace, conversation: Conversation) -> Sessi
     if options.session is None:
         return None
     from ...runtime.chat import Session
-    from ...runtime.home import session_path
 
     session = Session(session_path(options.session))
     if session.load(conversation):

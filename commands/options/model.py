@@ -6,25 +6,24 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.keep import KEEPS, Evicting, KeepError, parse_budget
+from ...ops.attention.layout import KV_TYPES
+from ...runtime.default_model import usual_model_path
+from ...runtime.keep import KEEPS, Keep, KeepError, parse_budget
+from ...runtime.load import load
+from ...runtime.memory import available_bytes, human_bytes
+from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
-from ...system.terminal import say
+from ..notices import KERNELS, CompileNotice, notice
 from .attend import add_attend_options, attend_from
+from .methods import Axis
 from .values import positive
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
-    from ...runtime.keep import Keep
     from ...runtime.model import Model
-    from ...runtime.store import Disk, Ram
 
 ROOM = 4096
 """Tokens that can follow a pack which fills the model's training length."""
-
-KV_TYPES = ("f16", "q8_0", "q4_0")
-
-notice = say
-"""Tell the user one thing, on stderr."""
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -62,20 +61,8 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
 
 
 def add_keep_options(group: argparse._ActionsContainer) -> None:
-    """Adds `--keep` and `--keep-budget`."""
-    group.add_argument(
-        "--keep",
-        choices=tuple(KEEPS),
-        default="all",
-        help="which tokens stay in the KV cache: all (default), streaming (the first and the last "
-        "ones), hashevict (those most like the newest queries)",
-    )
-    group.add_argument(
-        "--keep-budget",
-        metavar="N",
-        type=keep_budget,
-        help="how many stay, if not all: a number, or a share of --ctx as 20%% (default)",
-    )
+    """Adds `--keep` and what the methods know."""
+    KEEP_AXIS.add(group, "which tokens stay in the KV cache")
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
@@ -109,10 +96,14 @@ def keep_budget(text: str) -> str:
     return text
 
 
+KEEP_AXIS: Axis[Keep] = Axis(
+    "keep", "--keep", KEEPS, "all", prefix="keep-", checks={"budget": keep_budget}
+)
+
+
 def model_from(options: argparse.Namespace) -> Model:
     """The model that the options name; where they name none, says which it is."""
     from ...jit.kernel_cache import on_compile
-    from ...runtime.load import load, usual_model_path
 
     on_compile(CompileNotice(KERNELS))
     path = options.model if options.model is not None else usual_model_path(notice)
@@ -121,8 +112,6 @@ def model_from(options: argparse.Namespace) -> Model:
 
 def ram_from(options: argparse.Namespace) -> Ram:
     """A KV cache in memory of the type that the options name."""
-    from ...runtime.store import Ram
-
     return Ram(*(options.kv_type or ()))
 
 
@@ -142,9 +131,7 @@ def context_from(
         # A pack may be longer than what the model was trained on: that was said when it was built.
         n_ctx = limit if n_held < limit else n_held + ROOM
     else:
-        n_ctx = _fitting(model, ram_from(options)) if keep.evicting(limit) is None else limit
-    if isinstance(keep, Evicting) and keep.evicting(n_ctx) is None:
-        notice(f"nothing is evicted: --keep-budget {keep.budget} has room for all {n_ctx} tokens")
+        n_ctx = limit if keep.evicts(limit) else _fitting(model, ram_from(options))
     context = model.context(n_ctx, attend, keep, disk or ram_from(options))
     for line in context.notices:
         notice(line)
@@ -153,8 +140,6 @@ def context_from(
 
 def _fitting(model: Model, ram: Ram) -> int:
     """The model's training length, or what fits in memory, which is then said."""
-    from ...runtime.memory import available_bytes, human_bytes
-
     limit, fits = model.config.n_ctx_train, ram.tokens_in(model.config, available_bytes())
     if fits < 1:
         raise KvarnError(
@@ -171,28 +156,4 @@ def _fitting(model: Model, ram: Ram) -> int:
 
 def keep_from(options: argparse.Namespace) -> Keep:
     """The keep method that the options name."""
-    method = KEEPS[options.keep]
-    if issubclass(method, Evicting):
-        return method() if options.keep_budget is None else method(options.keep_budget)
-    if options.keep_budget is not None:
-        raise KvarnError(
-            f"--keep-budget has no effect with --keep {options.keep}, which evicts nothing: "
-            "choose another --keep or omit --keep-budget"
-        )
-    return method()
-
-
-KERNELS = "kernels (first use on this machine; `make build` does it ahead)"
-ENCODERS = "encoders (first use on this machine)"
-
-
-class CompileNotice:
-    """For `on_compile`: says once that kernels are being compiled, which takes a while."""
-
-    def __init__(self, what: str) -> None:
-        self._what, self._said = what, False
-
-    def __call__(self, kernel: str) -> None:
-        if not self._said:
-            self._said = True
-            notice(f"compiling {self._what} …")
+    return KEEP_AXIS.chosen(options)

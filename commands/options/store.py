@@ -6,15 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.home import pack_path
+from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
-from .model import notice
+from ..notices import notice
 from .values import file_name
 
 if TYPE_CHECKING:
     from ...runtime.packs import PackInfo
-    from ...runtime.store import Disk
 
-RAM = "ram"
+RAM = Ram.name
 
 
 def add_pack_options(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +31,12 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_io_option(parser: argparse._ActionsContainer) -> None:
+    declared = Disk.options()["io"]
     parser.add_argument(
         "--io",
-        choices=("mmap", "pread"),
-        default="mmap",
-        help="how packs are read: mapped (default), or read into memory first, for media that may "
-        "fail or vanish",
+        choices=declared.choices,
+        default=Disk.default("io"),
+        help=f"{declared.help} (default %(default)s)",
     )
 
 
@@ -44,9 +45,9 @@ def add_kv_option(parser: argparse._ActionsContainer, what: str) -> None:
     parser.add_argument(
         "--kv",
         type=file_name,
-        metavar="ram|DIR",
+        metavar=f"{RAM}|DIR",
         default=RAM,
-        help=f"where the KV cache is kept: in memory (default), or in the folder DIR, {what}",
+        help=f"where the KV cache is kept: {Ram.summary} (default), or in the folder DIR, {what}",
     )
 
 
@@ -59,8 +60,6 @@ def pack_of(options: argparse.Namespace) -> PackInfo | None:
     """The pack of `--pack`, which must hold something."""
     if options.pack is None:
         return None
-    from ...runtime.home import pack_path
-
     info = with_its_model(options, pack_path(options.pack))
     if not info.n_tokens:
         raise KvarnError(f"pack {info.path} is empty: build it first")
@@ -87,7 +86,5 @@ def disk_from(
     parent: str | None = None,
 ) -> Disk:
     """The KV cache in the folder `path`, as the options want it."""
-    from ...runtime.store import Disk
-
     k, v = options.kv_type or (None, None)
     return Disk(path, k, v, read_only=read_only, io=options.io, parent=parent)

@@ -13,11 +13,11 @@ import numpy as np
 from ...runtime.attend.encoders import Learned, SimHash
 from ...runtime.attend.sidecar import HIDDEN
 from ...runtime.attend.sparse import SEED
-from ...runtime.context.reader import CHUNK
+from ...runtime.context.prompt import CHUNK
 from ...runtime.engine import on_engine
 from .checkpoint import Checkpoint, State
 from .labels import Scores, make_batch
-from .observer import Observer
+from .observer import Observer, Watching
 from .recall import SHARES, Recall, measure, signatures, sketches
 from .settings import LearnError, Settings
 from .student import Student
@@ -152,7 +152,7 @@ class Learning:
     def _reading(self) -> Iterator[tuple[Context, Observer]]:
         observer = Observer()
         whole = replace(self._store, centred=False)  # what encoders learn from
-        with self._model.context(self._settings.length, observer, store=whole) as context:
+        with self._model.context(self._settings.length, Watching(observer), store=whole) as context:
             yield context, observer
 
     def _rows(self, start: int, n: int, wanted: int, rng: np.random.Generator) -> NDArray[np.int64]:

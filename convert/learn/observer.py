@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TILE, TILES
 from ...ops.reference.attention import read_kv
-from ...runtime.attend import Attend, Full, LayerView
+from ...runtime.attend import Attend, BoundAttend, LayerView
+from ...runtime.attend.full import FullAttention
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ...runtime.attend.base import Attend as Bound
+    from ...runtime.model_info import ModelInfo
     from ...runtime.store import KVStore
 
     F32 = NDArray[np.float32]
     I64 = NDArray[np.int64]
 
 
-class Observer(Attend):
+@dataclass(frozen=True)
+class Watching(Attend):
+    """`full`, observed by `observer`, one context at a time."""
+
+    name: ClassVar[str] = "full"
+    summary: ClassVar[str] = "every token, and notes what encoders are learned from"
+
+    observer: Observer
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> Observer:
+        self.observer.begin(model.config, n_ctx)
+        return self.observer
+
+
+class Observer(BoundAttend):
     """`full`, which notes in each layer without a window some queries and ln ‖v‖ of all tokens.
 
     `rows`: those queries, counted within the next call. Noted are `queries[layer]` float32
@@ -32,19 +48,19 @@ class Observer(Attend):
     every_query: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._full = Full()
+        self._full = FullAttention()
         self.rows: I64 = np.empty(0, np.int64)
         self.views: dict[int, LayerView] = {}
         self.queries: dict[int, F32] = {}
         self.log_norms: dict[int, F32] = {}
 
-    def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Bound:
+    def begin(self, config: ModelConfig, n_ctx: int) -> None:
+        """Forget what was noted: a context of `n_ctx` tokens begins."""
         self.log_norms = {
             i: np.zeros((config.n_kv_heads, n_ctx), np.float32)
             for i, layer in enumerate(config.layers)
             if layer.window is None
         }
-        return self
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         self._full(layer, q, start, out)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.linear import Activations, Weight, linear
+from ...ops.linear import Activations, Weight
 from ...runtime.model import Model
 from ..errors import ConvertError
 from .imatrix import write_imatrix
@@ -43,7 +42,7 @@ class Observer:
         tokenizer = self._model.tokenizer
         bos = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
         context = self._model.context(self._n_ctx)
-        with self._watching():
+        with self._model.transformer.watched(self.see):
             for chunk in range(chunks):
                 piece = ids[chunk * self._n_ctx : (chunk + 1) * self._n_ctx]
                 context.truncate(0)
@@ -60,18 +59,8 @@ class Observer:
                 )
         write_imatrix(path, self._sums, self._counts, datasets, self.n_chunks, self._n_ctx)
 
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        transformer = self._model.transformer
-        before = transformer.multiply
-        transformer.multiply = self._multiply
-        try:
-            yield
-        finally:
-            transformer.multiply = before
-
-    def _multiply(self, act: Activations, weight: Weight, out: F32) -> None:
-        linear(act, weight, out)
+    def see(self, act: Activations, weight: Weight) -> None:
+        """Add the inputs of a matrix; a `models.transformer.Watcher`."""
         # The parts of a matrix that holds several, NAME[0], NAME[1], …, have the same inputs.
         name, _, part = weight.name.partition("[")
         if len(act.x) >= _LEAST_TOKENS and name.startswith("blk.") and part in ("", "0]"):

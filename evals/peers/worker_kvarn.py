@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ops.attention.layout import SEGMENT, TileLayout
 from ...runtime.load import load
 from ...runtime.memory import peak_resident_bytes
 
@@ -60,8 +61,6 @@ def answer(peer: Peer, command: dict[str, Any]) -> dict[str, Any]:
 
 def facts(peer: Peer) -> dict[str, Any]:
     """What a token reads, in bytes, and the size of the file."""
-    from ...ops.attention.layout import SEGMENT, TileLayout
-
     config, weights = peer.model.config, peer.model.transformer.weights
     layout = TileLayout(config.head_dim, peer.kv_type, peer.kv_type)
     segment = config.n_layers * layout.segment_bytes(config.n_kv_heads)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.keep import Keep
     from ...runtime.model import Model
+    from ...runtime.model_info import ModelInfo
     from ...runtime.store import Column
 
 
@@ -36,7 +37,7 @@ class Arm:
     @property
     def keeps_all(self) -> bool:
         """Whether all tokens stay, so that a pack serves."""
-        return isinstance(self.keeping, KeepAll)
+        return self.keeping.keeps_all
 
     def key(self, model: Model) -> str:
         """What its answers are known by: a digest of all options, and of the names of the indexes
@@ -59,7 +60,7 @@ class _Noting(Ram):
 
     names: list[str] = field(default_factory=list)
 
-    def open(self, model: Model, n_ctx: int) -> RamStore:
+    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         config = model.config
         layout = TileLayout(config.head_dim)
         return _NotingStore(layout, config.n_layers, config.n_kv_heads, self.names)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...runtime.attend.reads import LayerReads
-    from ...runtime.context.context import Context, Progress
+    from ...runtime.context import Context, Progress
     from ...runtime.model import Model
     from .arms import Arm
     from .reading import Read
@@ -66,16 +66,13 @@ def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
     whatever the method. Inside it, both are one prompt. Where tokens give way, what they left
     cannot be cut back: the context is read again.
     """
-    n = len(read.ids)
     if read.inside and not arm.keeps_all:
         context.truncate(0)
         context.prefill([*read.ids, *ids])
         return
-    if context.can_truncate(n):
-        context.truncate(n)
-    else:
-        context.truncate(0)
-        context.prefill(read.ids)
+    shared = context.cut_to_shared(read.ids)
+    if shared < len(read.ids):
+        context.prefill(read.ids[shared:])
     if read.inside:
         context.prefill(ids)
         return

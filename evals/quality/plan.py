@@ -50,7 +50,7 @@ class Plan:
             if names.count(name) > 1:
                 raise EvalError(f"{name} is asked for twice")
         for arm in self.arms:
-            if not arm.keeps_all and not arm.attend.reads_slots:
+            if not arm.keeps_all and arm.attend.needs_all_tokens:
                 raise EvalError(f"{arm}: what evicts goes with full attention only")
 
     def cells(self) -> list[Cell]:

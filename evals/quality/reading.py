@@ -14,7 +14,7 @@ from .folder import ContextFolder
 from .scoring import most_tokens
 
 if TYPE_CHECKING:
-    from ...runtime.context.context import Progress
+    from ...runtime.context import Progress
     from ...runtime.model import Model
     from .plan import Cell, Plan
 

@@ -1,18 +1,18 @@
-"""Which kept tokens a query reads: the third of the three axes."""
+"""Which kept tokens a query reads: the third of the three axes.
 
-from .base import Attend, AttendError, LayerView
-from .full import Full
-from .hash import Hash
+`registry` lists the methods, `base` is what each of them has to provide.
+"""
+
+from .base import Attend, AttendError, BoundAttend, LayerView
+from .registry import ATTENDS, Full, Hash, TopK
 from .replay import Replay
 from .sparse import Sparse
-from .topk import TopK
-
-ATTENDS: dict[str, type[Attend]] = {"full": Full, "topk": TopK, "hash": Hash}
 
 __all__ = [
     "ATTENDS",
     "Attend",
     "AttendError",
+    "BoundAttend",
     "Full",
     "Hash",
     "LayerView",

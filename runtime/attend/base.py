@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...system.errors import KvarnError
+from ..methods import Method
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...models.config import LayerConfig, ModelConfig
+    from ...models.config import LayerConfig
     from ...ops.attention import AttentionScratch
-    from ..model import Model
+    from ..model_info import ModelInfo
     from ..store import KVStore
     from .reads import LayerReads
     from .selections import SelectionWriter
@@ -35,27 +36,32 @@ class LayerView:
     scratch: AttentionScratch
 
 
-class Attend(ABC):
-    """Attention of new queries over the stored tokens of a layer.
+class Attend(Method, ABC):
+    """An attend method and its options; `open` makes the object that attends in one context."""
 
-    A method that keeps an index per context gives another object for each context in `bound`.
-    """
+    needs_all_tokens: ClassVar[bool] = True
+    """Whether it needs every token in its place; keep methods that evict refuse it then."""
+
+    selects: ClassVar[bool] = False
+    """Whether it chooses the tokens of a step, so that they can be recorded (`selections`)."""
+
+    @abstractmethod
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
+        """The method over one context's store, for up to n_ctx tokens.
+
+        Raises `AttendError` where that cannot be.
+        """
+
+
+class BoundAttend(ABC):
+    """Attention of new queries over the stored tokens of one context."""
 
     notices: Sequence[str] = ()
     """Lines that the user should see, once per context."""
     reads: Sequence[LayerReads] = ()
     """What each layer has read so far, for methods that do not read everything."""
-
-    def for_model(self, model: Model) -> Attend:
-        """The method with what it needs of a model's files; asked before `bound`."""
-        return self
-
-    def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Attend:
-        """The method over one context's store, for up to n_ctx tokens."""
-        return self
-
-    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027
-        """Tokens start … start + n_tokens - 1 have just been appended to the layer's store."""
+    writer: SelectionWriter | None = None
+    """Where a method that selects writes what it has chosen; None: nowhere."""
 
     records: ClassVar[bool] = False
     """Whether a call for one token only runs steps, so that it can be recorded (`jit.launch`); it
@@ -64,8 +70,8 @@ class Attend(ABC):
     every_query: ClassVar[bool] = False
     """Whether it looks at the queries of all tokens, also where only some outputs are wanted."""
 
-    reads_slots: ClassVar[bool] = False
-    """Whether tokens may stand in any order and be replaced, as where a keep method evicts."""
+    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027
+        """Tokens start … start + n_tokens - 1 have just been appended to the layer's store."""
 
     def build(  # noqa: B027 - most methods have no index
         self,
@@ -77,10 +83,6 @@ class Attend(ABC):
 
         progress is called with (layers done, layers in all).
         """
-
-    def record(self, writer: SelectionWriter | None) -> None:
-        """Write what is selected from now on; None: not any more."""
-        raise AttendError("there are no selections to record: the method reads all tokens")
 
     @abstractmethod
     def __call__(

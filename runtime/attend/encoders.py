@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...ops.attention.layout import SEGMENT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -49,7 +51,6 @@ class LayerNetworks:
 
     def sign_keys(self, layer: LayerView, column: Column, first: int, last: int) -> None:
         """Signatures of the layer's keys first … last - 1, as stored, into the column."""
-        from ...ops.attention.layout import SEGMENT
         from ...ops.select import encode_keys
 
         store = layer.store

@@ -5,19 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import Attend, LayerView
+from .base import Attend, BoundAttend, LayerView
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from ..model_info import ModelInfo
+    from ..store import KVStore
 
 
 @dataclass(frozen=True)
 class Full(Attend):
     """softmax(scale · q Kᵀ) V over all tokens that the causal mask and the window allow."""
 
+    name: ClassVar[str] = "full"
+    summary: ClassVar[str] = "every token"
+    needs_all_tokens: ClassVar[bool] = False
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
+        return FullAttention()
+
+
+class FullAttention(BoundAttend):
+    """Reads all that the layer's store holds."""
+
     records: ClassVar[bool] = True
-    reads_slots: ClassVar[bool] = True
 
     def __call__(
         self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]

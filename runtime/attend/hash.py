@@ -6,15 +6,16 @@ head, as stored. phi is learned (`kvarn learn`) where the model has encoders, el
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from .base import Attend, AttendError, LayerView
+from ..methods import option
+from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
-from .sidecar import BITS, read_sidecar
+from .sidecar import BITS, find_encoders, read_sidecar
 from .sparse import SEED, Sparse, TokenIndex
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ...ops.select import Range
-    from ..model import Model
+    from ..model_info import ModelInfo
     from ..store import KVStore
 
     F32 = NDArray[np.float32]
@@ -44,38 +45,55 @@ class Hash(Sparse):
     HashAttention, section 4; its defaults for sink and window.
     """
 
+    name: ClassVar[str] = "hash"
+    summary: ClassVar[str] = "the tokens whose signatures are nearest to the query's"
+
     sink: int = 128
     window: int = 128
-    bits: int | None = None
-    encoders: str | Path | Encoder = AUTO
+    bits: int | None = option(
+        None,
+        "bits of a signature, 32 or 64 (default: those of the learned encoders, else 32)",
+        int,
+    )
+    encoders: str | Path | Encoder = option(  # noqa: RUF009 - a field
+        AUTO,
+        "a file of `kvarn learn`, or simhash (default: MODEL.hash.gguf beside the model)",
+        Path,
+        metavar="FILE",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bits is not None and self.bits not in BITS:
             raise AttendError(f"bits of a signature are {self.bits}, expected 32 or 64")
 
-    def for_model(self, model: Model) -> Attend:
-        if isinstance(self.encoders, Encoder) or self.encoders == SIMHASH:
-            return self
+    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
+        encoder = self.encoder(model)
+        if encoder is not None:
+            return SignatureIndex(model.config, store, encoder)
+        notice = NOTICE if self.encoders == AUTO else ""
+        return SignatureIndex(model.config, store, SimHash(self.bits or BITS[0], SEED), notice)
+
+    def encoder(self, model: ModelInfo) -> Encoder | None:
+        """The encoders that the options name; None for SimHash.
+
+        Raises `AttendError` where they have other bits than asked for, and as `read_sidecar`.
+        """
+        if isinstance(self.encoders, Encoder):
+            return self.encoders
+        if self.encoders == SIMHASH:
+            return None
         if self.encoders == AUTO:
-            found = model.encoders
+            found = model.once(find_encoders)
         else:
             found = read_sidecar(Path(self.encoders), model.file)
-        if found is None:
-            return self
-        if self.bits not in (None, found.bits):
+        if found is not None and self.bits not in (None, found.bits):
             raise AttendError(
                 f"the hash encoders of {model.name} have {found.bits} bits and --bits {self.bits} "
-                f"was asked for: leave --bits away, train others with `kvarn learn --bits "
+                f"was asked for: omit --bits, train others with `kvarn learn --bits "
                 f"{self.bits}`, or use --encoders simhash"
             )
-        return replace(self, encoders=found)
-
-    def make_index(self, config: ModelConfig, store: KVStore) -> TokenIndex:
-        if isinstance(self.encoders, Encoder):
-            return SignatureIndex(config, store, self.encoders)
-        notice = NOTICE if self.encoders == AUTO else ""
-        return SignatureIndex(config, store, SimHash(self.bits or BITS[0], SEED), notice)
+        return found
 
 
 class SignatureIndex(TokenIndex):

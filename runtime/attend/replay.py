@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from .sparse import Sparse, SparseAttention, TokenIndex
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...models.config import ModelConfig
     from ...ops.select import Range
+    from ..model_info import ModelInfo
     from ..store import KVStore
 
     F32 = NDArray[np.float32]
@@ -31,10 +31,14 @@ class Replay(Attend):
     `AttendError` where the file is of another shape of model, or of a longer context.
     """
 
+    name: ClassVar[str] = "replay"
+    summary: ClassVar[str] = "the tokens that another run has recorded"
+    selects: ClassVar[bool] = True
+
     path: str | Path
 
-    def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Attend:
-        selections = Selections.read(self.path)
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
+        selections, config = Selections.read(self.path), model.config
         found = len(selections.layers), selections.n_kv_heads
         if found != (config.n_layers, config.n_kv_heads):
             raise AttendError(
@@ -45,19 +49,19 @@ class Replay(Attend):
             raise AttendError(f"{self.path} is empty: nothing was selected when it was recorded")
         group = config.n_heads // config.n_kv_heads
         budget = -(-selections.most // group) * group
-        return SparseAttention(_Recorded(budget, 0, 1, selections=selections), config, store, n_ctx)
-
-    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        raise AttendError("selections are replayed only over a context's store: use bound()")
+        return _Recorded(budget, 0, 1, selections=selections).open(model, store, n_ctx)
 
 
 @dataclass(frozen=True)
 class _Recorded(Sparse):
     """A method with room for the longest list."""
 
+    name: ClassVar[str] = "replay"
+    summary: ClassVar[str] = Replay.summary
+
     selections: Selections | None = None
 
-    def make_index(self, config: ModelConfig, store: KVStore) -> TokenIndex:
+    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         assert self.selections is not None
         return _RecordedIndex(self.selections)
 

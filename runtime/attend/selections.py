@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from ...system.files import new_file
 from ...system.reading import read_file
-from .base import AttendError
+from .base import AttendError, BoundAttend
 
 if TYPE_CHECKING:
     from typing import Self
@@ -114,6 +115,19 @@ class SelectionWriter:
         body = zlib.compress(np.concatenate(steps).astype("<u4").tobytes(), _LEVEL)
         self._file.write(_HEAD.pack(layer, stored, len(body)))
         self._file.write(counts.astype("<u4").tobytes() + body)
+
+
+@contextmanager
+def recording(
+    attend: BoundAttend, path: str | Path, n_layers: int, n_kv_heads: int
+) -> Iterator[None]:
+    """While it is open, what a method that selects has chosen is written to a file."""
+    with SelectionWriter(path, n_layers, n_kv_heads) as writer:
+        attend.writer = writer
+        try:
+            yield
+        finally:
+            attend.writer = None
 
 
 def _parsed(data: bytes) -> Selections:

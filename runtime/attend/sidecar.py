@@ -28,6 +28,7 @@ import numpy as np
 from ...models.config import ModelConfig
 from ...system.files import new_file
 from ..fingerprint import fingerprint
+from ..gguf import open_gguf
 from .base import AttendError
 from .encoders import Dense, Learned, LearnedLayer
 
@@ -73,8 +74,6 @@ def read_sidecar(path: Path, model: GGUFFile) -> Learned:
     Raises `GGUFError` for a file that is no sound GGUF file and `AttendError` for one that holds no
     encoders, damaged ones, or another model's.
     """
-    from ..gguf import open_gguf
-
     with open_gguf(path) as file:
         return _Reader(file, model).read()
 

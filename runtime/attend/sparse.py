@@ -10,14 +10,15 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ..methods import option
 from .ahead import ReadAhead
-from .base import Attend, AttendError, LayerView
+from .base import Attend, AttendError, BoundAttend, LayerView
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
-from .full import Full
+from .full import FullAttention
 from .probe import MassProbe
 from .reads import LayerReads
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ...ops.select import Range
+    from ..model_info import ModelInfo
     from ..store import Column, KVStore
-    from .selections import SelectionWriter
 
     F32 = NDArray[np.float32]
 
@@ -46,12 +47,24 @@ class Sparse(Attend, ABC):
     the softmax mass covered every so many steps (0: never; it reads all keys).
     """
 
-    budget: str | int = "1%"
-    sink: int = 0
-    window: int = 0
-    budget_unit: str = "kv-head"
-    budget_schedule: str = "uniform"
-    probe: int = 0
+    selects: ClassVar[bool] = True
+
+    budget: str | int = option(
+        "1%", "tokens read per KV head: a share of those stored such as 1%, or a number"
+    )
+    sink: int = option(0, "always read the first N tokens", int)
+    window: int = option(0, "always read the last N tokens", int)
+    budget_unit: str = option(
+        "kv-head",
+        "whose budget it is: shared by the query heads of a KV head, or each one's",
+        choices=UNITS,
+    )
+    budget_schedule: str = option(
+        "uniform",
+        "the same in each layer, or rising from first to last at equal total",
+        choices=SCHEDULES,
+    )
+    probe: int = option(0, "every N steps measure the softmax mass that was read", int)
 
     def __post_init__(self) -> None:
         Budget.parse(self.budget)
@@ -66,15 +79,13 @@ class Sparse(Attend, ABC):
         if self.window < 1:
             raise AttendError("window is 0, expected at least 1: the newest token is always read")
 
-    def bound(self, config: ModelConfig, store: KVStore, n_ctx: int) -> Attend:
-        return SparseAttention(self, config, store, n_ctx)
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
+        index = self.make_index(model, store)
+        return SparseAttention(self, model.config, store, n_ctx, index)
 
     @abstractmethod
-    def make_index(self, config: ModelConfig, store: KVStore) -> TokenIndex:
+    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         """The method's index over one context's store."""
-
-    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        raise AttendError("a sparse method attends only over a context's store: use bound()")
 
 
 class TokenIndex(ABC):
@@ -112,15 +123,16 @@ class TokenIndex(ABC):
         """Fill the lists of tokens for q (1, H, E); gives the bytes of index read."""
 
 
-class SparseAttention(Attend):
+class SparseAttention(BoundAttend):
     """A sparse method over one context."""
 
-    def __init__(self, method: Sparse, config: ModelConfig, store: KVStore, n_ctx: int) -> None:
+    def __init__(
+        self, method: Sparse, config: ModelConfig, store: KVStore, n_ctx: int, index: TokenIndex
+    ) -> None:
         from ...ops.attention.decode.gathered import GatherScratch
 
-        self.method, self._config, self._full = method, config, Full()
-        self._index = method.make_index(config, store)
-        self.notices = self._index.notices
+        self.method, self._config, self._full = method, config, FullAttention()
+        self._index, self.notices = index, index.notices
         sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
         weights = layer_weights(len(sparse), method.budget_schedule)
         self._weights = dict(zip(sparse, weights))
@@ -134,7 +146,6 @@ class SparseAttention(Attend):
         self._counts = np.zeros(config.n_kv_heads, np.int64)
         self._scratch = GatherScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         self._index.prepare(n_ctx, most)
-        self._writer: SelectionWriter | None = None
         self._ahead = ReadAhead(sparse)
         self._probe = MassProbe(config, store, n_ctx) if method.probe else None
 
@@ -186,8 +197,8 @@ class SparseAttention(Attend):
         self._ahead.before(layer)
         k = self._choices(among.stop, self._weights[layer.index])
         index_bytes = self._index.choose(layer, q, among, k, self._lists, self._counts)
-        if self._writer is not None:
-            self._writer.add(layer.index, among.stop, self._lists, self._counts)
+        if self.writer is not None:
+            self.writer.add(layer.index, among.stop, self._lists, self._counts)
         self._ahead.chosen(layer, self._lists, self._counts)
         chosen = time.perf_counter()
         gathered_attention(
@@ -205,9 +216,6 @@ class SparseAttention(Attend):
         if self._probe is not None and reads.steps % self.method.probe == 0:
             reads.probes += 1
             reads.covered_mass += self._probe(layer, q, among.stop, self._lists, self._counts)
-
-    def record(self, writer: SelectionWriter | None) -> None:
-        self._writer = writer
 
     def _among(self, layer: LayerView, q: F32, start: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""

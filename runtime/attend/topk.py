@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from ...ops.attention.layout import SEGMENT
+from ..methods import option
 from .base import AttendError, LayerView
 from .sparse import SEED, Sparse, TokenIndex
 
@@ -14,11 +16,13 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ...ops.select import Range
+    from ..model_info import ModelInfo
     from ..store import KVStore
 
     F32 = NDArray[np.float32]
 
 
+NAMES = ("flat", "sketch")
 RERANKED = 2
 """Candidates per token wanted that sketches propose, to be scored exactly."""
 RERANKED_IN_BLOCKS = 2.5
@@ -35,24 +39,30 @@ class TopK(Sparse):
     attention, algorithm 1, with one softmax over all that is read; RaBitQ for the sketches.
     """
 
+    name: ClassVar[str] = "topk"
+    summary: ClassVar[str] = "the tokens whose keys have the largest products with the query"
+
     sink: int = 4
     window: int = 256
-    index: str = "sketch"
-    levels: int = 1
+    index: str = option(
+        "sketch", "search all keys, or their sketches of one bit a dimension", choices=NAMES
+    )
+    levels: int = option(
+        1, "2 searches blocks of similar keys first, and the sketches of few of them", int
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = sorted({index for index, _ in INDEXES})
-        if self.index not in names:
-            raise AttendError(f"index is {self.index!r}, expected one of {', '.join(names)}")
+        if self.index not in NAMES:
+            raise AttendError(f"index is {self.index!r}, expected one of {', '.join(NAMES)}")
         if (self.index, self.levels) not in INDEXES:
             known = [str(levels) for index, levels in INDEXES if index == self.index]
             raise AttendError(
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
 
-    def make_index(self, config: ModelConfig, store: KVStore) -> TokenIndex:
-        return INDEXES[self.index, self.levels](config, store)
+    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
+        return INDEXES[self.index, self.levels](model.config, store)
 
 
 class FlatIndex(TokenIndex):
@@ -160,7 +170,6 @@ class BlockIndex(TokenIndex):
         self._scratch = BlockScratch(heads, kv_heads, n_ctx, few, self._layout)
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
-        from ...ops.attention.layout import SEGMENT
         from ...ops.select import block_keys
 
         store, i = layer.store, layer.index

@@ -120,7 +120,7 @@ def _deviation(samples: list[float] | list[int]) -> float:
 
 def method_name(attend: Attend, keep: Keep = KEEP_ALL) -> str:
     """The methods with those of their options that are not the defaults: "topk index=flat"."""
-    names = [type(attend).__name__.lower(), *_changed(attend)]
+    names = [attend.name, *_changed(attend)]
     if keep != KEEP_ALL:
         names += [f"keep={keep.name}", *(f"keep {option}" for option in _changed(keep))]
     return " ".join(names)

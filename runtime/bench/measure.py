@@ -21,8 +21,9 @@ from .cases import Case, Result, Setting, method_name
 
 if TYPE_CHECKING:
     from ..attend import Attend
-    from ..context.context import Context, Progress
+    from ..context import Context, Progress
     from ..model import Model
+    from ..model_info import ModelInfo
 
 STILL_CACHED = 0.1
 """Share of K and V on disk that may be left in memory where a case counts as cold."""
@@ -57,9 +58,9 @@ def run_depth(
         for attend in setting.attends
     ]
     if setting.folder is None:
-        ram = Ram(setting.type_k, setting.type_v)
+        store: Ram | Disk = Ram(setting.type_k, setting.type_v)
         for bench in benches:
-            ram = yield from bench.warm(ram)
+            store = yield from bench.warm(store)
         return
     setting.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=setting.folder) as aside:
@@ -77,7 +78,7 @@ class _Held(Ram):
     store: RamStore | None = None
     tokens: tuple[int, ...] = ()
 
-    def open(self, model: Model, n_ctx: int) -> RamStore:
+    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         assert self.store is not None
         self.store.saved = Saved(list(self.tokens), None)
         return self.store
@@ -99,7 +100,7 @@ class _Bench:
         self._setting, self._attend, self._observer = setting, attend, observer
         longest = max((max(size) for size in sizes), default=0)
         passed = sum(map(max, sizes)) * (setting.repetitions + 1)
-        self.evicts = setting.keep.evicting(depth + passed) is not None
+        self.evicts = setting.keep.evicts(depth + passed)
         self._n_ctx = depth + (passed if self.evicts else longest)
         self._n_read = depth if self.evicts else min(depth, setting.n_read)
         rng = np.random.default_rng(0)
@@ -107,7 +108,7 @@ class _Bench:
         self._ids: list[int] = rng.integers(0, model.config.n_vocab, n_ids).tolist()
         self._new = self._ids[n_ids - longest :]
 
-    def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram]:
+    def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram | Disk]:
         """Each case, in a context that is read first where the store is empty; gives the same one
         for another method, if it is in memory."""
         with self._open(store) as context:
@@ -124,7 +125,7 @@ class _Bench:
             held = context.store
         if isinstance(held, RamStore):
             return _Held(tokens=tuple(context.tokens), store=held)
-        return Ram()
+        return store
 
     def _open(self, store: Ram | Disk) -> Context:
         return self._model.context(self._n_ctx, self._attend, self._setting.keep, store)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ...system.errors import KvarnError
 from ...system.files import write_file
 from ...system.reading import MOST_TEXT, read_file
+from ..context.prompt import n_common
 from ..sampling import Sampler
 
 if TYPE_CHECKING:
-    from ..context.context import Context, Progress
+    from ..context import Context, Progress
+    from ..context.generation import Finish
     from ..draft import Draft
-    from ..generate import Finish
     from .template import ChatTemplate
 
 
@@ -119,10 +120,8 @@ class Conversation:
         parts: list[str] = []
         finish: Finish | None = None
         try:
-            ids, shared = self._plan()
-            if not self.context.can_truncate(self.base + shared):
-                shared = 0  # tokens that stood there were evicted: everything is read again
-            self.context.truncate(self.base + shared)
+            ids = self._plan()
+            shared = self.context.cut_to_shared(ids, self.base)
             self.last = Turn(shared, len(ids) - shared)
             if shared < len(ids):
                 self.context.prefill(ids[shared:], progress)
@@ -144,16 +143,15 @@ class Conversation:
         seed = self.sampler.seed
         return self.sampler if seed is None else replace(self.sampler, seed=seed + self._redraws)
 
-    def _plan(self) -> tuple[list[int], int]:
-        """The ids of the whole conversation, and how many of them the context holds already."""
+    def _plan(self) -> list[int]:
+        """The ids of the whole conversation, those that the context holds of it as they are."""
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
         text = self.template.render([*system, *self.messages])
         ids = self._encode(text)
         held = self._held
-        shared = _common(ids, held)
         kept, index = self._after_answer(text, ids)
-        if kept > shared:
-            ids, shared = held[:kept] + ids[index:], kept
+        if kept > n_common(ids, held):
+            ids = held[:kept] + ids[index:]
         if self.base + len(ids) >= self.context.n_ctx:
             after = f" after {self.base} of the pack" if self.base else ""
             raise ConversationError(
@@ -162,7 +160,7 @@ class Conversation:
                 "larger --ctx"
             )
         self.prompt = text, len(ids)
-        return ids, shared
+        return ids
 
     @property
     def _held(self) -> list[int]:
@@ -220,12 +218,6 @@ def _borders(rest: bytes, pieces: list[bytes]) -> dict[int, int]:
         if left >= len(rest):
             break
     return borders
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many first items two sequences share."""
-    n = min(len(a), len(b))
-    return next((i for i in range(n) if a[i] != b[i]), n)
 
 
 def checked_messages(data: Any, path: Path) -> tuple[str | None, list[dict[str, str]]]:

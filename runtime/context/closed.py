@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .context import Context
-from .reader import ContextError
+from .prompt import ContextError
 
 _LEFT = ("tokens", "stats", "close")
 

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ...jit import forks
+from ..attend import Attend, AttendError, Full
+from ..attend.selections import recording
 from ..engine import on_engine
-from .reader import CHUNK, ContextError, Reader, checked_ids
+from ..keep import Keep, KeepAll, KVCache, closed_on_error
+from ..stats import Stats
+from ..store import KVStore, Ram, Store
+from .filling import fill
+from .generation import Generation
+from .prompt import CHUNK, ContextError, Progress, checked_ids, n_common
+from .saving import Saving
+from .token_reader import TokenReader
 
 if TYPE_CHECKING:
+    from typing import Self
+
+    import numpy as np
     from numpy.typing import NDArray
 
     from ..draft import Draft
-    from ..generate import Generation
+    from ..loaded_model import LoadedModel
     from ..sampling import Sampler
-    from ..store import KVStore
-
-Progress = Callable[[int, int], None]
-"""Called with (tokens done, tokens in all) after each chunk of a prefill."""
 
 
-FILLED_SEGMENTS = 16
-"""Segments after which `fill` saves: those not saved yet are in memory."""
-
-
-class Context(Reader):
+class Context:
     """Tokens with their KV cache; reads more tokens, generates, and can be cut back.
 
     Made by `Model.context`. One context is used by one caller at a time; contexts of one model
@@ -39,6 +43,69 @@ class Context(Reader):
     prefill, every 64 generated tokens or second, and on `close`; as a context manager it closes
     itself. Cutting it back takes effect on disk with the next save.
     """
+
+    model: LoadedModel
+    n_ctx: int
+    tokens: list[int]
+    stats: Stats
+    _attend: Attend
+    _cache: KVCache
+    _reader: TokenReader
+    _saving: Saving
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        n_ctx: int,
+        attend: Attend | None = None,
+        keep: Keep | None = None,
+        store: Store | None = None,
+    ) -> None:
+        forks.check()
+        if not isinstance(n_ctx, Integral) or n_ctx < 1:
+            raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
+        self.model, self.n_ctx = model, n_ctx
+        self._attend = attend or Full()
+        self._cache = (keep or KeepAll()).open(
+            model.info, n_ctx, CHUNK, self._attend, store or Ram()
+        )
+        with closed_on_error(self._cache.store):
+            self.stats = Stats(layers=self._cache.attend.reads)
+            self._reader = TokenReader(model.transformer, self._cache, n_ctx)
+            self._saving = Saving(self._cache.store, self._reader)
+        self.tokens = self._reader.tokens
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Save what is not saved yet, and let go of the store. All but `tokens` and `stats` raises
+        `ContextError` after; another `close` does nothing.
+
+        After a failed save there is no other one: what was saved before it stays. In a forked
+        process nothing is saved: the pack is the parent's.
+        """
+        from .closed import ClosedContext  # a Context, whose module imports this one
+
+        saving, tokens, stats = self._saving, self.tokens, self.stats
+        try:
+            if not forks.forked:
+                on_engine(saving.close)
+        finally:
+            object.__setattr__(self, "__class__", ClosedContext)
+            self.__dict__.clear()  # memory, descriptors and mappings go
+            self.tokens, self.stats = tokens, stats
+
+    def commit(self) -> None:
+        """Save all tokens, where the store saves; the next process that opens it goes on there.
+
+        Raises `StoreError` where that fails; the store then keeps what it had saved before.
+        """
+        if self._cache.store.saves:
+            on_engine(self._saving.commit)
 
     @property
     def store(self) -> KVStore:
@@ -56,8 +123,8 @@ class Context(Reader):
 
     @property
     def notices(self) -> Sequence[str]:
-        """Lines about the context's method that its user should see."""
-        return self._cache.attend.notices
+        """Lines about the context's methods that its user should see."""
+        return self._cache.notices
 
     def index(self, progress: Progress | None = None) -> None:
         """Build what the attend method's index lacks of the tokens there are, as after opening a
@@ -67,24 +134,45 @@ class Context(Reader):
         """
         on_engine(self._cache.index, len(self.tokens), progress)
 
-    @contextmanager
-    def recording(self, path: str | Path) -> Iterator[None]:
+    def recording(self, path: str | Path) -> AbstractContextManager[None]:
         """While it is open, the tokens that each layer attends to are written to the file `path`,
         see `attend.selections`. The file has its name when all of them are in it.
 
         Raises `AttendError` where the method reads all tokens, `FileRefused` or OSError where it
         cannot be written.
         """
-        from ..attend.selections import SelectionWriter
+        if not self._attend.selects:
+            raise AttendError("there are no selections to record: the method reads all tokens")
+        config = self.model.config
+        return recording(self._cache.attend, path, config.n_layers, config.n_kv_heads)
 
-        attend, config = self._cache.attend, self.model.config
-        attend.record(None)  # before there is a file: may there be selections?
-        with SelectionWriter(path, config.n_layers, config.n_kv_heads) as writer:
-            attend.record(writer)
-            try:
-                yield
-            finally:
-                attend.record(None)
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Logits of the last token read, float32 (V,)."""
+        known = self._reader.logits
+        return on_engine(self._reader.compute_logits) if known is None else known
+
+    def truncate(self, n_tokens: int) -> None:
+        """Forget all but the first `n_tokens` tokens; `ContextError` where there are fewer, and
+        where `can_truncate` says no."""
+        self._reader.truncate(n_tokens)
+
+    def can_truncate(self, n_tokens: int) -> bool:
+        """Whether the first `n_tokens` tokens can stay alone: not once others were evicted."""
+        return self._reader.can_truncate(n_tokens)
+
+    def cut_to_shared(self, ids: Sequence[int], after: int = 0) -> int:
+        """Forget, from token `after` on, what does not begin as `ids` does; returns how many first
+        ids stay, all others being to be read.
+
+        Where tokens have been evicted, so that no part can stay, that is none of them. Raises what
+        `truncate` raises.
+        """
+        shared = n_common(ids, self.tokens[after:])
+        if not self.can_truncate(after + shared):
+            shared = 0
+        self.truncate(after + shared)
+        return shared
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context
@@ -104,13 +192,11 @@ class Context(Reader):
         bytes, and prompts longer than the room left; the context is then unchanged.
         """
         ids = self.encode(prompt)
-        self._check(ids)
-        began = time.perf_counter()
-        done = 0
-        while done < len(ids):
-            size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
-            on_engine(self._step, ids[done : done + size], done + size == len(ids))
-            done += size
+        self._reader.check(ids)
+        began, done = time.perf_counter(), 0
+        for chunk in self._reader.chunks(ids):
+            done += len(chunk)
+            on_engine(self._reader.step, chunk, done == len(ids))
             self.commit()
             if progress is not None:
                 progress(done, len(ids))
@@ -125,27 +211,7 @@ class Context(Reader):
         where none were read or there is no room, `FillError` where memory has none or tokens have
         been evicted.
         """
-        from ...ops.attention.layout import SEGMENT
-        from .filling import Filling
-
-        n_read = len(self.tokens)
-        if not 0 < n_read <= n_tokens <= self.n_ctx:
-            raise ContextError(
-                f"cannot fill a context of {n_read} tokens up to {n_tokens}: it must hold at least "
-                f"one token and has room for {self.n_ctx}"
-            )
-        filling = on_engine(Filling, self._cache, n_read)
-        filling.check_room(n_tokens)
-        while (done := len(self.tokens)) < n_tokens:
-            stop = min(n_tokens, (done // SEGMENT + 1) * SEGMENT)
-            self._logits = self._hidden = None
-            self._ahead.clear()
-            on_engine(filling.append, done, stop)
-            self.tokens.extend(self.tokens[i % n_read] for i in range(done, stop))
-            if self._cache.store.saves and stop // SEGMENT % FILLED_SEGMENTS == 0:
-                on_engine(self._saving.save, self.tokens, None)
-            if progress is not None:
-                progress(stop, n_tokens)
+        fill(self._cache, self._reader, self._saving, n_tokens, progress)
 
     def decode(self, token: int, draft: Sequence[int] = ()) -> NDArray[np.float32]:
         """Read one generated token and return its logits, float32 (V,).
@@ -160,17 +226,12 @@ class Context(Reader):
         """
         began = time.perf_counter()
         if self.reads_ahead(token):
-            on_engine(self._accept)
+            on_engine(self._reader.accept)
             self.stats.add_accepted()
         else:
             (token,), draft = checked_ids([token]), checked_ids(draft)
-            self._check([token, *draft])
-            if len(draft) > self.draft_room:
-                raise ContextError(
-                    f"a draft of {len(draft)} tokens is too long: there is room for "
-                    f"{self.draft_room} before the end of the chunk or of the context"
-                )
-            on_engine(self._read_ahead, token, draft)
+            self._reader.check_draft(token, draft)
+            on_engine(self._reader.read_draft, token, draft)
             self.stats.add_draft(len(draft))
         self.stats.add_decode(1, time.perf_counter() - began)
         if self._saving.due(len(self.tokens)):
@@ -180,12 +241,11 @@ class Context(Reader):
     @property
     def draft_room(self) -> int:
         """The longest draft that `decode` takes now: passes stay within chunks and the context."""
-        n = len(self.tokens)  # a guess must not evict a token
-        return max(0, min(CHUNK - n % CHUNK, self._cache.places_left(n, self.n_ctx)) - 1)
+        return self._reader.draft_room
 
     def reads_ahead(self, token: int) -> bool:
         """Whether `token` would be the next one of a draft, so that `decode` computes nothing."""
-        return bool(self._ahead) and self._ahead[0][0] == token
+        return self._reader.next_in_draft(token)
 
     def generate(
         self,
@@ -198,8 +258,7 @@ class Context(Reader):
         """Read `prompt` and yield the answer in pieces of text, never half a character.
 
         Ends at an end-of-generation token, a stop string (not yielded; `stop` is one or some of
-        them), `max_tokens` or a full context. See `generate.Generation` for why it ended and what a
-        draft changes.
+        them), `max_tokens` or a full context. `Generation` says what a draft changes.
         """
         return self.generation(prompt, max_tokens, sampler, stop, draft).pieces()
 
@@ -212,8 +271,6 @@ class Context(Reader):
         draft: Draft | None = None,
     ) -> Generation:
         """Like `generate`, as an object that also tells why and where it ended."""
-        from ..generate import Generation
-
         return Generation(self, prompt, max_tokens, sampler, stop, draft)
 
     def generate_ids(
@@ -233,13 +290,11 @@ class Context(Reader):
 
         At most 32 rows at a time, so that a large vocabulary does not cost gigabytes.
         """
-        ids = checked_ids(ids)
-        self._check(ids)
-        done = 0
-        while done < len(ids):
-            size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
-            wanted = max(0, min(size, done + size - first))
-            hidden = on_engine(self._forward, ids[done : done + size], max(1, wanted)).copy()
+        ids, done = checked_ids(ids), 0
+        self._reader.check(ids)
+        for chunk in self._reader.chunks(ids):
+            done += len(chunk)
+            wanted = max(0, min(len(chunk), done - first))
+            hidden = on_engine(self._reader.forward, chunk, max(1, wanted)).copy()
             for row in range(0, wanted, 32):
-                yield on_engine(self._project, hidden[row : row + 32])
-            done += size
+                yield on_engine(self._reader.project, hidden[row : row + 32])

@@ -14,23 +14,47 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT
+from ...ops.reference.attention import read_kv
 from ...system.errors import KvarnError
+from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .kv_cache import KVCache
+    from ..keep import KVCache
+    from .prompt import Progress
+    from .saving import Saving
+    from .token_reader import TokenReader
 
     F32 = NDArray[np.float32]
 
 NOISE = 0.25
 """Standard deviation of the noise, in those of a channel over the tokens read."""
 SEED = 20_240_517
+SAVED_SEGMENTS = 16
+"""Segments after which it saves: those not saved yet are in memory."""
 
 
 class FillError(KvarnError):
     """A context cannot be filled."""
+
+
+def fill(
+    cache: KVCache,
+    reader: TokenReader,
+    saving: Saving,
+    n_tokens: int,
+    progress: Progress | None = None,
+) -> None:
+    """Fill a context up to `n_tokens` tokens, saving on the way: see `Context.fill`."""
+    reader.check_fill(n_tokens)
+    filling = on_engine(Filling, cache, reader, saving)
+    filling.check_room(n_tokens)
+    while len(reader.tokens) < n_tokens:
+        on_engine(filling.fill_segment, n_tokens)
+        if progress is not None:
+            progress(len(reader.tokens), n_tokens)
 
 
 class Filling:
@@ -38,15 +62,14 @@ class Filling:
 
     Costs 3.4 ms for a segment of a layer with 8 KV heads of 64 (one core of a Zen 3, q8_0).
 
-    Holds K and V of the `n_read` tokens that are there in float32.
+    Holds K and V of the tokens that are there in float32. Runs on the engine thread.
     """
 
-    def __init__(self, cache: KVCache, n_read: int) -> None:
-        from ...ops.reference.attention import read_kv
-
-        if cache.slots:
+    def __init__(self, cache: KVCache, reader: TokenReader, saving: Saving) -> None:
+        if not cache.keeps_all:
             raise FillError("only a context that keeps all of its tokens can be filled")
-        store = cache.store
+        store, n_read = cache.store, len(reader.tokens)
+        self._reader, self._saving = reader, saving
         cache.begin(n_read, 0)
         self._cache, self._store, self._n_read = cache, store, n_read
         around = np.arange(n_read + SEGMENT) % n_read
@@ -74,7 +97,18 @@ class Filling:
                 "smaller depth or --kv-type, or --kv DIR"
             )
 
-    def append(self, start: int, stop: int) -> None:
+    def fill_segment(self, n_tokens: int) -> None:
+        """Go on to the end of a segment, but not beyond `n_tokens` tokens."""
+        tokens = self._reader.tokens
+        done = len(tokens)
+        stop = min(n_tokens, (done // SEGMENT + 1) * SEGMENT)
+        self._reader.forget()
+        self._append(done, stop)
+        tokens.extend(tokens[i % self._n_read] for i in range(done, stop))
+        if self._store.saves and stop // SEGMENT % SAVED_SEGMENTS == 0:
+            self._saving.save(tokens, None)
+
+    def _append(self, start: int, stop: int) -> None:
         """Store tokens start … stop - 1, at most 1,024."""
         self._cache.begin(start, stop - start)
         n, at = stop - start, start % self._n_read

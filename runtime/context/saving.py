@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..store import KVStore
+    from .token_reader import TokenReader
 
 TOKENS = 64
 SECONDS = 1.0
@@ -20,8 +21,8 @@ SECONDS = 1.0
 class Saving:
     """The saves of one context's store."""
 
-    def __init__(self, store: KVStore) -> None:
-        self._store = store
+    def __init__(self, store: KVStore, reader: TokenReader) -> None:
+        self._store, self._reader = store, reader
         self._saved(len(store.saved.tokens))
         self.failed = False
 
@@ -33,6 +34,24 @@ class Saving:
         if not self._store.saves or self.failed:
             return False
         return n_tokens - self._n >= TOKENS or time.perf_counter() - self._at >= SECONDS
+
+    def commit(self) -> None:
+        """Save all that was read, where the store saves; `StoreError` as `save`.
+
+        On the engine thread, which may still have been in a step that two interrupts left.
+        """
+        if self._store.saves:
+            self._reader.read_last_again()
+            self.save(self._reader.tokens, self._reader.hidden)
+
+    def close(self) -> None:
+        """Save what is not saved yet, and let go of the store; after a save that failed there is
+        no other one. On the engine thread."""
+        try:
+            if not self.failed:
+                self.commit()
+        finally:
+            self._store.close()
 
     def save(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
         """Save; `StoreError` where that fails, the first time and every other."""

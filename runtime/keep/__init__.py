@@ -1,24 +1,27 @@
-"""Which tokens stay in the store: the second of the three axes."""
+"""Which tokens stay in the store: the second of the three axes.
 
-from .base import Evicting, Keep, KeepError, parse_budget
-from .everything import KeepAll
-from .hashevict import HashEvict
-from .slots import Ring, SlotAttention, Slots, open_slots
-from .streaming import Streaming
+`registry` lists the methods; what one of them opens is the KV cache of a context (`cache`).
+"""
 
-KEEPS: dict[str, type[Keep]] = {keep.name: keep for keep in (KeepAll, Streaming, HashEvict)}
+from .base import Keep, KeepError
+from .cache import KVCache, closed_on_error
+from .evicting import Evicting, parse_budget
+from .registry import KEEPS, HashEvict, KeepAll, Streaming
+from .slots import Ring, SlotAttention, SlotCache, Slots
 
 __all__ = [
     "KEEPS",
     "Evicting",
     "HashEvict",
+    "KVCache",
     "Keep",
     "KeepAll",
     "KeepError",
     "Ring",
     "SlotAttention",
+    "SlotCache",
     "Slots",
     "Streaming",
-    "open_slots",
+    "closed_on_error",
     "parse_budget",
 ]

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from .base import Keep
+from .cache import KVCache, closed_on_error, layer_views
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..attend import Attend, BoundAttend
+    from ..model_info import ModelInfo
+    from ..store import KVStore, Store
+    from .cache import CacheAttention
 
 
 @dataclass(frozen=True)
@@ -13,6 +25,61 @@ class KeepAll(Keep):
     """Every token keeps its place, so the context holds as many tokens as the store has places."""
 
     name: ClassVar[str] = "all"
+    summary: ClassVar[str] = "every token"
+    keeps_all: ClassVar[bool] = True
 
-    def evicting(self, n_ctx: int) -> None:
-        return None
+    def evicts(self, n_ctx: int) -> bool:
+        return False
+
+    def open(
+        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
+    ) -> KVCache:
+        return open_all(model, n_ctx, max_chunk, attend, store)
+
+
+def open_all(
+    model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store, notice: str = ""
+) -> WholeCache:
+    """The cache of a context that keeps all tokens. notice: what its user should see."""
+    from .attention import StoredAttention
+
+    opened = store.open(model, n_ctx)
+    with closed_on_error(opened):
+        views = layer_views(model, model.config.layers, opened, n_ctx, max_chunk)
+        bound = attend.open(model, opened, n_ctx)
+        attention = StoredAttention(views, bound, opened)
+        return WholeCache(opened, bound, attention, n_ctx, notice)
+
+
+class WholeCache(KVCache):
+    """Token p of `n_ctx` stands at place p, in every layer."""
+
+    keeps_all: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        store: KVStore,
+        attend: BoundAttend,
+        attention: CacheAttention,
+        n_ctx: int,
+        notice: str,
+    ) -> None:
+        super().__init__(store, attend, attention)
+        self._n_ctx, self._notice = n_ctx, notice
+
+    @property
+    def notices(self) -> Sequence[str]:
+        return (self._notice, *self.attend.notices) if self._notice else self.attend.notices
+
+    def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
+        self.store.reserve(n_tokens)
+        self.attend.build(self.attention.layers, n_tokens, progress)
+
+    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+        return np.tile(np.arange(n_tokens, dtype=np.uint32), (self.store.n_kv_heads, 1))
+
+    def places_left(self, n_tokens: int) -> int:
+        return self._n_ctx - n_tokens
+
+    def evicted(self, n_tokens: int) -> bool:
+        return False

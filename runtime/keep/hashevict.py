@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import Evicting, KeepError
+from .base import KeepError
+from .evicting import Evicting
 from .slots import Slots
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class HashEvict(Evicting):
     """
 
     name: ClassVar[str] = "hashevict"
+    summary: ClassVar[str] = (
+        "the first 4, the last 10 and those most like the newest queries (16-bit SimHash "
+        "signatures), in each KV head others"
+    )
     bits: int = 16
     seed: int = 0
     sinks: int = 4
@@ -48,7 +53,7 @@ class HashEvict(Evicting):
     def protected(self) -> int:
         return self.sinks + self.recent
 
-    def open(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
         return HashSlots(store, layer, staging, self)
 
 

@@ -9,20 +9,20 @@ rope, so tokens keep their positions, and the order of slots means nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import KeepError
+from .cache import KVCache
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ...jit.launch import Graph
     from ...ops.evict import Staging
-    from ..attend import Attend, LayerView
-    from ..model import Model
-    from ..store import Disk, Ram, SlotStore
-    from .base import Evicting
+    from ..attend import BoundAttend, LayerView
+    from ..store import SlotStore
 
 
 class Slots(ABC):
@@ -70,32 +70,6 @@ class Ring(Slots):
         choose_oldest(self.staging, self.n_slots, position, self._sinks)
 
 
-def open_slots(
-    keep: Evicting, place: Ram | Disk, model: Model, n_ctx: int, max_chunk: int, attend: Attend
-) -> tuple[SlotStore, list[Slots]]:
-    """The store of a context of `n_ctx` tokens, read `max_chunk` at a time, and all layers' slots.
-
-    Global layers keep what `keep` says, layers with a window their window. Raises `StoreError`
-    where the store cannot be had, and `KeepError` for attend methods that need tokens in order.
-    """
-    from ...ops.evict import Staging
-
-    if not attend.reads_slots:
-        raise KeepError(
-            f"keep {keep.name} cannot be combined with {type(attend).__name__.lower()} attention, "
-            "which needs tokens in order: use full attention or keep all"
-        )
-    budget, config = keep.slots(n_ctx), model.config
-    sizes = [min(layer.window or budget, n_ctx) for layer in config.layers]
-    store = place.open_slots(model, n_ctx, sizes, str(keep))
-    heads = config.n_kv_heads
-    staging = Staging(store.layout, config.n_heads // heads, heads, max(store.slots), max_chunk)
-    return store, [
-        keep.open(store, i, staging) if layer.window is None else Ring(store, i, staging, sinks=0)
-        for i, layer in enumerate(config.layers)
-    ]
-
-
 @dataclass
 class SlotAttention:
     """The attention object of a chunk: fill free slots, then replace, and attend to the slots.
@@ -105,10 +79,10 @@ class SlotAttention:
 
     layers: list[LayerView]
     slots: list[Slots]
-    attend: Attend
+    attend: BoundAttend
     start: int = 0
-    graphs: None = None
-    every_query: ClassVar[bool] = True  # they may decide what is evicted
+    graphs: dict[bool, Graph] | None = None
+    every_query: ClassVar[bool] = True  # they may decide who leaves
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on."""
@@ -165,3 +139,31 @@ class SlotAttention:
             softcap=config.attention_softcap,
             scratch=view.scratch,
         )
+
+
+class SlotCache(KVCache):
+    """Every layer holds as many tokens as it has slots."""
+
+    keeps_all: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        store: SlotStore,
+        attend: BoundAttend,
+        attention: SlotAttention,
+        slots: list[Slots],
+    ) -> None:
+        super().__init__(store, attend, attention)
+        self.slots = slots
+
+    def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
+        """Nothing: what attends to slots keeps no index."""
+
+    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+        return self.slots[layer].kept(n_tokens)
+
+    def places_left(self, n_tokens: int) -> int:
+        return min(slots.n_slots for slots in self.slots) - n_tokens
+
+    def evicted(self, n_tokens: int) -> bool:
+        return any(n_tokens > slots.n_slots for slots in self.slots)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import Evicting, KeepError
+from .base import KeepError
+from .evicting import Evicting
 from .slots import Ring, Slots
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ class Streaming(Evicting):
     """
 
     name: ClassVar[str] = "streaming"
+    summary: ClassVar[str] = (
+        "the first 4 and the newest: StreamingLLM's set, without its renumbering"
+    )
     sinks: int = 4
 
     def __post_init__(self) -> None:
@@ -33,5 +37,5 @@ class Streaming(Evicting):
     def protected(self) -> int:
         return self.sinks
 
-    def open(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
         return Ring(store, layer, staging, self.sinks)

@@ -3,12 +3,14 @@
 A store hands kernels base addresses of segments; they never ask what is behind them.
 """
 
-from .base import Column, KVStore, Saved, StoreError
-from .disk import Disk, DiskStore, PackError
-from .ram import Ram, RamStore
+from .base import Column, KVStore, Saved, SlotPlan, Store, StoreError
+from .disk import DiskStore, PackError
+from .ram import RamStore
+from .registry import STORES, Disk, Ram
 from .slots import SlotStore
 
 __all__ = [
+    "STORES",
     "Column",
     "Disk",
     "DiskStore",
@@ -17,6 +19,8 @@ __all__ = [
     "Ram",
     "RamStore",
     "Saved",
+    "SlotPlan",
     "SlotStore",
+    "Store",
     "StoreError",
 ]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ...system.errors import KvarnError
+from ..methods import Method
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ...ops.attention.layout import TileLayout
+    from ..model_info import ModelInfo
+    from .slots import SlotStore
 
 
 class StoreError(KvarnError):
@@ -117,3 +120,39 @@ class KVStore(ABC):
     @abstractmethod
     def n_bytes(self) -> int:
         """Bytes held now, columns included."""
+
+
+@dataclass(frozen=True)
+class SlotPlan:
+    """What a context that evicts keeps: the method and its options, and the slots of each layer."""
+
+    keep: str
+    sizes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"at most {max(self.sizes):,} tokens (keep {self.keep})"
+
+
+class Store(Method, ABC):
+    """Where K and V of a context are to be kept; `open` makes the store."""
+
+    @overload
+    def open(self, model: ModelInfo, n_ctx: int) -> KVStore: ...
+    @overload
+    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore: ...
+    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None) -> KVStore:
+        """The store of a context of up to `n_ctx` tokens, or of what `slots` leaves of them.
+
+        Raises `StoreError` where it cannot be had.
+        """
+        if slots is None:
+            return self._open(model, n_ctx)
+        return self._open_slots(model, n_ctx, slots)
+
+    @abstractmethod
+    def _open(self, model: ModelInfo, n_ctx: int) -> KVStore:
+        """A store of all tokens."""
+
+    @abstractmethod
+    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        """A store of slots."""

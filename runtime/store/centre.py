@@ -9,13 +9,13 @@ before it quantises: Zhang et al. 2024, section 4.2. There the mean is that of t
 cache that grows needs one that is known before its first token.)
 
 So c is the model's own: the mean over tokens drawn at random, all ids alike, as the first of a
-context. It is a function of the model alone, computed once per machine (`keys-FINGERPRINT.means`:
-float32, little-endian, (layers, J, E)); packs keep the one that they were made with.
+context (`context.mean_keys`). It is a function of the model alone, computed once per machine
+(`keys-FINGERPRINT.means`: float32, little-endian, (layers, J, E)); packs keep the one that they
+were made with.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -27,14 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ..model import Model
-    from .ram import Ram
+    from ..model_info import ModelInfo
 
     F32 = NDArray[np.float32]
-
-N_TOKENS, N_FIRST = 256, 4
-"""Tokens that are read, and how many of them are left out: what comes first is unlike the rest."""
-SEED = 20_240_517
 
 
 def has_centre(config: ModelConfig, k_type: str) -> bool:
@@ -43,8 +38,9 @@ def has_centre(config: ModelConfig, k_type: str) -> bool:
     return k_type == "q4_0" and not any(layer.attention_softcap for layer in config.layers)
 
 
-def mean_keys(model: Model, plain: Ram) -> F32:
-    """The mean keys after rope, float32 (layers, J, E); `plain`: a store of whole keys."""
+def mean_keys(model: ModelInfo) -> F32:
+    """The mean keys after rope, float32 (layers, J, E); the model reads tokens where this machine
+    does not know them."""
     config = model.config
     shape = config.n_layers, config.n_kv_heads, config.head_dim
     name = f"keys-{model.fingerprint}.means"
@@ -60,22 +56,6 @@ def mean_keys(model: Model, plain: Ram) -> F32:
         f"measuring the mean keys of {model.name}, which its keys in 4 bits are stored without "
         "(first use on this machine)"
     )
-    means = _measure(model, replace(plain, k="f16", v="f16"))
+    means = model.measure_keys()
     kernel_cache.keep(name, means.astype("<f4").tobytes())
     return means
-
-
-def _measure(model: Model, store: Ram) -> F32:
-    from ...ops.reference.attention import read_kv
-
-    config = model.config
-    n = min(N_TOKENS, config.n_ctx_train)
-    ids = np.random.default_rng(SEED).integers(0, config.n_vocab, n).tolist()
-    with model.context(n, store=store) as context:
-        context.prefill(ids)
-        of = context.store
-        layers = (
-            read_kv(of.segments(i), of.layout, of.n_kv_heads, min(N_FIRST, n - 1), n)[0]
-            for i in range(of.n_layers)
-        )
-        return np.stack([keys.mean(0) for keys in layers])

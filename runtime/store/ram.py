@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout
 from ..memory import available_bytes, human_bytes
 from .anonymous import anonymous
-from .base import Column, KVStore, StoreError
+from .base import Column, KVStore, SlotPlan, Store, StoreError
 from .centre import has_centre, mean_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ..model import Model
+    from ..model_info import ModelInfo
     from .slots import SlotStore
 
 
 @dataclass(frozen=True)
-class Ram:
+class Ram(Store):
     """A KV cache in memory; `k` and `v` are the stored types: "f16", "q8_0" or "q4_0".
 
     centred: keys in 4 bits are stored without their mean, see `centre`.
     """
+
+    name: ClassVar[str] = "ram"
+    summary: ClassVar[str] = "in memory"
 
     k: str = "f16"
     v: str = "f16"
@@ -43,8 +46,7 @@ class Ram:
         layout = TileLayout(config.head_dim, self.k, self.v)
         return RamStore(layout, config.n_layers, config.n_kv_heads)
 
-    def open(self, model: Model, n_ctx: int) -> RamStore:
-        """The store for up to `n_ctx` tokens; `StoreError` when memory cannot hold them."""
+    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         store = self._empty(model.config)
         needed, available = store.bytes_for(n_ctx), available_bytes()
         if needed > available:
@@ -55,20 +57,19 @@ class Ram:
                 + self._or_smaller_type
             )
         if self.centred and has_centre(model.config, self.k):
-            store.centre = mean_keys(model, self)
+            store.centre = mean_keys(model)
         return store
 
-    def open_slots(self, model: Model, n_ctx: int, slots: Sequence[int], keep: str) -> SlotStore:
-        """The store for `slots[layer]` tokens; `StoreError` when memory cannot hold them."""
-        from .slots import SlotStore
+    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        from .slots import SlotStore  # whose module imports this one
 
         config = model.config
         layout = TileLayout(config.head_dim, self.k, self.v)
-        store = SlotStore(layout, slots, config.n_kv_heads)
+        store = SlotStore(layout, slots.sizes, config.n_kv_heads)
         needed, available = store.bytes_needed(), available_bytes()
         if needed > available:
             raise StoreError(
-                f"keeping {max(slots):,} tokens needs {human_bytes(needed)} of KV cache "
+                f"keeping {max(slots.sizes):,} tokens needs {human_bytes(needed)} of KV cache "
                 f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
                 f"use a smaller --keep-budget{self._or_smaller_type}"
             )

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..gguf import open_gguf
 from .bpe import CHARACTER_TO_BYTE, BytePair
 from .errors import TokenizerError
 from .special import Partition, find_roles, set_stripping
@@ -222,8 +223,6 @@ def _start_of(name: object) -> str:
 
 def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     """The tokenizer of a GGUF file; TokenizerError or GGUFError where there is none to be had."""
-    from ..gguf import open_gguf
-
     with open_gguf(Path(path)) as file:
         try:
             return Tokenizer.from_metadata(file.metadata)

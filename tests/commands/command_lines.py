@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kvarn.cli import build_parser
+from kvarn.commands import COMMANDS
 from kvarn.commands.options.values import file_name
 
 INTEGERS = [
@@ -71,7 +72,7 @@ LONG = {"--roofline"}  # half a minute
 def command_lines(seed: int, n: int) -> Iterator[list[str]]:
     """`n` command lines, the same for the same seed."""
     rng = random.Random(seed)
-    commands = dict(_commands(build_parser(), ()))
+    commands = dict(_commands(build_parser(*COMMANDS), ()))
     names = sorted(commands)
     for _ in range(n):
         name = rng.choice(names)

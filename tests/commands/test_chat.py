@@ -21,7 +21,7 @@ from kvarn.cli import main
 from kvarn.commands.chat.command import Chat as ChatLoop
 from kvarn.commands.chat.input import TurnReader
 from kvarn.runtime.chat import Turn
-from kvarn.runtime.context.context import Progress
+from kvarn.runtime.context import Progress
 
 ANSWER = ["-n", "4", "--temp", "0"]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.cli import COMMANDS, main
+from kvarn.cli import main
+from kvarn.commands import COMMANDS
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,15 +22,28 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert command in capsys.readouterr().out
 
 
-def test_help_imports_neither_numba_nor_numpy() -> None:
-    code = (
-        "import sys; from kvarn.cli import build_parser; build_parser(); "
-        "print(sorted({'numba', 'numpy', 'tokenizers', 'jinja2'} & set(sys.modules)))"
-    )
+def modules_loaded(program: str) -> set[str]:
+    code = f"import sys; {program}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.strip() == "[]"
+    return set(done.stdout.split())
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    loaded = modules_loaded("from kvarn.cli import build_parser; build_parser()")
+    assert not {"numba", "numpy", "tokenizers", "jinja2"} & loaded
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("kvarn.")}
+    assert rooms == {"cli", "commands", "system"}
+    assert not {f"kvarn.commands.{module}" for module, _ in COMMANDS.values()} & loaded
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_commands_options_import_no_kernel_and_no_other_command(command: str) -> None:
+    loaded = modules_loaded(f"from kvarn.cli import build_parser; build_parser({command!r})")
+    assert not {"numba", "kvarn.models.transformer", "tokenizers", "jinja2", "torch"} & loaded
+    modules = {f"kvarn.commands.{module}" for module, _ in COMMANDS.values()}
+    assert modules & loaded == {f"kvarn.commands.{COMMANDS[command][0]}"}
 
 
 WRONG = [
@@ -124,9 +138,9 @@ def test_options_of_another_method_are_refused(
 ) -> None:
     run = ["run", "-m", str(tiny_path), "-p", "x"]
     for words, options in {
-        "--bits says nothing to --method topk": "--method topk --bits 32",
-        "--index says nothing to --method hash": "--method hash --index flat",
-        "it belongs to --method topk or hash": "--budget 1%",
+        "--bits has no effect with --method topk": "--method topk --bits 32",
+        "--index has no effect with --method hash": "--method hash --index flat",
+        "it belongs to --method hash or topk": "--budget 1%",
         "budget is '5x'": "--method hash --budget 5x",
         "16, expected 32 or 64": "--method hash --bits 16",
     }.items():

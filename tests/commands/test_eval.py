@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.options.attend import attend_of
+from kvarn.commands.options.attend import ATTEND_AXIS
 from kvarn.evals.tasks import ALL_TASKS
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.system.errors import KvarnError
@@ -102,17 +102,17 @@ def test_a_question_mark_lists_the_tasks(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_method_names_its_options() -> None:
-    assert attend_of("full", {"probe": 3}) == Full()
-    assert attend_of("hash:bits=64", {"probe": 3}) == Hash(bits=64, probe=3)
+    assert ATTEND_AXIS.parsed("full", {"probe": 3}) == Full()
+    assert ATTEND_AXIS.parsed("hash:bits=64", {"probe": 3}) == Hash(bits=64, probe=3)
     flat = TopK(index="flat", sink=8, budget_unit="query-head", budget="6%")
     text = "topk:index=flat:sink=8:budget-unit=query-head"
-    assert attend_of(text, {"budget": "6%"}) == flat
+    assert ATTEND_AXIS.parsed(text, {"budget": "6%"}) == flat
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dance", "unknown method 'dance', expected one of full, topk, hash"),
+        ("dance", "unknown method 'dance', expected one of full, hash, topk"),
         ("topk:bits=32", "topk:bits=32: method topk has the options budget, .* not 'bits'"),
         ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),
         ("hash:bits=many", "hash:bits=many: bits: expected a whole number"),
@@ -122,7 +122,7 @@ def test_a_method_names_its_options() -> None:
 )
 def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> None:
     with pytest.raises(KvarnError, match=expected):
-        attend_of(text, {})
+        ATTEND_AXIS.parsed(text, {})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.tokenize import visible
-from kvarn.runtime import load
+from kvarn.runtime import default_model
 
 TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "▁a", "é"]
 FIRST_BYTE, SPACE, A, SPACE_A, E_ACUTE = 3, 259, 260, 261, 262
@@ -67,7 +67,7 @@ def test_standard_input_may_be_any_bytes(
 def test_the_default_model(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "default_model_path", lambda: path)
+    monkeypatch.setattr(default_model, "default_model_path", lambda: path)
     assert ran(capsys, "--ids", "a") == f"{SPACE_A}\n"
 
 

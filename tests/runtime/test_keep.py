@@ -17,8 +17,9 @@ from kvarn.ops.attention import AttentionScratch, TileLayout
 from kvarn.ops.evict import Staging
 from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
-from kvarn.runtime.attend import Attend, Full, LayerView
-from kvarn.runtime.context.reader import CHUNK, ContextError
+from kvarn.runtime.attend import Attend, BoundAttend, LayerView
+from kvarn.runtime.attend.full import FullAttention
+from kvarn.runtime.context.prompt import CHUNK, ContextError
 from kvarn.runtime.keep import KEEPS, Evicting, KeepError, Ring, SlotAttention, Slots
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import SlotStore
@@ -45,14 +46,14 @@ class Layer:
         self.store.reserve(n_slots)
         staging = Staging(self.layout, HEADS // KV_HEADS, KV_HEADS, n_slots, 512)
         ring = Ring(self.store, 1, staging, sinks=0)
-        self.slots = keep.open(self.store, 1, staging) if keep else ring
+        self.slots = keep.open_layer(self.store, 1, staging) if keep else ring
         scratch = AttentionScratch(HEADS, KV_HEADS, self.layout, max_rows=CHUNK, n_ctx=n_slots)
         config = LayerConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
         self.view = LayerView(1, config, self.store, scratch)
 
     def read(self, q, k, v, start: int) -> NDArray[np.float32]:
         out = np.full_like(q, np.nan)
-        run = SlotAttention([self.view] * 2, [self.slots] * 2, Full(), start)
+        run = SlotAttention([self.view] * 2, [self.slots] * 2, FullAttention(), start)
         run(1, q, k, v, out)
         return out
 
@@ -278,7 +279,12 @@ def test_the_estimate_follows_the_slots(tiny: Model) -> None:
     assert tiny.context(10**9, keep=kvarn.HashEvict(100)).n_bytes == 0
 
 
-class InOrder(Attend):
+class InOrder(Attend, BoundAttend):
+    name = "inorder"
+
+    def open(self, model, store, n_ctx):
+        return self
+
     def __call__(self, layer, q, start, out) -> None:
         raise AssertionError
 

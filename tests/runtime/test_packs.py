@@ -13,7 +13,7 @@ import pytest
 import kvarn
 from kvarn import Disk
 from kvarn.evals.peers.model import Shape, write_model
-from kvarn.runtime.context.reader import CHUNK, ContextError
+from kvarn.runtime.context.prompt import CHUNK, ContextError
 from kvarn.runtime.context.saving import TOKENS
 from kvarn.runtime.draft import Ngram
 from kvarn.runtime.model import Model

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from ....ops.attention.layout import KV_TYPES
 from ....system.text import one_line
-from ..base import StoreError
+from ...methods import option
+from ..base import SlotPlan, Store, StoreError
 from ..centre import has_centre, mean_keys
-from ..ram import Ram
 from .errors import PackError, checked_path, unopened
 from .folder import PackFolder, create
-from .format.manifest import NAME, Manifest, ModelFacts, Parent, SlotFacts
+from .format.manifest import NAME, Manifest, ModelFacts, Parent
 from .plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...model import Model
+    from ...model_info import ModelInfo
 
 
 @dataclass(frozen=True)
-class Disk:
+class Disk(Store):
     """A KV cache in the context pack `path`, which is made where it is missing.
 
     k, v: stored types, "f16", "q8_0" or "q4_0"; None takes the pack's, f16 for a new one.
@@ -36,11 +35,18 @@ class Disk:
     parent: a new pack begins with the full segments of this one and stores only what follows.
     """
 
+    name: ClassVar[str] = "disk"
+    summary: ClassVar[str] = "in the folder of a context pack, which outlasts the process"
+
     path: str | Path
     k: str | None = None
     v: str | None = None
     read_only: bool = False
-    io: Io = "mmap"
+    io: Io = option(  # noqa: RUF009 - a field
+        "mmap",
+        "how packs are read: mapped, or read into memory first, for media that may fail or vanish",
+        choices=get_args(Io),
+    )
     goal: int = 0
     parent: str | Path | None = None
 
@@ -51,7 +57,7 @@ class Disk:
                 known = ", ".join(KV_TYPES)
                 raise StoreError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
 
-    def open(self, model: Model, n_ctx: int) -> DiskStore:
+    def _open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` where the pack cannot be used with this model."""
         path = Path(self.path)
         long_rope = _long_rope(model, n_ctx)
@@ -70,23 +76,23 @@ class Disk:
         except OSError as error:
             raise unopened(path, error) from error
 
-    def open_slots(self, model: Model, n_ctx: int, slots: Sequence[int], keep: str) -> DiskSlots:
-        """The store of a context that evicts; raises `PackError` as `open`, and where the pack was
+    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> DiskSlots:
+        """The store of a context that evicts; raises `PackError` as `_open`, and where the pack was
         made to keep other tokens."""
-        path, facts = Path(self.path), SlotFacts(keep, tuple(slots))
+        path = Path(self.path)
         if self.parent is not None:
             raise PackError(path, "a context that evicts cannot begin with another pack")
         long_rope = _long_rope(model, n_ctx)
         try:
             if not self.read_only and not (path / NAME).exists():
-                create(path, replace(self._manifest(model, long_rope), slots=facts))
+                create(path, replace(self._manifest(model, long_rope), slots=slots))
             folder = PackFolder(path, writable=not self.read_only)
-            self._check(path, folder.manifest, model, long_rope, facts)
-            return DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
+            self._check(path, folder.manifest, model, long_rope, slots)
+            return DiskSlots(folder.layout, slots.sizes, model.config.n_kv_heads, folder)
         except OSError as error:
             raise unopened(path, error) from error
 
-    def _manifest(self, model: Model, long_rope: bool) -> Manifest:
+    def _manifest(self, model: ModelInfo, long_rope: bool) -> Manifest:
         facts = facts_of(model)
         k, v = self.k or "f16", self.v or "f16"
         if self.parent is None:
@@ -99,19 +105,19 @@ class Disk:
             facts, inherited.k_type, inherited.v_type, long_rope, _parent(above), self.goal
         )
 
-    def _centre(self, model: Model) -> NDArray[np.float32] | None:
+    def _centre(self, model: ModelInfo) -> NDArray[np.float32] | None:
         """What the keys of a new pack are stored without: as its parent's, where it has one."""
         if self.parent is not None:
             return PackFolder(Path(self.parent)).centre()
-        return mean_keys(model, Ram()) if has_centre(model.config, self.k or "f16") else None
+        return mean_keys(model) if has_centre(model.config, self.k or "f16") else None
 
     def _check(
         self,
         path: Path,
         manifest: Manifest,
-        model: Model,
+        model: ModelInfo,
         long_rope: bool,
-        slots: SlotFacts | None = None,
+        slots: SlotPlan | None = None,
     ) -> None:
         if manifest.slots != slots:
             held, asked = (f or "all tokens" for f in (manifest.slots, slots))
@@ -129,7 +135,7 @@ class Disk:
             raise PackError(
                 path,
                 f"its KV cache is K {manifest.k_type}, V {manifest.v_type}, asked for is K {k}, "
-                f"V {v}: leave --kv-type away, or make another pack",
+                f"V {v}: omit --kv-type, or make another pack",
             )
         if manifest.long_rope != long_rope:
             sides = ("beyond", "up to") if manifest.long_rope else ("up to", "beyond")
@@ -140,7 +146,7 @@ class Disk:
             )
 
 
-def _check_tokenizer(path: Path, digest: str, model: Model) -> None:
+def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:
     """`PackError` where the pack's tokens were made by another tokenizer than the model's."""
     if not digest:
         model.tell(
@@ -156,7 +162,7 @@ def _check_tokenizer(path: Path, digest: str, model: Model) -> None:
         )
 
 
-def facts_of(model: Model) -> ModelFacts:
+def facts_of(model: ModelInfo) -> ModelFacts:
     """What a pack remembers of a model."""
     config = model.config
     return ModelFacts(
@@ -171,7 +177,7 @@ def facts_of(model: Model) -> ModelFacts:
     )
 
 
-def _long_rope(model: Model, n_ctx: int) -> bool:
+def _long_rope(model: ModelInfo, n_ctx: int) -> bool:
     config = model.config
     return config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
 

@@ -13,7 +13,7 @@ from ..anonymous import anonymous
 from . import files
 from .errors import PackDamaged
 from .folder import PackFolder, stride_of
-from .format.log import KV, Place
+from .format.log import KV, PackFiles, Place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ _MOST_PARTS = 64  # mappings of a file before they are joined to one
 class _Mapped:
     """One file's slots, mapped in parts as the file grows."""
 
-    def __init__(self, folder: PackFolder, name: str, stride: int, writable_copy: bool) -> None:
+    def __init__(self, folder: PackFiles, name: str, stride: int, writable_copy: bool) -> None:
         self._folder, self._name, self._stride = folder, name, stride
         # Columns are mapped copy-on-write: who writes an item again harms neither file nor process.
         self._access = mmap.ACCESS_COPY if writable_copy else mmap.ACCESS_READ
@@ -166,7 +166,7 @@ class Plane:
         within = self._layer_bytes * np.arange(self._n_layers // self._n_files)
         return np.add.outer(np.array(bases, np.int64), within).ravel()
 
-    def _file(self, folder: PackFolder, name: str) -> _Mapped:
+    def _file(self, folder: PackFiles, name: str) -> _Mapped:
         key = folder.path, name
         if key not in self._mapped:
             copy = self.name != KV

@@ -146,7 +146,7 @@ def outcome(arguments: list[str]) -> str:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            options = cli.build_parser().parse_args(arguments)
+            options = cli.build_parser(arguments[0]).parse_args(arguments)
             return str(cli._module(options.command).run(options))
     except (KvarnError, OSError) as error:
         return f"1: {error}"

@@ -23,7 +23,8 @@ from kvarn.convert.learn.texts import Texts  # noqa: E402
 from kvarn.ops.reference.select import network_reference  # noqa: E402
 from kvarn.runtime.attend.encoders import LearnedLayer, SimHash, _networks  # noqa: E402
 from kvarn.runtime.attend.sidecar import sidecar_path  # noqa: E402
-from kvarn.runtime.load import default_model_path, load  # noqa: E402
+from kvarn.runtime.default_model import default_model_path  # noqa: E402
+from kvarn.runtime.load import load  # noqa: E402
 from kvarn.runtime.model import Model  # noqa: E402
 from kvarn.runtime.store import Ram  # noqa: E402
 

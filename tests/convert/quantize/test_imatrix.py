@@ -13,8 +13,7 @@ import pytest
 from kvarn.convert.errors import ConvertError
 from kvarn.convert.quantize.imatrix import read_imatrix, write_imatrix
 from kvarn.convert.quantize.observe import Observer
-from kvarn.models.transformer import Transformer
-from kvarn.ops.linear import Activations, Weight, linear
+from kvarn.ops.linear import Activations, Weight
 from kvarn.ops.types import QUANT_TYPES
 from kvarn.runtime.gguf import GGUFError
 from kvarn.runtime.load import load
@@ -124,11 +123,11 @@ def test_llama_cpp_takes_them(tmp_path: Path) -> None:
 def test_fused_matrices_are_seen_once(tiny: Model, tmp_path: Path) -> None:
     observer = Observer(tiny, 16)
     x = np.random.default_rng(0).standard_normal((16, 32)).astype(np.float32)
-    act, out = Activations(16, 32).set(x), np.empty((16, 4), np.float32)
+    act = Activations(16, 32).set(x)
     for part in ("[0]", "[1]", "[2]"):
         data = np.zeros((4, 128), np.uint8)
         weight = Weight.prepare(QUANT_TYPES["F32"], data, 32, f"blk.0.attn_qkv.weight{part}")
-        observer._multiply(act, weight, out)
+        observer.see(act, weight)
     observer.save(tmp_path / "out.gguf", [])
     means = read_imatrix(tmp_path / "out.gguf").means
     assert list(means) == ["blk.0.attn_qkv.weight"]
@@ -139,10 +138,28 @@ def test_nobody_watches_afterwards(tiny: Model) -> None:
     observer = Observer(tiny, 32)
     reading = observer.read(tiny.tokenizer.encode(TEXT), None)
     next(reading)
-    assert tiny.transformer.multiply is not linear
+    seen = dict(observer._counts)
+    assert seen
+    tiny.context(64).prefill([5] * 20)
+    assert all(observer._counts[name] > n for name, n in seen.items())  # still being read
     reading.close()
-    assert tiny.transformer.multiply is linear
-    assert Transformer(tiny.config, tiny.transformer.weights).multiply is linear
+    seen = dict(observer._counts)
+    tiny.context(64).prefill([5] * 20)
+    assert observer._counts == seen
+
+
+def test_single_tokens_are_seen_too_and_have_the_same_bits(tiny: Model) -> None:
+    plain, watched, seen = tiny.context(64), tiny.context(64), []
+    for context in (plain, watched):
+        context.prefill([1, 2, 3])
+        context.decode(4)
+    with tiny.transformer.watched(lambda act, weight: seen.append((weight.name, len(act.x)))):
+        logits = watched.decode(5)
+    np.testing.assert_array_equal(plain.decode(5), logits)
+    n_layers = tiny.config.n_layers
+    assert len(seen) == 7 * n_layers + 1 and {rows for _, rows in seen} == {1}
+    np.testing.assert_array_equal(plain.decode(6), watched.decode(6))
+    assert len(seen) == 7 * n_layers + 1
 
 
 def test_texts_that_are_too_short(tiny: Model) -> None:

@@ -12,7 +12,7 @@ import kvarn
 from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import nearest_reference
-from kvarn.runtime.attend import AttendError, Full, Hash
+from kvarn.runtime.attend import Attend, AttendError, BoundAttend, Hash
 from kvarn.runtime.attend.hash import NOTICE
 from kvarn.runtime.attend.sidecar import find_encoders, read_sidecar, sidecar_path, write_sidecar
 from kvarn.runtime.attend.sparse import SEED
@@ -38,20 +38,14 @@ def put_beside(path: Path, bits: int = 32, seed: int = 0) -> Path:
     return beside
 
 
-class Seen(Full):
+class Seen(Attend, BoundAttend):
     """Keeps the keys, the last query and the lists of each layer of another method."""
-
-    records = False
 
     def __init__(self, method: Hash) -> None:
         self.method, self.calls = method, {}
 
-    def for_model(self, model):
-        self.method = self.method.for_model(model)
-        return self
-
-    def bound(self, config, store, n_ctx):
-        self.inner = self.method.bound(config, store, n_ctx)
+    def open(self, model, store, n_ctx):
+        self.inner = self.method.open(model, store, n_ctx)
         self.notices = self.inner.notices
         return self
 
@@ -109,8 +103,8 @@ def test_a_file_can_be_named(path: Path, tmp_path: Path) -> None:
     elsewhere = shutil.move(beside, tmp_path / "other.gguf")
     model = load(path)
     assert find_encoders(model.file) is None
-    method = kvarn.Hash(encoders=elsewhere).for_model(model)
-    assert method.encoders.digest == random_encoders(model, seed=1).digest
+    encoder = kvarn.Hash(encoders=elsewhere).encoder(model.info)
+    assert encoder.digest == random_encoders(model, seed=1).digest
 
 
 def test_gguf_py_reads_what_is_written(path: Path) -> None:

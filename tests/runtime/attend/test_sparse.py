@@ -16,7 +16,16 @@ from kvarn.ops.reference.select import (
     network_reference,
     pack_bits,
 )
-from kvarn.runtime.attend import ATTENDS, AttendError, Full, Hash, Sparse, TopK
+from kvarn.runtime.attend import (
+    ATTENDS,
+    Attend,
+    AttendError,
+    BoundAttend,
+    Full,
+    Hash,
+    Sparse,
+    TopK,
+)
 from kvarn.runtime.attend.budget import Budget, layer_weights
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
@@ -56,16 +65,14 @@ def read(model: Model, attend, n: int = 600, steps: int = 4, **options) -> tuple
     return context, np.stack([context.decode(token).copy() for token in ids[n:]])
 
 
-class Spy(Full):
+class Spy(Attend, BoundAttend):
     """Keeps the last query and output of each layer of another method."""
-
-    records = False
 
     def __init__(self, method: Sparse) -> None:
         self.method, self.calls = method, {}
 
-    def bound(self, config, store, n_ctx):
-        self.inner = self.method.bound(config, store, n_ctx)
+    def open(self, model, store, n_ctx):
+        self.inner = self.method.open(model, store, n_ctx)
         return self
 
     def appended(self, layer, start, n_tokens) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.context import Context
-from kvarn.runtime.context.reader import ContextError
+from kvarn.runtime.context.prompt import ContextError
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk
 from kvarn.runtime.store.disk.errors import PackError
@@ -86,7 +86,7 @@ def test_a_context_that_could_not_be_made_lets_go_of_its_pack(tiny: Model, tmp_p
         context.prefill([1] * 40)
 
     class Failing(kvarn.Hash):
-        def bound(self, *_):
+        def open(self, *_):
             raise ContextError("as planned")
 
     kept = []

@@ -5,7 +5,7 @@ import pytest
 
 import kvarn
 from kvarn.jit import threads
-from kvarn.runtime.context.reader import CHUNK, ContextError
+from kvarn.runtime.context.prompt import CHUNK, ContextError
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Ram, StoreError
@@ -51,7 +51,7 @@ def test_hidden_states_have_the_same_bits_among_any_number(tiny: Model, n: int) 
     def read(n_out: int | None) -> np.ndarray:
         context = tiny.context(1024)
         context.prefill(ids[:20])
-        hidden: np.ndarray = on_engine(context._forward, ids[20:], n_out)
+        hidden: np.ndarray = on_engine(context._reader.forward, ids[20:], n_out)
         return hidden.copy()
 
     every = read(None)

@@ -7,8 +7,7 @@ import pytest
 
 import kvarn
 from kvarn.ops.reference.attention import read_kv
-from kvarn.runtime.context import filling
-from kvarn.runtime.context.context import Context, ContextError
+from kvarn.runtime.context import Context, ContextError, filling
 from kvarn.runtime.context.filling import NOISE, FillError
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, KVStore, Ram

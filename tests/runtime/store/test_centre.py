@@ -12,9 +12,11 @@ import kvarn
 from kvarn import Disk, Ram
 from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
+from kvarn.runtime import loaded_model
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.model_info import ModelInfo
 from kvarn.runtime.store import KVStore, PackError, RamStore, centre
 from kvarn.runtime.store.centre import has_centre, mean_keys
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
@@ -41,8 +43,8 @@ def ids(n: int = N) -> list[int]:
 class Shifted(Ram):
     """Keys in a type that rounds little, without what any constant may be."""
 
-    def open(self, model: Model, n_ctx: int) -> RamStore:
-        store = super().open(model, n_ctx)
+    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
+        store = super()._open(model, n_ctx)
         shape = model.config.n_layers, model.config.n_kv_heads, model.config.head_dim
         drawn = np.random.default_rng(1).normal(scale=0.2, size=shape)
         store.centre = drawn.astype(np.float32)
@@ -105,7 +107,7 @@ def _items(store: KVStore, address: int) -> np.ndarray:
 def test_the_mean_is_computed_once_and_is_that_of_keys(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    means = mean_keys(model, Ram())
+    means = mean_keys(model.info)
     context = model.context(1024, store=Ram("q8_0"))
     context.prefill(ids(1000))
     for layer in range(2):
@@ -116,17 +118,17 @@ def test_the_mean_is_computed_once_and_is_that_of_keys(
     def again(*_: object) -> None:
         raise AssertionError("it was kept")
 
-    monkeypatch.setattr(centre, "_measure", again)
-    np.testing.assert_array_equal(mean_keys(model, Ram()), means)
+    monkeypatch.setattr(loaded_model, "measured_keys", again)
+    np.testing.assert_array_equal(mean_keys(model.info), means)
 
 
 def test_measuring_it_is_said(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     listened = load(model.path, notice=told.append)
     monkeypatch.setattr(centre.kernel_cache, "find", lambda name, parse: None)
-    monkeypatch.setattr(centre, "_measure", lambda model, store: np.zeros(1))
+    monkeypatch.setattr(loaded_model, "measured_keys", lambda *_: np.zeros(1))
     monkeypatch.setattr(centre.kernel_cache, "keep", lambda name, payload: None)
-    mean_keys(listened, Ram())
+    mean_keys(listened.info)
     assert [line.partition(",")[0] for line in told] == [f"measuring the mean keys of {model.name}"]
 
 
@@ -193,7 +195,7 @@ def test_a_pack_keeps_what_its_keys_lack(
     model: Model, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where another machine or version would measure another mean; so do its copies."""
-    means = mean_keys(model, Ram())
+    means = mean_keys(model.info)
     monkeypatch.setattr("kvarn.runtime.store.disk.factory.mean_keys", lambda *_: 2 * means)
     export_pack(pack, tmp_path / "one.file")
     import_pack(tmp_path / "one.file", tmp_path / "copy")
@@ -229,5 +231,5 @@ def test_a_making_that_was_cut_off_is_made_again(model: Model, pack: Path) -> No
             if file.name not in (name, "lock"):
                 file.unlink()
         context = model.context(64, store=Disk(pack, "q4_0", "q4_0"))
-        np.testing.assert_array_equal(context.store.centre, mean_keys(model, Ram()))
+        np.testing.assert_array_equal(context.store.centre, mean_keys(model.info))
         context.close()

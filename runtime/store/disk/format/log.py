@@ -18,14 +18,11 @@ import re
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .....ops.attention.layout import SEGMENT
 from ..errors import PackDamaged
 from ..files import DIGEST, digest
-
-if TYPE_CHECKING:
-    from ..folder import PackFolder
 
 NAME = "tokens"
 KV = ""
@@ -37,11 +34,25 @@ _MOST_SLOTS = 1 << 24
 MOST_ITEM_BYTES = 1 << 14  # per token and KV head; K and V themselves take 1 KiB at most
 
 
+class PackFiles(Protocol):
+    """The folder of a pack (`folder.PackFolder`), as far as a log and its readers need it."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def writable(self) -> bool: ...
+
+    def names(self, plane: str) -> list[str]: ...
+
+    def fd(self, name: str) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a full segment lies, and the digest of its slot in each file."""
 
-    folder: PackFolder
+    folder: PackFiles
     slot: int
     digests: tuple[bytes, ...]
 
@@ -93,7 +104,7 @@ def chained(record: bytes, chain: bytes) -> tuple[bytes, bytes]:
 
 
 def replay(
-    data: bytes, last_chain: bytes, tables: Tables, folder: PackFolder, n_layers: int
+    data: bytes, last_chain: bytes, tables: Tables, folder: PackFiles, n_layers: int
 ) -> None:
     """Bring `tables` to what the records in `data` say; `PackDamaged` where they are not sound."""
     chain, start, path = b"", 0, folder.path
@@ -117,7 +128,7 @@ def _damaged(path: Path, offset: int) -> PackDamaged:
     return PackDamaged(path, f"{NAME} is damaged: the record at byte {offset} is not sound")
 
 
-def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFolder, n_layers: int) -> None:
+def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFiles, n_layers: int) -> None:
     ids_end = _PLACE.size + 4 * SEGMENT
     if kind == _KIND_KV and len(payload) == ids_end + DIGEST * n_layers:
         segment, slot = _PLACE.unpack_from(payload)

@@ -27,6 +27,7 @@ from typing import Any
 from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
+from ...base import SlotPlan
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
@@ -85,17 +86,6 @@ class Parent:
 
 
 @dataclass(frozen=True)
-class SlotFacts:
-    """What evicts tokens (the method and its options), and the slots of each layer."""
-
-    keep: str
-    sizes: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"at most {max(self.sizes):,} tokens (keep {self.keep})"
-
-
-@dataclass(frozen=True)
 class Manifest:
     """The facts of one pack. `goal`: tokens that the pack is being built to hold, 0 for any.
 
@@ -111,7 +101,7 @@ class Manifest:
     """Positions were rotated by the factors for long contexts (longrope models have two sets)."""
     parent: Parent | None = None
     goal: int = 0
-    slots: SlotFacts | None = None
+    slots: SlotPlan | None = None
     centre: str = ""
 
     @staticmethod
@@ -226,11 +216,11 @@ def _typed(data: dict[str, Any]) -> Manifest:
     )
 
 
-def _slots(data: dict[str, Any], n_layers: int) -> SlotFacts:
+def _slots(data: dict[str, Any], n_layers: int) -> SlotPlan:
     sizes = tuple(_number(size, 1) for size in data["sizes"])
     if len(sizes) != n_layers:
         raise ValueError(f"slots of {len(sizes)} layers, the model has {n_layers}")
-    return SlotFacts(_text(data["keep"]), sizes)
+    return SlotPlan(_text(data["keep"]), sizes)
 
 
 def _parent(data: dict[str, Any]) -> Parent:

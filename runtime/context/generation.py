@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from .sampling import Sampler
-from .stops import StopMatcher, stop_strings
+from ..sampling import Sampler
+from ..stops import StopMatcher, stop_strings
 
 if TYPE_CHECKING:
-    from .context.context import Context
-    from .draft import Draft
+    from ..draft import Draft
+    from .context import Context
 
 Finish = Literal["stop", "eos", "length", "context"]
 

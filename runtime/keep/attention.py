@@ -13,14 +13,14 @@ from ...ops.pointwise import add_row
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..attend import Attend, LayerView
+    from ..attend import BoundAttend, LayerView
     from ..store import KVStore
 
 
 class StoredAttention:
     """`models.attention.Attention`: append to the store, then attend."""
 
-    def __init__(self, layers: list[LayerView], attend: Attend, store: KVStore) -> None:
+    def __init__(self, layers: list[LayerView], attend: BoundAttend, store: KVStore) -> None:
         self.layers, self._attend, self._store = layers, attend, store
         self._start = np.zeros(1, np.int64)
         self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0

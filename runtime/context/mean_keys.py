@@ -1,0 +1,40 @@
+"""The mean keys of a model, measured: what `store.centre` takes off keys in 4 bits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...ops.reference.attention import read_kv
+from ..attend import Full
+from ..keep import KeepAll
+from ..store import Ram
+from .prompt import CHUNK
+from .token_reader import TokenReader
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.transformer import Transformer
+    from ..model_info import ModelInfo
+
+N_TOKENS, N_FIRST = 256, 4
+"""Tokens that are read, and how many of them are left out: what comes first is unlike the rest."""
+SEED = 20_240_517
+
+
+def measured_keys(model: ModelInfo, transformer: Transformer) -> NDArray[np.float32]:
+    """Mean keys after rope, float32 (layers, J, E), of tokens drawn at random."""
+    config = model.config
+    n = min(N_TOKENS, config.n_ctx_train)
+    ids = np.random.default_rng(SEED).integers(0, config.n_vocab, n).tolist()
+    cache = KeepAll().open(model, n, CHUNK, Full(), Ram())
+    reader, store = TokenReader(transformer, cache, n), cache.store
+    for chunk in reader.chunks(ids):
+        reader.forward(chunk, n_out=1)
+    layers = (
+        read_kv(store.segments(i), store.layout, store.n_kv_heads, min(N_FIRST, n - 1), n)[0]
+        for i in range(store.n_layers)
+    )
+    return np.stack([keys.mean(0) for keys in layers])

@@ -1,0 +1,57 @@
+"""What a context takes to read: ids, in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
+from typing import SupportsIndex
+
+from ...system.errors import KvarnError
+
+CHUNK = 512
+"""Tokens of one prefill step; chunks start at absolute multiples, so that results do not depend
+on how a prompt was cut into calls."""
+
+
+Progress = Callable[[int, int], None]
+"""Called with (tokens done, tokens in all) after each chunk of a prefill."""
+
+
+class ContextError(KvarnError):
+    """The context cannot take what it was given."""
+
+
+def checked_ids(prompt: Iterable[SupportsIndex]) -> list[int]:
+    """The ids of a prompt; `ContextError` for bytes and for items that are no whole numbers.
+
+    Bytes are whole numbers, too, and would be read as ids that mean something else.
+    """
+    if isinstance(prompt, str | bytes | bytearray | memoryview):
+        raise ContextError(
+            f"a prompt is text or token ids, found {type(prompt).__name__}: decode bytes "
+            "(data.decode()), encode text (context.encode(text))"
+        )
+    try:
+        return [index(i) for i in prompt]
+    except TypeError as error:
+        raise ContextError(f"a prompt is text or token ids, whole numbers: {error}") from error
+
+
+def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, n_ctx: int) -> None:
+    """`ContextError` where `ids` cannot be read after `n_held` tokens in a context of `n_ctx`."""
+    if not ids and not n_held:
+        raise ContextError("nothing to read: the prompt is empty")
+    if ids and not 0 <= min(ids) <= max(ids) < n_vocab:
+        wrong = next(i for i in ids if not 0 <= i < n_vocab)
+        raise ContextError(f"token id {wrong} is outside the vocabulary of {n_vocab} tokens")
+    if n_held + len(ids) > n_ctx:
+        raise ContextError(
+            f"{len(ids)} more tokens do not fit: the context holds {n_held} of "
+            f"{n_ctx} tokens; use a larger --ctx or a shorter prompt"
+        )
+
+
+def n_common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many first items two sequences share."""
+    n = min(len(a), len(b))
+    return next((i for i in range(n) if a[i] != b[i]), n)

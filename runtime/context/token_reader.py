@@ -1,0 +1,166 @@
+"""Reading tokens into a KV cache: what a context computes, beneath its interface."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .prompt import CHUNK, ContextError, check_readable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.transformer import Transformer
+    from ..keep import KVCache
+
+    F32 = NDArray[np.float32]
+
+
+class TokenReader:
+    """The tokens that were read, and what the forward pass gave for the last of them.
+
+    Raises `ContextError` where the store holds more tokens than there is room for. What computes
+    (`forward`, `step`, `read_draft`, `accept`, `project`) runs on the engine thread.
+    """
+
+    def __init__(self, transformer: Transformer, cache: KVCache, n_ctx: int) -> None:
+        self._transformer, self._cache, self._n_ctx = transformer, cache, n_ctx
+        saved = cache.store.saved
+        if len(saved.tokens) > n_ctx:
+            raise ContextError(
+                f"the pack holds {len(saved.tokens)} tokens and the context has room for {n_ctx}: "
+                "use a larger --ctx"
+            )
+        self.tokens: list[int] = list(saved.tokens)
+        self.logits: F32 | None = None
+        """Of the last token; None where they are still to be computed from `hidden`."""
+        self.hidden: F32 | None = saved.hidden
+        """Of the last token, float32 (D,); None: not known."""
+        self._hidden_memory = np.empty(transformer.config.n_embd, np.float32)
+        # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
+        self._draft: deque[tuple[int, F32, F32]] = deque()
+
+    def forget(self) -> None:
+        """What was known of the last token does not hold any more."""
+        self.logits = self.hidden = None
+        self._draft.clear()
+
+    def check(self, ids: Sequence[int]) -> None:
+        """`ContextError` where `ids` cannot be read now."""
+        n_vocab = self._transformer.config.n_vocab
+        check_readable(ids, len(self.tokens), n_vocab, self._n_ctx)
+
+    def check_draft(self, token: int, draft: Sequence[int]) -> None:
+        """`ContextError` where `token`, and guesses after it, cannot be read now."""
+        self.check([token, *draft])
+        if len(draft) > self.draft_room:
+            raise ContextError(
+                f"a draft of {len(draft)} tokens is too long: there is room for "
+                f"{self.draft_room} before the end of the chunk or of the context"
+            )
+
+    @property
+    def draft_room(self) -> int:
+        """The longest draft: passes stay within chunks and the context."""
+        n = len(self.tokens)  # a guess must not evict a token
+        return max(0, min(CHUNK - n % CHUNK, self._cache.places_left(n)) - 1)
+
+    def check_fill(self, n_tokens: int) -> None:
+        """`ContextError` where what was read cannot be filled up to `n_tokens`."""
+        if not 0 < len(self.tokens) <= n_tokens <= self._n_ctx:
+            raise ContextError(
+                f"cannot fill a context of {len(self.tokens)} tokens up to {n_tokens}: it must "
+                f"hold at least one token and has room for {self._n_ctx}"
+            )
+
+    def chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
+        """`ids` in the pieces that one pass reads; each is to be read before the next is asked."""
+        done = 0
+        while done < len(ids):
+            size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
+            yield ids[done : done + size]
+            done += size
+
+    def can_truncate(self, n_tokens: int) -> bool:
+        """Whether the first `n_tokens` tokens can stay alone: not once others were evicted."""
+        held = len(self.tokens)
+        return n_tokens in (0, held) or not self._cache.evicted(held)
+
+    def truncate(self, n_tokens: int) -> None:
+        """Forget all but the first `n_tokens` tokens; `ContextError` where that cannot be."""
+        held = len(self.tokens)
+        if not 0 <= n_tokens <= held:
+            raise ContextError(f"cannot cut a context of {held} tokens to {n_tokens} tokens")
+        if not self.can_truncate(n_tokens):
+            raise ContextError(
+                f"cannot cut a context of {held} tokens to {n_tokens}: tokens that "
+                f"stood there have been evicted; cut it to 0 and read it again"
+            )
+        if n_tokens < held:
+            self.forget()
+            del self.tokens[n_tokens:]
+
+    def forward(self, ids: Sequence[int], n_out: int | None = None) -> F32:
+        """Hidden states (n_out, D) of a chunk's last tokens (default: all), valid until the next
+        one; a token counts as read only once every layer has it."""
+        start = len(self.tokens)
+        self.forget()
+        self._cache.begin(start, len(ids))
+        hidden = self._transformer.forward(
+            np.asarray(ids, np.int32), start, self._cache.attention, self._n_ctx, n_out
+        )
+        self.tokens.extend(ids)
+        self._hidden_memory[:] = hidden[-1]
+        self.hidden = self._hidden_memory
+        return hidden
+
+    def step(self, ids: Sequence[int], want_logits: bool) -> None:
+        """Read a chunk."""
+        hidden = self.forward(ids, n_out=1)
+        if want_logits:
+            self.logits = self.project(hidden)[0]
+
+    def next_in_draft(self, token: int) -> bool:
+        """Whether `token` is the next one of a draft that has been read."""
+        return bool(self._draft) and self._draft[0][0] == token
+
+    def read_draft(self, token: int, draft: Sequence[int]) -> None:
+        """Read one token, and in the same pass guesses of those after it."""
+        hidden = self.forward([token, *draft])
+        if draft:
+            del self.tokens[-len(draft) :]
+            self.hidden, hidden = hidden[0].copy(), hidden.copy()
+        logits = self.project(hidden)
+        self.logits = logits[0]
+        self._draft.extend(zip(draft, logits[1:], hidden[1:]))
+
+    def accept(self) -> None:
+        """The next token of the draft becomes one of those that were read."""
+        token, self.logits, self.hidden = self._draft.popleft()
+        self.tokens.append(token)
+
+    def project(self, hidden: F32) -> F32:
+        """Logits (T, V) of hidden states (T, D)."""
+        logits = np.empty((len(hidden), self._transformer.config.n_vocab), np.float32)
+        self._transformer.logits(hidden, logits)
+        return logits
+
+    def compute_logits(self) -> F32:
+        """Logits of the last token, float32 (V,); `ContextError` where there is none."""
+        if not self.tokens:
+            raise ContextError("an empty context has no logits: prefill at least one token")
+        self.read_last_again()
+        if self.logits is None:
+            assert self.hidden is not None
+            self.logits = self.project(self.hidden[None])[0]
+        return self.logits
+
+    def read_last_again(self) -> None:
+        """Know what follows the last token, where the tokens were cut back to it."""
+        if self.tokens and self.hidden is None:
+            last = self.tokens[-1]
+            self.truncate(len(self.tokens) - 1)
+            self.step([last], True)

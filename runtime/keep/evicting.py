@@ -1,0 +1,127 @@
+"""What keep methods with a budget share: the budget, and opening a cache of slots."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import abstractmethod
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from ..methods import option
+from ..store import SlotPlan
+from .base import Keep, KeepError
+from .cache import KVCache, closed_on_error, layer_views
+from .everything import open_all
+from .slots import Ring, SlotAttention, SlotCache, Slots
+
+if TYPE_CHECKING:
+    from ...ops.evict import Staging
+    from ..attend import Attend
+    from ..model_info import ModelInfo
+    from ..store import SlotStore, Store
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Evicting(Keep):
+    """A keep method with a budget, the tokens that each KV head of a global layer keeps.
+
+    budget: a number of tokens, or a share of the context such as "20%". Layers with a window keep
+    their window. Raises `KeepError` for any other budget, and for one that protected tokens use up.
+    """
+
+    budget: int | str = option(
+        "20%", "tokens that stay, where not all do: a number, or a share of --ctx such as 20%"
+    )
+
+    def __post_init__(self) -> None:
+        budget = parse_budget(self.budget)
+        if isinstance(budget, int):
+            self._check(budget, f"a budget of {budget} tokens")
+
+    @property
+    @abstractmethod
+    def protected(self) -> int:
+        """Tokens of a full cache that the next token cannot replace."""
+
+    @abstractmethod
+    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+        """The slots of one global layer; `staging` is shared by all layers."""
+
+    def evicts(self, n_ctx: int) -> bool:
+        slots = self.slots(n_ctx)
+        if slots >= n_ctx:
+            return False
+        self._check(slots, f"a budget of {self.budget} of {n_ctx} tokens")
+        return True
+
+    def open(
+        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
+    ) -> KVCache:
+        if not self.evicts(n_ctx):
+            notice = (
+                f"nothing is evicted: --keep-budget {self.budget} has room for all {n_ctx} tokens"
+            )
+            return open_all(model, n_ctx, max_chunk, attend, store, notice)
+        if attend.needs_all_tokens:
+            raise KeepError(
+                f"keep {self.name} cannot be combined with {attend.name} attention, which needs "
+                "all tokens in order: use full attention or keep all"
+            )
+        return self._open(model, n_ctx, max_chunk, attend, store)
+
+    def _open(
+        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
+    ) -> KVCache:
+        from ...ops.evict import Staging
+
+        budget, config = self.slots(n_ctx), model.config
+        sizes = tuple(min(layer.window or budget, n_ctx) for layer in config.layers)
+        opened = store.open(model, n_ctx, SlotPlan(str(self), sizes))
+        with closed_on_error(opened):
+            heads, most = config.n_kv_heads, max(sizes)
+            staging = Staging(opened.layout, config.n_heads // heads, heads, most, max_chunk)
+            slots = [
+                self.open_layer(opened, i, staging)
+                if layer.window is None
+                else Ring(opened, i, staging, sinks=0)
+                for i, layer in enumerate(config.layers)
+            ]
+            # Slots hold what a window lets through, in an order that is not the positions'.
+            layers = [replace(layer, window=None) for layer in config.layers]
+            views = layer_views(model, layers, opened, most, max_chunk)
+            bound = attend.open(model, opened, most)
+            return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots)
+
+    def __str__(self) -> str:
+        """The method and what decides what it evicts, but for the budget."""
+        options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "budget"]
+        return " ".join([self.name, *options])
+
+    def slots(self, n_ctx: int) -> int:
+        """The budget in a context of `n_ctx` tokens."""
+        budget = parse_budget(self.budget)
+        return budget if isinstance(budget, int) else math.ceil(n_ctx * budget)
+
+    def _check(self, slots: int, what: str) -> None:
+        if slots <= self.protected:
+            raise KeepError(
+                f"keep {self.name}: {what} leaves nothing to evict beside {self.protected} "
+                f"protected tokens; use at least {self.protected + 1}"
+            )
+
+
+def parse_budget(text: int | str) -> int | Fraction:
+    """A number of tokens, or a share in (0, 1] written as "20%"; `KeepError` for others."""
+    text = str(text)
+    match = _SHARE.fullmatch(text)
+    if match and 0 < Fraction(match[1]) <= 100:
+        return Fraction(match[1]) / 100
+    if text.isascii() and text.isdigit() and int(text):
+        return int(text)
+    raise KeepError(
+        f"a keep budget of {text!r}, expected a number of tokens or a share such as 20%"
+    )

@@ -1,0 +1,93 @@
+"""A loaded model: weights ready to compute, and its tokenizer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..jit.arena import Arena
+from ..models.config import ModelConfig
+from ..models.transformer import Transformer
+from ..models.weights import Weights
+from ..ops.types import treatment_of
+from .context.mean_keys import measured_keys
+from .context.prompt import CHUNK
+from .engine import on_engine
+from .gguf import GGUFFile
+from .model_info import ModelInfo
+from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class LoadedModel:
+    """Weights, configuration and tokenizer of one GGUF file: what a context computes with.
+
+    Raises `ModelError` for a model that cannot be run, naming what is wrong.
+    """
+
+    def __init__(
+        self, file: GGUFFile, arena: Arena, notice: Callable[[str], None] | None = None
+    ) -> None:
+        self.file = file
+        self.config = ModelConfig.from_metadata(self.file.metadata)
+        self._notice = notice
+        self._computed: dict[Callable[[GGUFFile], Any], Any] = {}
+        if line := self._re_encoded():
+            self.tell(line)
+        weights = on_engine(Weights.load, self.file.tensors, self.config, arena)
+        self.transformer = Transformer(self.config, weights, max_chunk=CHUNK)
+
+    @property
+    def info(self) -> ModelInfo:
+        """What stores and methods may know of it."""
+        return ModelInfo(self.file, self.config, self.tell, self._measured_keys, self._computed)
+
+    def _measured_keys(self) -> NDArray[np.float32]:
+        return on_engine(measured_keys, self.info, self.transformer)
+
+    def tell(self, line: str) -> None:
+        """Pass a line worth telling to whoever loaded the model and wanted to hear."""
+        if self._notice is not None:
+            self._notice(line)
+
+    def _re_encoded(self) -> str:
+        """One line about the tensors that kvarn has no kernels for and re-encodes; "" if none."""
+        types = Counter(
+            tensor.type.name
+            for tensor in self.file.tensors.values()
+            if treatment_of(tensor.type) == "re-encoded"
+        )
+        if not types:
+            return ""
+        counts = ", ".join(f"{n} of type {name}" for name, n in types.items())
+        return f"re-encoding tensors as Q8_0, for which kvarn has kernels: {counts}"
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def name(self) -> str:
+        """See `ModelInfo.name`."""
+        return self.info.name
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this model from others, see `fingerprint.fingerprint`."""
+        return self.info.fingerprint
+
+    @property
+    def tokenizer_digest(self) -> str:
+        """What tells its tokenizer from others, see `fingerprint.tokenizer_digest`."""
+        return self.info.tokenizer_digest
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer in the file; `TokenizerError` where it has none that kvarn knows."""
+        return Tokenizer.from_metadata(self.file.metadata)

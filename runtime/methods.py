@@ -1,0 +1,78 @@
+"""What methods of the three axes (store, keep, attend) have in common.
+
+A method is a frozen dataclass of options, which `open` binds to one context. Its fields say how
+they are given on a command line (`option`), and the registry of its axis says that it exists:
+command lines, `import kvarn` and the README's tables are made from these two.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+_METADATA = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a command line gives one field of a method.
+
+    kind: int, str, or Path for the name of a file, which stays text. choices: all values there are.
+    """
+
+    help: str
+    kind: type = str
+    metavar: str = "N"
+    choices: tuple[str, ...] = ()
+
+
+def option(
+    default: Any, help: str, kind: type = str, *, metavar: str = "N", choices: tuple[str, ...] = ()
+) -> Any:
+    """A dataclass field that command lines know; a subclass may give it another default."""
+    return field(default=default, metadata={_METADATA: Option(help, kind, metavar, choices)})
+
+
+class Method:
+    """The options of one method, as a user writes them; a subclass is a frozen dataclass."""
+
+    name: ClassVar[str]
+    """What it is called on command lines."""
+    summary: ClassVar[str]
+    """What it does, for help texts and the README; begins in lower case, without a full stop."""
+
+    @classmethod
+    def options(cls) -> dict[str, Option]:
+        """The fields that command lines know, those of base classes first."""
+        found: dict[str, Option] = {}
+        for owner in reversed(cls.__mro__):
+            for name, declared in owner.__dict__.get("__dataclass_fields__", {}).items():
+                if _METADATA in declared.metadata:
+                    found[name] = declared.metadata[_METADATA]
+        return found
+
+    @classmethod
+    def default(cls, option: str) -> Any:
+        """What the field is where nothing else is given."""
+        return getattr(cls, option)
+
+
+def registered(names: Mapping[str, Any], axis: type) -> dict[str, Any]:
+    """Name → method, for all methods of an axis among a module's names, in their order."""
+    found: list[Any] = [
+        one
+        for one in names.values()
+        if isinstance(one, type) and issubclass(one, axis) and not inspect.isabstract(one)
+    ]
+    return {method.name: method for method in found}
+
+
+def readme_table(title: str, methods: Mapping[str, type[Method]], default: str) -> str:
+    """The README's table of an axis, in Markdown."""
+    lines = [f"| {title} | from Python | |", "|---|---|---|"]
+    for name, method in methods.items():
+        note = " (the default)" if name == default else ""
+        lines.append(f"| `{name}` | `kvarn.{method.__name__}` | {method.summary}{note} |")
+    return "\n".join(lines)

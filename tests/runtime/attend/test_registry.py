@@ -1,0 +1,140 @@
+"""One registry an axis: command lines, Python names and the README follow from it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.cli import main
+from kvarn.runtime.attend import ATTENDS, Attend, AttendError, BoundAttend
+from kvarn.runtime.keep import KEEPS, KeepError
+from kvarn.runtime.methods import option, readme_table
+from kvarn.runtime.model import Model
+from kvarn.runtime.store import STORES
+
+README = Path(kvarn.__file__).resolve().parent / "README.md"
+
+
+@dataclass(frozen=True)
+class EveryNth(Attend):
+    """A toy: of the stored tokens every `step`-th, counted back from the newest."""
+
+    name: ClassVar[str] = "nth"
+    summary: ClassVar[str] = "every second token"
+
+    step: int = option(2, "read one token of every N", int)
+
+    def open(self, model, store, n_ctx):
+        if self.step < 1:
+            raise AttendError(f"step is {self.step}, expected 1 or more")
+        return Bound(self.step)
+
+
+class Bound(BoundAttend):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def __call__(self, layer, q, start, out) -> None:
+        from kvarn.ops.reference.attention import read_kv
+
+        store, n_heads = layer.store, q.shape[1]
+        keys, values = read_kv(
+            store.segments(layer.index), store.layout, store.n_kv_heads, 0, start + len(q)
+        )
+        group = n_heads // store.n_kv_heads
+        for row, position in enumerate(range(start, start + len(q))):
+            read = np.arange(position, -1, -self.step)
+            for head in range(n_heads):
+                scores = keys[read, head // group] @ q[row, head] * layer.config.attention_scale
+                weights = np.exp(scores - scores.max())
+                out[row, head] = weights @ values[read, head // group] / weights.sum()
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ATTENDS, "nth", EveryNth)
+
+
+@pytest.mark.usefixtures("registered")
+class TestOneLineInTheRegistry:
+    RUN = ("run", "-p", "the mill by the river", "-n", "2", "--temp", "0", "--ctx", "64")
+
+    def test_gives_the_option_and_its_help(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            main(["run", "--help"])
+        words = " ".join(capsys.readouterr().out.split())
+        assert "nth: every second token" in words
+        assert "--step N nth: read one token of every N (default 2)" in words
+
+    def test_gives_the_command_line(
+        self, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run = [*self.RUN, "-m", str(tiny_path)]
+        assert main([*run, "--method", "nth", "--step", "3"]) == 0
+        assert capsys.readouterr().out
+        assert main([*run, "--step", "3"]) == 1
+        assert "--step has no effect with --method full: it belongs to --method nth" in (
+            capsys.readouterr().err
+        )
+        assert main([*run, "--method", "nth", "--step", "0"]) == 1
+        assert "step is 0, expected 1 or more" in capsys.readouterr().err
+        assert main([*run, "--method", "nth", "--record-selections", "file"]) == 1
+        assert "--method nth attends to all" in capsys.readouterr().err
+
+    def test_gives_the_options_of_eval(self) -> None:
+        from kvarn.commands.options.attend import ATTEND_AXIS
+
+        assert ATTEND_AXIS.parsed("nth:step=5", {"budget": "1%"}) == EveryNth(5)
+
+    def test_gives_the_python_name(self, tiny: Model) -> None:
+        assert kvarn.EveryNth is EveryNth
+        ids = list(range(20))
+        one = tiny.context(64, kvarn.EveryNth(step=1)).prefill(ids)
+        full = tiny.context(64).prefill(ids)
+        assert np.abs(one - full).max() < 2e-3 * np.abs(full).max()
+        assert np.abs(tiny.context(64, kvarn.EveryNth()).prefill(ids) - full).max() > 1e-2
+
+    def test_gives_the_refusal_with_what_evicts(
+        self, tiny: Model, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = "keep streaming cannot be combined with nth attention"
+        with pytest.raises(KeepError, match=words):
+            tiny.context(64, kvarn.EveryNth(), kvarn.Streaming(20))
+        keep = ["--keep", "streaming", "--keep-budget", "20"]
+        assert main([*self.RUN, "-m", str(tiny_path), "--method", "nth", *keep]) == 1
+        assert words in capsys.readouterr().err
+        tiny.context(64, kvarn.EveryNth(), kvarn.Streaming(64)).close()  # nothing is evicted
+
+
+def test_the_readmes_tables_are_the_registries() -> None:
+    text = README.read_text()
+    for title, methods, default in (
+        ("`--method`", ATTENDS, "full"),
+        ("`--keep`", KEEPS, "all"),
+        ("KV cache", STORES, "ram"),
+    ):
+        table = readme_table(title, methods, default)
+        assert table in text, f"README.md lacks this table of {title}:\n\n{table}\n"
+
+
+def test_methods_are_exported_under_their_classes_names() -> None:
+    names = [method.__name__ for axis in (ATTENDS, KEEPS, STORES) for method in axis.values()]
+    assert {*names} < {*kvarn.__all__} and {*names} < {*dir(kvarn)}
+    for name in kvarn.__all__:
+        assert getattr(kvarn, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        kvarn.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("attend", ATTENDS)
+@pytest.mark.parametrize("keep", KEEPS)
+def test_every_pair_works_or_is_refused_in_words(tiny: Model, keep: str, attend: str) -> None:
+    method, keeping = ATTENDS[attend](), KEEPS[keep]()
+    if keeping.evicts(1000) and method.needs_all_tokens:
+        with pytest.raises(KeepError, match=f"keep {keep} cannot be combined with {attend}"):
+            tiny.context(1000, method, keeping)
+    else:
+        tiny.context(1000, method, keeping).close()

@@ -1,0 +1,202 @@
+"""Who imports whom: rooms downward only, no cycle between packages. Imports for type checkers and
+those inside functions count as any others."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import kvarn
+
+ROOT = Path(kvarn.__file__).resolve().parent
+FLOORS = (
+    ("system",),
+    ("jit",),
+    ("ops",),
+    ("models",),
+    ("runtime",),
+    ("convert",),
+    ("evals",),
+    ("mini", "commands"),
+    ("cli",),
+    ("__main__",),
+)
+"""From the lowest; rooms on one floor are strangers."""
+LARGEST_CYCLE = 9
+"""Files of one package that may import each other in a circle."""
+
+HEAVY = {"numba", "llvmlite", "torch"}
+"""Packages that only what needs them loads."""
+KERNELS = "kvarn.jit.launch"
+"""What every kernel is made with; a module that loads it loads kernels."""
+BY_NAME = {"kvarn.ops.attention"}
+"""Packages that import their kernels when one of their names is first asked for."""
+
+Graph = dict[str, set[str]]
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name → file, of the package without its tests."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] in {"tests", "build", "dist", "setup"} or parts[0].startswith("."):
+            continue
+        found[".".join(("kvarn", *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+def named(name: str, path: Path, node: ast.AST, known: dict[str, Path]) -> Iterator[str]:
+    """The modules that one import statement of a module names."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1]
+        parts = [*(above if node.level else ()), *([node.module] if node.module else ())]
+        base = ".".join(parts)
+        for alias in node.names:
+            full = f"{base}.{alias.name}"
+            yield full if full in known else base
+
+
+def graph() -> tuple[dict[str, Path], Graph]:
+    """Module → the modules of kvarn that it names in its imports, wherever they stand."""
+    known = modules()
+    edges: Graph = {}
+    for name, path in known.items():
+        nodes = ast.walk(ast.parse(path.read_text()))
+        found = {target for node in nodes for target in named(name, path, node, known)}
+        edges[name] = (found & known.keys()) - {name}
+    return known, edges
+
+
+class Places(ast.NodeVisitor):
+    """Import statements of a module: those that run when it is imported, and those in functions."""
+
+    def __init__(self, path: Path) -> None:
+        self.top: list[ast.AST] = []
+        self.inner: list[ast.AST] = []
+        self._depth = 0
+        self.visit(ast.parse(path.read_text()))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+
+    def visit_If(self, node: ast.If) -> None:
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.AST) -> None:
+        (self.inner if self._depth else self.top).append(node)
+
+    visit_ImportFrom = visit_Import
+
+
+def loaded_with(name: str, top: Graph) -> set[str]:
+    """All that importing a module imports, the packages around it included."""
+    seen, todo = set(), [name]
+    while todo:
+        if (one := todo.pop()) not in seen:
+            seen.add(one)
+            parts = one.split(".")
+            todo += [".".join(parts[:n]) for n in range(2, len(parts))]
+            todo += top.get(one, ())
+    return seen
+
+
+def cycles(edges: Graph) -> list[set[str]]:
+    """The sets of modules that reach each other: Kosaraju's algorithm."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in edges:
+        stack = [(root, iter(sorted(edges[root])))] if root not in seen else []
+        seen.add(root)
+        while stack:
+            name, rest = stack[-1]
+            below = next((one for one in rest if one not in seen), None)
+            if below is None:
+                order.append(stack.pop()[0])
+            else:
+                seen.add(below)
+                stack.append((below, iter(sorted(edges[below]))))
+    back: Graph = {name: set() for name in edges}
+    for name, targets in edges.items():
+        for target in targets:
+            back[target].add(name)
+    found, left = [], set(edges)
+    for root in reversed(order):
+        if root not in left:
+            continue
+        group, todo = set(), [root]
+        while todo:
+            if (name := todo.pop()) in left:
+                left.remove(name)
+                group.add(name)
+                todo.extend(back[name])
+        if len(group) > 1:
+            found.append(group)
+    return found
+
+
+def room(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def test_rooms_import_downward_only() -> None:
+    floor = {name: i for i, names in enumerate(FLOORS) for name in names}
+    known, edges = graph()
+    assert {room(name) for name in known} - {""} == {*floor}
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in edges.items()
+        for target in targets
+        if room(name)
+        and room(target)  # the package itself only passes names on
+        and room(name) != room(target)
+        and floor[room(target)] >= floor[room(name)]
+    ]
+    assert not wrong
+
+
+def test_no_cycle_leaves_its_package() -> None:
+    known, edges = graph()
+    edges["kvarn"] = set()  # which passes names on and is imported for its version
+
+    def package(name: str) -> str:
+        return name if known[name].name == "__init__.py" else name.rpartition(".")[0]
+
+    for cycle in cycles(edges):
+        names = ", ".join(sorted(cycle))
+        assert len({package(name) for name in cycle}) == 1, f"across packages: {names}"
+        assert len(cycle) <= LARGEST_CYCLE, f"{len(cycle)} files: {names}"
+
+
+def test_what_is_cheap_to_import_is_imported_at_the_top() -> None:
+    """An import stands in a function only where it loads kernels, Numba or torch, or where it would
+    be a circle. Kernels take most of a second of a process that needs none."""
+    known = modules()
+    places = {name: Places(path) for name, path in known.items()}
+    top = {
+        name: {t for node in places[name].top for t in named(name, path, node, known)}
+        for name, path in known.items()
+    }
+    del top["kvarn"]  # whose names are imported on first use
+    wrong = []
+    for name, path in known.items():
+        if name == "kvarn.__main__":  # which answers an interrupt while the rest is imported
+            continue
+        for node in places[name].inner:
+            for target in {*named(name, path, node, known)} & known.keys() - BY_NAME:
+                below = loaded_with(target, top)
+                costs = {one.split(".")[0] for one in below} & HEAVY or KERNELS in below
+                if not costs and name not in below:
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} imports {target}")
+    assert not wrong
+
+
+def test_the_search_finds_cycles() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert sorted(map(sorted, cycles(edges))) == [["a", "b", "c"], ["d", "e"]]
