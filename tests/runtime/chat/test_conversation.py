@@ -19,6 +19,7 @@ from kvarn.runtime.chat import (
     ConversationError,
     TemplateError,
 )
+from kvarn.runtime.context import Context
 from kvarn.runtime.model import Model
 
 # A vocabulary whose words can be spelt in several ways, so that a model's own tokens for an
@@ -84,6 +85,8 @@ class ScriptedContext:
     def truncate(self, n: int) -> None:
         assert n <= len(self.tokens) and self.can_truncate(n)
         del self.tokens[n:]
+
+    cut_to_shared = Context.cut_to_shared
 
     def prefill(self, ids: Sequence[int], progress: Any = None) -> None:
         self.tokens += ids
