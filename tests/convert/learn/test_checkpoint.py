@@ -52,7 +52,7 @@ def test_nothing_in_a_file_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         whole.getvalue()[:-9],
     ):
         path.write_bytes(data)
-        with pytest.raises(LearnError, match="no checkpoint of `kvarn learn`"):
+        with pytest.raises(LearnError, match="not a checkpoint of `kvarn learn`"):
             Checkpoint(path).read()
         assert path.read_bytes() == data and not Path("ran").exists()
 

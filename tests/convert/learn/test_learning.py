@@ -158,7 +158,7 @@ def test_a_checkpoint_of_something_else_is_refused(
     with pytest.raises(LearnError, match=r"begun with seed 0 and this is seed 1.*remove it"):
         learning(tiny, prose, path, other)
     path.write_bytes(b"something else")
-    with pytest.raises(LearnError, match="no checkpoint of `kvarn learn`"):
+    with pytest.raises(LearnError, match="not a checkpoint of `kvarn learn`"):
         learning(tiny, prose, path)
 
 
