@@ -21,7 +21,13 @@ from .folders import CHOOSE, Against
 T = TypeVar("T")
 
 _DIGEST = 32
-_listeners: list[Callable[[str], None]] = []
+
+
+def _nobody(name: str) -> None:
+    """Listens to no compilation."""
+
+
+_listener: Callable[[str], None] = _nobody
 
 
 class Damaged(ValueError):
@@ -37,15 +43,18 @@ class Counts:
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
-    """Have `listener(name of the kernel)` called before each compilation, for a progress line."""
-    _listeners.append(listener)
+    """Have `listener(name of the kernel)` called before each compilation, for a progress line.
+
+    It takes the place of the one before it.
+    """
+    global _listener  # noqa: PLW0603  there is one terminal to tell
+    _listener = listener
 
 
 def compiling(name: str) -> None:
     """Count a kernel that is about to be compiled, and tell who listens."""
     Counts.compiled += 1
-    for listener in _listeners:
-        listener(name)
+    _listener(name)
 
 
 def find(name: str, parse: Callable[[bytes], T]) -> T | None:

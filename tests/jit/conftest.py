@@ -12,6 +12,8 @@ from kvarn.jit.kernel_cache import files, folders
 def places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
     """Has this process keep its kernels below the roots given, and gives their folders."""
 
+    monkeypatch.setattr(files, "_listener", files._nobody)  # other tests run commands
+
     def use(*roots: Path) -> list[Path]:
         monkeypatch.setattr(folders, "candidates", lambda: list(roots))
         fresh = {"roots": None, "opened": (), "target": None, "against": None}

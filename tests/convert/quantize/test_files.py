@@ -245,13 +245,13 @@ def test_llama_cpp_runs_them_as_kvarn_does(mix: str, runnable: Path, tmp_path: P
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a matrix of 128 MiB, of which the disk holds nothing: zeros."""
+    """A model with a matrix of 512 MiB, of which the disk holds nothing: zeros."""
     path = tmp_path_factory.mktemp("large") / "large.gguf"
     keys = [
         gguf_bytes.pair("general.architecture", gguf_bytes.STRING, "llama"),
         gguf_bytes.pair("llama.block_count", gguf_bytes.U32, 1),
     ]
-    rows, cols = 1 << 14, 1 << 12
+    rows, cols = 1 << 16, 1 << 12
     info = gguf_bytes.info("blk.0.ffn_up.weight", (cols, rows), 1)
     path.write_bytes(gguf_bytes.build(keys, [info]))
     os.truncate(path, path.stat().st_size + 2 * rows * cols)
