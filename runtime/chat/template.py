@@ -133,7 +133,7 @@ class ChatTemplate:
         except KvarnError:
             raise
         except Exception as error:  # what was given is nested too deeply, or names are no names
-            line = one_line(" ".join(str(error).split()) or type(error).__name__)
+            line = one_line(" ".join(str(error).split()) or type(error).__name__, 300)
             raise TemplateError(f"chat template: rendering failed: {line}") from error
 
 

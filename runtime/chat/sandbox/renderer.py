@@ -85,7 +85,7 @@ class Renderer:
                 worker.end()
         if status == DONE:
             return text
-        line = one_line(" ".join(text.split()))
+        line = one_line(" ".join(text.split()), 300)
         if status == REFUSED:
             raise TemplateError(f"chat template: refuses the conversation: {line}")
         if status == SYNTAX:

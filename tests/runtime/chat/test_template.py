@@ -157,6 +157,12 @@ def test_refusal_names_the_reason() -> None:
         render("{{ raise_exception('roles must\n alternate') }}")
 
 
+def test_a_long_refusal_is_cut() -> None:
+    with pytest.raises(TemplateError, match="refuses the conversation") as refused:
+        render("{{ raise_exception('x' * 100000) }}")
+    assert len(str(refused.value)) < 400
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -62,7 +62,7 @@ class ModelFacts:
     """Digest of the tokenizer, see `Model.tokenizer_digest`; "" where it was not kept."""
 
     def __str__(self) -> str:
-        return f"{one_line(self.name)} (fingerprint {one_line(self.fingerprint)})"
+        return f"{one_line(self.name, 300)} (fingerprint {one_line(self.fingerprint)})"
 
     def same_model(self, other: ModelFacts) -> bool:
         """Whether both are one model, whatever its name, place and tokenizer."""
