@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,20 @@ def test_the_library_may_die_and_we_do_not(normalizer: dict[str, Any], tmp_path:
     (tmp_path / "tokenizer.model").unlink()
     save_tokenizer(tmp_path, normalizer=normalizer)
     assert "the tokenizers library could not read it" in refusal(tmp_path)
+
+
+def test_the_library_gets_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def run(*_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[bytes]:
+        seen.update(env)
+        return subprocess.CompletedProcess([], 0, b'{"error": "seen"}')
+
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setattr(library.subprocess, "run", run)
+    with pytest.raises(ConvertError, match="seen"):
+        library.read("a file", {}, 0, [])
+    assert "PYTHONPATH" in seen and "secret" not in seen.values()
 
 
 def test_the_library_may_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

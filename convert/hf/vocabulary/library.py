@@ -67,7 +67,7 @@ def read(
             input=json.dumps(request).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+            env={"PYTHONPATH": path, "PYTHONSAFEPATH": "1", **_kept_variables()},
             timeout=2 * _SECONDS,
             check=False,
         )
@@ -84,6 +84,12 @@ def read(
         {token: AddedToken(*entry) for token, *entry in answer["added"]},
         answer["ids"],
     )
+
+
+def _kept_variables() -> dict[str, str]:
+    """What the process needs of the environment: where libraries are. No token, no secret."""
+    names = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _died(what: str, how: str) -> ConvertError:
