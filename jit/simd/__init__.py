@@ -78,6 +78,8 @@ from .math import (
     vexp,
 )
 from .memory import (
+    at,
+    at_item,
     bcast_f32,
     bcast_f32x8,
     bcast_half,
@@ -87,6 +89,7 @@ from .memory import (
     bcast_i32_i8x32,
     bcast_i32x8,
     bcast_i64,
+    emit_prefetch,
     load_bf16,
     load_bf16x8,
     load_f16,
@@ -116,8 +119,10 @@ from .memory import (
     prefetch,
     prefetch_l1,
     prefetch_to_write,
+    read,
     store,
     store_f16,
+    write,
 )
 from .shuffles import (
     Tree,
@@ -176,12 +181,12 @@ from .types import (
 __all__ = [  # noqa: RUF022
     "BYTES", "ELEM", "ELEM_BITS", "F16", "F32", "FEATURES", "FLOATS", "I16", "I32", "I64", "I8",
     "INTP", "INTS", "REGISTERS", "REGISTER_BYTES", "Tile", "Tree", "VARIANT", "Vec",
-    "as_bytes", "as_i8x32", "as_i8x64", "bcast_f32", "bcast_f32x8", "bcast_half", "bcast_half8",
-    "bcast_i32", "bcast_i32_i8", "bcast_i32_i8x32", "bcast_i32x8", "bcast_i64", "bits_f16",
+    "as_bytes", "as_i8x32", "as_i8x64", "at", "at_item", "bcast_f32", "bcast_f32x8", "bcast_half",
+    "bcast_half8", "bcast_i32", "bcast_i32_i8", "bcast_i32_i8x32", "bcast_i32x8", "bcast_i64", "bits_f16",
     "bits_f32", "bits_i16", "bits_i32", "bits_i64", "bits_i8", "call", "const", "ctpop",
     "ctpop_i32", "ctpop_i64", "dot_ss", "dot_u7s", "dot_us", "emit_dot_ss", "emit_dot_u7s",
-    "emit_dot_us", "emit_exp", "emit_join", "emit_nibbles", "emits", "emits_by", "f16_to_f32",
-    "f16x16", "f16x8", "f32_to_f16", "f32x16", "f32x4", "f32x8", "fma", "fmuladd", "high_half",
+    "emit_dot_us", "emit_exp", "emit_join", "emit_nibbles", "emit_prefetch", "emits", "emits_by",
+    "f16_to_f32", "f16x16", "f16x8", "f32_to_f16", "f32x16", "f32x4", "f32x8", "fma", "fmuladd", "high_half",
     "high_nibbles", "hmax", "hsum", "hsum_high", "hsum_i32", "i16x16", "i16x32", "i16x8",
     "i32x16", "i32x4", "i32x8", "i64x4", "i64x8", "i8x16", "i8x32", "i8x64", "iabs", "imax",
     "imin", "in_parts", "intrinsic", "ir", "join", "load_bf16", "load_bf16x8", "load_f16",
@@ -190,10 +195,10 @@ __all__ = [  # noqa: RUF022
     "load_i8_f32", "load_i8_f32x8", "load_i8x16", "load_i8x32", "load_one_f32", "load_u16",
     "load_u32", "load_u8", "loader", "low_half", "low_nibbles", "narrow_i16", "narrow_i8",
     "nibbles", "pair_sums_i16", "pair_sums_u7s", "pointer", "prefetch", "prefetch_l1",
-    "prefetch_to_write", "rint",
+    "prefetch_to_write", "read", "rint",
     "same_vec", "set_f32", "set_f32x8", "set_i32", "set_i32x8", "set_i64", "set_i8",
     "set_i8x16", "set_i8x32", "shuffle", "splat", "sra", "store", "store_f16", "suffix",
     "sum_lanes", "to_f32", "to_i32", "to_i8", "transpose", "u_to_f32", "vabs", "vexp", "vmax",
-    "vmin", "vsqrt", "vty", "widen_i16", "widen_i32", "widen_u16", "widen_u32", "zip_f32",
+    "vmin", "vsqrt", "vty", "widen_i16", "widen_i32", "widen_u16", "widen_u32", "write", "zip_f32",
 ]
 # fmt: on

@@ -1,4 +1,5 @@
-"""Loads, stores and prefetches at `array or integer address + byte offset`.
+"""Loads, stores and prefetches at `array or integer address + byte offset`, for kernels and (`at`,
+`read`, `write`, `emit_prefetch`) for emitters.
 
 Vector accesses are emitted with alignment 1, so every offset is legal; an aligned address is as
 fast as an aligned instruction.  Give kernels aligned buffers all the same (`arena.aligned`).
@@ -43,6 +44,40 @@ def pointer(ctx: Any, b: ir.IRBuilder, ty: Any, val: ir.Value, off: ir.Value, ll
     else:
         base = b.inttoptr(val, I8.as_pointer())
     return b.bitcast(b.gep(base, [off]), llty.as_pointer())
+
+
+def at(b: ir.IRBuilder, place: ir.Value, offset: int | ir.Value = 0) -> Any:
+    """i8* to a place (an integer address, or an i8*) + `offset` bytes."""
+    if not isinstance(place.type, ir.PointerType):
+        place = b.inttoptr(place, I8.as_pointer())
+    if isinstance(offset, int):
+        if not offset:
+            return place
+        offset = ir.Constant(I64, offset)
+    return b.gep(place, [offset])
+
+
+def at_item(b: ir.IRBuilder, place: ir.Value, i: ir.Value, n_bytes: int) -> Any:
+    """i8* to item `i` of those of `n_bytes` each that begin at a place."""
+    return at(b, place, b.mul(i, ir.Constant(I64, n_bytes)))
+
+
+def read(b: ir.IRBuilder, place: ir.Value, ty: ir.Type, offset: int = 0) -> Any:
+    """Load a `ty` from a place + `offset` bytes, aligned or not."""
+    value = b.load(b.bitcast(at(b, place, offset), ty.as_pointer()))
+    value.align = 1
+    return value
+
+
+def write(b: ir.IRBuilder, value: ir.Value, place: ir.Value, offset: int = 0) -> None:
+    """Store a value at a place + `offset` bytes, aligned or not."""
+    b.store(value, b.bitcast(at(b, place, offset), value.type.as_pointer())).align = 1
+
+
+def emit_prefetch(b: ir.IRBuilder, place: ir.Value, locality: int = 3, to_write: int = 0) -> None:
+    """Ask for the cache line of an i8*; locality: 3 for L1, 2 for L2."""
+    how = [ir.Constant(I32, k) for k in (to_write, locality, 1)]
+    call(b, "llvm.prefetch.p0", ir.VoidType(), place, *how)
 
 
 def loader(llty: ir.Type, ret: Any, convert: Callable[..., Any] = lambda b, v: v) -> Any:
@@ -139,8 +174,7 @@ def _prefetch(locality: int, what: str, to_write: int = 0) -> Any:
     def prefetch(typingctx, src, off):
         def codegen(ctx, b, sig, vals):
             p = pointer(ctx, b, sig.args[0], vals[0], vals[1], I8)
-            how = [ir.Constant(I32, k) for k in (to_write, locality, 1)]
-            call(b, "llvm.prefetch.p0", ir.VoidType(), p, *how)
+            emit_prefetch(b, p, locality, to_write)
             return ctx.get_dummy_value()
 
         return types.void(src, types.intp), codegen

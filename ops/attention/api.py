@@ -9,13 +9,13 @@ from ...jit.arena import aligned
 from ...jit.launch import Arguments, DefinedKernel, cell_of, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..errors import OpsError
-from .arguments import AppendMemory, Chunk, Heads, NewTokens, Scoring, TokenMemory
+from .arguments import AppendMemory, CacheAddresses, Chunk, Heads, NewTokens, Scoring, TokenMemory
+from .checks import check_floats
 from .layout import SEGMENT, TileLayout, n_segments, stored_layout
 from .outputs import block_outputs, rounds_of
 from .work import ROWS, chunk_work_floats, token_work_bytes
 
 F32 = NDArray[np.float32]
-_FLOAT = np.dtype(np.float32)
 _NO_WINDOW = 1 << 60  # one that hides nothing
 _SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
 _SERIAL_ELEMENTS = 1 << 20  # of outputs of blocks to merge, likewise
@@ -84,22 +84,16 @@ class AttentionScratch:
         """Have scratch for each of `threads` threads."""
         if threads > self.threads:
             n_bytes = token_work_bytes(self.layout.padded, self.rounds * self.heads)
-            self.works = aligned((threads, n_bytes), np.uint8)
-            self.token = Arguments.fixed(TokenMemory(works=self.works, blocks=self.blocks))
+            self.token_works = aligned((threads, n_bytes), np.uint8)
+            self.token = Arguments.fixed(TokenMemory(works=self.token_works, blocks=self.blocks))
             n = chunk_work_floats(self.layout.padded) if self.max_rows > 1 else 0
-            self.rows = aligned((threads, -(-n // 16) * 16), np.float32)
+            self.chunk_works = aligned((threads, -(-n // 16) * 16), np.float32)
             self.newest = np.empty((threads, ROWS), np.int64)
             self.threads = threads
 
 
 def _fail(what: str, found: object, wanted: object) -> OpsError:
     return OpsError(f"{what} is {found}, expected {wanted}")
-
-
-def _check(name: str, x: F32, shape: tuple[int, ...]) -> None:
-    if x.shape != shape or x.dtype != _FLOAT or not x.flags.c_contiguous:
-        found = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not contiguous")
-        raise _fail(name, found, f"contiguous float32 {shape}")
 
 
 def _check_segments(segments: NDArray[np.int64]) -> None:
@@ -117,8 +111,8 @@ def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, s
     shape = k.shape
     if len(shape) != 3 or shape[2] != layout.head_dim:
         raise _fail("append_kv: k", shape, f"(tokens, KV heads, {layout.head_dim})")
-    _check("append_kv: k", k, shape)
-    _check("append_kv: v", v, shape)
+    check_floats("append_kv: k", k, shape)
+    check_floats("append_kv: v", v, shape)
     _check_segments(segments)
     if start < 0 or start + shape[0] > len(segments) * SEGMENT:
         raise OpsError(
@@ -128,7 +122,8 @@ def append_kv(k: F32, v: F32, segments: NDArray[np.int64], layout: TileLayout, s
     parallel = shape[0] * shape[1] > _SERIAL_ROWS
     memory = _append_memory(layout, n_threads() if parallel else 1)
     new = NewTokens(k.ctypes.data, v.ctypes.data, *shape)
-    _append(*new, segments.ctypes.data, cell_of(start), memory.address, parallel=parallel)
+    cache = CacheAddresses(segments.ctypes.data, cell_of(start))
+    _append(*new, *cache, memory.address, parallel=parallel)
 
 
 def attention(
@@ -151,8 +146,8 @@ def attention(
     softcap is 0. Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
     """
     n_tokens, n_heads, n = shape = q.shape
-    _check("attention: q", q, shape)
-    _check("attention: out", out, shape)
+    check_floats("attention: q", q, shape)
+    check_floats("attention: out", out, shape)
     if (
         n_heads != scratch.n_heads
         or n_kv_heads != scratch.n_kv_heads
@@ -179,7 +174,7 @@ def attention(
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
     s.ready(n_threads())
-    chunk = Chunk(q=q, segments=segments, out=out, works=s.rows, newest=s.newest)
+    chunk = Chunk(q=q, segments=segments, out=out, works=s.chunk_works, newest=s.newest)
     s.attend_chunk(s.chunk.fill(chunk), n_kv_heads, start, seen, *scoring)
 
 
@@ -193,10 +188,11 @@ def _one_token(
     s: AttentionScratch,
 ) -> None:
     s.ready(n_threads())
-    split, memory, cell = s.split, s.token.address, cell_of(start)
-    s.attend(q.ctypes.data, *split, segments.ctypes.data, cell, window, *scoring, memory)
+    split, memory = s.split, s.token.address
+    cache = CacheAddresses(segments.ctypes.data, cell_of(start))
+    s.attend(q.ctypes.data, *split, *cache, window, *scoring, memory)
     parallel = s.blocks.sums.size > _SERIAL_ELEMENTS
-    s.merge(*split, cell, window, out.ctypes.data, memory, parallel=parallel)
+    s.merge(*split, cache.start, window, out.ctypes.data, memory, parallel=parallel)
 
 
 def warm(

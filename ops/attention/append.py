@@ -12,10 +12,11 @@ from ...jit.cached import jit
 from ...jit.launch.atomics import word
 from ...jit.launch.define import Share, kernel
 from ...jit.launch.views import address, of_thread
-from .arguments import AppendMemory, NewTokens
+from ...jit.simd import at_item, read, write
+from .arguments import AppendMemory, CacheAddresses, NewTokens
 from .layout import BLOCK, F16, Q4_0, Q8_0, SEGMENT, TILE, kv_type
 from .rotation import rotate_row
-from .shape import VEC, at_block, read, write
+from .shape import VEC
 
 
 def _call1(b, name, x):
@@ -34,7 +35,7 @@ def _inverse(b, d):
 
 def _encode_f16(b, x, row, scale):
     for i in range(2):
-        write(b, row, 32 * i, b.fptrunc(x[i], v.vty(ir.HalfType(), 16)))
+        write(b, b.fptrunc(x[i], v.vty(ir.HalfType(), 16)), row, 32 * i)
 
 
 def _encode_q8_0(b, x, row, scale):
@@ -45,8 +46,8 @@ def _encode_q8_0(b, x, row, scale):
     for i in range(2):
         q = _call1(b, "round", b.fmul(x[i], factor))
         q = b.trunc(b.fptosi(q, v.vty(v.I32, 16)), v.vty(v.I8, 16))
-        write(b, row, 16 * i, q)
-    write(b, scale, 0, b.fptrunc(d, ir.HalfType()))
+        write(b, q, row, 16 * i)
+    write(b, b.fptrunc(d, ir.HalfType()), scale)
 
 
 def _first_extreme(b, x, top):
@@ -74,8 +75,8 @@ def _encode_q4_0(b, x, row, scale):
         n = b.fptosi(v.fmuladd(b, y, factor, v.const(VEC, 8.5)), v.vty(v.I32, 16))
         q.append(b.select(b.icmp_signed("<", n, v.const(n.type, 15)), n, v.const(n.type, 15)))
     both = b.or_(q[0], b.shl(q[1], v.const(q[1].type, 4)))
-    write(b, row, 0, b.trunc(both, v.vty(v.I8, 16)))
-    write(b, scale, 0, b.fptrunc(d, ir.HalfType()))
+    write(b, b.trunc(both, v.vty(v.I8, 16)), row)
+    write(b, b.fptrunc(d, ir.HalfType()), scale)
 
 
 _ENCODE = {F16: _encode_f16, Q8_0: _encode_q8_0, Q4_0: _encode_q4_0}
@@ -88,9 +89,9 @@ def encode_block(typingctx, code, i, x, row, scales):
 
     def codegen(ctx, b, sig, vals):
         _, i, x, row, scales = vals
-        x, row = at_block(b, x, i, 4 * BLOCK), at_block(b, row, i, kind.block_bytes)
-        scale = at_block(b, scales, i, kind.scale_bytes)
-        _ENCODE[kind.code](b, [read(b, x, 64 * n, VEC) for n in range(2)], row, scale)
+        x, row = at_item(b, x, i, 4 * BLOCK), at_item(b, row, i, kind.block_bytes)
+        scale = at_item(b, scales, i, kind.scale_bytes)
+        _ENCODE[kind.code](b, [read(b, x, VEC, 64 * n) for n in range(2)], row, scale)
         return ctx.get_dummy_value()
 
     return types.void(code, v.INTP, v.INTP, v.INTP, v.INTP), codegen
@@ -135,16 +136,17 @@ def _put_token(key, value, n, tile, r, layout, padded):
 
 
 @kernel
-def append_kernel(share: Share, new: NewTokens, segments: int, start: int, memory: AppendMemory):
-    """Store new tokens from position [start] on; segments, start: addresses of int64.
+def append_kernel(share: Share, new: NewTokens, cache: CacheAddresses, memory: AppendMemory):
+    """Store new tokens from the position at `cache.start` on.
 
     Reads 8 bytes an element of head_dim (K and V), writes what the types take.
     """
     layout, padded = memory.layout, address(of_thread(memory.padded, share.part))
-    n, begin = new.n_tokens, word(start, 0)
+    n, begin = new.n_tokens, word(cache.start, 0)
     for t in range(n * share.part // share.parts, n * (share.part + 1) // share.parts):
         place = (begin + t) % SEGMENT
-        base = word(segments, (begin + t) // SEGMENT * 8) + place // TILE * layout.tile_bytes
+        segment = word(cache.segments, 8 * ((begin + t) // SEGMENT))
+        base = segment + place // TILE * layout.tile_bytes
         for j in range(new.n_kv_heads):
             row, tile = 4 * new.head_dim * (t * new.n_kv_heads + j), base + j * layout.head_bytes
             _put_token(new.k + row, new.v + row, new.head_dim, tile, place % TILE, layout, padded)

@@ -24,6 +24,16 @@ class NewTokens(NamedTuple):
     head_dim: int
 
 
+class CacheAddresses(NamedTuple):
+    """Where a kernel finds the cache. Addresses, because a recorded launch reads again each time
+    what has changed there."""
+
+    segments: int
+    """Of int64: the base address of each segment."""
+    start: int
+    """Of int64: the position of the first new token."""
+
+
 class AppendMemory(NamedTuple):
     """How tokens are stored, and scratch of each thread."""
 
@@ -72,7 +82,7 @@ class TokenMemory(NamedTuple):
     blocks: BlockOutputs
 
 
-class ListedTokens(NamedTuple):
+class GatheredTokens(NamedTuple):
     """One token's query heads (1, H, E), the tokens that each KV head lists, and the output."""
 
     q: F32_3D
@@ -85,12 +95,12 @@ class ListedTokens(NamedTuple):
     out: F32_3D
 
 
-class ListedMemory(NamedTuple):
+class GatheredMemory(NamedTuple):
     """Scratch of attention of one token over lists of others."""
 
     works: U8_2D
     rooms: U8_2D
-    """Of each thread, see `work.listed_work_bytes`."""
+    """Of each thread, see `work.gathered_work_bytes`."""
     blocks: BlockOutputs
 
 

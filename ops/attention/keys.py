@@ -5,9 +5,10 @@ from numba.extending import intrinsic
 
 from ...jit import simd as v
 from ...jit.cached import jit
+from ...jit.simd import at_item, write
 from .layout import BLOCK, F16, Q4_0, Q8_0, kv_type
 from .rotation import rotate_row
-from .shape import at_block, read_row, write
+from .shape import read_row
 
 
 @intrinsic(prefer_literal=True)
@@ -17,13 +18,10 @@ def _decode_block(typingctx, code, i, row, scales, out):
 
     def codegen(ctx, b, sig, vals):
         _, i, row, scales, out = vals
-        row, scales = (
-            at_block(b, row, i, kind.block_bytes),
-            at_block(b, scales, i, kind.scale_bytes),
-        )
-        out = at_block(b, out, i, 4 * BLOCK)
+        row, out = at_item(b, row, i, kind.block_bytes), at_item(b, out, i, 4 * BLOCK)
+        scales = at_item(b, scales, i, kind.scale_bytes)
         for n, x in enumerate(read_row(b, kind, row, scales, 0, 2)):
-            write(b, out, 64 * n, x)
+            write(b, x, out, 64 * n)
         return ctx.get_dummy_value()
 
     return types.void(code, v.INTP, v.INTP, v.INTP, v.INTP), codegen

@@ -8,7 +8,8 @@ from numba.extending import intrinsic
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from .shape import VEC, at, read, write
+from ...jit.simd import at, read, write
+from .shape import VEC
 
 
 @intrinsic
@@ -17,11 +18,11 @@ def _rotate16(typingctx, address, factor):
 
     def codegen(ctx, b, sig, vals):
         place = at(b, vals[0])
-        x = b.fmul(read(b, place, 0, VEC), v.splat(b, vals[1], 16))
+        x = b.fmul(read(b, place, VEC), v.splat(b, vals[1], 16))
         for d in (1, 2, 4, 8):
             sign = ir.Constant(VEC, [-1.0 if lane & d else 1.0 for lane in range(16)])
             x = v.fmuladd(b, x, sign, v.shuffle(b, x, [lane ^ d for lane in range(16)]))
-        write(b, place, 0, x)
+        write(b, x, place)
         return ctx.get_dummy_value()
 
     return types.void(types.intp, types.float32), codegen
@@ -33,9 +34,9 @@ def _butterfly(typingctx, low, high):
 
     def codegen(ctx, b, sig, vals):
         low, high = (at(b, x) for x in vals)
-        x, y = read(b, low, 0, VEC), read(b, high, 0, VEC)
-        write(b, low, 0, b.fadd(x, y))
-        write(b, high, 0, b.fsub(x, y))
+        x, y = read(b, low, VEC), read(b, high, VEC)
+        write(b, b.fadd(x, y), low)
+        write(b, b.fsub(x, y), high)
         return ctx.get_dummy_value()
 
     return types.void(types.intp, types.intp), codegen

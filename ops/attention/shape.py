@@ -5,7 +5,9 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from ...jit import simd as v
-from .layout import BLOCK, F16, Q8_0, TILE, TileLayout, kv_type
+from ...jit.cached import jit
+from ...jit.simd import read
+from .layout import BLOCK, F16, Q8_0, SEGMENT, TILE, TileLayout, kv_type
 
 VEC = v.vty(v.F32, 16)
 WIDE = v.VARIANT == "avx512"  # 32 registers of 16 floats; elsewhere 16 registers of 8, or less
@@ -82,36 +84,18 @@ rotates_k = _constant(lambda shape: shape.layout.rotates_k)
 rotates_v = _constant(lambda shape: shape.layout.rotates_v)
 
 
-def at(b, address, extra=0):
-    """i8* to an integer address plus a constant number of bytes."""
-    base = b.inttoptr(address, v.I8.as_pointer())
-    return b.gep(base, [ir.Constant(v.I64, extra)]) if extra else base
-
-
-def at_block(b, address, i, n_bytes):
-    """i8* to block `i` (a value) of `n_bytes` each, from an integer address on."""
-    return b.gep(at(b, address), [b.mul(i, ir.Constant(v.I64, n_bytes))])
-
-
-def read(b, pointer, extra, ty):
-    """Load `ty` at an i8* plus a constant; any alignment."""
-    place = b.gep(pointer, [ir.Constant(v.I64, extra)])
-    value = b.load(b.bitcast(place, ty.as_pointer()))
-    value.align = 1
-    return value
-
-
-def write(b, pointer, extra, value):
-    """Store at an i8* plus a constant; any alignment."""
-    place = b.gep(pointer, [ir.Constant(v.I64, extra)])
-    b.store(value, b.bitcast(place, value.type.as_pointer())).align = 1
+@jit
+def tile_of(shape, segments, head, token):
+    """Address of the tile that holds a token of a KV head; segments int64[n]: base addresses."""
+    tiles = segments[token // SEGMENT] + head * head_bytes(shape)
+    return tiles + token % SEGMENT // TILE * tile_bytes(shape)
 
 
 def read_scale(b, scales, block, wide):
     """The scale of a block, f16 or (wide) f32."""
     if wide:
-        return read(b, scales, 4 * block, v.F32)
-    return b.fpext(read(b, scales, 2 * block, ir.HalfType()), v.F32)
+        return read(b, scales, v.F32, 4 * block)
+    return b.fpext(read(b, scales, ir.HalfType(), 2 * block), v.F32)
 
 
 def read_row(b, kind, row, scales, first, count, wide=False):
@@ -121,16 +105,16 @@ def read_row(b, kind, row, scales, first, count, wide=False):
     """
     if kind.code == F16:
         half = v.vty(ir.HalfType(), 16)
-        return [b.fpext(read(b, row, 32 * c, half), VEC) for c in range(first, first + count)]
+        return [b.fpext(read(b, row, half, 32 * c), VEC) for c in range(first, first + count)]
     out, block, d = [], -1, None
     for c in range(first, first + count):
         if c // 2 != block:
             block = c // 2
             d = v.splat(b, read_scale(b, scales, block, wide), 16)
         if kind.code == Q8_0:
-            q = b.sitofp(read(b, row, 16 * c, v.vty(v.I8, 16)), VEC)
+            q = b.sitofp(read(b, row, v.vty(v.I8, 16), 16 * c), VEC)
         else:
-            q = b.zext(read(b, row, 16 * block, v.vty(v.I8, 16)), v.vty(v.I32, 16))
+            q = b.zext(read(b, row, v.vty(v.I8, 16), 16 * block), v.vty(v.I32, 16))
             q = b.lshr(q, v.const(q.type, 4)) if c % 2 else b.and_(q, v.const(q.type, 15))
             q = b.fsub(b.sitofp(q, VEC), v.const(VEC, 8.0))
         out.append(b.fmul(q, d))

@@ -27,7 +27,7 @@ def token_work_bytes(padded: int, rows: int) -> int:
     return TILE_WORK + rows * (TILE_SCORES + 4 * padded)
 
 
-def listed_work_bytes(tile_bytes: int) -> int:
+def gathered_work_bytes(tile_bytes: int) -> int:
     """For listed tokens: where the next ones lie, and a tile that rows are copied into."""
     return PREFETCH_TILES * ADDRESSES + tile_bytes
 

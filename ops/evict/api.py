@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 from ...jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..attention import AttentionScratch
+from ..attention.arguments import Scoring
+from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT
 from ..errors import OpsError
 from .arguments import (
@@ -75,12 +77,6 @@ def _set_positions() -> DefinedKernel:
     return positions_kernel
 
 
-def _check(what: str, x: F32, shape: tuple[int, ...]) -> None:
-    if x.shape != shape or x.dtype != np.float32 or not x.flags.c_contiguous:
-        found = f"{x.dtype} {x.shape}" + ("" if x.flags.c_contiguous else ", not contiguous")
-        raise OpsError(f"{what} is {found}, expected contiguous float32 {shape}")
-
-
 def _check_room(what: str, stop: int, *columns: I64) -> None:
     room = min(map(len, columns)) * SEGMENT
     if stop > room:
@@ -135,7 +131,7 @@ def choose_farthest(
     OpsError where shapes do not fit or every slot is protected.
     """
     s, layout = staging, staging.layout
-    _check("choose_farthest: q", q, (s.n_tokens, s.group * s.n_kv_heads, layout.head_dim))
+    check_floats("choose_farthest: q", q, (s.n_tokens, s.group * s.n_kv_heads, layout.head_dim))
     _check_room("choose_farthest", n_slots, positions, *signatures)
     _check_slots("choose_farthest", staging, n_slots)
     if not sum(protected) < n_slots <= position <= LAST_POSITION - s.n_tokens:
@@ -205,8 +201,8 @@ def staged_attention(
     fit.
     """
     s = staging
-    _check("staged_attention: q", q, (s.n_tokens, s.group * s.n_kv_heads, s.layout.head_dim))
-    _check("staged_attention: out", out, q.shape)
+    check_floats("staged_attention: q", q, (s.n_tokens, s.group * s.n_kv_heads, s.layout.head_dim))
+    check_floats("staged_attention: out", out, q.shape)
     _check_room("staged_attention", n_slots, segments)
     _check_slots("staged_attention", staging, n_slots)
     scratch.ready(n_threads())
@@ -218,12 +214,11 @@ def staged_attention(
         staged=s.segments,
         evicted_by=s.evicted_by,
         out=out,
-        works=scratch.rows,
+        works=scratch.chunk_works,
         newest=scratch.newest,
     )
-    attend = _attend(*s.layout.codes)
-    sizes = s.n_kv_heads, n_slots, s.first_staged
-    attend(s.attention.fill(attention), *sizes, float(scale), float(softcap))
+    attend, scoring = _attend(*s.layout.codes), Scoring(scale, softcap)
+    attend(s.attention.fill(attention), s.n_kv_heads, n_slots, s.first_staged, *scoring)
 
 
 def set_positions(positions: I64, n_kv_heads: int, slot: int, position: int, count: int) -> None:

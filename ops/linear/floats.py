@@ -25,6 +25,7 @@ from ...jit.simd import (
     I32,
     INTP,
     Tile,
+    at,
     f32x16,
     fma,
     fmuladd,
@@ -33,6 +34,7 @@ from ...jit.simd import (
     load_one_f32,
     pointer,
     prefetch_l1,
+    read,
     set_f32,
     splat,
     store,
@@ -41,7 +43,6 @@ from ...jit.simd import (
 from .arguments import Buffers, FloatMatmulTraits, Matrix, Output
 from .decode.rows import PREFETCH_DISTANCE, ROWS_AT_ONCE
 from .formats.columns import transposed
-from .formats.pieces import read
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
 RUN = 512  # columns per run: 16 rows of them are 32 KiB
@@ -67,7 +68,7 @@ def _loader(lanes, result):
         llty = vty(llty, lanes) if lanes else llty
 
         def codegen(ctx, b, sig, vals):
-            return _as_f32(b, read(b, b.inttoptr(vals[1], I8.as_pointer()), llty))
+            return _as_f32(b, read(b, vals[1], llty))
 
         return result(element, INTP), codegen
 
@@ -120,7 +121,7 @@ def _eight_columns(typingctx, element, address, row_bytes, out):
         rows = []
         for r in range(16):
             place = b.add(base, b.mul(row_bytes, ir.Constant(row_bytes.type, r)))
-            x = _as_f32(b, read(b, b.inttoptr(place, I8.as_pointer()), llty))
+            x = _as_f32(b, read(b, place, llty))
             rows.append(b.bitcast(x, vty(I32, 8)))
         for k, column in enumerate(transposed(b, rows)):
             place = b.add(to, ir.Constant(to.type, 64 * k))
@@ -135,7 +136,7 @@ def _load_sums(typingctx, tokens, address):
     sums = Tile("f32", tokens.literal_value)
 
     def codegen(ctx, b, sig, vals):
-        place = b.inttoptr(vals[1], I8.as_pointer())
+        place = at(b, vals[1])
         out = ir.Constant(ctx.get_value_type(sums), ir.Undefined)
         for t in range(sums.n):
             out = b.insert_value(out, read(b, place, vty(F32, 16), 64 * t), t)
@@ -162,7 +163,7 @@ def _fma_column(typingctx, sums, weights, x, offset, x_stride):
 
     def codegen(ctx, b, sig, vals):
         out, w_at, x, offset, stride = vals
-        w = read(b, b.inttoptr(w_at, I8.as_pointer()), vty(F32, 16))
+        w = read(b, w_at, vty(F32, 16))
         for t in range(sums.n):
             place = b.add(offset, b.mul(stride, ir.Constant(stride.type, t)))
             xt = splat(b, read(b, pointer(ctx, b, sig.args[2], x, place, I8), F32), 16)

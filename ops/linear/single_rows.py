@@ -13,11 +13,10 @@ from numba.extending import intrinsic
 
 from ...jit.launch import DefinedKernel
 from ...jit.launch.define import Share, kernel
-from ...jit.simd import F32, I8, I32, INTP, call, load_u32, shuffle, splat, store, vty
+from ...jit.simd import F32, I32, INTP, at, call, load_u32, shuffle, splat, store, vty, write
 from .arguments import Matrix
 from .floats import FLOAT_TYPES, load_float
 from .formats import FORMATS, KINDS
-from .formats.pieces import at
 
 _VEC = vty(F32, 16)
 
@@ -44,7 +43,7 @@ def _put_block(typingctx, kind, w, out):
     f = FORMATS[kind.literal_value]
 
     def codegen(ctx, b, sig, vals):
-        w, out = (b.inttoptr(v, I8.as_pointer()) for v in vals[1:])
+        w, out = (at(b, v) for v in vals[1:])
         factors = _factors(b, f, w)
         for i, codes in enumerate(f.codes(b, w)):
             for half in (0, 1):
@@ -53,8 +52,7 @@ def _put_block(typingctx, kind, w, out):
                 factor, low = factors[2 * i + half]
                 added = ir.Constant(_VEC, None) if low is None else splat(b, low, 16)
                 x = b.sitofp(q, _VEC), splat(b, factor, 16), added
-                place = b.bitcast(at(b, out, 128 * i + 64 * half), _VEC.as_pointer())
-                b.store(call(b, "llvm.fma.v16f32", _VEC, *x), place).align = 1
+                write(b, call(b, "llvm.fma.v16f32", _VEC, *x), out, 128 * i + 64 * half)
         return ctx.get_dummy_value()
 
     return types.void(kind, INTP, INTP), codegen

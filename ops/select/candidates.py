@@ -5,7 +5,7 @@ import numpy as np
 from ...jit import simd as v
 from ...jit.cached import jit
 from ...jit.launch.views import address
-from ..attention.decode.scores import listed_scores
+from ..attention.decode.scores import gathered_scores
 from ..attention.layout import SEGMENT, TILE
 from ..attention.work import HEAD_SCORES
 from .best import prune_scores
@@ -65,7 +65,7 @@ def rerank(shape, segments, j, listed, rows, work, k, seed, found):
     for begin in range(0, len(listed), SEGMENT):
         block = listed[begin : min(begin + SEGMENT, len(listed))]
         room = address(work.rooms)
-        listed_scores(shape, address(rows), block, segments, j, room, s + 4 * HEAD_SCORES, s)
+        gathered_scores(shape, address(rows), block, segments, j, room, s + 4 * HEAD_SCORES, s)
         for h in range(n):
             line, m = s + h * HEAD_SCORES, counts[h]
             for i in range(0, len(block), TILE):

@@ -7,7 +7,7 @@ each half byte then indexes a table of 16 small numbers that the query has prepa
 from llvmlite import ir
 
 from ...jit import simd as v
-from ..attention.shape import read
+from ...jit.simd import read
 
 BYTES = v.vty(v.I8, 32)
 AT_ONCE = 64 if v.VARIANT == "avx512" else 32  # tokens
@@ -41,7 +41,7 @@ def _halves(b, low, high):
 def _lanes(b, words, offset, stride):
     """16 bytes at `offset` beside 16 at `offset + stride`, as 8 words of 32 bits."""
     quarter = v.vty(v.I32, 4)
-    return _halves(b, read(b, words, offset, quarter), read(b, words, offset + stride, quarter))
+    return _halves(b, read(b, words, quarter, offset), read(b, words, quarter, offset + stride))
 
 
 def _transpose4(b, rows):
@@ -89,7 +89,7 @@ def _planes(b, vectors):
 def _words_of_64(b, words, bits):
     """Four vectors for each 32 bits of 64 tokens, in order: 16 tokens each."""
     wide = v.vty(v.I32, 16)
-    x = [read(b, words, 64 * j, wide) for j in range(bits // 8)]
+    x = [read(b, words, wide, 64 * j) for j in range(bits // 8)]
     if bits == 32:
         yield x
         return

@@ -10,8 +10,8 @@ from numba.extending import intrinsic, models, register_model
 
 from ...jit import simd as v
 from ...jit.cached import jit
+from ...jit.simd import at, read
 from ..attention.layout import SEGMENT
-from ..attention.shape import at, read
 
 WORDS = SEGMENT // 64  # of a mask of one segment
 MASK_BYTES = 8 * WORDS
@@ -47,7 +47,7 @@ def filled_words(typingctx, kind, masks):
 
     def codegen(ctx, b, sig, vals):
         n = WORDS * kind.queries
-        x = read(b, at(b, vals[1]), 0, v.vty(v.I64, n))
+        x = read(b, at(b, vals[1]), v.vty(v.I64, n))
         some = b.icmp_unsigned("!=", x, v.const(x.type, 0))
         some = b.bitcast(some, ir.IntType(n))
         return some if n == 64 else b.zext(some, v.I64)

@@ -7,7 +7,8 @@ from numba.extending import intrinsic
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ..attention.shape import VEC, at, read
+from ...jit.simd import at, read
+from ..attention.shape import VEC
 
 _LOW = np.uint64(0xFFFFFFFF)
 _SIGN = np.uint64(0x80000000)
@@ -18,7 +19,7 @@ def at_least(typingctx, scores, limit):
     """Bit i = float32 i of 16 at an address is not below the limit; NaN never is."""
 
     def codegen(ctx, b, sig, vals):
-        x = read(b, at(b, vals[0]), 0, VEC)
+        x = read(b, at(b, vals[0]), VEC)
         hits = b.fcmp_ordered(">=", x, v.splat(b, vals[1], 16))
         return b.zext(b.bitcast(hits, ir.IntType(16)), v.I64)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...jit.arena import aligned
-from ..attention.decode.gathered import GatherScratch, gathered_attention
+from ..attention.decode.gathered import GatheredScratch, gathered_attention
 from ..attention.layout import SEGMENT, TileLayout
 from .choice import Range
 from .signatures import Network, SignatureScratch, encode_keys, encode_rows, nearest
@@ -40,7 +40,7 @@ def warm(layout: TileLayout, n_heads: int, n_kv_heads: int) -> None:
         seed=0, scratch=SketchScratch(group, 1, SEGMENT, 2 * _CHOSEN, layout),
     )  # fmt: skip
 
-    scratch = GatherScratch(group, 1, layout, SEGMENT)
+    scratch = GatheredScratch(group, 1, layout, SEGMENT)
     gathered_attention(
         q, index, counts, segments, np.empty_like(q), scale=1.0, scratch=scratch
     )  # fmt: skip

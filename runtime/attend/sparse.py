@@ -129,7 +129,7 @@ class SparseAttention(BoundAttend):
     def __init__(
         self, method: Sparse, config: ModelConfig, store: KVStore, n_ctx: int, index: TokenIndex
     ) -> None:
-        from ...ops.attention.decode.gathered import GatherScratch
+        from ...ops.attention.decode.gathered import GatheredScratch
 
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
@@ -144,7 +144,7 @@ class SparseAttention(BoundAttend):
         room = min(n_ctx, method.sink + method.window + wanted)
         self._lists = np.zeros((config.n_kv_heads, room), np.uint32)
         self._counts = np.zeros(config.n_kv_heads, np.int64)
-        self._scratch = GatherScratch(config.n_heads, config.n_kv_heads, store.layout, room)
+        self._scratch = GatheredScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         self._index.prepare(n_ctx, most)
         self._ahead = ReadAhead(sparse)
         self._probe = MassProbe(config, store, n_ctx) if method.probe else None

@@ -7,10 +7,11 @@ from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...errors import OpsError
-from ..arguments import ListedMemory, ListedTokens
+from ..arguments import GatheredMemory, GatheredTokens, Scoring
+from ..checks import check_floats
 from ..layout import TileLayout, n_segments
 from ..outputs import block_outputs, rounds_of
-from ..work import listed_work_bytes, token_work_bytes
+from ..work import gathered_work_bytes, token_work_bytes
 
 # Elements of K that one thread gathers in less than the others need to wake.
 SERIAL_ELEMENTS = 32_768
@@ -20,19 +21,19 @@ U32 = NDArray[np.uint32]
 
 @lazy_kernels
 def _attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
-    from .listed import make_listed
+    from .gathered_kernels import make_gathered
 
-    return make_listed(k_type, v_type, blocks, heads)
+    return make_gathered(k_type, v_type, blocks, heads)
 
 
 @lazy_kernels
 def _merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
-    from .listed import make_merge_listed
+    from .gathered_kernels import make_merge
 
-    return make_merge_listed(k_type, v_type, blocks, heads)
+    return make_merge(k_type, v_type, blocks, heads)
 
 
-class GatherScratch:
+class GatheredScratch:
     """Memory for attention over lists of up to `room` tokens; nothing is allocated later.
 
     Query heads that share a KV head are handled up to 4 at a time (`heads`), in `rounds` rounds.
@@ -44,7 +45,7 @@ class GatherScratch:
         self.blocks = block_outputs(n_segments(room), n_heads, n_kv_heads, layout.padded)
         codes = *layout.codes, self.heads
         self.attend, self.merge = _attend(*codes), _merge(*codes)
-        self.listed, self.arguments = Arguments(ListedTokens), Arguments(ListedMemory)
+        self.tokens, self.memory = Arguments(GatheredTokens), Arguments(GatheredMemory)
         self.threads = 0
 
     def ready(self, threads: int) -> None:
@@ -52,8 +53,8 @@ class GatherScratch:
         if threads > self.threads:
             n_bytes = token_work_bytes(self.layout.padded, self.heads * self.rounds)
             works = aligned((threads, n_bytes), np.uint8)
-            rooms = aligned((threads, listed_work_bytes(self.layout.tile_bytes)), np.uint8)
-            self.arguments.fill(ListedMemory(works=works, rooms=rooms, blocks=self.blocks))
+            rooms = aligned((threads, gathered_work_bytes(self.layout.tile_bytes)), np.uint8)
+            self.memory.fill(GatheredMemory(works=works, rooms=rooms, blocks=self.blocks))
             self.threads = threads
 
 
@@ -62,7 +63,7 @@ NO_WEIGHTS = np.empty((0, 0), np.float32)
 
 def gathered_attention(
     q: F32,
-    index: U32,
+    lists: U32,
     counts: NDArray[np.int64],
     segments: NDArray[np.int64],
     out: F32,
@@ -70,11 +71,11 @@ def gathered_attention(
     scale: float,
     softcap: float = 0.0,
     log_weights: F32 = NO_WEIGHTS,
-    scratch: GatherScratch,
+    scratch: GatheredScratch,
 ) -> None:
     """out[h] = softmax over listed tokens i of (cap(scale q[h] . k_i) + log_weights[h][i]) V.
 
-    q, out float32 (1, H, E); index uint32 (J, room): the tokens of each KV head, ascending for
+    q, out float32 (1, H, E); lists uint32 (J, room): the tokens of each KV head, ascending for
     speed, of which the first counts[j] >= 1 are read; log_weights float32 (H, room) or none.
     Bit-equal for any number of threads. Raises OpsError where shapes do not fit; that indices
     lie within the store is the caller's to see to.
@@ -82,39 +83,28 @@ def gathered_attention(
     s = scratch
     shape = 1, s.n_heads, s.layout.head_dim
     for name, x in (("q", q), ("out", out)):
-        if x.shape != shape or x.dtype != np.float32 or not x.flags.c_contiguous:
-            raise OpsError(f"gathered attention: {name} is {x.dtype} {x.shape}, expected {shape}")
-    if (
-        index.shape[0] != s.n_kv_heads
-        or index.dtype != np.uint32
-        or counts.shape != index.shape[:1]
-    ):
+        check_floats(f"gathered attention: {name}", x, shape)
+    heads, room = lists.shape
+    if heads != s.n_kv_heads or lists.dtype != np.uint32 or counts.shape != (heads,):
         raise OpsError(
-            f"gathered attention: lists are {index.dtype} {index.shape} with {counts.shape} "
+            f"gathered attention: lists are {lists.dtype} {lists.shape} with {counts.shape} "
             f"lengths, expected uint32 ({s.n_kv_heads}, room)"
         )
-    if not 1 <= counts.min() <= counts.max() <= min(s.room, index.shape[1]):
+    least, most, room = counts.min(), counts.max(), min(s.room, room)
+    if not 1 <= least <= most <= room:
         raise OpsError(
-            f"gathered attention: lists of {counts.min()} to {counts.max()} tokens, expected 1 to "
-            f"{min(s.room, index.shape[1])}"
+            f"gathered attention: lists of {least} to {most} tokens, expected 1 to {room}"
         )
-    if log_weights.size and log_weights.shape != (s.n_heads, index.shape[1]):
+    if log_weights.size and log_weights.shape != (s.n_heads, lists.shape[1]):
         raise OpsError(
             f"gathered attention: log weights are {log_weights.shape}, expected "
-            f"{(s.n_heads, index.shape[1])}"
+            f"{(s.n_heads, lists.shape[1])}"
         )
     few = int(counts.sum()) * s.layout.padded <= SERIAL_ELEMENTS
     s.ready(n_threads())
-    listed = s.listed.fill(
-        ListedTokens(
-            q=q,
-            lists=index,
-            counts=counts,
-            segments=segments,
-            log_weights=log_weights,
-            out=out,
-        )
+    given = GatheredTokens(
+        q=q, lists=lists, counts=counts, segments=segments, log_weights=log_weights, out=out
     )
-    memory = s.arguments.address
-    s.attend(listed, memory, float(scale), float(softcap), parallel=not few)
-    s.merge(listed, memory, parallel=not few)
+    tokens, memory = s.tokens.fill(given), s.memory.address
+    s.attend(tokens, memory, *Scoring(scale, softcap), parallel=not few)
+    s.merge(tokens, memory, parallel=not few)

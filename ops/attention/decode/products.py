@@ -12,9 +12,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....jit import simd as v
-from ....jit.simd import Tile
+from ....jit.simd import Tile, at, at_item, read, write
 from ..layout import Q4_0, TILE
-from ..shape import VEC, WIDE, at, read, read_row, read_scale, write
+from ..shape import VEC, WIDE, read_row, read_scale
 from ..work import HEAD_PARTS, TILE_SCORES
 
 
@@ -52,8 +52,8 @@ def widen_scales(typingctx, shape, scales, out):
     def codegen(ctx, b, sig, vals):
         scales, out = (at(b, x) for x in vals[1:])
         for i in range(0, TILE * shape.layout.scale_row_bytes, 32):
-            x = read(b, scales, i, v.vty(ir.HalfType(), 16))
-            write(b, out, 2 * i, b.fpext(x, VEC))
+            x = read(b, scales, v.vty(ir.HalfType(), 16), i)
+            write(b, b.fpext(x, VEC), out, 2 * i)
         return ctx.get_dummy_value()
 
     return types.void(shape, types.intp, types.intp), codegen
@@ -78,7 +78,7 @@ def multiply_keys(typingctx, shape, q, row0, row1, scales0, scales1, parts):
             c, first = divmod(i, 16)
             k = [v.shuffle(b, key[c], range(first, first + lanes)) for key in keys]
             for h in range(shape.heads):
-                x = read(b, q, 4 * (h * shape.padded + i), v.vty(v.F32, lanes))
+                x = read(b, q, v.vty(v.F32, lanes), 4 * (h * shape.padded + i))
                 sums[h] = [
                     b.fmul(k[t], x) if i == 0 else v.fmuladd(b, k[t], x, sums[h][t])
                     for t in range(2)
@@ -87,11 +87,11 @@ def multiply_keys(typingctx, shape, q, row0, row1, scales0, scales1, parts):
             eights = [_eight_of_each(b, *both) for both in sums]
             for h in range(0, shape.heads, 2):
                 last = min(h + 1, shape.heads - 1)
-                write(b, parts, h * HEAD_PARTS, _four_of_each(b, eights[h], eights[last]))
+                write(b, _four_of_each(b, eights[h], eights[last]), parts, h * HEAD_PARTS)
         else:
             for h, both in enumerate(sums):
                 for t, x in enumerate(both):
-                    write(b, parts, h * HEAD_PARTS + 16 * t, _to_four(b, x))
+                    write(b, _to_four(b, x), parts, h * HEAD_PARTS + 16 * t)
         return ctx.get_dummy_value()
 
     n = types.intp
@@ -118,11 +118,10 @@ def sum_parts(typingctx, shape, parts, s, line):
     def codegen(ctx, b, sig, vals):
         parts, s, line = at(b, vals[1]), at(b, vals[2]), vals[3]
         for h in range(0, shape.heads, 2 if WIDE else 1):
-            place = b.gep(parts, [ir.Constant(v.I64, h * HEAD_PARTS)])
+            place = at(b, parts, h * HEAD_PARTS)
             scores = _scores_of_two(b, place) if WIDE else [_scores_of_one(b, place)]
             for i, x in enumerate(scores[: shape.heads - h]):
-                row = b.gep(s, [b.mul(line, ir.Constant(v.I64, h + i))])
-                write(b, row, 0, x)
+                write(b, x, at_item(b, s, line, h + i))
         return ctx.get_dummy_value()
 
     return types.void(shape, types.intp, types.intp, types.intp), codegen
@@ -130,7 +129,7 @@ def sum_parts(typingctx, shape, parts, s, line):
 
 def _scores_of_one(b, parts):
     """Partial sums float32 [16 tokens][4] of a head -> its scores."""
-    x, even, odd = [read(b, parts, 64 * i, VEC) for i in range(4)], range(0, 32, 2), range(1, 32, 2)
+    x, even, odd = [read(b, parts, VEC, 64 * i) for i in range(4)], range(0, 32, 2), range(1, 32, 2)
     while len(x) > 1:
         x = [
             b.fadd(v.shuffle(b, y, even, z), v.shuffle(b, y, odd, z))
@@ -141,7 +140,7 @@ def _scores_of_one(b, parts):
 
 def _scores_of_two(b, parts):
     """Partial sums float32 [8 pairs of tokens][2 tokens][2 heads][4] -> the scores of each head."""
-    x = [read(b, parts, 64 * i, VEC) for i in range(8)]
+    x = [read(b, parts, VEC, 64 * i) for i in range(8)]
     while len(x) > 2:
         x = [_pairs_in_quarters(b, *both) for both in zip(x[::2], x[1::2])]
     orders = [
@@ -179,7 +178,7 @@ def load_sums(typingctx, shape, out):
     def codegen(ctx, b, sig, vals):
         sums = ir.Constant(ctx.get_value_type(tile), ir.Undefined)
         for i, place in enumerate(_sums_at(shape)):
-            sums = b.insert_value(sums, read(b, at(b, vals[1]), place, VEC), i)
+            sums = b.insert_value(sums, read(b, vals[1], VEC, place), i)
         return sums
 
     return tile(shape, types.intp), codegen
@@ -191,7 +190,7 @@ def store_sums(typingctx, shape, sums, out):
 
     def codegen(ctx, b, sig, vals):
         for i, place in enumerate(_sums_at(shape)):
-            write(b, at(b, vals[2]), place, b.extract_value(vals[1], i))
+            write(b, b.extract_value(vals[1], i), vals[2], place)
         return ctx.get_dummy_value()
 
     return types.void(shape, sums, types.intp), codegen
@@ -213,7 +212,7 @@ def add_value(typingctx, shape, sums, row, scales, odd, p):
         else:
             x = read_row(b, shape.v_type, row, scales, 0, shape.strip, wide=True)
         for h in range(shape.heads):
-            w = v.splat(b, read(b, p, h * TILE_SCORES, v.F32), 16)
+            w = v.splat(b, read(b, p, v.F32, h * TILE_SCORES), 16)
             for i in range(shape.strip):
                 k = h * shape.strip + i
                 out = b.insert_value(out, v.fmuladd(b, x[i], w, b.extract_value(out, k)), k)
@@ -231,7 +230,7 @@ def _halves_blocks(shape):
 def _half_block(b, row, scales, odd):
     """16 elements of a q4_0 block: its low nibbles, or the high ones when `odd` is 1."""
     wide = v.vty(v.I32, 16)
-    q = b.zext(read(b, row, 0, v.vty(v.I8, 16)), wide)
+    q = b.zext(read(b, row, v.vty(v.I8, 16)), wide)
     shift = b.shl(b.trunc(odd, v.I32), ir.Constant(v.I32, 2))
     q = b.and_(b.lshr(q, v.splat(b, shift, 16)), v.const(wide, 15))
     d = v.splat(b, read_scale(b, scales, 0, wide=True), 16)

@@ -29,7 +29,7 @@ def _advise() -> DefinedKernel:
 
 
 def read_ahead(
-    index: NDArray[np.uint32],
+    lists: NDArray[np.uint32],
     counts: NDArray[np.int64],
     segments: NDArray[np.int64],
     n_mapped: int,
@@ -37,19 +37,19 @@ def read_ahead(
 ) -> int:
     """Request the tiles of listed tokens, without waiting for them; gives the number of requests.
 
-    index uint32 (J, room), ascending, counts int64 (J,): as `gathered_attention` reads them; of the
+    lists uint32 (J, room), ascending, counts int64 (J,): as `gathered_attention` reads them; of the
     first n_mapped segments only, which lie in mapped files. Costs about a microsecond a request,
     also for what is in memory. Raises OpsError where there are not so many segments, and on systems
     that cannot (`CAN_READ_AHEAD`).
     """
     if not CAN_READ_AHEAD:
         raise OpsError(f"read ahead: {sys.platform} cannot, expected Linux")
-    if not 0 <= n_mapped <= len(segments) or counts.shape != index.shape[:1]:
+    if not 0 <= n_mapped <= len(segments) or counts.shape != lists.shape[:1]:
         raise OpsError(
-            f"read ahead: {n_mapped} of {len(segments)} segments, lists {index.shape} with "
+            f"read ahead: {n_mapped} of {len(segments)} segments, lists {lists.shape} with "
             f"{counts.shape} lengths"
         )
-    wanted = ReadAhead(lists=index, counts=counts, segments=segments, requests=_requests)
+    wanted = ReadAhead(lists=lists, counts=counts, segments=segments, requests=_requests)
     mapped = MappedTiles(n_mapped, layout.head_bytes, layout.tile_bytes, mmap.PAGESIZE, _GAP)
     _advise(_wanted.fill(wanted), *mapped, parallel=False)
     return int(_requests[0])

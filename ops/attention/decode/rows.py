@@ -12,10 +12,9 @@ from numba.extending import intrinsic
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import word
-from ....jit.simd import prefetch_l1, store
+from ....jit.simd import at, prefetch_l1, read, store, write
 from .. import shape as of
-from ..layout import SEGMENT, TILE
-from ..shape import at, read, write
+from ..layout import TILE
 from ..work import ADDRESSES, PREFETCH_TILES
 from .prefetch import KEY, NEXT, SCALES, VALUE, prefetch_keys, prefetch_value
 
@@ -30,7 +29,7 @@ def _copier(n_bytes):
             done, left = 0, int(n_bytes(shape))
             for size in (64, 32, 16, 8, 4, 2):
                 while left >= size:
-                    write(b, target, done, read(b, source, done, v.vty(v.I8, size)))
+                    write(b, read(b, source, v.vty(v.I8, size), done), target, done)
                     done, left = done + size, left - size
             return ctx.get_dummy_value()
 
@@ -52,8 +51,7 @@ def _find(shape, index, first, segments, head, rows):
     """
     for i in range(TILE):
         token = np.int64(index[min(first + i, len(index) - 1)])
-        tile = segments[token // SEGMENT] + head * of.head_bytes(shape)
-        tile += token % SEGMENT // TILE * of.tile_bytes(shape)
+        tile = of.tile_of(shape, segments, head, token)
         r, row = token % TILE, rows + NEXT * i
         key = tile + r * of.k_row_bytes(shape)
         for line in range(0, of.k_row_bytes(shape), 64):
@@ -65,7 +63,7 @@ def _find(shape, index, first, segments, head, rows):
 
 @jit
 def tile_in(room):
-    """Address of the tile that rows are copied into; room: of `listed_work_bytes`."""
+    """Address of the tile that rows are copied into; room: of `gathered_work_bytes`."""
     return room + PREFETCH_TILES * ADDRESSES
 
 

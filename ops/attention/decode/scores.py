@@ -42,8 +42,8 @@ def key_scores(shape, q, base, lo, hi, parts, s):
 
 
 @jit
-def listed_scores(shape, q, index, segments, head, room, parts, s):
-    """As `key_scores`, of the tokens index uint32[n]; room: of `listed_work_bytes`."""
+def gathered_scores(shape, q, index, segments, head, room, parts, s):
+    """As `key_scores`, of the tokens index uint32[n]; room: of `gathered_work_bytes`."""
     tile, turn, scales = tile_in(room), parts_bytes(shape), parts + PARTS_BYTES
     n_tiles = (len(index) + TILE - 1) // TILE
     find_first(shape, index, segments, head, False, room)

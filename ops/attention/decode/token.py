@@ -13,7 +13,7 @@ from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from ....jit.simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
 from .. import shape as of
-from ..arguments import Heads, Scoring, TokenMemory
+from ..arguments import CacheAddresses, Heads, Scoring, TokenMemory
 from ..layout import SEGMENT
 from ..rotation import rotate_row
 from .block import NO_WEIGHTS, attend_block, head_block
@@ -69,19 +69,18 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
         share: Share,
         q: int,
         split: Heads,
-        segments: int,
-        start: int,
+        cache: CacheAddresses,
         window: int,
         scoring: Scoring,
         memory: TokenMemory,
     ):
-        """Tokens max(0, [start] + 1 - window) to [start] for q float32 (H, E); addresses.
+        """The last `window` tokens up to `cache.start`; q: address of float32 (H, E).
 
-        segments: of int64. Reads the K and V rows and scales of the tokens once.
+        Reads the K and V rows and scales of the tokens once.
         """
         shape, work = of.shape_of(k_type, v_type, blocks, heads), address(memory.works[share.part])
         n_kv_heads, group, n = split.n_kv_heads, split.group, split.head_dim
-        stop, rounds = word(start, 0) + 1, (group + heads - 1) // heads
+        stop, rounds = word(cache.start, 0) + 1, (group + heads - 1) // heads
         first = max(0, stop - window)
         block0 = first // SEGMENT
         n_items = ((stop + SEGMENT - 1) // SEGMENT - block0) * n_kv_heads
@@ -92,9 +91,9 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
             put_queries(shape, q + 4 * n * group * j, group, n, scoring.scale, block.queries)
             # Likely the next one of this thread: the other threads do those in between.
             near = min(item + share.parts, n_items - 1)
-            next_base = word(segments, 8 * (block0 + near // n_kv_heads))
+            next_base = word(cache.segments, 8 * (block0 + near // n_kv_heads))
             next_base += near % n_kv_heads * of.head_bytes(shape)
-            base = word(segments, 8 * (block0 + i)) + j * of.head_bytes(shape)
+            base = word(cache.segments, 8 * (block0 + i)) + j * of.head_bytes(shape)
             begin = (block0 + i) * SEGMENT
             lo, hi = max(first - begin, 0), min(stop - begin, SEGMENT)
             attend_block(shape, block, base, lo, hi, NO_WEIGHTS, next_base)
@@ -110,7 +109,10 @@ def make_merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKern
     def merge_kernel(
         share: Share, split: Heads, start: int, window: int, out: int, memory: TokenMemory
     ):
-        """out float32 (H, E) = the blocks' sums by their share of the softmax; addresses."""
+        """out float32 (H, E) = the blocks' sums, weighed by their share of the softmax.
+
+        start: address of the token's position; out: address.
+        """
         shape = of.shape_of(k_type, v_type, blocks, heads)
         stop, group, n = word(start, 0) + 1, split.group, split.head_dim
         n_blocks = (stop + SEGMENT - 1) // SEGMENT - max(0, stop - window) // SEGMENT

@@ -12,9 +12,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....jit import simd as v
-from ....jit.simd import Tile
+from ....jit.simd import Tile, at, read, write
 from ..layout import TILE
-from ..shape import VEC, at, read, read_row, write
+from ..shape import VEC, read_row
 
 N = types.intp
 
@@ -51,14 +51,14 @@ def unpack_keys(typingctx, shape, rows, scales, kt):
         for half in (0, 8):
             x = []
             for t in range(half, half + 8):
-                row = b.gep(rows, [ir.Constant(v.I64, t * lay.k_row_bytes)])
-                scale = b.gep(scales, [ir.Constant(v.I64, t * lay.scale_row_bytes)])
+                row = at(b, rows, t * lay.k_row_bytes)
+                scale = at(b, scales, t * lay.scale_row_bytes)
                 x.append(read_row(b, shape.k_type, row, scale, 0, 2))
             for c in range(2):
                 for lo in (0, 8):
                     part = [v.shuffle(b, y[c], range(lo, lo + 8)) for y in x]
                     for e, column in enumerate(_transpose8(b, part)):
-                        write(b, kt, 64 * (16 * c + lo + e) + 4 * half, column)
+                        write(b, column, kt, 64 * (16 * c + lo + e) + 4 * half)
         return ctx.get_dummy_value()
 
     return types.void(shape, N, N, N), codegen
@@ -71,7 +71,7 @@ def unpack_value(typingctx, shape, row, scales, vs):
     def codegen(ctx, b, sig, vals):
         row, scales, vs = (at(b, x) for x in vals[1:])
         for c, x in enumerate(read_row(b, shape.v_type, row, scales, 0, 2)):
-            write(b, vs, c * shape.keys * 64, x)
+            write(b, x, vs, c * shape.keys * 64)
         return ctx.get_dummy_value()
 
     return types.void(shape, N, N, N), codegen
@@ -89,8 +89,8 @@ def add_scores(typingctx, shape, sums, q, k):
     """sums[row] += q[row] * k[16 keys] for one element; addresses of qp[panel][e], kt[tile][e]."""
 
     def codegen(ctx, b, sig, vals):
-        q, k = at(b, vals[2]), read(b, at(b, vals[3]), 0, VEC)
-        return _outer(b, vals[1], k, lambda r: read(b, q, 4 * r, v.F32), shape.panel)
+        q, k = at(b, vals[2]), read(b, vals[3], VEC)
+        return _outer(b, vals[1], k, lambda r: read(b, q, v.F32, 4 * r), shape.panel)
 
     return sums(shape, sums, N, N), codegen
 
@@ -100,9 +100,9 @@ def add_values(typingctx, shape, sums, p, x):
     """sums[row] += p[row][key] * v[16 columns] for one key; addresses of p[0][key], vs[..][key]."""
 
     def codegen(ctx, b, sig, vals):
-        p, x = at(b, vals[2]), read(b, at(b, vals[3]), 0, VEC)
+        p, x = at(b, vals[2]), read(b, vals[3], VEC)
         stride = 4 * shape.keys
-        return _outer(b, vals[1], x, lambda r: read(b, p, stride * r, v.F32), shape.panel)
+        return _outer(b, vals[1], x, lambda r: read(b, p, v.F32, stride * r), shape.panel)
 
     return sums(shape, sums, N, N), codegen
 
@@ -121,7 +121,7 @@ def put_scores(typingctx, shape, sums, scores):
     def codegen(ctx, b, sig, vals):
         place = at(b, vals[2])
         for r in range(shape.panel):
-            write(b, place, 4 * shape.keys * r, b.extract_value(vals[1], r))
+            write(b, b.extract_value(vals[1], r), place, 4 * shape.keys * r)
         return ctx.get_dummy_value()
 
     return types.void(shape, sums, N), codegen
@@ -135,7 +135,7 @@ def get_panel(typingctx, shape, out):
     def codegen(ctx, b, sig, vals):
         place, value = at(b, vals[1]), ir.Constant(ctx.get_value_type(tile), None)
         for r in range(shape.panel):
-            x = read(b, place, 4 * shape.padded * r, VEC)
+            x = read(b, place, VEC, 4 * shape.padded * r)
             value = b.insert_value(value, x, r)
         return value
 
@@ -149,7 +149,7 @@ def put_panel(typingctx, shape, sums, out):
     def codegen(ctx, b, sig, vals):
         place = at(b, vals[2])
         for r in range(shape.panel):
-            write(b, place, 4 * shape.padded * r, b.extract_value(vals[1], r))
+            write(b, b.extract_value(vals[1], r), place, 4 * shape.padded * r)
         return ctx.get_dummy_value()
 
     return types.void(shape, sums, N), codegen

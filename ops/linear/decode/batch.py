@@ -16,10 +16,9 @@ from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
-from ....jit.simd import F32, INTP, Tile, prefetch_l1, sum_lanes
+from ....jit.simd import F32, INTP, Tile, at, prefetch_l1, sum_lanes
 from ..arguments import Matrix, Output, Quantised
 from ..formats import FORMATS, KINDS
-from ..formats.columns import pointer
 from . import MAX_TOKENS
 from .rows import (
     BLOCKS_AT_ONCE,
@@ -60,7 +59,7 @@ def _add_blocks(typingctx, kind, n, sums, w, x, n_blocks):
         blocks = [b.mul(n_blocks, ir.Constant(n_blocks.type, t)) for t in tokens]
         places = [pointers_on(b, f, x, far) for far in blocks]
         out = before
-        for t, added in enumerate(add_to(b, f, at_once, of_tokens, pointer(b, w), places)):
+        for t, added in enumerate(add_to(b, f, at_once, of_tokens, at(b, w), places)):
             out = [b.insert_value(tile, v, t) for tile, v in zip(out, added)]
         return ctx.make_tuple(b, types.Tuple((dots, low)), out)
 

@@ -21,11 +21,11 @@ from numba.extending import intrinsic
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
-from ....jit.simd import F32, INTP, Tile, const, prefetch_l1
+from ....jit.simd import F32, INTP, Tile, at, const, prefetch_l1, read, write
 from ..arguments import Matrix, Output, Quantised
 from ..formats import FORMATS, KINDS
-from ..formats.columns import ROWS, Interleaved, Transposed, pointer, write
-from ..formats.pieces import SideBySide, gather, read
+from ..formats.columns import ROWS, Interleaved, Transposed
+from ..formats.pieces import SideBySide, gather
 from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
 from .rows import PREFETCH_DISTANCE, make_blocks_on, pointers_on
@@ -41,7 +41,7 @@ def _interleave_block(typingctx, kind, w, row_bytes, out):
     def codegen(ctx, b, sig, vals):
         _, w, row_bytes, out = vals
         starts = [b.add(w, b.mul(row_bytes, ir.Constant(row_bytes.type, r))) for r in range(ROWS)]
-        rows, out = [pointer(b, start) for start in starts], pointer(b, out)
+        rows, out = [at(b, start) for start in starts], at(b, out)
         columns = Transposed(0, rows, {})
         head = f.n_bytes % 4 or 4
         codes = head + (f.n_bytes - head) % 16  # before them, fifth bits
@@ -94,7 +94,7 @@ def add_block(typingctx, kind, sums, w, x, n_blocks):
             [four] = f.codes(b, Interleaved(j, w))
             return four
 
-        w = pointer(b, w)
+        w = at(b, w)
         whole = unit_of_bytes(b, f, codes, [q for q, _, _ in places])
         scale, low = f.floats(b, SideBySide(w, ROWS))
         acc = [b.extract_value(before, t) for t in range(sums.n)]
@@ -119,7 +119,7 @@ def store_sums(typingctx, sums, out):
         for t in range(sums.n):
             number = ir.Constant(n.type, t)
             with b.if_then(b.icmp_signed("<", number, n)):
-                place = pointer(b, b.add(data, b.mul(row, number)))
+                place = at(b, b.add(data, b.mul(row, number)))
                 write(b, b.extract_value(tile, t), place)
         return ctx.get_dummy_value()
 

@@ -27,12 +27,14 @@ from ....jit.simd import (
     INTP,
     VARIANT,
     Vec,
+    at,
     const,
     emit_join,
     f32x16,
     fmuladd,
     hsum,
     prefetch_l1,
+    read,
     set_f32,
     shuffle,
     splat,
@@ -52,8 +54,6 @@ from ..dots import (
     madd,
 )
 from ..formats import FORMATS, KINDS, Format
-from ..formats.columns import pointer
-from ..formats.pieces import at, read
 
 BLOCKS_AT_ONCE = 4  # of 32: their scales share a vector
 # In bytes. The hardware's prefetcher stops at the end of each page: without prefetching, a core
@@ -163,7 +163,7 @@ def add_blocks(typingctx, kind, n, acc, below, w, x):
     def codegen(ctx, b, sig, vals):
         _, _, acc, below, w, x = vals
         here = pointers_on(b, f, x, ir.Constant(I64, 0))
-        [sums] = add_to(b, f, n_blocks, [(acc, below)], pointer(b, w), [here])
+        [sums] = add_to(b, f, n_blocks, [(acc, below)], at(b, w), [here])
         return ctx.make_tuple(b, both, sums)
 
     return both(kind, n, f32x16, below, INTP, x), codegen
@@ -178,7 +178,7 @@ def pointers_on(b, f: Format, x, n):
     """Pointers into the activations x (`Quantised`), n blocks further on."""
     places = (b.extract_value(x, i) for i in range(len(Quantised._fields)))
     return [
-        pointer(b, b.add(place, b.mul(n, ir.Constant(n.type, size))))
+        at(b, b.add(place, b.mul(n, ir.Constant(n.type, size))))
         for place, size in zip(places, _block_bytes(f))
     ]
 

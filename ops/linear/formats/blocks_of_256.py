@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from llvmlite import ir
 
-from ....jit.simd import I64, const, shuffle, splat, vty
+from ....jit.simd import I64, const, read, shuffle, splat, vty
 from ...reference.quants import IQ4_VALUES
 from .format import Format
 from .pieces import (
@@ -28,7 +28,6 @@ from .pieces import (
     field,
     look_up,
     one_half,
-    read,
     read_bytes,
     read_nibbles,
     two_fields,

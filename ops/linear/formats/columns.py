@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from ....jit.simd import BYTES, I8, I32, const, emit_join, shuffle, vty
+from ....jit.simd import BYTES, I32, const, emit_join, read, shuffle, vty
 from ...types import ROWS_SIDE_BY_SIDE
-from .pieces import Columns, SideBySide, at, field, gather, read
+from .pieces import Columns, SideBySide, field, gather
 
 ROWS = ROWS_SIDE_BY_SIDE
-
-
-def write(b, value, place, offset=0):
-    target = b.bitcast(at(b, place, offset), value.type.as_pointer())
-    b.store(value, target).align = 1
-
-
-def pointer(b, address):
-    return b.inttoptr(address, I8.as_pointer())
 
 
 def _transpose_8(b, rows):

@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ....jit.simd import VARIANT, call, const, emit_join, shuffle, vty
+from ....jit.simd import VARIANT, call, const, emit_join, read, shuffle, vty
 
 Value = Any  # an llvmlite value
 Builder = Any
@@ -24,18 +24,6 @@ X86 = VARIANT in ("avx2", "avx512")
 
 
 # ------------------------------------------------------------ small pieces --
-
-
-def at(b: Builder, pointer: Value, offset: int) -> Value:
-    """The byte pointer `offset` bytes further."""
-    return b.gep(pointer, [ir.Constant(ir.IntType(64), offset)])
-
-
-def read(b: Builder, pointer: Value, ty: Any, offset: int = 0) -> Value:
-    """Load a value of any type from any byte."""
-    value = b.load(b.bitcast(at(b, pointer, offset), ty.as_pointer()))
-    value.align = 1
-    return value
 
 
 class Columns(ABC):

@@ -23,18 +23,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ....jit.simd import F32, I16, I32, INTP, VARIANT, const, shuffle, vty
+from ....jit.simd import F32, I16, I32, INTP, VARIANT, at, const, read, shuffle, vty, write
 from ..dots import AVX2
 from ..formats import FORMATS, Format
-from ..formats.columns import (
-    ROWS,
-    Interleaved,
-    Transposed,
-    pointer,
-    words_of_rows,
-    write,
-)
-from ..formats.pieces import SideBySide, at, read
+from ..formats.columns import ROWS, Interleaved, Transposed, words_of_rows
+from ..formats.pieces import SideBySide
 
 FLOAT_SCALES = VARIANT == "avx512"
 
@@ -131,11 +124,11 @@ def unpack_32(typingctx, kind, w, stride, rows, panel):
 
     def codegen(ctx, b, sig, vals):
         _, w, stride, n, panel = vals
-        panel, pointers, last = pointer(b, panel), [], b.sub(n, ir.Constant(n.type, 1))
+        panel, pointers, last = at(b, panel), [], b.sub(n, ir.Constant(n.type, 1))
         for r in range(ROWS):  # beyond the last row, the last once more
             number = ir.Constant(n.type, r)
             number = b.select(b.icmp_signed("<", number, n), number, last)
-            pointers.append(pointer(b, b.add(w, b.mul(stride, number))))
+            pointers.append(at(b, b.add(w, b.mul(stride, number))))
         done: dict = {}
         _write_32(b, f, where, lambda j: Transposed(j, pointers, done), pointers, panel)
         return ctx.get_dummy_value()
@@ -150,7 +143,7 @@ def unpack_interleaved(typingctx, kind, w, panel):
     where = panel_layout(f)
 
     def codegen(ctx, b, sig, vals):
-        w, panel = (pointer(b, v) for v in vals[1:])
+        w, panel = (at(b, v) for v in vals[1:])
         _write_32(b, f, where, lambda j: Interleaved(j, w), SideBySide(w, ROWS), panel)
         return ctx.get_dummy_value()
 
@@ -165,7 +158,7 @@ def decode_row(typingctx, kind, w, row, rows, panel):
 
     def codegen(ctx, b, sig, vals):
         _, w, row, rows, panel = vals
-        w, rows, panel = (pointer(b, v) for v in (w, rows, panel))
+        w, rows, panel = (at(b, v) for v in (w, rows, panel))
 
         def step(size):
             return b.mul(row, ir.Constant(row.type, size))
@@ -192,7 +185,7 @@ def spread(typingctx, kind, rows, panel):
     where = panel_layout(f)
 
     def codegen(ctx, b, sig, vals):
-        rows, panel = (pointer(b, v) for v in vals[1:])
+        rows, panel = (at(b, v) for v in vals[1:])
         with cgutils.for_range(b, ir.Constant(ir.IntType(64), f.block // 32)) as loop:
             from_rows = b.gep(rows, [b.mul(loop.index, ir.Constant(loop.index.type, 32))])
             step = b.mul(loop.index, ir.Constant(loop.index.type, where.code_bytes))

@@ -16,11 +16,24 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ....jit.simd import F32, I8, I16, I32, INTP, VARIANT, Tile, const, fmuladd, splat, vty
+from ....jit.simd import (
+    F32,
+    I8,
+    I16,
+    I32,
+    INTP,
+    VARIANT,
+    Tile,
+    at,
+    const,
+    fmuladd,
+    read,
+    splat,
+    vty,
+    write,
+)
 from ..dots import madd_onto
 from ..formats import FORMATS, Format
-from ..formats.columns import write
-from ..formats.pieces import at, read
 from ..groups import TOKENS, GroupLayout
 from .panels import FLOAT_SCALES, PanelLayout, panel_layout
 from .units import ACC, grain_sums, unit_of_bytes, unit_of_words
@@ -172,7 +185,7 @@ def load_sums(typingctx, address):
     """The sums that `store_sums` stored."""
 
     def codegen(ctx, b, sig, vals):
-        place = b.inttoptr(vals[0], I8.as_pointer())
+        place = at(b, vals[0])
         out = ir.Constant(ctx.get_value_type(SUMS), ir.Undefined)
         for i in range(SUMS.n):
             out = b.insert_value(out, read(b, place, vty(F32, 16), 64 * i), i)
@@ -186,7 +199,7 @@ def store_sums(typingctx, address, sums):
     """float32[SUMS.n][16 rows]."""
 
     def codegen(ctx, b, sig, vals):
-        place = b.inttoptr(vals[0], I8.as_pointer())
+        place = at(b, vals[0])
         for i in range(SUMS.n):
             write(b, b.extract_value(vals[1], i), place, 64 * i)
         return ctx.get_dummy_value()
@@ -204,7 +217,7 @@ def store_rows(typingctx, sums, out):
         for t in range(TOKENS):
             number = ir.Constant(n.type, t)
             with b.if_then(b.icmp_signed("<", number, n)):
-                place = b.inttoptr(b.add(data, b.mul(row, number)), I8.as_pointer())
+                place = at(b, b.add(data, b.mul(row, number)))
                 for p in range(PANELS_PER_TILE):
                     write(b, b.extract_value(tile, p * TOKENS + t), place, 64 * p)
         return ctx.get_dummy_value()
@@ -226,7 +239,7 @@ def multiply(typingctx, kind, sums, w, panel_bytes, x):
         attributes.alignstack = 32  # what waits there is not to cross cache lines
         attributes.add("nounwind")  # as it is: without any other, llvmlite forgets the first
         _, before, w, panel_bytes, x = vals
-        w, x = (b.inttoptr(v, I8.as_pointer()) for v in (w, x))
+        w, x = (at(b, v) for v in (w, x))
         panels = [
             b.gep(w, [b.mul(panel_bytes, ir.Constant(panel_bytes.type, p))])
             for p in range(PANELS_PER_TILE)

@@ -18,13 +18,14 @@ from ....jit.simd import (
     emit_join,
     pair_sums_i16,
     pair_sums_u7s,
+    read,
     shuffle,
     splat,
     vty,
 )
 from ..dots import AVX2, dot_onto
 from ..formats import Format
-from ..formats.pieces import Builder, Value, pinned, read
+from ..formats.pieces import Builder, Value, pinned
 
 ACC = vty(I32, 16)
 BYTES = vty(I8, 32)

@@ -4,7 +4,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....jit import simd as v
-from ...attention.shape import VEC, at, read, write
+from ....jit.simd import at, read, write
+from ...attention.shape import VEC
 from ..lookup import BYTES, look_up
 from .layout import BLOCK, BLOCKS
 
@@ -20,14 +21,14 @@ def add_means(typingctx, kind, means, queries, sums):
 
     def codegen(ctx, b, sig, vals):
         means, queries, sums = (at(b, x) for x in vals[1:])
-        total = [read(b, sums, 4 * BLOCKS * h, VEC) for h in range(kind.queries)]
+        total = [read(b, sums, VEC, 4 * BLOCKS * h) for h in range(kind.queries)]
         for d in range(DIMENSIONS):
-            x = b.sitofp(read(b, means, BLOCKS * d, v.vty(v.I8, 16)), VEC)
+            x = b.sitofp(read(b, means, v.vty(v.I8, 16), BLOCKS * d), VEC)
             for h in range(kind.queries):
-                q = v.splat(b, read(b, queries, 4 * (h * kind.bits + d), v.F32), 16)
+                q = v.splat(b, read(b, queries, v.F32, 4 * (h * kind.bits + d)), 16)
                 total[h] = v.fmuladd(b, x, q, total[h])
         for h, x in enumerate(total):
-            write(b, sums, 4 * BLOCKS * h, x)
+            write(b, x, sums, 4 * BLOCKS * h)
         return ctx.get_dummy_value()
 
     n = types.intp
@@ -42,12 +43,12 @@ def signed_sums(typingctx, kind, bits, table, sums):
         bits, table, sums = (at(b, x) for x in vals[1:])
         total = v.const(BYTES, 0)
         for i in range(kind.bits // 8):
-            plane = read(b, bits, BLOCK * i, BYTES)
+            plane = read(b, bits, BYTES, BLOCK * i)
             halves = b.and_(plane, v.const(BYTES, 15)), b.lshr(plane, v.const(BYTES, 4))
             for half, x in enumerate(halves):
-                entries = read(b, table, 16 * (2 * i + half), v.vty(v.I8, 16))
+                entries = read(b, table, v.vty(v.I8, 16), 16 * (2 * i + half))
                 total = b.add(total, look_up(b, entries, x))
-        write(b, sums, 0, total)
+        write(b, total, sums)
         return ctx.get_dummy_value()
 
     n = types.intp

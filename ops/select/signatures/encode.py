@@ -17,10 +17,9 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
-from ....jit.simd import load_f32, set_f32, store, vexp
+from ....jit.simd import load_f32, read, set_f32, store, vexp
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
-from ...attention.shape import at
 from ..dense import dense
 from ..work import MAX_WIDTH
 from .arguments import Keys, Rows
@@ -40,8 +39,7 @@ def _positive(typingctx, address):
     """Bit i = float32 i of 16 at the address is above 0."""
 
     def codegen(ctx, b, sig, vals):
-        x = b.load(b.bitcast(at(b, vals[0]), v.f32x16.ir.as_pointer()))
-        x.align = 4
+        x = read(b, vals[0], v.f32x16.ir)
         hits = b.fcmp_ordered(">", x, v.const(x.type, 0.0))
         return b.zext(b.bitcast(hits, ir.IntType(16)), v.I64)
 

@@ -16,9 +16,8 @@ from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.cached import jit
-from ....jit.simd import prefetch_l1, set_i8, store
+from ....jit.simd import at, prefetch_l1, read, set_i8, store, write
 from ...attention.layout import SEGMENT
-from ...attention.shape import at, read, write
 from ..masks import MASK_BYTES, bit_count, bits_of
 from ..work import NEAR_TOKENS as TOKENS
 from .lots import lot_bytes
@@ -42,13 +41,13 @@ def _count_64(typingctx, kind, words, queries, limits, key, masks):
         lots = lot_bytes(b, kind.bits, key, 0, 64)
         unit = v.const(lots.type, (128 // kind.bits).bit_length() - 1)
         word, name = ir.IntType(kind.bits), f"llvm.ctpop.v64i{kind.bits}"
-        sig = read(b, words, 0, v.vty(word, 64))
+        sig = read(b, words, v.vty(word, 64))
         for h in range(kind.queries):
-            q = v.splat(b, read(b, queries, 8 * h, word), 64)
+            q = v.splat(b, read(b, queries, word, 8 * h), 64)
             d = b.trunc(v.call(b, name, sig.type, b.xor(sig, q)), v.vty(v.I8, 64))
             cost = b.add(b.shl(d, unit), lots)
-            near = b.icmp_signed(">", read(b, limits, 64 * h, d.type), cost)
-            write(b, masks, h * MASK_BYTES, b.bitcast(near, v.I64))
+            near = b.icmp_signed(">", read(b, limits, d.type, 64 * h), cost)
+            write(b, b.bitcast(near, v.I64), masks, h * MASK_BYTES)
         return ctx.get_dummy_value()
 
     n = types.intp
@@ -102,7 +101,7 @@ def word_at(typingctx, kind, address):
     """The signature at an address, as uint64."""
 
     def codegen(ctx, b, sig, vals):
-        x = read(b, at(b, vals[1]), 0, ir.IntType(kind.bits))
+        x = read(b, at(b, vals[1]), ir.IntType(kind.bits))
         return b.zext(x, v.I64) if kind.bits == 32 else x
 
     return types.uint64(kind, types.intp), codegen

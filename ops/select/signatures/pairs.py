@@ -20,7 +20,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from ....jit import simd as v
-from ...attention.shape import at, read, write
+from ....jit.simd import at, read, write
 from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
 from ..work import NEAR_TOKENS as TOKENS
 from .lots import lot_bytes
@@ -37,7 +37,7 @@ def spread_128(typingctx, kind, words, planes):
         for part in range(0, TOKENS, AT_ONCE):
             here = b.gep(words, [ir.Constant(v.I64, part * kind.bits // 8)])
             for i, x in enumerate(half_bytes_of(b, here, kind.bits)):
-                write(b, planes, i * TOKENS + part, x)
+                write(b, x, planes, i * TOKENS + part)
         return ctx.get_dummy_value()
 
     return types.void(kind, types.intp, types.intp), codegen
@@ -55,7 +55,7 @@ def near_pair(typingctx, kind, planes, tables, limits, key, masks):
         key, masks = vals[4], at(b, vals[5])
         sums = _sums(b, kind.bits // 4, planes, tables)
         for query, total in enumerate((_low_total, _high_total)):
-            limit = read(b, limits, 64 * query, WIDEST)
+            limit = read(b, limits, WIDEST, 64 * query)
             for part, groups in enumerate(sums):
                 word, first = divmod(part * AT_ONCE, 64)
                 own = b.lshr(key, ir.Constant(key.type, 2 * word))
@@ -63,7 +63,7 @@ def near_pair(typingctx, kind, planes, tables, limits, key, masks):
                 cost = b.add(total(b, kind.bits, groups), lots)
                 near = b.icmp_signed(">", limit, cost)
                 bits = b.bitcast(near, ir.IntType(AT_ONCE))
-                write(b, masks, 128 * query + AT_ONCE // 8 * part, bits)
+                write(b, bits, masks, 128 * query + AT_ONCE // 8 * part)
         return ctx.get_dummy_value()
 
     n = types.intp
@@ -72,11 +72,11 @@ def near_pair(typingctx, kind, planes, tables, limits, key, masks):
 
 def _sums(b, n_tables, planes, tables):
     """For each part of the tokens: the sums of every four look-ups."""
-    entries = [read(b, tables, 16 * i, v.vty(v.I8, 16)) for i in range(n_tables)]
+    entries = [read(b, tables, v.vty(v.I8, 16), 16 * i) for i in range(n_tables)]
     sums: list[list[ir.Value]] = [[] for _ in range(TOKENS // AT_ONCE)]
     for i, table in enumerate(entries):
         for part, groups in enumerate(sums):
-            x = read(b, planes, i * TOKENS + part * AT_ONCE, WIDEST)
+            x = read(b, planes, WIDEST, i * TOKENS + part * AT_ONCE)
             d = look_up(b, table, x)
             if i % 4:
                 groups[-1] = b.add(groups[-1], d)

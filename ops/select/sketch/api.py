@@ -9,7 +9,7 @@ from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
-from ...attention.work import WORK_BYTES, listed_work_bytes
+from ...attention.work import WORK_BYTES, gathered_work_bytes
 from ...errors import OpsError
 from ..choice import Range, SelectScratch, check_choice
 from .arguments import Keys, Products, Query, Scan, Scratch, Wanted
@@ -122,7 +122,7 @@ class SketchScratch(SelectScratch):
         n, layout = self.together, self.layout
         products = Products(
             rows=aligned((threads, self.group, layout.padded), np.float32),
-            rooms=aligned((threads, listed_work_bytes(layout.tile_bytes)), np.uint8),
+            rooms=aligned((threads, gathered_work_bytes(layout.tile_bytes)), np.uint8),
             works=aligned((threads, WORK_BYTES), np.uint8),
         )
         scan = Scan(

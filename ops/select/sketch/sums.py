@@ -16,9 +16,8 @@ from numba.extending import intrinsic
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.views import address
-from ....jit.simd import set_f32, store
+from ....jit.simd import at, read, set_f32, store, write
 from ...attention.layout import SEGMENT
-from ...attention.shape import at, read, write
 from ..lookup import AT_ONCE, half_bytes_of, look_up
 from ..masks import MASK_BYTES, bits_of
 
@@ -37,7 +36,7 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
 
     def codegen(ctx, b, sig, vals):
         words, factors, tables, limits, masks, sums = (at(b, vals[i]) for i in (1, 2, 4, 5, 6, 7))
-        bits = read(b, factors, 0, v.vty(v.I16, 64))
+        bits = read(b, factors, v.vty(v.I16, 64))
         first = v.splat(b, b.shl(b.trunc(vals[3], v.I16), ir.Constant(v.I16, _CLASS_SHIFT)), 64)
         bits = v.call(b, "llvm.usub.sat.v64i16", bits.type, bits, first)
         classes = b.trunc(b.lshr(bits, v.const(bits.type, _CLASS_SHIFT)), v.vty(v.I8, 64))
@@ -46,18 +45,18 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
         for h in range(kind.queries):
             total: list[ir.Value] = []
             for i, half_bytes in enumerate(index):
-                table = read(b, tables, h * 4 * kind.bits + 16 * i, v.vty(v.I8, 16))
+                table = read(b, tables, v.vty(v.I8, 16), h * 4 * kind.bits + 16 * i)
                 d = [look_up(b, table, x) for x in half_bytes]
                 total = [b.add(x, y) for x, y in zip(total, d)] if total else d
-            limit, mask = read(b, limits, 64 * h, v.vty(v.I8, 16)), ir.Constant(v.I64, 0)
+            limit, mask = read(b, limits, v.vty(v.I8, 16), 64 * h), ir.Constant(v.I64, 0)
             for i, x in enumerate(total):
-                write(b, sums, SEGMENT * h + AT_ONCE * i, x)
+                write(b, x, sums, SEGMENT * h + AT_ONCE * i)
                 own = v.shuffle(b, classes, range(AT_ONCE * i, AT_ONCE * (i + 1)))
                 above = b.icmp_signed(">", x, look_up(b, limit, own))
                 above = b.bitcast(above, ir.IntType(AT_ONCE))
                 above = above if AT_ONCE == 64 else b.zext(above, v.I64)
                 mask = b.or_(mask, b.shl(above, ir.Constant(v.I64, AT_ONCE * i)))
-            write(b, masks, h * MASK_BYTES, mask)
+            write(b, mask, masks, h * MASK_BYTES)
         return ctx.get_dummy_value()
 
     n = types.intp
@@ -73,9 +72,9 @@ def _lowest_class(typingctx, factors):
 
     def codegen(ctx, b, sig, vals):
         place, wide = at(b, vals[0]), v.vty(v.I16, 64)
-        most = read(b, place, 0, wide)
+        most = read(b, place, wide)
         for t in range(64, SEGMENT, 64):
-            most = v.call(b, "llvm.smax.v64i16", wide, most, read(b, place, 2 * t, wide))
+            most = v.call(b, "llvm.smax.v64i16", wide, most, read(b, place, wide, 2 * t))
         last = b.lshr(
             v.call(b, "llvm.vector.reduce.smax.v64i16", v.I16, most),
             ir.Constant(v.I16, _CLASS_SHIFT),

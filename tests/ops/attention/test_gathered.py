@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvarn.jit import threads
-from kvarn.ops.attention.decode.gathered import GatherScratch, gathered_attention
+from kvarn.ops.attention.decode.gathered import GatheredScratch, gathered_attention
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.attention import gathered_reference
 
@@ -20,7 +20,7 @@ def _lists(rng, n_kv_heads: int, n_tokens: int, counts: list[int]) -> tuple:
 
 def _attend(cache, q, index, counts, **options):
     out = np.full_like(q, np.nan)
-    scratch = GatherScratch(q.shape[1], cache.n_kv_heads, cache.layout, index.shape[1])
+    scratch = GatheredScratch(q.shape[1], cache.n_kv_heads, cache.layout, index.shape[1])
     gathered_attention(q, index, counts, cache.segments, out, scale=0.2, scratch=scratch, **options)
     return out
 
@@ -71,5 +71,9 @@ def test_refuses_in_words(make_cache, queries) -> None:
         out = np.empty_like(bad[0])
         with pytest.raises(OpsError, match=words):
             gathered_attention(
-                *bad, cache.segments, out, scale=1.0, scratch=GatherScratch(8, 2, cache.layout, 20)
+                *bad,
+                cache.segments,
+                out,
+                scale=1.0,
+                scratch=GatheredScratch(8, 2, cache.layout, 20),
             )

@@ -11,7 +11,7 @@ from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
 from kvarn.ops.attention.decode import block, scores
 from kvarn.ops.attention.layout import F16, Q4_0, Q8_0
-from kvarn.ops.attention.prefill import chunk
+from kvarn.ops.attention.prefill import blocks
 
 
 @jit
@@ -22,14 +22,18 @@ def _all(q, base, n, work, newest, out):
     encode_block(Q4_0, n, q, base, work)
     shape = of.shape_of(F16, Q8_0, 2, 4)
     scores.key_scores(shape, q, base, 0, n, work + 65536, work)
-    rows = block.HeadBlock(q, 1, 0.0, work, out, newest, work)
+    rows = block.HeadBlock(q, 1, 0.0, work, out, out, work)
     block.attend_block(shape, rows, base, 0, n, block.LogWeights(base, n, n), base)
-    chunk.panel_scores(shape, q, base, 8, n, newest, 0, work)
-    chunk.panel_values(shape, work, base, 8, n, newest, 0, out)
+    keys, at = (
+        blocks.KeyBlock(newest, 0, 0, n, 0),
+        blocks.Buffers(q, out, base, base, work, out, out, newest),
+    )
+    blocks.panel_scores(shape, 8, keys, at)
+    blocks.panel_values(shape, 8, keys, at)
 
 
 N = types.int64
-SIGNATURE = (N, N, N, N, N, N)
+SIGNATURE = (N, N, N, N, types.Array(N, 1, "C"), N)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_what_scratch_held_does_not_matter(held: float, kind: str, n: int) -> No
         q, *read_kv(segments, layout, 1, 0, N_TOKENS), N_TOKENS - n, scale=0.25
     )
     scratch = AttentionScratch(heads, 1, layout, max_rows=4, n_ctx=64)
-    for array in (*scratch.blocks, scratch.rows, scratch.works.view(np.float32)):
+    for array in (*scratch.blocks, scratch.chunk_works, scratch.token_works.view(np.float32)):
         array.fill(held)
     out = np.empty_like(q)
     for _ in range(2):  # the second time scratch holds the first result

@@ -9,7 +9,7 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from .. import shape as of
-from ..arguments import ListedMemory, ListedTokens
+from ..arguments import GatheredMemory, GatheredTokens, Scoring
 from ..layout import SEGMENT, TILE
 from .block import LogWeights, attend_tile, head_block, put_totals
 from .rows import find_first, next_tile, tile_in
@@ -17,8 +17,8 @@ from .token import merge_blocks, put_queries
 
 
 @jit
-def _attend_listed(shape, block, tokens, segments, j, weights, room):
-    """As `attend_block`, over the tokens uint32[n] of KV head j; room: `listed_work_bytes`."""
+def _attend_list(shape, block, tokens, segments, j, weights, room):
+    """As `attend_block`, over the tokens uint32[n] of KV head j; room: `gathered_work_bytes`."""
     n, tile = len(tokens), tile_in(room)
     find_first(shape, tokens, segments, j, True, room)
     for i in range((n + TILE - 1) // TILE):
@@ -28,17 +28,17 @@ def _attend_listed(shape, block, tokens, segments, j, weights, room):
     put_totals(shape, block)
 
 
-def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+def make_gathered(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
     """Attention of blocks of listed tokens: KV types, rows of 32 * blocks, `heads` query heads at
     a time. Item i is block i // J of KV head i % J, where it has that many."""
 
     @kernel
-    def listed_kernel(
-        share: Share, listed: ListedTokens, memory: ListedMemory, scale: float, softcap: float
+    def gathered_kernel(
+        share: Share, given: GatheredTokens, memory: GatheredMemory, scoring: Scoring
     ):
         """Reads the K and V rows and scales of the listed tokens once."""
-        shape, q, counts = of.shape_of(k_type, v_type, blocks, heads), listed.q, listed.counts
-        log_weights, n_kv_heads = listed.log_weights, len(counts)
+        shape, q, counts = of.shape_of(k_type, v_type, blocks, heads), given.q, given.counts
+        log_weights, n_kv_heads = given.log_weights, len(counts)
         n_blocks, _, rows, _ = memory.blocks.sums.shape
         group, weighed = q.shape[1] // n_kv_heads, len(log_weights) // n_kv_heads
         work, room = address(memory.works[share.part]), address(memory.rooms[share.part])
@@ -48,28 +48,28 @@ def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
             i, j = item // n_kv_heads, item % n_kv_heads
             first, last = i * SEGMENT, min((i + 1) * SEGMENT, counts[j])
             if first < last:
-                block = head_block(shape, rows // heads, softcap, work, memory.blocks, i, j)
+                block = head_block(shape, rows // heads, scoring.softcap, work, memory.blocks, i, j)
                 own = address(q[0, j * group])
-                put_queries(shape, own, group, q.shape[2], scale, block.queries)
+                put_queries(shape, own, group, q.shape[2], scoring.scale, block.queries)
                 place = address(log_weights) + j * weighed * to_next + 4 * first
-                weights, tokens = LogWeights(place, to_next, weighed), listed.lists[j, first:last]
-                _attend_listed(shape, block, tokens, listed.segments, j, weights, room)
+                weights, tokens = LogWeights(place, to_next, weighed), given.lists[j, first:last]
+                _attend_list(shape, block, tokens, given.segments, j, weights, room)
             item = take(share.ticket)
 
-    return listed_kernel
+    return gathered_kernel
 
 
-def make_merge_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
-    """The outputs of `make_listed`'s blocks to those of the token."""
+def make_merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    """The outputs of `make_gathered`'s blocks to those of the token."""
 
     @kernel
-    def merge_listed_kernel(share: Share, listed: ListedTokens, memory: ListedMemory):
+    def merge_gathered_kernel(share: Share, given: GatheredTokens, memory: GatheredMemory):
         shape, out, merged = (
             of.shape_of(k_type, v_type, blocks, heads),
-            listed.out,
+            given.out,
             memory.blocks.merged,
         )
-        n_heads, counts = out.shape[1], listed.counts
+        n_heads, counts = out.shape[1], given.counts
         group, part = n_heads // len(counts), share.part
         for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):
             j, h = head // group, head % group
@@ -78,4 +78,4 @@ def make_merge_listed(k_type: int, v_type: int, blocks: int, heads: int) -> Defi
             for i in range(out.shape[2]):
                 out[0, head, i] = merged[head, i]
 
-    return merge_listed_kernel
+    return merge_gathered_kernel

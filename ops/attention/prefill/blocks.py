@@ -1,0 +1,255 @@
+"""Blocks of query rows times blocks of keys: what attention of every kind of chunk is made of.
+
+begin_rows     queries are packed, their sums cleared
+add_keys       for each block of keys: scores, online softmax, probabilities times V
+finish_rows    sums / totals are the output
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ....jit.cached import jit
+from ....jit.launch.arguments import I64_1D
+from ....jit.launch.views import address
+from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
+from ...pointwise.tanh import vtanh
+from .. import shape as of
+from ..layout import TILE
+from ..rotation import rotate_row
+from ..work import ROWS
+from .tiles import (
+    add_scores,
+    add_values,
+    get_panel,
+    no_panel,
+    put_panel,
+    put_scores,
+    unpack_keys,
+    unpack_value,
+)
+
+_HIDDEN = -1e30  # the score of a key that a query does not see: its exponential is 0
+
+
+class RowBlock(NamedTuple):
+    """Query rows first .. first+n-1 of a KV head: row r is head r % group of token r // group."""
+
+    head: int
+    group: int
+    first: int
+    n: int
+    start: int
+    """Position of token 0."""
+
+
+class KeyBlock(NamedTuple):
+    """Keys first .. first+n-1 of a KV head."""
+
+    segments: I64_1D
+    head: int
+    first: int
+    n: int
+    position: int
+    """Of key `first`. No row sees a key whose position is after its own."""
+
+
+class Buffers(NamedTuple):
+    """Where a thread works on a block of rows: addresses of what `tiles` draws, of maxima and
+    totals float32[row], and `newest`: the position of the last row of each panel."""
+
+    queries: int
+    sums: int
+    keys: int
+    values: int
+    scores: int
+    maxima: int
+    totals: int
+    newest: I64_1D
+
+
+@jit
+def buffers_of(shape, work, newest):
+    """The Buffers in a thread's floats `work`, see `work.chunk_work_floats`."""
+    queries, n, keys = address(work), of.padded(shape), of.keys(shape)
+    sums = queries + 4 * ROWS * n
+    kt = sums + 4 * ROWS * n
+    vs = kt + 4 * keys * n
+    scores = vs + 4 * keys * n
+    maxima = scores + 4 * ROWS * keys
+    return Buffers(queries, sums, kt, vs, scores, maxima, maxima + 4 * ROWS, newest)
+
+
+@jit
+def _n_panels(shape, rows):
+    return (rows.n + of.panel(shape) - 1) // of.panel(shape)
+
+
+@jit
+def position_of(rows, r):
+    """Position of row r of a block."""
+    return rows.start + (rows.first + r) // rows.group
+
+
+@jit
+def _place_of(x, rows, r):
+    """Address of row r in x float32 (T, H, E)."""
+    row = rows.first + r
+    head = rows.head * rows.group + row % rows.group
+    return address(x) + 4 * x.shape[2] * (row // rows.group * x.shape[1] + head)
+
+
+@jit
+def begin_rows(shape, q, rows, scale, at):
+    """Pack query rows of q float32 (T, H, E) and clear their sums; gives the last row's position.
+
+    Rows are scaled, and rotated where K is. Panels are filled up with rows of zeros.
+    """
+    high, padded, n, line = of.panel(shape), of.padded(shape), q.shape[2], at.sums
+    panels = _n_panels(shape, rows)
+    for r in range(panels * high):
+        for i in range(padded):
+            store(line, 4 * i, np.float32(0))
+        if r < rows.n:
+            row = _place_of(q, rows, r)
+            for i in range(n):
+                store(line, 4 * i, np.float32(load_one_f32(row, 4 * i) * scale))
+        if of.rotates_k(shape):
+            rotate_row(line, padded, of.rotation(shape))
+        for i in range(padded):
+            place = (r // high * padded + i) * high + r % high
+            store(at.queries, 4 * place, load_one_f32(line, 4 * i))
+    for panel in range(panels):
+        at.newest[panel] = position_of(rows, min((panel + 1) * high, rows.n) - 1)
+    for i in range(panels * high * padded):
+        store(at.sums, 4 * i, np.float32(0))
+    for r in range(rows.n):
+        store(at.maxima, 4 * r, np.float32(_HIDDEN))
+        store(at.totals, 4 * r, np.float32(0))
+    return at.newest[panels - 1]
+
+
+@jit
+def finish_rows(shape, rows, at, out):
+    """out float32 (T, H, E) = sums / totals, rotated back where V is."""
+    padded = of.padded(shape)
+    for r in range(rows.n):
+        line = at.sums + 4 * r * padded
+        if of.rotates_v(shape):
+            rotate_row(line, padded, of.rotation(shape))
+        factor, row = 1.0 / load_one_f32(at.totals, 4 * r), _place_of(out, rows, r)
+        for i in range(out.shape[2]):
+            store(row, 4 * i, np.float32(load_one_f32(line, 4 * i) * factor))
+
+
+@jit
+def _unpack(shape, keys, at):
+    """K transposed and V in float32, with zeros up to a whole tile."""
+    blocks = of.padded(shape) // 32
+    for i in range(0, keys.n, TILE):
+        tile = of.tile_of(shape, keys.segments, keys.head, keys.first + i)
+        scales = tile + of.scale_offset(shape)
+        for c in range(blocks):
+            rows = tile + c * (of.k_row_bytes(shape) // blocks)
+            place = at.keys + 4 * (i * of.padded(shape) + 32 * TILE * c)
+            unpack_keys(shape, rows, scales + 2 * c, place)
+        for r in range(min(TILE, keys.n - i)):
+            row = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
+            scale = tile + of.v_scale_offset(shape) + r * of.scale_row_bytes(shape)
+            for c in range(blocks):
+                place = at.values + 64 * (i + r + 2 * c * of.keys(shape))
+                from_row = row + c * (of.v_row_bytes(shape) // blocks)
+                unpack_value(shape, from_row, scale + 2 * c, place)
+
+
+@jit
+def panel_scores(shape, panels, keys, at):
+    """Scores of all panels with all tiles of keys that some row of the panel may see."""
+    high, n = of.panel(shape), of.padded(shape)
+    for tile in range((keys.n + TILE - 1) // TILE):
+        for panel in range(panels):
+            if keys.position + tile * TILE > at.newest[panel]:
+                continue
+            sums = no_panel(shape)
+            k, q = at.keys + 64 * tile * n, at.queries + 4 * high * panel * n
+            for e in range(n):
+                sums = add_scores(shape, sums, q + 4 * high * e, k + 64 * e)
+            place = at.scores + 4 * (high * panel * of.keys(shape) + TILE * tile)
+            put_scores(shape, sums, place)
+
+
+@jit
+def _n_seen(keys, newest):
+    """How many of the keys are not after the position `newest`."""
+    return min(keys.n, newest + 1 - keys.position)
+
+
+@jit
+def panel_values(shape, panels, keys, at):
+    """sums += probabilities times V."""
+    high, n = of.panel(shape), of.padded(shape)
+    for c in range(of.vectors(shape)):
+        for panel in range(panels):
+            place = at.sums + 4 * (high * panel * n + 16 * c)
+            p = at.scores + 4 * high * panel * of.keys(shape)
+            x = at.values + 64 * c * of.keys(shape)
+            tile = get_panel(shape, place)
+            for t in range(_n_seen(keys, at.newest[panel])):
+                tile = add_values(shape, tile, p + 4 * t, x + 64 * t)
+            put_panel(shape, tile, place)
+
+
+@jit
+def _add_to_row(shape, r, top, part, at):
+    """Row r's maximum is now `top`, and its total gains `part`; earlier sums are rescaled."""
+    m, total = at.maxima + 4 * r, at.totals + 4 * r
+    old, whole = load_one_f32(m, 0), load_one_f32(total, 0)
+    if top > old:
+        shrink = vexp(set_f32(old - top))
+        for c in range(of.vectors(shape)):
+            o = 4 * (r * of.padded(shape) + 16 * c)
+            store(at.sums, o, load_f32(at.sums, o) * shrink)
+        whole *= hmax(shrink)
+    store(m, 0, top)
+    store(total, 0, whole + part)
+
+
+def make_add_keys(seen_by, hide):
+    """A function that adds a block of keys to the sums of a block of rows, by online softmax.
+
+    seen_by(rows, keys, r, rule)   what row r sees of the keys, in whatever form `hide` reads
+    hide(x, seen, i, fill)         the 16 numbers x of keys i .. i+15, `fill` for those not seen
+    """
+
+    @jit
+    def softmax_row(s, n_keys, seen, softcap, old):
+        """exp(cap(s) - max) in place, 0 for keys that are not seen; gives (new maximum, sum)."""
+        m = set_f32(old)
+        for i in range(0, n_keys, TILE):
+            x = load_f32(s, 4 * i)
+            if softcap != 0.0:
+                x = vtanh(x * set_f32(1.0 / softcap)) * set_f32(softcap)
+            x = hide(x, seen, i, _HIDDEN)
+            store(s, 4 * i, x)
+            m = vmax(m, x)
+        top = hmax(m)
+        m, total = set_f32(top), set_f32(0.0)
+        for i in range(0, n_keys, TILE):
+            p = hide(vexp(load_f32(s, 4 * i) - m), seen, i, 0.0)
+            store(s, 4 * i, p)
+            total = total + p
+        return top, hsum(total)
+
+    @jit
+    def add_keys(shape, rows, keys, rule, softcap, at):
+        _unpack(shape, keys, at)
+        panels = _n_panels(shape, rows)
+        panel_scores(shape, panels, keys, at)
+        for r in range(rows.n):
+            s, old = at.scores + 4 * r * of.keys(shape), load_one_f32(at.maxima, 4 * r)
+            n_keys = _n_seen(keys, at.newest[r // of.panel(shape)])
+            top, part = softmax_row(s, n_keys, seen_by(rows, keys, r, rule), softcap, old)
+            _add_to_row(shape, r, top, part, at)
+        panel_values(shape, panels, keys, at)
+
+    return add_keys
