@@ -120,15 +120,18 @@ def emits(ret: Any, *want: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorator: `f(builder, *ir_values)` -> a function kernels can call.
 
     `want` are the argument types; arguments are cast to them (an integer literal to int8, say).
+    For `ret` types.void, `f` returns nothing.
     """
 
     def wrap(emit):
         @intrinsic
         def fn(typingctx, *args):
-            # `*args` reaches codegen as one tuple value: unpack it.
-            return ret(types.StarArgTuple(want)), lambda ctx, b, sig, vals: emit(
-                b, *cgutils.unpack_tuple(b, vals[0], len(want))
-            )
+            def codegen(ctx, b, sig, vals):
+                # `*args` reaches codegen as one tuple value: unpack it.
+                value = emit(b, *cgutils.unpack_tuple(b, vals[0], len(want)))
+                return ctx.get_dummy_value() if ret is types.void else value
+
+            return ret(types.StarArgTuple(want)), codegen
 
         return fn
 

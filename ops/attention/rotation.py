@@ -4,42 +4,29 @@ import math
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.simd import at, read, write
+from ...jit.simd import read, write
 from .shape import VEC
 
 
-@intrinsic
-def _rotate16(typingctx, address, factor):
+@v.emits(types.void, v.INTP, types.float32)
+def _rotate16(b, address, factor):
     """16 floats times `factor` times the Hadamard matrix of 16, in place: strides 1, 2, 4, 8."""
-
-    def codegen(ctx, b, sig, vals):
-        place = at(b, vals[0])
-        x = b.fmul(read(b, place, VEC), v.splat(b, vals[1], 16))
-        for d in (1, 2, 4, 8):
-            sign = ir.Constant(VEC, [-1.0 if lane & d else 1.0 for lane in range(16)])
-            x = v.fmuladd(b, x, sign, v.shuffle(b, x, [lane ^ d for lane in range(16)]))
-        write(b, x, place)
-        return ctx.get_dummy_value()
-
-    return types.void(types.intp, types.float32), codegen
+    x = b.fmul(read(b, address, VEC), v.splat(b, factor, 16))
+    for d in (1, 2, 4, 8):
+        sign = ir.Constant(VEC, [-1.0 if lane & d else 1.0 for lane in range(16)])
+        x = v.fmuladd(b, x, sign, v.shuffle(b, x, [lane ^ d for lane in range(16)]))
+    write(b, x, address)
 
 
-@intrinsic
-def _butterfly(typingctx, low, high):
+@v.emits(types.void, v.INTP, v.INTP)
+def _butterfly(b, low, high):
     """(a, b) = (a + b, a - b) for 16 floats at each address."""
-
-    def codegen(ctx, b, sig, vals):
-        low, high = (at(b, x) for x in vals)
-        x, y = read(b, low, VEC), read(b, high, VEC)
-        write(b, b.fadd(x, y), low)
-        write(b, b.fsub(x, y), high)
-        return ctx.get_dummy_value()
-
-    return types.void(types.intp, types.intp), codegen
+    x, y = read(b, low, VEC), read(b, high, VEC)
+    write(b, b.fadd(x, y), low)
+    write(b, b.fsub(x, y), high)
 
 
 @jit

@@ -2,12 +2,14 @@
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 from ...jit import simd as v
 from ...jit.cached import jit
-from ...jit.simd import read
+from ...jit.simd import read, write
 from .layout import BLOCK, F16, Q8_0, SEGMENT, TILE, TileLayout, kv_type
+from .work import HEAD_PARTS
 
 VEC = v.vty(v.F32, 16)
 WIDE = v.VARIANT == "avx512"  # 32 registers of 16 floats; elsewhere 16 registers of 8, or less
@@ -37,6 +39,16 @@ class Shape(types.Type):
         return 12 if WIDE else 6
 
     @property
+    def pair_bytes(self) -> int:
+        """Bytes of the partial sums of two keys, of one head or (AVX-512) of two."""
+        return 64 if WIDE else 32
+
+    @property
+    def parts_bytes(self) -> int:
+        """Bytes of the partial sums of a tile's keys."""
+        return HEAD_PARTS * (-(-self.heads // 2) * 2 if WIDE else self.heads)
+
+    @property
     def keys(self) -> int:
         """Keys in a block of a chunk: K, V and scores of one block stay in the L2 cache."""
         return 128 if self.padded <= 128 else 64
@@ -53,15 +65,33 @@ def shape_of(typingctx, k_code, v_code, blocks, heads):
     return out(*literals), lambda ctx, b, sig, vals: ctx.get_dummy_value()
 
 
+def shaped(returns=None):
+    """Decorator: `f(b, shape, *values)` -> a function that kernels call with a Shape and values.
+
+    returns: gives the Numba type of the result for a Shape; without it `f` returns nothing.
+    """
+
+    def wrap(emit):
+        @intrinsic
+        def fn(typingctx, shape, *args):
+            given = args[0].types if args and isinstance(args[0], types.StarArgTuple) else args
+            given = [types.intp if isinstance(x, types.Integer) else x for x in given]
+            out = returns(shape) if returns else types.void
+
+            def codegen(ctx, b, sig, vals):
+                value = emit(b, shape, *cgutils.unpack_tuple(b, vals[1], len(given)))
+                return value if returns else ctx.get_dummy_value()
+
+            return out(shape, types.StarArgTuple(given)), codegen
+
+        return fn
+
+    return wrap
+
+
 def _constant(of):
-    """An intrinsic that gives an integer of the Shape as a constant."""
-
-    @intrinsic
-    def constant(typingctx, shape):
-        n = int(of(shape))
-        return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, n)
-
-    return constant
+    """A function that gives an integer of the Shape as a constant."""
+    return shaped(lambda shape: types.intp)(lambda b, shape: ir.Constant(v.I64, int(of(shape))))
 
 
 padded = _constant(lambda shape: shape.padded)
@@ -70,6 +100,8 @@ heads = _constant(lambda shape: shape.heads)
 strip = _constant(lambda shape: shape.strip)
 panel = _constant(lambda shape: shape.panel)
 keys = _constant(lambda shape: shape.keys)
+pair_bytes = _constant(lambda shape: shape.pair_bytes)
+parts_bytes = _constant(lambda shape: shape.parts_bytes)
 tile_bytes = _constant(lambda shape: shape.layout.tile_bytes)
 head_bytes = _constant(lambda shape: shape.layout.head_bytes)
 k_row_bytes = _constant(lambda shape: shape.layout.k_row_bytes)
@@ -89,6 +121,20 @@ def tile_of(shape, segments, head, token):
     """Address of the tile that holds a token of a KV head; segments int64[n]: base addresses."""
     tiles = segments[token // SEGMENT] + head * head_bytes(shape)
     return tiles + token % SEGMENT // TILE * tile_bytes(shape)
+
+
+def load_tile(b, address, places):
+    """A Tile of vectors of 16 floats at `places`, in bytes from an address."""
+    tile = ir.Constant(ir.ArrayType(VEC, len(places)), ir.Undefined)
+    for i, place in enumerate(places):
+        tile = b.insert_value(tile, read(b, address, VEC, place), i)
+    return tile
+
+
+def store_tile(b, tile, address, places):
+    """Store the vectors of a Tile at such places."""
+    for i, place in enumerate(places):
+        write(b, b.extract_value(tile, i), address, place)
 
 
 def read_scale(b, scales, block, wide):

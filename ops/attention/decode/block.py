@@ -141,7 +141,7 @@ def attend_tile(shape, block, tile, later, lo, hi, weights, fresh):
     heads, row_bytes = of.heads(shape), 4 * of.padded(shape)
     parts, scales = block.work, block.work + PARTS_BYTES
     s, values = scales + TILE_SCALES, tile + of.v_offset(shape)
-    prefetch_scales(shape, later, 0)
+    prefetch_scales(shape, later)
     widen_scales(shape, tile + of.scale_offset(shape), scales)
     value_scales = scales + 2 * of.v_scale(shape)
     for first in range(0, block.rounds * heads, heads):

@@ -10,13 +10,11 @@ may wait for its translation, which holds up what follows, so they had better wa
 """
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.simd import at, at_item, emit_prefetch, read
 from ..layout import TILE
+from ..shape import shaped
 
 KEY, VALUE, SCALES = 0, 8, 16  # bytes from the first address of a row
 NEXT = 24  # from a row's addresses to the next one's
@@ -28,45 +26,31 @@ def _prefetch(b, place, first, n_bytes):
         emit_prefetch(b, at(b, place, line))
 
 
-def _row(b, table, i, part):
-    """Pointer to a part of row i of a list."""
-    return at(b, read(b, at_item(b, table, i, NEXT), v.I64, part))
+def _is_list(rows):
+    return isinstance(rows.type, ir.ArrayType)
 
 
-def _prefetches(emit):
-    """An intrinsic (shape, rows, i): `emit` by whether rows are of a list."""
-
-    @intrinsic
-    def prefetch(typingctx, shape, rows, i):
-        of_list = isinstance(rows, types.BaseTuple)
-
-        def codegen(ctx, b, sig, vals):
-            rows = cgutils.unpack_tuple(b, vals[1], 1)[0] if of_list else vals[1]
-            emit(b, shape, of_list, rows, vals[2])
-            return ctx.get_dummy_value()
-
-        return types.void(shape, rows, types.intp), codegen
-
-    return prefetch
+def _row(b, rows, i, part):
+    """Address of a part of row i of a list."""
+    return read(b, at_item(b, b.extract_value(rows, 0), i, NEXT), v.I64, part)
 
 
-@_prefetches
-def prefetch_keys(b, shape, of_list, rows, i):
+@shaped()
+def prefetch_keys(b, shape, rows, i):
     """Prefetch the keys of rows i and i + 1; of a list, their scales."""
     size = shape.layout.k_row_bytes
-    if not of_list:
+    if not _is_list(rows):
         _prefetch(b, at_item(b, rows, i, size), 0, 2 * size)
     elif shape.layout.scale_row_bytes:
         for k in (0, 1):
             _prefetch(b, _row(b, rows, b.add(i, ir.Constant(v.I64, k)), SCALES), 0, 1)
 
 
-@_prefetches
-def prefetch_value(b, shape, of_list, rows, i):
+@shaped()
+def prefetch_value(b, shape, rows, i):
     """Prefetch the share of the values that is due at token i % 16 of strip i // 16."""
-    strips = shape.vectors // shape.strip
-    share = shape.layout.v_row_bytes // strips
-    if not of_list:
+    share = shape.layout.v_row_bytes // (shape.vectors // shape.strip)
+    if not _is_list(rows):
         _prefetch(b, at_item(b, rows, i, share), shape.layout.v_offset, share)
         return
     t = b.and_(i, ir.Constant(v.I64, TILE - 1))
@@ -74,9 +58,9 @@ def prefetch_value(b, shape, of_list, rows, i):
     _prefetch(b, at_item(b, _row(b, rows, t, VALUE), strip, share), 0, share)
 
 
-@_prefetches
-def prefetch_scales(b, shape, of_list, rows, i):
+@shaped()
+def prefetch_scales(b, shape, rows):
     """Prefetch the scales of a tile; those of a list come with its keys."""
-    if not of_list:
+    if not _is_list(rows):
         first = shape.layout.scale_offset
         _prefetch(b, rows, first, shape.layout.tile_bytes - first)

@@ -8,13 +8,11 @@ add_value       a strip of 16 to 64 columns of V, summed in registers over the t
 """
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.simd import Tile, at, at_item, read, write
 from ..layout import Q4_0, TILE
-from ..shape import VEC, WIDE, read_row, read_scale
+from ..shape import VEC, WIDE, load_tile, read_row, read_scale, shaped, store_tile
 from ..work import HEAD_PARTS, TILE_SCORES
 
 
@@ -42,89 +40,55 @@ def _eight_of_each(b, x, y):
     return b.fadd(v.shuffle(b, x, own, y), v.shuffle(b, x, other, y))
 
 
-@intrinsic
-def widen_scales(typingctx, shape, scales, out):
+@shaped()
+def widen_scales(b, shape, scales, out):
     """The scales of a tile's rows as floats, where it has any; addresses.
 
     Converted one by one where they are needed, they cost as much as their rows' products.
     """
-
-    def codegen(ctx, b, sig, vals):
-        scales, out = (at(b, x) for x in vals[1:])
-        for i in range(0, TILE * shape.layout.scale_row_bytes, 32):
-            x = read(b, scales, v.vty(ir.HalfType(), 16), i)
-            write(b, b.fpext(x, VEC), out, 2 * i)
-        return ctx.get_dummy_value()
-
-    return types.void(shape, types.intp, types.intp), codegen
+    for i in range(0, TILE * shape.layout.scale_row_bytes, 32):
+        x = read(b, scales, v.vty(ir.HalfType(), 16), i)
+        write(b, b.fpext(x, VEC), out, 2 * i)
 
 
-@intrinsic
-def multiply_keys(typingctx, shape, q, row0, row1, scales0, scales1, parts):
+@shaped()
+def multiply_keys(b, shape, q, row0, row1, scales0, scales1, parts):
     """parts[h][these two tokens] = 4 partial sums of q[h] . key, for each head; addresses all.
 
     Two keys share each load of q; with 4 heads that is one sum per register and eight in flight.
     """
-    lanes = 16 if WIDE else 8
-
-    def codegen(ctx, b, sig, vals):
-        q, parts = at(b, vals[1]), at(b, vals[6])
-        keys = [
-            read_row(b, shape.k_type, at(b, row), at(b, scales), 0, shape.vectors, wide=True)
-            for row, scales in zip(vals[2:4], vals[4:6])
-        ]
-        sums = [[None, None] for _ in range(shape.heads)]
-        for i in range(0, shape.padded, lanes):
-            c, first = divmod(i, 16)
-            k = [v.shuffle(b, key[c], range(first, first + lanes)) for key in keys]
-            for h in range(shape.heads):
-                x = read(b, q, v.vty(v.F32, lanes), 4 * (h * shape.padded + i))
-                sums[h] = [
-                    b.fmul(k[t], x) if i == 0 else v.fmuladd(b, k[t], x, sums[h][t])
-                    for t in range(2)
-                ]
-        if WIDE:
-            eights = [_eight_of_each(b, *both) for both in sums]
-            for h in range(0, shape.heads, 2):
-                last = min(h + 1, shape.heads - 1)
-                write(b, _four_of_each(b, eights[h], eights[last]), parts, h * HEAD_PARTS)
-        else:
-            for h, both in enumerate(sums):
-                for t, x in enumerate(both):
-                    write(b, _to_four(b, x), parts, h * HEAD_PARTS + 16 * t)
-        return ctx.get_dummy_value()
-
-    n = types.intp
-    return types.void(shape, n, n, n, n, n, n), codegen
+    lanes, sums = 16 if WIDE else 8, [[None, None] for _ in range(shape.heads)]
+    keys = [
+        read_row(b, shape.k_type, row, scale, 0, shape.vectors, wide=True)
+        for row, scale in ((row0, scales0), (row1, scales1))
+    ]
+    for i in range(0, shape.padded, lanes):
+        c, first = divmod(i, 16)
+        k = [v.shuffle(b, key[c], range(first, first + lanes)) for key in keys]
+        for h in range(shape.heads):
+            x = read(b, q, v.vty(v.F32, lanes), 4 * (h * shape.padded + i))
+            sums[h] = [
+                b.fmul(k[t], x) if i == 0 else v.fmuladd(b, k[t], x, sums[h][t]) for t in range(2)
+            ]
+    if WIDE:
+        eights = [_eight_of_each(b, *both) for both in sums]
+        for h in range(0, shape.heads, 2):
+            last = min(h + 1, shape.heads - 1)
+            write(b, _four_of_each(b, eights[h], eights[last]), parts, h * HEAD_PARTS)
+    else:
+        for h, both in enumerate(sums):
+            for t, x in enumerate(both):
+                write(b, _to_four(b, x), parts, h * HEAD_PARTS + 16 * t)
 
 
-@intrinsic
-def pair_bytes(typingctx, shape):
-    """Bytes of the partial sums of two keys, of one head or (AVX-512) of two."""
-    return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, 64 if WIDE else 32)
-
-
-@intrinsic
-def parts_bytes(typingctx, shape):
-    """Bytes of the partial sums of a tile's keys."""
-    heads = -(-shape.heads // 2) * 2 if WIDE else shape.heads
-    return types.intp(shape), lambda ctx, b, sig, vals: ir.Constant(v.I64, heads * HEAD_PARTS)
-
-
-@intrinsic
-def sum_parts(typingctx, shape, parts, s, line):
+@shaped()
+def sum_parts(b, shape, parts, s, line):
     """s[h][0..15] = sums of the 4 partial sums of 16 tokens; line: bytes from s[h] to s[h + 1]."""
-
-    def codegen(ctx, b, sig, vals):
-        parts, s, line = at(b, vals[1]), at(b, vals[2]), vals[3]
-        for h in range(0, shape.heads, 2 if WIDE else 1):
-            place = at(b, parts, h * HEAD_PARTS)
-            scores = _scores_of_two(b, place) if WIDE else [_scores_of_one(b, place)]
-            for i, x in enumerate(scores[: shape.heads - h]):
-                write(b, x, at_item(b, s, line, h + i))
-        return ctx.get_dummy_value()
-
-    return types.void(shape, types.intp, types.intp, types.intp), codegen
+    for h in range(0, shape.heads, 2 if WIDE else 1):
+        place = at(b, parts, h * HEAD_PARTS)
+        scores = _scores_of_two(b, place) if WIDE else [_scores_of_one(b, place)]
+        for i, x in enumerate(scores[: shape.heads - h]):
+            write(b, x, at_item(b, s, line, h + i))
 
 
 def _scores_of_one(b, parts):
@@ -163,63 +127,45 @@ def _sums_at(shape):
     return [4 * (h * shape.padded + 16 * i) for h in range(shape.heads) for i in range(shape.strip)]
 
 
-@intrinsic
-def no_sums(typingctx, shape):
+def _strip(shape):
+    return Tile("f32", shape.heads * shape.strip)
+
+
+@shaped(_strip)
+def no_sums(b, shape):
     """Zeros for one strip of all heads."""
-    out = Tile("f32", shape.heads * shape.strip)
-    return out(shape), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(out), None)
+    return ir.Constant(ir.ArrayType(VEC, shape.heads * shape.strip), None)
 
 
-@intrinsic
-def load_sums(typingctx, shape, out):
+@shaped(_strip)
+def load_sums(b, shape, out):
     """The sums of one strip of all heads, from out at the address of the strip."""
-    tile = Tile("f32", shape.heads * shape.strip)
-
-    def codegen(ctx, b, sig, vals):
-        sums = ir.Constant(ctx.get_value_type(tile), ir.Undefined)
-        for i, place in enumerate(_sums_at(shape)):
-            sums = b.insert_value(sums, read(b, vals[1], VEC, place), i)
-        return sums
-
-    return tile(shape, types.intp), codegen
+    return load_tile(b, out, _sums_at(shape))
 
 
-@intrinsic
-def store_sums(typingctx, shape, sums, out):
+@shaped()
+def store_sums(b, shape, sums, out):
     """Put back what `load_sums` took."""
-
-    def codegen(ctx, b, sig, vals):
-        for i, place in enumerate(_sums_at(shape)):
-            write(b, b.extract_value(vals[1], i), vals[2], place)
-        return ctx.get_dummy_value()
-
-    return types.void(shape, sums, types.intp), codegen
+    store_tile(b, sums, out, _sums_at(shape))
 
 
-@intrinsic
-def add_value(typingctx, shape, sums, row, scales, odd, p):
+@shaped(_strip)
+def add_value(b, shape, sums, row, scales, odd, p):
     """sums[h] += p[h] * strip of V; `odd`: the strip is the second half of its block of 32.
 
     row, scales: addresses of the strip in the V row and of its first scale; p: of p[0][token],
     float32 [heads][16].
     """
-
-    def codegen(ctx, b, sig, vals):
-        _, out, row, scales, odd, p = vals
-        row, scales, p = (at(b, x) for x in (row, scales, p))
-        if _halves_blocks(shape):
-            x = [_half_block(b, row, scales, odd)]
-        else:
-            x = read_row(b, shape.v_type, row, scales, 0, shape.strip, wide=True)
-        for h in range(shape.heads):
-            w = v.splat(b, read(b, p, v.F32, h * TILE_SCORES), 16)
-            for i in range(shape.strip):
-                k = h * shape.strip + i
-                out = b.insert_value(out, v.fmuladd(b, x[i], w, b.extract_value(out, k)), k)
-        return out
-
-    n = types.intp
-    return sums(shape, sums, n, n, n, n), codegen
+    if _halves_blocks(shape):
+        x = [_half_block(b, row, scales, odd)]
+    else:
+        x = read_row(b, shape.v_type, row, scales, 0, shape.strip, wide=True)
+    for h in range(shape.heads):
+        w = v.splat(b, read(b, p, v.F32, h * TILE_SCORES), 16)
+        for i in range(shape.strip):
+            k = h * shape.strip + i
+            sums = b.insert_value(sums, v.fmuladd(b, x[i], w, b.extract_value(sums, k)), k)
+    return sums
 
 
 def _halves_blocks(shape):
@@ -237,15 +183,10 @@ def _half_block(b, row, scales, odd):
     return b.fmul(b.fsub(b.sitofp(q, VEC), v.const(VEC, 8.0)), d)
 
 
-@intrinsic
-def strip_offset(typingctx, shape, index):
+@shaped(lambda shape: v.INTP)
+def strip_offset(b, shape, index):
     """Byte of strip `index` in a V row."""
-
-    def codegen(ctx, b, sig, vals):
-        index, n_bytes = vals[1], shape.v_type.block_bytes
-        if _halves_blocks(shape):
-            index = b.ashr(index, ir.Constant(v.I64, 1))
-            return b.mul(index, ir.Constant(v.I64, n_bytes))
-        return b.mul(index, ir.Constant(v.I64, shape.strip * n_bytes // 2))
-
-    return types.intp(shape, types.intp), codegen
+    n_bytes = shape.v_type.block_bytes
+    if _halves_blocks(shape):
+        return b.mul(b.ashr(index, ir.Constant(v.I64, 1)), ir.Constant(v.I64, n_bytes))
+    return b.mul(index, ir.Constant(v.I64, shape.strip * n_bytes // 2))

@@ -6,34 +6,28 @@ up what follows. Values and scales are prefetched between products (`prefetch`).
 """
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import word
-from ....jit.simd import at, prefetch_l1, read, store, write
+from ....jit.simd import prefetch_l1, read, store, write
 from .. import shape as of
 from ..layout import TILE
+from ..shape import shaped
 from ..work import ADDRESSES, PREFETCH_TILES
 from .prefetch import KEY, NEXT, SCALES, VALUE, prefetch_keys, prefetch_value
 
 
 def _copier(n_bytes):
-    """An intrinsic (shape, from, to) that copies so many bytes between addresses."""
+    """A function (shape, from, to) that copies so many bytes between addresses."""
 
-    @intrinsic
-    def copy(typingctx, shape, source, target):
-        def codegen(ctx, b, sig, vals):
-            source, target = (at(b, x) for x in vals[1:])
-            done, left = 0, int(n_bytes(shape))
-            for size in (64, 32, 16, 8, 4, 2):
-                while left >= size:
-                    write(b, read(b, source, v.vty(v.I8, size), done), target, done)
-                    done, left = done + size, left - size
-            return ctx.get_dummy_value()
-
-        return types.void(shape, types.intp, types.intp), codegen
+    @shaped()
+    def copy(b, shape, source, target):
+        done, left = 0, n_bytes(shape)
+        for size in (64, 32, 16, 8, 4, 2):
+            while left >= size:
+                write(b, read(b, source, v.vty(v.I8, size), done), target, done)
+                done, left = done + size, left - size
 
     return copy
 

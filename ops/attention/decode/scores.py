@@ -5,7 +5,7 @@ from .. import shape as of
 from ..layout import TILE
 from ..work import HEAD_SCORES, PARTS_BYTES, PREFETCH_TILES
 from .prefetch import prefetch_keys
-from .products import multiply_keys, pair_bytes, parts_bytes, sum_parts, widen_scales
+from .products import multiply_keys, sum_parts, widen_scales
 from .rows import find_first, next_tile, tile_in
 
 
@@ -19,7 +19,7 @@ def sweep_keys(shape, q, tile, scales, parts, later):
     for r in range(0, TILE, 2):
         prefetch_keys(shape, later, r)
         row, scale = tile + r * row_bytes, scales + r * scale_bytes
-        pair = parts + r // 2 * pair_bytes(shape)
+        pair = parts + r // 2 * of.pair_bytes(shape)
         multiply_keys(shape, q, row, row + row_bytes, scale, scale + scale_bytes, pair)
 
 
@@ -29,7 +29,7 @@ def key_scores(shape, q, base, lo, hi, parts, s):
 
     A tile's parts are summed after the next tile's products: they have then left the store buffer.
     """
-    tile_bytes, turn = of.tile_bytes(shape), parts_bytes(shape)
+    tile_bytes, turn = of.tile_bytes(shape), of.parts_bytes(shape)
     scales = parts + PARTS_BYTES
     first, last = lo // TILE, (hi + TILE - 1) // TILE
     for i in range(first, last):
@@ -44,7 +44,7 @@ def key_scores(shape, q, base, lo, hi, parts, s):
 @jit
 def gathered_scores(shape, q, index, segments, head, room, parts, s):
     """As `key_scores`, of the tokens index uint32[n]; room: of `gathered_work_bytes`."""
-    tile, turn, scales = tile_in(room), parts_bytes(shape), parts + PARTS_BYTES
+    tile, turn, scales = tile_in(room), of.parts_bytes(shape), parts + PARTS_BYTES
     n_tiles = (len(index) + TILE - 1) // TILE
     find_first(shape, index, segments, head, False, room)
     for i in range(n_tiles):

@@ -8,15 +8,11 @@ sums    float32 [row][padded]
 """
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.simd import Tile, at, read, write
 from ..layout import TILE
-from ..shape import VEC, read_row
-
-N = types.intp
+from ..shape import VEC, load_tile, read_row, shaped, store_tile
 
 
 def _transpose8(b, rows):
@@ -38,73 +34,53 @@ def _transpose8(b, rows):
     ]
 
 
-@intrinsic
-def unpack_keys(typingctx, shape, rows, scales, kt):
+@shaped()
+def unpack_keys(b, shape, rows, scales, kt):
     """kt[32 elements][16 keys] = one block of 32 elements of the 16 K rows of a tile.
 
     rows, scales: addresses of the block in K row 0 and of its scale in scale row 0.
     """
-
-    def codegen(ctx, b, sig, vals):
-        rows, scales, kt = (at(b, x) for x in vals[1:])
-        lay = shape.layout
-        for half in (0, 8):
-            x = []
-            for t in range(half, half + 8):
-                row = at(b, rows, t * lay.k_row_bytes)
-                scale = at(b, scales, t * lay.scale_row_bytes)
-                x.append(read_row(b, shape.k_type, row, scale, 0, 2))
-            for c in range(2):
-                for lo in (0, 8):
-                    part = [v.shuffle(b, y[c], range(lo, lo + 8)) for y in x]
-                    for e, column in enumerate(_transpose8(b, part)):
-                        write(b, column, kt, 64 * (16 * c + lo + e) + 4 * half)
-        return ctx.get_dummy_value()
-
-    return types.void(shape, N, N, N), codegen
+    lay = shape.layout
+    for half in (0, 8):
+        x = []
+        for t in range(half, half + 8):
+            row, scale = at(b, rows, t * lay.k_row_bytes), at(b, scales, t * lay.scale_row_bytes)
+            x.append(read_row(b, shape.k_type, row, scale, 0, 2))
+        for c in range(2):
+            for lo in (0, 8):
+                part = [v.shuffle(b, y[c], range(lo, lo + 8)) for y in x]
+                for e, column in enumerate(_transpose8(b, part)):
+                    write(b, column, kt, 64 * (16 * c + lo + e) + 4 * half)
 
 
-@intrinsic
-def unpack_value(typingctx, shape, row, scales, vs):
+@shaped()
+def unpack_value(b, shape, row, scales, vs):
     """One block of 32 elements of a V row into its two strips, one block of keys apart."""
-
-    def codegen(ctx, b, sig, vals):
-        row, scales, vs = (at(b, x) for x in vals[1:])
-        for c, x in enumerate(read_row(b, shape.v_type, row, scales, 0, 2)):
-            write(b, x, vs, c * shape.keys * 64)
-        return ctx.get_dummy_value()
-
-    return types.void(shape, N, N, N), codegen
+    for c, x in enumerate(read_row(b, shape.v_type, row, scales, 0, 2)):
+        write(b, x, vs, c * shape.keys * 64)
 
 
-@intrinsic
-def no_panel(typingctx, shape):
+def _panel(shape):
+    return Tile("f32", shape.panel)
+
+
+@shaped(_panel)
+def no_panel(b, shape):
     """Zeros for one panel of rows x 16."""
-    out = Tile("f32", shape.panel)
-    return out(shape), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(out), None)
+    return ir.Constant(ir.ArrayType(VEC, shape.panel), None)
 
 
-@intrinsic
-def add_scores(typingctx, shape, sums, q, k):
+@shaped(_panel)
+def add_scores(b, shape, sums, q, k):
     """sums[row] += q[row] * k[16 keys] for one element; addresses of qp[panel][e], kt[tile][e]."""
-
-    def codegen(ctx, b, sig, vals):
-        q, k = at(b, vals[2]), read(b, vals[3], VEC)
-        return _outer(b, vals[1], k, lambda r: read(b, q, v.F32, 4 * r), shape.panel)
-
-    return sums(shape, sums, N, N), codegen
+    return _outer(b, sums, read(b, k, VEC), lambda r: read(b, q, v.F32, 4 * r), shape.panel)
 
 
-@intrinsic
-def add_values(typingctx, shape, sums, p, x):
+@shaped(_panel)
+def add_values(b, shape, sums, p, x):
     """sums[row] += p[row][key] * v[16 columns] for one key; addresses of p[0][key], vs[..][key]."""
-
-    def codegen(ctx, b, sig, vals):
-        p, x = at(b, vals[2]), read(b, vals[3], VEC)
-        stride = 4 * shape.keys
-        return _outer(b, vals[1], x, lambda r: read(b, p, v.F32, stride * r), shape.panel)
-
-    return sums(shape, sums, N, N), codegen
+    stride = 4 * shape.keys
+    return _outer(b, sums, read(b, x, VEC), lambda r: read(b, p, v.F32, stride * r), shape.panel)
 
 
 def _outer(b, sums, x, factor, rows):
@@ -114,45 +90,26 @@ def _outer(b, sums, x, factor, rows):
     return sums
 
 
-@intrinsic
-def put_scores(typingctx, shape, sums, scores):
+@shaped()
+def put_scores(b, shape, sums, scores):
     """Store a panel of rows x 16 keys at an address in scores."""
-
-    def codegen(ctx, b, sig, vals):
-        place = at(b, vals[2])
-        for r in range(shape.panel):
-            write(b, b.extract_value(vals[1], r), place, 4 * shape.keys * r)
-        return ctx.get_dummy_value()
-
-    return types.void(shape, sums, N), codegen
+    store_tile(b, sums, scores, [4 * shape.keys * r for r in range(shape.panel)])
 
 
-@intrinsic
-def get_panel(typingctx, shape, out):
+def _rows_of_sums(shape):
+    return [4 * shape.padded * r for r in range(shape.panel)]
+
+
+@shaped(_panel)
+def get_panel(b, shape, out):
     """Load a panel of rows x 16 columns from an address in sums."""
-    tile = Tile("f32", shape.panel)
-
-    def codegen(ctx, b, sig, vals):
-        place, value = at(b, vals[1]), ir.Constant(ctx.get_value_type(tile), None)
-        for r in range(shape.panel):
-            x = read(b, place, VEC, 4 * shape.padded * r)
-            value = b.insert_value(value, x, r)
-        return value
-
-    return tile(shape, N), codegen
+    return load_tile(b, out, _rows_of_sums(shape))
 
 
-@intrinsic
-def put_panel(typingctx, shape, sums, out):
+@shaped()
+def put_panel(b, shape, sums, out):
     """Store a panel of rows x 16 columns at an address in sums."""
-
-    def codegen(ctx, b, sig, vals):
-        place = at(b, vals[2])
-        for r in range(shape.panel):
-            write(b, b.extract_value(vals[1], r), place, 4 * shape.padded * r)
-        return ctx.get_dummy_value()
-
-    return types.void(shape, sums, N), codegen
+    store_tile(b, sums, out, _rows_of_sums(shape))
 
 
 assert TILE == 16  # a tile's keys are the lanes of one vector
