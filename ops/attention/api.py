@@ -18,7 +18,7 @@ from .work import ROWS, chunk_work_floats, token_work_bytes
 F32 = NDArray[np.float32]
 _NO_WINDOW = 1 << 60  # one that hides nothing
 _SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
-_SERIAL_ELEMENTS = 1 << 20  # of outputs of blocks to merge, likewise
+_SERIAL_ELEMENTS = 1 << 20  # elements of block outputs whose merging costs less than that
 
 
 @lazy_kernel

@@ -84,7 +84,7 @@ _ENCODE = {F16: _encode_f16, Q8_0: _encode_q8_0, Q4_0: _encode_q4_0}
 
 @intrinsic(prefer_literal=True)
 def encode_block(typingctx, code, i, x, row, scales):
-    """Block i of a row: 32 floats of x in a KV type; addresses of the first block's."""
+    """Encode 32 floats as block i of a row of a KV type; addresses: of block 0."""
     kind = kv_type(code.literal_value)
 
     def codegen(ctx, b, sig, vals):

@@ -25,8 +25,8 @@ class NewTokens(NamedTuple):
 
 
 class CacheAddresses(NamedTuple):
-    """Where a kernel finds the cache. Addresses, because a recorded launch reads again each time
-    what has changed there."""
+    """Where a kernel finds the cache: by address, since its contents change between two runs of a
+    recorded launch."""
 
     segments: int
     """Of int64: the base address of each segment."""
@@ -59,7 +59,7 @@ class Scoring(NamedTuple):
 
 
 class BlockOutputs(NamedTuple):
-    """What attention of each block of tokens leaves to be merged.
+    """Outputs of attention over each block of tokens, before they are merged.
 
     A KV head's `rows` are its query heads, rounded up to whole rounds.
     """
@@ -67,7 +67,7 @@ class BlockOutputs(NamedTuple):
     sums: F32_4D
     """[block][KV head][row][padded]: of exp(score - maximum) times value."""
     maxima: F32_3D
-    """[block][KV head][row]: the scores' reference, at least nearly their maximum."""
+    """[block][KV head][row]: what was subtracted from the scores: nearly their maximum."""
     totals: F32_3D
     """[block][KV head][row]: of exp(score - maximum)."""
     merged: F32_2D
@@ -78,7 +78,7 @@ class TokenMemory(NamedTuple):
     """Scratch of attention of one token over all others."""
 
     works: U8_2D
-    """Of each thread, see `work.token_work_bytes`."""
+    """Of each thread: `work.token_work_bytes`."""
     blocks: BlockOutputs
 
 
@@ -100,7 +100,7 @@ class GatheredMemory(NamedTuple):
 
     works: U8_2D
     rooms: U8_2D
-    """Of each thread, see `work.gathered_work_bytes`."""
+    """Of each thread: `work.gathered_work_bytes`."""
     blocks: BlockOutputs
 
 
@@ -121,7 +121,7 @@ class MappedTiles(NamedTuple):
     tile_bytes: int
     page_bytes: int
     gap_bytes: int
-    """Between two tiles, up to which one request for both is cheaper."""
+    """Tiles that lie nearer to each other share a request: it is cheaper than two."""
 
 
 class Chunk(NamedTuple):
@@ -131,6 +131,6 @@ class Chunk(NamedTuple):
     segments: I64_1D
     out: F32_3D
     works: F32_2D
-    """See `work.chunk_work_floats`."""
+    """`work.chunk_work_floats`"""
     newest: I64_2D
-    """Position of the last token of each panel of rows."""
+    """Position of the last row of each panel."""

@@ -1,4 +1,4 @@
-"""Stored keys as floats, for what looks at them one by one: signatures and sketches."""
+"""Stored keys as floats, one by one, for building indexes of them."""
 
 from numba import types
 from numba.extending import intrinsic
@@ -46,7 +46,7 @@ def decode_key(tile, r, layout, out):
 
 @jit
 def read_key(tile, r, layout, out):
-    """Key r of the tile at address `tile` as padded float32 at `out`, not rotated any more."""
+    """Key r of the tile at address `tile` as padded float32 at `out`, its rotation undone."""
     decode_key(tile, r, layout, out)
     if layout.rotates_k:
         rotate_row(out, BLOCK * layout.blocks, layout.rotation)

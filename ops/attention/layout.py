@@ -28,7 +28,7 @@ from typing import NamedTuple
 from ..errors import OpsError
 
 TILE = 16  # tokens
-SEGMENT = 1024  # tokens; also the fixed unit of work of decode, so results ignore thread counts
+SEGMENT = 1024  # tokens; also decode's unit of work, whatever the number of threads
 BLOCK = 32  # elements that share a scale
 TILES = SEGMENT // TILE
 
@@ -169,7 +169,7 @@ def n_segments(n_tokens: int) -> int:
 
 
 class StoredLayout(NamedTuple):
-    """A TileLayout for kernels that serve every layout; the types are codes, the rest as there."""
+    """A TileLayout as numbers, for kernels that serve every layout; the types are codes."""
 
     k_type: int
     v_type: int

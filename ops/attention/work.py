@@ -8,13 +8,13 @@ PARTS_BYTES = 2 * 4 * HEAD_PARTS
 TILE_SCALES = 4 * TILE * 16  # bytes of a tile's scales as floats, at most
 TILE_SCORES = 4 * TILE  # bytes of one head's scores of a tile
 WORK_BYTES = 4 * HEAD_SCORES + PARTS_BYTES + TILE_SCALES
-"""Of the scores of a block's keys, up to four query heads: those, partial sums, a tile's scales."""
+"""Scores of a segment's keys for up to four query heads, partial sums, and a tile's scales."""
 TILE_WORK = PARTS_BYTES + TILE_SCALES + 4 * TILE_SCORES
-"""Of a tile's attention, up to four query heads: partial sums, its scales, its scores."""
+"""For attention over a tile with up to four query heads: partial sums, its scales, its scores."""
 PREFETCH_TILES = 2
 """Tiles between a prefetch and its use: about the time that memory takes to answer."""
 ADDRESSES = 8 * 3 * TILE
-"""Bytes of where 16 listed tokens' keys, values and scales lie."""
+"""Bytes of the addresses of 16 listed tokens' keys, values and scales."""
 
 ROWS = 96
 """Query rows of a block of a chunk: a multiple of every panel's height."""
@@ -23,12 +23,12 @@ MOST_KEYS = 128
 
 
 def token_work_bytes(padded: int, rows: int) -> int:
-    """For one new token and `rows` query heads a KV head: a tile's work, sums, queries."""
+    """Bytes for one new token, `rows` query heads per KV head: a tile's work, totals, queries."""
     return TILE_WORK + rows * (TILE_SCORES + 4 * padded)
 
 
 def gathered_work_bytes(tile_bytes: int) -> int:
-    """For listed tokens: where the next ones lie, and a tile that rows are copied into."""
+    """Bytes for listed tokens: addresses of the next ones, and a tile that rows are copied into."""
     return PREFETCH_TILES * ADDRESSES + tile_bytes
 
 

@@ -1,4 +1,4 @@
-"""The checking wrappers: choosing slots for staged tokens, attending, writing them there."""
+"""The checking wrappers: choosing slots for staged tokens, attention, writing them there."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,8 @@ from .staging import Staging
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 LAST_POSITION = (1 << 31) - 1
-# Slots to scan, of all tokens and heads, that one thread is through with (50 us) before a second
-# one has woken: 4,096 slots of 8 heads took 37 us alone, and 31 to 110 us shared by two.
+# Slots, of all tokens and heads, that one thread scans in 50 us, before a second one has woken:
+# 4,096 slots of 8 heads took one thread 37 us, and two of them 31 to 110 us.
 _SERIAL_SLOTS = 65_536
 
 _positions = Arguments(Positions)

@@ -21,17 +21,14 @@ SIGNED_AT_ONCE = 64  # slots whose keys one thread signs
 
 
 class Signatures(NamedTuple):
-    """Columns of signatures: of bits 0 .. 31, and of the others.
-
-    Signatures of up to 32 bits have one column, and it stands for both.
-    """
+    """Columns of signatures: bits 0 .. 31 and the others; the same one twice for up to 32 bits."""
 
     low: I64_1D
     high: I64_1D
 
 
 class StoredKeys(NamedTuple):
-    """Keys in their tiles, and what signs them as they are stored."""
+    """Keys in their tiles, and the encoder for keys as stored."""
 
     segments: I64_1D
     layout: StoredLayout
@@ -62,9 +59,9 @@ class Protected(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Staged tokens, the signatures and positions of what is in the slots, and the choice.
+    """Staged tokens, signatures and positions of the slots' tokens, and the choice (`targets`).
 
-    queries, keys: what signs those.
+    queries, keys: the encoders of either.
     """
 
     q: F32_3D
@@ -86,8 +83,7 @@ class Evictions(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Queries (T, H, E) over slots and staged tokens. works, newest: of each thread, as in
-    `attention.prefill`."""
+    """Queries (T, H, E) over slots and staged tokens; works, newest: as in `attention` chunks."""
 
     q: F32_3D
     segments: I64_1D

@@ -3,7 +3,7 @@
 A slot's rank is one integer, so that the scan is a running maximum:
 
     bits 16 ..   Hamming distance, summed over the query heads of the group
-    bits 0..15   a hash of the token's position: ties fall anywhere, not on the oldest text
+    bits 0..15   a hash of the token's position, so that ties fall on no particular age
 
 Protected tokens rank -1.
 """
@@ -37,7 +37,7 @@ from ..select.work import MAX_WIDTH
 from .arguments import Choice, Protected, StoredKeys
 from .signatures import item, sign_key
 
-MIX = 0x9E3779B1  # 2^32 / golden ratio: neighbouring positions get far hashes
+MIX = 0x9E3779B1  # 2^32 / golden ratio: hashes of neighbouring positions lie far apart
 _HEADS = 16  # query heads whose byte counts (up to 8 each) fit in a byte
 _LANES = ir.Constant(v.vty(v.I32, 16), list(range(16)))
 

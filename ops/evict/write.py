@@ -15,7 +15,7 @@ from ..attention.layout import TILE
 from .arguments import Evictions, Positions, Writing
 from .signatures import item, tile_of
 
-_NONE = 0x7FFFFFFF  # evicts it: it is kept
+_KEPT = 0x7FFFFFFF  # no staged token evicts it
 
 
 @kernel
@@ -26,7 +26,7 @@ def evictions_kernel(
     targets, evicted_by = arrays.targets, arrays.evicted_by
     for j in range(targets.shape[0]):
         for slot in range(n_slots):
-            evicted_by[j, slot] = _NONE
+            evicted_by[j, slot] = _KEPT
         for t in range(n_tokens - 1, -1, -1):
             slot = targets[j, t]
             evicted_by[j, first_staged + t] = evicted_by[j, slot]

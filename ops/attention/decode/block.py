@@ -1,11 +1,10 @@
 """One KV head's query heads over a block of tokens, tile by tile, in the order of memory.
 
-    x = scores of 16 keys      m' = max(m, x), where x exceeds m by much; else m
+    x = scores of 16 keys      m' = max(m, x) where x exceeds m by more than 8, else m
     p = exp(x - m')            total = exp(m - m') total + sum of p
                                sums  = exp(m - m') sums + sum of p times its value
 
-Keys and values come as they lie, each tile once for all heads that share it, and what a tile needs
-stays in L1.
+Each tile is read once, for all heads that share it, and what it needs stays in L1.
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 """
 
@@ -34,8 +33,8 @@ from .products import (
 )
 from .scores import sweep_keys
 
-_NEVER = -1e30  # score of a key out of sight: its exponential is 0
-_SLACK = 8.0  # by which a score may exceed m: its exponential is at most 2,981, as exact as any
+_HIDDEN = -1e30  # the score of a key that a query does not see: its exponential is 0
+_SLACK = 8.0  # by which a score may exceed m; exp(8) = 2,981 is as exact as smaller numbers
 
 
 class HeadBlock(NamedTuple):
@@ -60,11 +59,10 @@ class LogWeights(NamedTuple):
     """Weights added to the scores of a tile or block of tokens."""
 
     place: int
-    """Address of the first token's for row 0."""
+    """Address of the first token's weight for row 0."""
     stride: int
-    """Bytes from a row's to the next one's."""
+    """Bytes from row to row."""
     n_rows: int
-    """Rows that have any."""
 
 
 NO_WEIGHTS = LogWeights(0, 0, 0)
@@ -72,7 +70,7 @@ NO_WEIGHTS = LogWeights(0, 0, 0)
 
 @jit
 def head_block(shape, rounds, softcap, work, outputs, i, j):
-    """KV head j in block i of `outputs` (BlockOutputs); queries lie behind the rows of `work`."""
+    """KV head j in block i of `outputs` (BlockOutputs); its queries follow the totals in `work`."""
     queries = work + TILE_WORK + TILE_SCORES * rounds * of.heads(shape)
     sums, maxima = address(outputs.sums[i, j]), address(outputs.maxima[i, j])
     totals = address(outputs.totals[i, j])
@@ -81,7 +79,7 @@ def head_block(shape, rounds, softcap, work, outputs, i, j):
 
 @jit
 def _raise(shape, x, m, total, sums):
-    """A row's new maximum, which x exceeds; what was summed below the old one shrinks to fit."""
+    """Raise a row's maximum to that of x, and rescale what was summed so far."""
     top = max(load_one_f32(m, 0), hmax(x))
     w = vexp(set_f32(load_one_f32(m, 0) - top))
     store(m, 0, top)
@@ -102,7 +100,7 @@ def _weigh(shape, block, s, lo, hi, first, weights, fresh):
         if row < weights.n_rows:
             x = x + load_tail(weights.place + row * weights.stride, 0, min(hi, TILE))
         if not whole:
-            x = mask(x, lo, hi, _NEVER)
+            x = mask(x, lo, hi, _HIDDEN)
         if fresh:
             store(m, 0, hmax(x))
         elif any_above(x, set_f32(load_one_f32(m, 0) + np.float32(_SLACK))):
@@ -136,7 +134,7 @@ def attend_tile(shape, block, tile, later, lo, hi, weights, fresh):
     """Add a tile's tokens lo..hi-1 (those of 0..15) to the sums of `block`.
 
     fresh: this is the block's first tile, its sums start here. later: a tile, or rows of a list,
-    to prefetch. Leaves each row's total by lanes in the block's work, see `put_totals`.
+    to prefetch. Each row's total stays in the block's work, lane by lane, until `put_totals`.
     """
     heads, row_bytes = of.heads(shape), 4 * of.padded(shape)
     parts, scales = block.work, block.work + PARTS_BYTES
@@ -172,7 +170,7 @@ def attend_block(shape, block, base, lo, hi, weights, next_base):
 
 @jit
 def put_totals(shape, block):
-    """Each row's total, of what `attend_tile` left in its work."""
+    """Each row's total, summed over the lanes that `attend_tile` left."""
     for row in range(block.rounds * of.heads(shape)):
         total = hsum(load_f32(block.work, TILE_WORK + TILE_SCORES * row))
         store(block.totals, 4 * row, total)

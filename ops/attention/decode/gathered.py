@@ -13,7 +13,7 @@ from ..layout import TileLayout, n_segments
 from ..outputs import block_outputs, rounds_of
 from ..work import gathered_work_bytes, token_work_bytes
 
-# Elements of K that one thread gathers in less than the others need to wake.
+# Elements of K that one thread gathers before the others have woken.
 SERIAL_ELEMENTS = 32_768
 F32 = NDArray[np.float32]
 U32 = NDArray[np.uint32]
@@ -77,8 +77,8 @@ def gathered_attention(
 
     q, out float32 (1, H, E); lists uint32 (J, room): the tokens of each KV head, ascending for
     speed, of which the first counts[j] >= 1 are read; log_weights float32 (H, room) or none.
-    Bit-equal for any number of threads. Raises OpsError where shapes do not fit; that indices
-    lie within the store is the caller's to see to.
+    Bit-equal for any number of threads. Raises OpsError where shapes do not fit. The caller makes
+    sure that listed tokens are stored.
     """
     s = scratch
     shape = 1, s.n_heads, s.layout.head_dim

@@ -1,6 +1,6 @@
-"""Attention of one new token over a list of tokens per KV head: the reading half of sparse decode.
+"""Attention of one new token over a list of tokens for each KV head: sparse decode.
 
-Tile by tile as dense decode, of rows that are copied together (`rows`).
+Listed rows are copied into a tile (`rows`), which is then read as in dense decode.
 """
 
 from ....jit.cached import jit
@@ -64,12 +64,8 @@ def make_merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKern
 
     @kernel
     def merge_gathered_kernel(share: Share, given: GatheredTokens, memory: GatheredMemory):
-        shape, out, merged = (
-            of.shape_of(k_type, v_type, blocks, heads),
-            given.out,
-            memory.blocks.merged,
-        )
-        n_heads, counts = out.shape[1], given.counts
+        shape, out = of.shape_of(k_type, v_type, blocks, heads), given.out
+        n_heads, counts, merged = out.shape[1], given.counts, memory.blocks.merged
         group, part = n_heads // len(counts), share.part
         for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):
             j, h = head // group, head % group

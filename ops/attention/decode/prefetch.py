@@ -1,12 +1,11 @@
 """Prefetching rows while others are used: those of a later tile, or of a list of tokens.
 
-Where rows come from is known when a kernel is compiled, by the type of what stands for them:
+Which of the two is known when a kernel is compiled, by the type of the argument `rows`:
 
     int       address of a tile, whose rows lie together
     (int,)    address of int64 [16][3]: where the key, value and scales of each row of a list lie
 
-Keys of a list are prefetched when those addresses are written (`rows`): the first to touch a page
-may wait for its translation, which holds up what follows, so they had better wait together.
+Keys of a list are prefetched when those addresses are written (`rows`).
 """
 
 from llvmlite import ir

@@ -1,7 +1,7 @@
 """Requesting the tiles of listed tokens from the system before a mapped file is read.
 
-A page that is not in memory is read when it is touched, one at a time and while a thread waits.
-Pages that were requested are read as many at a time as the medium takes.
+A page that is not in memory is read when it is touched: one at a time, and a thread waits for it.
+Of pages that were requested, the system reads as many at a time as the disk can.
 """
 
 import mmap
@@ -40,10 +40,10 @@ def read_ahead(
     lists uint32 (J, room), ascending, counts int64 (J,): as `gathered_attention` reads them; of the
     first n_mapped segments only, which lie in mapped files. Costs about a microsecond a request,
     also for what is in memory. Raises OpsError where there are not so many segments, and on systems
-    that cannot (`CAN_READ_AHEAD`).
+    other than Linux (`CAN_READ_AHEAD`).
     """
     if not CAN_READ_AHEAD:
-        raise OpsError(f"read ahead: {sys.platform} cannot, expected Linux")
+        raise OpsError(f"read ahead: this is {sys.platform}, expected Linux")
     if not 0 <= n_mapped <= len(segments) or counts.shape != lists.shape[:1]:
         raise OpsError(
             f"read ahead: {n_mapped} of {len(segments)} segments, lists {lists.shape} with "

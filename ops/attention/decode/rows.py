@@ -1,8 +1,8 @@
-"""Rows of a list of tokens, wherever they lie: found, prefetched, copied into a tile.
+"""Finding, prefetching and copying into a tile the rows of a list of tokens.
 
-While a tile of 16 rows is used, those of the next ones are on their way. Keys are prefetched
-together when they are found: the first to touch a page may wait for its translation, which holds
-up what follows. Values and scales are prefetched between products (`prefetch`).
+While a tile of 16 rows is used, the rows of the next tiles are being fetched. Keys are prefetched
+together when they are found: the first to touch a page may wait for its address translation, and
+with it all loads that follow. Values and scales are prefetched between products (`prefetch`).
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ _copy_scales = _copier(lambda shape: shape.layout.scale_row_bytes)
 def _find(shape, index, first, segments, head, rows):
     """Write where 16 listed tokens from index uint32[first] on lie, and prefetch their keys.
 
-    rows: address of what `prefetch` describes. Behind the end of the list stands its last token.
+    rows: address of what `prefetch` describes. Places beyond the list's end repeat its last token.
     """
     for i in range(TILE):
         token = np.int64(index[min(first + i, len(index) - 1)])

@@ -1,4 +1,4 @@
-"""One KV head's query heads times its keys: what attention and choices begin with."""
+"""One KV head's query heads times its keys: the first step of attention and of choosing tokens."""
 
 from ....jit.cached import jit
 from .. import shape as of
@@ -27,7 +27,7 @@ def sweep_keys(shape, q, tile, scales, parts, later):
 def key_scores(shape, q, base, lo, hi, parts, s):
     """s[h][t] = q[h] . key t for all tokens of the tiles that hold lo..hi-1; `base`: head segment.
 
-    A tile's parts are summed after the next tile's products: they have then left the store buffer.
+    A tile's parts are summed after the next tile's products, when they have left the store buffer.
     """
     tile_bytes, turn = of.tile_bytes(shape), of.parts_bytes(shape)
     scales = parts + PARTS_BYTES
