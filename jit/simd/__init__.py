@@ -1,199 +1,21 @@
-"""SIMD building blocks for Numba kernels: vectors that live in registers.
+"""Vectors that live in registers, for Numba kernels.
 
     from ..simd import f32x16, fma, load_f32, store      or      from .. import simd as v
 
-Types and IR emitters (types), loads and stores (memory), lane-wise operations (lanes, math),
-rearrangements (shuffles), the 8-bit dot products (dot).  Chosen once: `kvarn.jit.variant`.
+Each module lists in `__all__` what kernels and emitters use of it:
+
+    types    vector types; how LLVM instructions are written
+    memory   loads, stores, prefetches
+    lanes    arithmetic and conversions lane by lane, sums and maxima over the lanes
+    math     functions that no CPU has an instruction for
+    dot      dot products of 8-bit numbers, the one operation that is written per variant
 """
 
-from llvmlite import ir
-from numba.extending import intrinsic
-
-from ..variant import FEATURES, REGISTER_BYTES, REGISTERS, VARIANT
-from .dot import (
-    BYTES,
-    dot_ss,
-    dot_u7s,
-    dot_us,
-    emit_dot_ss,
-    emit_dot_u7s,
-    emit_dot_us,
-    in_parts,
-    pair_sums_i16,
-    pair_sums_u7s,
-)
-from .lanes import (
-    ELEM_BITS,
-    FLOATS,
-    INTS,
-    as_bytes,
-    bits_f16,
-    bits_f32,
-    bits_i8,
-    bits_i16,
-    bits_i32,
-    bits_i64,
-    ctpop,
-    ctpop_i32,
-    ctpop_i64,
-    f16_to_f32,
-    f32_to_f16,
-    fma,
-    fmuladd,
-    hmax,
-    hsum,
-    hsum_high,
-    hsum_i32,
-    iabs,
-    imax,
-    imin,
-    narrow_i8,
-    narrow_i16,
-    rint,
-    set_f32,
-    set_f32x8,
-    set_i8,
-    set_i8x16,
-    set_i8x32,
-    set_i32,
-    set_i32x8,
-    set_i64,
-    sra,
-    sum_lanes,
-    to_f32,
-    to_i8,
-    to_i32,
-    u_to_f32,
-    vabs,
-    vmax,
-    vmin,
-    vsqrt,
-    widen_i16,
-    widen_i32,
-    widen_u16,
-    widen_u32,
-)
-from .math import (
-    emit_exp,
-    vexp,
-)
-from .memory import (
-    bcast_f32,
-    bcast_f32x8,
-    bcast_half,
-    bcast_half8,
-    bcast_i32,
-    bcast_i32_i8,
-    bcast_i32_i8x32,
-    bcast_i32x8,
-    bcast_i64,
-    load_bf16,
-    load_bf16x8,
-    load_f16,
-    load_f16x4,
-    load_f16x8,
-    load_f32,
-    load_f32x4,
-    load_f32x8,
-    load_half,
-    load_i8,
-    load_i8_f32,
-    load_i8_f32x8,
-    load_i8x16,
-    load_i8x32,
-    load_i16x16,
-    load_i32,
-    load_i32x4,
-    load_i32x8,
-    load_i64,
-    load_i64x4,
-    load_one_f32,
-    load_u8,
-    load_u16,
-    load_u32,
-    loader,
-    pointer,
-    prefetch,
-    prefetch_l1,
-    prefetch_to_write,
-    store,
-    store_f16,
-)
-from .shuffles import (
-    Tree,
-    as_i8x32,
-    as_i8x64,
-    emit_join,
-    emit_nibbles,
-    high_half,
-    high_nibbles,
-    join,
-    low_half,
-    low_nibbles,
-    nibbles,
-    transpose,
-    zip_f32,
-)
-from .types import (
-    ELEM,
-    F16,
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    INTP,
-    Tile,
-    Vec,
-    call,
-    const,
-    emits,
-    emits_by,
-    f16x8,
-    f16x16,
-    f32x4,
-    f32x8,
-    f32x16,
-    i8x16,
-    i8x32,
-    i8x64,
-    i16x8,
-    i16x16,
-    i16x32,
-    i32x4,
-    i32x8,
-    i32x16,
-    i64x4,
-    i64x8,
-    same_vec,
-    shuffle,
-    splat,
-    suffix,
-    vty,
-)
-
-# fmt: off
-__all__ = [  # noqa: RUF022
-    "BYTES", "ELEM", "ELEM_BITS", "F16", "F32", "FEATURES", "FLOATS", "I16", "I32", "I64", "I8",
-    "INTP", "INTS", "REGISTERS", "REGISTER_BYTES", "Tile", "Tree", "VARIANT", "Vec",
-    "as_bytes", "as_i8x32", "as_i8x64", "bcast_f32", "bcast_f32x8", "bcast_half", "bcast_half8",
-    "bcast_i32", "bcast_i32_i8", "bcast_i32_i8x32", "bcast_i32x8", "bcast_i64", "bits_f16",
-    "bits_f32", "bits_i16", "bits_i32", "bits_i64", "bits_i8", "call", "const", "ctpop",
-    "ctpop_i32", "ctpop_i64", "dot_ss", "dot_u7s", "dot_us", "emit_dot_ss", "emit_dot_u7s",
-    "emit_dot_us", "emit_exp", "emit_join", "emit_nibbles", "emits", "emits_by", "f16_to_f32",
-    "f16x16", "f16x8", "f32_to_f16", "f32x16", "f32x4", "f32x8", "fma", "fmuladd", "high_half",
-    "high_nibbles", "hmax", "hsum", "hsum_high", "hsum_i32", "i16x16", "i16x32", "i16x8",
-    "i32x16", "i32x4", "i32x8", "i64x4", "i64x8", "i8x16", "i8x32", "i8x64", "iabs", "imax",
-    "imin", "in_parts", "intrinsic", "ir", "join", "load_bf16", "load_bf16x8", "load_f16",
-    "load_f16x4", "load_f16x8", "load_f32", "load_f32x4", "load_f32x8", "load_half",
-    "load_i16x16", "load_i32", "load_i32x4", "load_i32x8", "load_i64", "load_i64x4", "load_i8",
-    "load_i8_f32", "load_i8_f32x8", "load_i8x16", "load_i8x32", "load_one_f32", "load_u16",
-    "load_u32", "load_u8", "loader", "low_half", "low_nibbles", "narrow_i16", "narrow_i8",
-    "nibbles", "pair_sums_i16", "pair_sums_u7s", "pointer", "prefetch", "prefetch_l1",
-    "prefetch_to_write", "rint",
-    "same_vec", "set_f32", "set_f32x8", "set_i32", "set_i32x8", "set_i64", "set_i8",
-    "set_i8x16", "set_i8x32", "shuffle", "splat", "sra", "store", "store_f16", "suffix",
-    "sum_lanes", "to_f32", "to_i32", "to_i8", "transpose", "u_to_f32", "vabs", "vexp", "vmax",
-    "vmin", "vsqrt", "vty", "widen_i16", "widen_i32", "widen_u16", "widen_u32", "zip_f32",
-]
-# fmt: on
+# ruff: noqa: F403
+from ..variant import FEATURES as FEATURES
+from ..variant import VARIANT as VARIANT
+from .dot import *
+from .lanes import *
+from .math import *
+from .memory import *
+from .types import *
