@@ -6,11 +6,9 @@ import shutil
 from pathlib import Path
 from typing import BinaryIO
 
+from ..runtime.gguf.layout import DEFAULT_ALIGNMENT
 from ..runtime.memory import human_bytes
 from .errors import ConvertError
-
-ALIGNMENT = 32
-"""GGUF's own, of every tensor."""
 
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:
@@ -23,5 +21,5 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 
 
 def pad(file: BinaryIO) -> None:
-    """Zeros up to the next multiple of `ALIGNMENT`."""
-    file.write(bytes(-file.tell() % ALIGNMENT))
+    """Write zeros up to where the next tensor may begin."""
+    file.write(bytes(-file.tell() % DEFAULT_ALIGNMENT))

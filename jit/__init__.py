@@ -1,3 +1,6 @@
-"""How kernels become machine code: Numba's compiler as kvarn uses it, the cache of what it made,
-SIMD code by variant, threads, launching. What is computed is in ops/, the floor above.
+"""How kernels, Python functions in `ops`, become machine code and run.
+
+`cached` compiles a kernel with Numba, or loads what `kernel_cache` keeps of an earlier process.
+`variant` chooses the instruction set and `simd` has its vectors. `launch` calls kernels in all
+`threads`, at once or as a recorded graph.
 """

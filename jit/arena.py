@@ -1,4 +1,4 @@
-"""Memory on cache lines, and for matrices that are laid out anew. Imports no Numba."""
+"""Arrays that start on a cache line, and memory for repacked matrices. Imports no Numba."""
 
 import math
 import mmap
@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 PIECE = 32 << 20
-# Between two of these the thread that populates asks for the interpreter again, which another one
-# that imports gives up every 5 ms only.
+# Large, as `populate` waits for the interpreter's lock after each of these: a thread that imports
+# gives it up only every 5 ms.
 _AT_ONCE = 64 << 20
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any, line: int = 64) -> Any:
-    """np.empty(shape, dtype) starting on a cache line: NumPy only promises 16 bytes."""
+    """np.empty(shape, dtype) on a cache line; NumPy itself aligns to 16 bytes only."""
     n_bytes = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
     raw = np.empty(n_bytes + line, np.uint8)
     start = -raw.ctypes.data % line
@@ -23,11 +23,10 @@ def aligned(shape: int | tuple[int, ...], dtype: Any, line: int = 64) -> Any:
 
 
 class Arena:
-    """Memory that is given out bit by bit and stays as long as one user of it does.
+    """Memory that is given out piece by piece; a mapping lives as long as any array in it.
 
-    Mapped in large pieces, the first of `n_bytes`, which the system pages as it sees fit: huge
-    pages, which NumPy would ask for, read no faster here and can take four times as long to come
-    by (in a virtual machine whose host has to find the memory).
+    The first mapping has `n_bytes`. None asks for huge pages, as NumPy would: they read no faster
+    here, and in a virtual machine they can take four times as long to allocate.
     """
 
     def __init__(self, n_bytes: int = 0) -> None:
@@ -35,7 +34,7 @@ class Arena:
         self._untouched, self._lock = True, Lock()
 
     def take(self, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """uint8[n_bytes], on a cache line."""
+        """The next n_bytes, as uint8 from a cache line on."""
         with self._lock:
             self._untouched = False
             if n_bytes > len(self._free):
@@ -44,10 +43,10 @@ class Arena:
         return taken
 
     def populate(self) -> None:
-        """Have the system provide the first piece, until something is taken.
+        """Touch the pages of the first mapping, until `take` is called for the first time.
 
-        For a thread of its own, beside one that imports: NumPy writes without the interpreter's
-        lock, and page faults hinder nobody who maps memory (`MADV_POPULATE_WRITE` does).
+        Meant for a second thread while the main one imports modules: NumPy writes without the
+        interpreter's lock. `MADV_POPULATE_WRITE` would block other threads that map memory.
         """
         for start in range(0, len(self._first), _AT_ONCE):
             with self._lock:

@@ -1,21 +1,20 @@
-"""Kernels that are compiled once per machine, not once per process.
+"""Kernels that are compiled once on a machine, not once in each process.
 
     @jit                      @jit(parallel=True)
     def _kernel(…): …         def _kernel(…): …
 
-`jit` is Numba's njit with the options of all our kernels and a cache of our own.  Numba's would
-notice changes in the kernel's own file only, keeps its folder in a setting that belongs to the
-host application, and lets two processes that compile at once mix up their files.
+`jit` is Numba's njit with kvarn's options and kvarn's cache. Numba's own cache notices changes only
+in the kernel's own file, takes its folder from a setting that belongs to the host application, and
+mixes up the files of two processes that compile at the same time.
 
-A compiled specialisation is one file (`kept`) that holds
+Each specialisation (a kernel compiled for one signature) has a file `.kernel` (`kernel_cache`):
 
-    a pickle of (names of functions it calls in the process,
+    a pickle of (names of the functions outside the kernel that it calls,
                  Numba's reduced CompileResult: object code, types, environment)
 
-A pickle runs what it says, and so does the object code in it: whoever could write one could write
-the other. What protects both is that nobody else can write the file (`system.trust`). The file is
-named by a hash of what was compiled: the function's code, constants, closure and plain globals,
-its options and signature.
+Loading a pickle can run any code, as can the object code in it. Both are safe because nobody else
+can write the file (`system.trust`). The file's name has a hash of what was compiled: the function's
+code, constants, closure and globals, its options and signature.
 """
 
 import hashlib
@@ -52,22 +51,22 @@ _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _, _cpu, _features = cpu_target.target_context.codegen().magic_tuple()
 if (_cpu, _features) != (variant.CPU, variant.LISTED):
     raise JitError(
-        f"compiling kernels: Numba compiles for {_cpu}, kvarn chose kernels for {variant.CPU}; say "
-        "NUMBA_CPU_NAME and NUMBA_CPU_FEATURES in the environment and not in .numba_config.yaml"
+        f"compiling kernels: Numba compiles for {_cpu}, kvarn chose kernels for {variant.CPU}; set "
+        "NUMBA_CPU_NAME and NUMBA_CPU_FEATURES in the environment, not in .numba_config.yaml"
     )
 
 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Decorator: a kernel with our options (and `parallel=True`, …), kept in our cache.
+    """Decorator: compile a function with kvarn's options and these, and keep the result on disk.
 
-    Closures and globals may hold numbers, strings, tuples, arrays, Numba types, other kernels and
-    intrinsics; what has no fixed value (an open file, say) raises TypeError.
+    Its closure and globals may hold numbers, strings, tuples, arrays, Numba types, other kernels
+    and intrinsics. Anything that differs between processes (an open file, say) raises TypeError.
     """
 
     def wrap(python: Callable[..., Any]) -> Any:
-        # Numba names symbols by qualified name and a count within the process.  Specialisations
-        # of one factory that were compiled by different processes would get the same name, and
-        # one of them would be called for both: the name has to tell them apart.
+        # Numba names a symbol after the function's qualified name and a counter of this process.
+        # Two functions that one factory made in different processes would get the same symbol, and
+        # a process that loads both would call one of them for both. A hash tells them apart.
         mark = hashlib.sha256(repr(_fingerprint(python, globals_too=False)).encode()).hexdigest()
         python.__qualname__ = f"{python.__qualname__}_{mark[:12]}"
         merged = {**OPTIONS, **options}
@@ -79,7 +78,7 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 class KernelCache(_Cache):  # type: ignore[misc]
-    """The files of one kernel's specialisations."""
+    """The files of one kernel, one for each specialisation; Numba calls it by these methods."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function, self._options = function, options
@@ -98,17 +97,17 @@ class KernelCache(_Cache):  # type: ignore[misc]
         self._enabled = False
 
     def flush(self) -> None:
-        """Forget nothing: the key of the folder changes with the sources."""
+        """Nothing to do: changed sources get another folder."""
 
     def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
-        """The file of one specialisation, without the folder."""
+        """Name of the file of one specialisation."""
         full = repr((self.base(), str(signature), magic))
         return f"{self._function.__name__}-{hashlib.sha256(full.encode()).hexdigest()[:40]}.kernel"
 
     def base(self) -> str:
-        """Hash of the function and its options: the same in every process, for it alone."""
+        """Hash of the function and its options, the same in every process."""
         if not self._base:
-            self._base = self.name  # for kernels that call each other
+            self._base = self.name  # ends the recursion where kernels call each other
             options = _fingerprint(tuple(sorted(self._options.items())))
             what = self.name, _fingerprint(self._function), options, _outside_source(self._function)
             self._base = hashlib.sha256(repr(what).encode()).hexdigest()
@@ -116,7 +115,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         if self._options.get("parallel"):
-            threads.start_numba()  # before the first region, whoever calls it
+            threads.start_numba()  # the kernel's first parallel loop needs them
         name = self.file_name(sig, target_context.codegen().magic_tuple())
         rebuild = partial(_rebuild, target_context)
         found = kernel_cache.find(name, rebuild) if self._enabled else None
@@ -126,7 +125,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
-            # A kernel's fault that tests look for: it would be compiled anew by every process.
+            # Every process would compile it again: a mistake in the kernel, which tests look for.
             kernel_cache.Counts.uncachable += (self.name,)
             return
         if self._enabled:
@@ -141,14 +140,14 @@ def _rebuild(target_context: Any, payload: bytes) -> Any:
         external, reduced = pickle.loads(payload)
         _provide(external, target_context)
         return compiler.CompileResult._rebuild(target_context, *reduced)
-    except Exception as error:  # whatever a pickle of something else leads to
+    except Exception as error:  # a pickle of anything else can raise anything
         raise kernel_cache.Damaged(f"a kernel's file: {error}") from error
 
 
 def _provide(external: tuple[str, ...], target_context: Any) -> None:
-    """Have these functions ready for the linker, which would abort the process for a missing one.
+    """Make these functions known to the linker, which aborts the process where one is missing.
 
-    Numba's own way, `refresh`, registers all that it can compile: 0.2 s that loading rarely needs.
+    Numba's `refresh` registers all that Numba can compile and takes 0.2 s; it is rarely needed.
     """
     rtsys.initialize(target_context)
     if any(llvm.address_of_symbol(name) is None for name in external):
@@ -156,7 +155,10 @@ def _provide(external: tuple[str, ...], target_context: Any) -> None:
 
 
 def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = ()) -> Any:
-    """Something whose repr is the same in every process, and differs where the kernel would."""
+    """A value whose repr is the same in every process, and differs where the kernel would.
+
+    globals_too: whether the values of a function's globals count, as well as their names.
+    """
     if isinstance(value, _PLAIN):
         return value
     if any(value is s for s in seen):
@@ -203,7 +205,7 @@ def _function_fingerprint(
 
 
 def _outside_source(function: Callable[..., Any]) -> str:
-    """Hash of the file of a kernel outside jit/ and ops/: the folder's key leaves it out."""
+    """Hash of a kernel's source file outside jit/ and ops/, which the folder's name leaves out."""
     path = Path(function.__code__.co_filename)
     if any(path.is_relative_to(floor) for floor in folders.FLOORS) or not path.is_file():
         return ""

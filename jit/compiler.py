@@ -1,9 +1,9 @@
-"""Numba's compiler, with kernels handed on to their callers as they were before code generation.
+"""Numba's compiler, changed to link kernels into their callers as they were before code generation.
 
-Numba makes machine code of every kernel first and links its module into those of its callers
-then. Code generation rewrites that module in place: it prepares loops and addresses for one CPU,
-base + 64 i becomes an offset `base` from the pointer 64 i. A caller that unrolls such a loop stores
-to null + base, which LLVM takes for something that never happens, and it drops what was stored.
+Numba generates machine code for a kernel and then links the same LLVM module into the kernel's
+callers. But code generation rewrites the module: to suit one CPU, the address base + 64 i becomes
+an offset of `base` from the pointer 64 i. Where a caller unrolls that loop, its first iteration
+stores to null + base. LLVM takes that for code that never runs, and removes the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core import codegen, compiler
 
 
 class Compiler(compiler.Compiler):  # type: ignore[misc]
-    """Numba's pipeline; what it compiles on its way, subroutines too, goes into a `Library`."""
+    """Numba's pipeline; each kernel that it compiles, callees included, is a `Library`."""
 
     def compile_extra(self, func: Any) -> Any:
         with _libraries(self.state.targetctx.codegen()):
@@ -25,12 +25,12 @@ class Compiler(compiler.Compiler):  # type: ignore[misc]
 
 
 class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
-    """One kernel's functions. Of its module, callers get a copy that no code was made of."""
+    """One kernel's LLVM module; callers get a copy from before code generation."""
 
     _shared_module: Any
 
     def _finalize_final_module(self) -> None:
-        if self._shared_module is None:  # else: of a file
+        if self._shared_module is None:  # else it was loaded from a file
             shared = self._final_module.clone()
             for function in shared.functions:
                 if not function.is_declaration and function.linkage == llvm.Linkage.external:
@@ -41,7 +41,7 @@ class Library(codegen.JITCodeLibrary):  # type: ignore[misc]
 
 @contextmanager
 def _libraries(target: Any) -> Iterator[None]:
-    """Numba's lock of compilers is held: no other thread gets such libraries, or gets Numba's."""
+    """Have Numba make `Library`s. Its compiler lock is held, so no other thread compiles now."""
     was = target._library_class
     target._library_class = Library
     try:

@@ -1,4 +1,4 @@
-"""Errors of the compiler's floor."""
+"""The error of this room."""
 
 from ..system.errors import KvarnError
 

@@ -1,6 +1,6 @@
-"""A forked process has none of the threads of its parent, and would wait for them for ever.
+"""A forked process lacks its parent's threads and would wait for them for ever.
 
-So whatever starts threads, or hands work to some, calls `check` before.
+So whatever starts threads, or gives them work, calls `check` first.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import os
 from .errors import JitError
 
 forked = False
-"""Whether this process was forked from one that had come to `check`."""
+"""Whether this process was forked from one that had called `check`."""
 _threaded = False
 
 
 def check() -> None:
-    """Note that there are going to be threads; `JitError` where they stayed with the parent."""
+    """Note that this process is about to have threads. Raises JitError if its parent had some."""
     global _threaded  # noqa: PLW0603
     if forked:
         raise JitError(
-            "running kernels: this process was forked from one that had run some, whose threads it "
-            "lacks; start it afresh (multiprocessing: the method `spawn`), or load the model after "
-            "the fork only"
+            "running kernels: this process was forked from one that had run some, and lacks its "
+            "threads; start it without a fork (multiprocessing: the method `spawn`), or load the "
+            "model only after the fork"
         )
     _threaded = True
 

@@ -1,11 +1,10 @@
-"""The assembly of a kernel for a CPU other than this one: what would run there, to be looked at.
+"""The assembly of a kernel for another CPU than this one, for tests to look at.
 
     asm = lower(kernel, (types.int64, types.int64), "neon")
     assert "sdot" in asm
 
-Numba can only compile for its host, so a process of its own imports the kernel with another
-variant chosen, lets Numba emit LLVM IR, and stops before machine code is made of it; LLVM then
-lowers the IR for the other CPU.
+Numba compiles only for the CPU it runs on. So a child process imports the kernel with the other
+variant chosen, takes the LLVM IR that Numba emits, and has LLVM lower it for the other CPU.
 """
 
 import base64
@@ -27,7 +26,7 @@ from .errors import JitError
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU in LLVM's words: triple, name, features; and the variant it runs."""
+    """A CPU as LLVM names it, and the variant of the kernels that it runs."""
 
     triple: str
     cpu: str
@@ -50,13 +49,13 @@ TARGETS = {
 def lower(kernel: Any, signature: Sequence[Any], target: str | Target) -> str:
     """Assembly of a jitted module-level function for argument types `signature`.
 
-    kernel: a dispatcher, found again by its module (or, for test modules, file) and name.
-    Raises JitError with the process's last words if the kernel cannot be lowered.
+    kernel: a dispatcher that the child process can find by its module (or file) and name.
+    Raises JitError with the end of the child's stderr if the kernel cannot be lowered.
     """
     goal = TARGETS[target] if isinstance(target, str) else target
     python = kernel.py_func
     order = goal, python.__module__, python.__code__.co_filename, python.__name__, tuple(signature)
-    # The child has to unpickle the types before it has chosen the variant: they go in parts.
+    # In parts: the child chooses the variant before it unpickles Numba's types.
     goal_text, *rest = (base64.b64encode(pickle.dumps(part)).decode() for part in order)
     environment = {k: v for k, v in os.environ.items() if k != "KVARN_SIMD"}
     done = subprocess.run(
@@ -95,15 +94,15 @@ def _load(module: str, file: str) -> ModuleType:
 
 
 def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
-    """LLVM IR of the kernel and of its parallel regions, with no machine code made of it."""
+    """LLVM IR of the kernel and of its parallel regions, before code generation."""
     from numba.core import codegen, cpu, dispatcher
 
     from . import cached
 
-    # This process belongs to the lowering alone: nothing else sees these changes.
+    # Numba is changed for good here: this process serves no other purpose.
     kernel_cache: Any = cached.KernelCache
     dispatchers: Any = dispatcher.Dispatcher
-    # Numba tells kernels with the same argument types apart by where their code is.
+    # Numba tells kernels with the same argument types apart by address, so each gets one.
     places = count(1)
     cpu.CPUContext.get_executable = lambda self, library, fndesc, env: next(places)
     found: list[str] = []
@@ -114,7 +113,7 @@ def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
     kernel_cache.save_overload = lambda self, sig, data: None
     dispatchers._insert = lambda self, *args, **kwargs: None
     kernel.compile(signature)
-    # A function that only other kernels can call is not made ready to run: it is not found above.
+    # `_add_module` sees no function that only other kernels call.
     linked = [result.library.get_llvm_str() for result in kernel.overloads.values()]
     return [*found, *(ir for ir in linked if ir not in found)]
 

@@ -1,7 +1,7 @@
-"""What this process may use of the machine: cores, CPU quota, memory.  No Numba.
+"""What this process may use of the machine: cores, CPU quota, memory. Imports no Numba.
 
-Linux answers from /proc, /sys and the control groups (v1 and v2); elsewhere what the standard
-library knows.
+On Linux from /proc, /sys and the control groups (v1 and v2), elsewhere from the standard library
+and sysctl.
 """
 
 import math
@@ -48,7 +48,7 @@ def _darwin_cores() -> int | None:
 
 
 def cpu_quota(root: Path = _ROOT) -> float | None:
-    """CPUs' worth of time that the control groups allow, None without a limit."""
+    """How many CPUs' time the control groups allow; None without a limit."""
     limits = []
     for folder in _groups("cpu", root):
         quota, period = [*_text(folder / "cpu.max").split(), "", ""][:2]  # v2: "200000 100000"
@@ -60,9 +60,9 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 
 
 def physical_cores(root: Path = _ROOT) -> int:
-    """Threads to run by default: physical cores, as many as affinity and quota allow.
+    """How many threads to run by default: physical cores within affinity and quota.
 
-    A quota is rounded down: a thread more than it allows stops all of them again and again.
+    A quota is rounded down: with one thread too many, the system stops all of them again and again.
     """
     quota = cpu_quota(root)
     n = cores(root=root)
@@ -94,7 +94,7 @@ def memory(root: Path = _ROOT) -> tuple[int, int]:
 
 
 def _reclaimable(group: Path) -> int:
-    """Bytes of a control group that are pages of files, to be dropped when memory is short."""
+    """Bytes of a control group that are cached pages of files, dropped when memory is short."""
     fields = dict(line.split() for line in _text(group / "memory.stat").splitlines())
     return int(fields.get("inactive_file", 0))
 
@@ -110,7 +110,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
         else:
             continue
         group = base / path.lstrip("/")
-        # In a container the path is the host's, and what is mounted is the group itself.
+        # In a container the path is the host's, but the container's group is mounted at `base`.
         for folder in (group, *group.parents):
             if folder.is_dir():
                 yield folder

@@ -1,12 +1,12 @@
-"""The threads that run parallel kernels: which threading layer, and how many.
+"""The threads that run kernels: from which library, and how many.
 
-One thread of the process, the engine's, runs all kernels; it calls `start` first.  Numba's layers
-differ in what a parallel region costs (measured on two cores): `omp` 1.1 to 1.3 us, `tbb` 1.5 to
-1.8 us, `workqueue` 63 to 110 us.  So the order is omp, tbb, workqueue; a layer that the host
-application asked for (NUMBA_THREADING_LAYER, numba.config) or already started is kept.
+One thread of the process, the engine's, runs all kernels; it calls `start` first. Numba offers
+three threading layers. Starting a parallel region takes 1.1 to 1.3 us in `omp`, 1.5 to 1.8 us in
+`tbb` and 63 to 110 us in `workqueue` (measured on two cores), so they are tried in this order. A
+layer that the host application chose (NUMBA_THREADING_LAYER, numba.config) or started is kept.
 
-GNU's OpenMP, which `omp` is on Linux, is there without Numba too: then steps run in its threads
-(`launch`), and Numba is imported only where a kernel has to be compiled.
+On Linux `omp` is GNU's OpenMP, which needs no Numba. Launches (`launch`) then use it directly, and
+Numba is imported only where a kernel has to be compiled.
 """
 
 import ctypes
@@ -27,42 +27,29 @@ from .errors import JitError
 from .machine import physical_cores
 
 ORDER = ["omp", "tbb", "workqueue"]
-# How often GNU's OpenMP looks for work before its threads sleep. Its own 8 ms or more are fine
-# until another program wants a core: then each region waits for a thread that is not running.
-# Measured on two busy cores: 8,000 us per region by default, 60 us with 1,000 looks, 15 us with
-# none; 1,000 last about 50 us, which bridges the gaps between the kernels of a token.
+# How often an idle thread of GNU's OpenMP looks for work before it sleeps. By default it spins for
+# 8 ms or more. When another program wants the core, each region then waits for a thread that is not
+# running: 8,000 us per region on two busy cores, 60 us with 1,000 looks, 15 us with none. 1,000
+# looks take about 50 us, longer than the gaps between the kernels of a token.
 _LOOKS = "1000"
 _WAIT_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _GNU = "libgomp.so.1"
 _NUMBA_S_OWN = ["tbb", "omp", "workqueue"]
-"""Numba's own order of layers: another one was somebody's choice."""
+"""Numba's default order of layers; any other was chosen by the host application."""
 HOW_TO_FIX = "pip install tbb, or apt install libgomp1"
 
 
 class _Here(threading.local):
-    """What the calling thread has been given by `start`, 0 before; Numba too counts by thread."""
-
-    n_threads = 0
+    n_threads = 0  # what `start` set for the calling thread; Numba's number is per thread, too
 
 
 _here = _Here()
 _wanted: int | None = None
 _said_slow = False
 
-__all__ = [
-    "layer",
-    "max_threads",
-    "n_threads",
-    "physical_cores",
-    "set_threads",
-    "start",
-    "start_numba",
-    "uses_gnu",
-]
-
 
 def start() -> None:
-    """Give the calling thread its number of threads."""
+    """Set how many threads the calling thread runs kernels with."""
     n = _wanted or min(physical_cores(), max_threads())
     if _launched():
         import numba
@@ -72,18 +59,17 @@ def start() -> None:
 
 
 def start_numba() -> None:
-    """Have Numba's threads ready for its parallel loops in the calling thread; `start` comes with
-    it. Chooses Numba's layer, once per process."""
+    """Start Numba's threads, once per process, and do as `start` does; for parallel loops."""
     _launch()
     start()
 
 
 def set_threads(n: int) -> None:
-    """Run kernels with n threads from now on, for the calling thread and those that `start`.
+    """Run kernels with n threads from now on, in this thread and those that call `start` later.
 
     Raises JitError unless 1 <= n <= max_threads().
     """
-    global _wanted  # noqa: PLW0603  the number belongs to the process, as the layer does
+    global _wanted  # noqa: PLW0603  one number per process
     if not 1 <= n <= max_threads():
         raise JitError(
             f"setting the number of threads to {n}: this process can use 1 to {max_threads()} "
@@ -94,7 +80,7 @@ def set_threads(n: int) -> None:
 
 
 def n_threads() -> int:
-    """Threads that a parallel kernel uses when the calling thread runs it."""
+    """How many threads run the kernels that the calling thread launches."""
     if not _here.n_threads:
         start()
     return _here.n_threads
@@ -102,7 +88,7 @@ def n_threads() -> int:
 
 @cache
 def max_threads() -> int:
-    """The most threads there can be: logical CPUs of the affinity, or NUMBA_NUM_THREADS."""
+    """The most threads there can be: the logical CPUs of this process, or NUMBA_NUM_THREADS."""
     if (numba := _imported("numba")) is not None:
         return int(numba.config.NUMBA_NUM_THREADS)
     asked = os.environ.get("NUMBA_NUM_THREADS", "")
@@ -114,7 +100,7 @@ def max_threads() -> int:
 
 
 def layer() -> str:
-    """Name of the layer in use: "omp", "tbb" or "workqueue"."""
+    """Name of the threading layer in use: "omp", "tbb" or "workqueue"."""
     if uses_gnu():
         return "omp"
     import numba
@@ -125,9 +111,9 @@ def layer() -> str:
 
 @cache
 def uses_gnu() -> bool:
-    """Whether steps run in the threads of GNU's OpenMP, loaded for them by this call.
+    """Whether launches run in the threads of GNU's OpenMP; loads it.
 
-    Not where it is absent, nor where the host application chose a layer or has started another.
+    False where it is absent, and where the host application chose a layer or started another one.
     """
     if sys.platform != "linux" or not _may_choose():
         return False
@@ -142,7 +128,7 @@ def uses_gnu() -> bool:
 
 
 def _may_choose() -> bool:
-    """Whether nobody has asked for a layer."""
+    """Whether the host application left the choice of a layer to kvarn."""
     numba = _imported("numba")
     if numba is None:
         return not {"NUMBA_THREADING_LAYER", "NUMBA_THREADING_LAYER_PRIORITY"} & set(os.environ)
@@ -158,15 +144,14 @@ def _imported(name: str) -> Any:
 
 
 def _launched() -> bool:
-    """Whether Numba's threads are there, whoever started them."""
+    """Whether Numba's threads run, whoever started them."""
     parallel = _imported("numba.np.ufunc.parallel")
     return parallel is not None and bool(parallel._is_initialized)
 
 
 @contextmanager
 def _settings_to_wait() -> Iterator[None]:
-    """Have OpenMP, which reads its settings when it is loaded, look for work as often as is good;
-    afterwards the environment is as it was."""
+    """Set `_LOOKS` in the environment while OpenMP is loaded and reads it."""
     if any(name in os.environ for name in _WAIT_SETTINGS):
         yield
         return
@@ -217,6 +202,6 @@ def _say_if_slow(layer: str) -> None:
     if layer == "workqueue" and max_threads() > 1 and not _said_slow:
         _said_slow = True
         say(
-            "only Numba's workqueue threads are there, 50 times slower to start than "
-            f"OpenMP's: {HOW_TO_FIX}"
+            "found only Numba's workqueue threads, 50 times slower to start than OpenMP's: "
+            f"{HOW_TO_FIX}"
         )

@@ -1,12 +1,11 @@
-"""Which SIMD variant the kernels are built in, chosen once per process from the CPU's features.
+"""The variant that kernels are built for, chosen once per process from the CPU's features.
 
     avx512   x86 with AVX-512 BW, VL and VNNI: 32 registers of 512 bits, `vpdpbusd`
     avx2     x86 with AVX2: 16 registers of 256 bits, `vpmaddubsw` + `vpmaddwd`
     neon     aarch64 with the dot product extension: 32 registers of 128 bits, `sdot`/`udot`
-    generic  any target, from target-neutral vector code alone
+    generic  any CPU: vector code without instructions of its own, which LLVM lowers
 
-`KVARN_SIMD=<name>` takes another one that the CPU can run (for tests and for finding faults).
-Imports no Numba.
+`KVARN_SIMD=<name>` chooses another one that the CPU can run, for tests. Imports no Numba.
 """
 
 import os
@@ -23,14 +22,12 @@ NEEDS: dict[str, frozenset[str]] = {
     "neon": frozenset({"neon", "dotprod"}),
     "generic": frozenset(),
 }
-REGISTER_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "generic": 16}
-REGISTERS = {"avx512": 32, "avx2": 16, "neon": 32, "generic": 16}
 
 
 def target() -> tuple[str, str]:
-    """LLVM's name of the CPU that Numba compiles for, as `znver3`; its features, as `+avx,-sse4a`.
+    """LLVM's name of the CPU that Numba compiles for (`znver3`) and its features (`+avx,-sse4a`).
 
-    The host's, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise.
+    This CPU's, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise.
     """
     name = os.environ.get("NUMBA_CPU_NAME")
     features = os.environ.get("NUMBA_CPU_FEATURES")
@@ -45,12 +42,12 @@ def target() -> tuple[str, str]:
 
 
 def choose(features: frozenset[str], machine: str, forced: str | None = None) -> str:
-    """The variant for a CPU with these features; `forced` is the value of KVARN_SIMD, if any.
+    """The best variant for a CPU with these features, or `forced` (the value of KVARN_SIMD).
 
-    Raises JitError where the CPU lacks what every variant needs, or what the forced one needs.
+    Raises JitError where the CPU lacks what all variants need, or what the forced one needs.
     """
     if machine in ("x86_64", "AMD64"):
-        # Without F16C, LLVM calls a conversion function that is not there, and the process aborts.
+        # Without F16C, LLVM calls a conversion function that does not exist: the process aborts.
         lacking = sorted({"f16c", "fma"} - features)
         if lacking:
             raise JitError(
@@ -79,9 +76,9 @@ VARIANT = choose(FEATURES, platform.machine(), os.environ.get("KVARN_SIMD"))
 
 
 def pretend(variant: str, features: frozenset[str]) -> None:
-    """Build the kernels for another CPU than this one, only to look at their assembly.
+    """Build kernels for another CPU, to look at their assembly (`lower`).
 
-    To be called before `kvarn.jit.simd` is imported; nothing compiled after it may run here.
+    Call it before `simd` is imported, in a process that runs no kernels.
     """
     global VARIANT, FEATURES
     VARIANT, FEATURES = variant, features

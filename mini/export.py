@@ -107,20 +107,16 @@ def write_gguf(
     Raises what `new_file` raises.
     """
     with new_file(path) as part:
-        _write(part, config, weights, tokenizer)
-
-
-def _write(path: Path, config: MiniConfig, weights: Mapping[str, Tensor], tokenizer: Path) -> None:
-    writer = gguf.GGUFWriter(path, config.architecture)
-    n_parameters = sum(t.numel() for t in weights.values())
-    add_description(writer, NAMES[config.architecture], n_parameters)
-    add_shape(writer, config)
-    add_tokenizer(writer, tokenizer)
-    add_tensors(writer, config, weights)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        writer = gguf.GGUFWriter(part, config.architecture)
+        n_parameters = sum(t.numel() for t in weights.values())
+        add_description(writer, NAMES[config.architecture], n_parameters)
+        add_shape(writer, config)
+        add_tokenizer(writer, tokenizer)
+        add_tensors(writer, config, weights)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
 
 
 def main() -> None:

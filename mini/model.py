@@ -1,8 +1,8 @@
 """The networks in torch: GGUF's `cohere2` and `llama` shapes; modules bear the names of their GGUF
 tensors."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -45,10 +45,6 @@ class MiniConfig:
                 f"n_heads must be a multiple of n_kv_heads, "
                 f"found {self.n_heads} and {self.n_kv_heads}"
             )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fields as plain numbers, for checkpoints and logs."""
-        return asdict(self)
 
     def is_global(self, layer: int) -> bool:
         """Whether the layer reads the whole context."""

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ class Run:
     def checkpoint(self) -> None:
         """Writes checkpoint.pt in one piece, then measures and samples."""
         state = {
-            "config": self.model.config.as_dict(),
+            "config": asdict(self.model.config),
             "model": self.model.state_dict(),
             "optimisers": [o.state_dict() for o in self.optimisers],
             "step": self.done,

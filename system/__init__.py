@@ -1,3 +1,3 @@
-"""What kvarn asks of the operating system: files opened, written and removed safely, folders whose
-content may be trusted, text from outside made fit for a terminal. Imports no other room.
+"""What kvarn asks of the operating system: to open, write and remove files safely, to check who can
+write to a folder, to print text from outside. Imports no other room.
 """

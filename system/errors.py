@@ -2,4 +2,4 @@
 
 
 class KvarnError(Exception):
-    """What was being done, what was found, what was expected, what to do: one line."""
+    """One line: what was being done, what was found, what was expected, what to do."""

@@ -1,18 +1,18 @@
-"""Files written and removed so that nothing of anybody else is touched.
+"""Writing and removing files without touching anything that is not kvarn's.
 
 The rule of the whole project:
 
-- What is written goes to a new file with a random name beside the target, opened exclusively, and
-  takes the target's name when all of it is on disk: a reader sees the old file or the new one.
+- Content goes to a new file with a random name beside the target, opened exclusively. When all of
+  it is on disk, the file takes the target's name: a reader sees the old file or the new one.
 - A target is a regular file or does not exist. Links, folders, pipes and devices are refused.
-- What is removed is a regular file (or a link itself, never what it points to) with a name that
-  kvarn gives; a folder is removed when it is empty.
+- Only regular files with a name that kvarn gives are removed, or a link with such a name, never
+  what it points to. A folder is removed when it is empty.
 
     OUT.gguf                            the target
     .OUT.gguf.<16 hex digits>.part      what a process is writing, locked (flock) while it does
 
-A process that was killed leaves its `.part`; the next one that writes the same target removes it,
-once nobody holds its lock.
+A process that is killed leaves its `.part`. The next one that writes the same target removes it,
+unless a process still holds its lock.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pathlib import Path
 from .errors import KvarnError
 
 PRIVATE = 0o600
-"""Mode of files that are the user's alone."""
+"""Mode of files that only the user may read."""
 SHARED = 0o666
-"""Mode of files that the user names: less the umask."""
+"""Mode of files that the user names, before the umask."""
 
 
 class FileRefused(KvarnError):
@@ -40,10 +40,10 @@ class FileRefused(KvarnError):
 
 @contextmanager
 def new_file(target: Path, mode: int = SHARED) -> Iterator[Path]:
-    """A fresh, empty file to write to; when the block ends without an error it becomes `target`.
+    """A new, empty file to write to, which becomes `target` when the block ends without an error.
 
-    The file is synced before it takes the name, and the folder after. On an error it is removed,
-    and `target` is as it was. mode: permissions, less the umask.
+    The file is synced before it takes the name, and the folder after that. On an error it is
+    removed, and `target` stays as it was. mode: permissions before the umask.
 
     Raises `FileRefused` where `target` is no regular file, where its folder does not exist, and
     where another process is writing it; OSError where the system refuses.
@@ -67,7 +67,7 @@ def new_file(target: Path, mode: int = SHARED) -> Iterator[Path]:
 
 
 def write_file(target: Path, data: bytes | memoryview, mode: int = SHARED) -> None:
-    """`target` holds `data`: after a crash the old content or the new, never a part of either.
+    """Write `data` to `target`; after a crash it has the old content or the new, never a part.
 
     Raises what `new_file` raises.
     """
@@ -76,12 +76,12 @@ def write_file(target: Path, data: bytes | memoryview, mode: int = SHARED) -> No
 
 
 def check_target(target: Path) -> None:
-    """`FileRefused` unless a file can be written under this name: it is a regular file, or absent.
+    """Raise `FileRefused` unless the target is a regular file, or absent from a folder that exists.
 
-    Links are refused, too: whoever means what they point to names that.
+    Links are refused, too: to write to what one points to, the user has to name that.
     """
     if not target.name or target.name == "..":
-        raise FileRefused(f"{str(target)!r} is no name of a file to write")
+        raise FileRefused(f"{str(target)!r} is not the name of a file to write")
     try:
         found = target.lstat().st_mode
     except FileNotFoundError:
@@ -97,10 +97,10 @@ def check_target(target: Path) -> None:
 
 
 def open_regular(path: Path, writable: bool = False, mode: int = SHARED) -> int:
-    """A descriptor of a regular file, which is made where it is missing and may be written.
+    """A descriptor of a regular file; `writable`: to read and write, made if it is missing.
 
-    The last component is not followed where it is a link. Raises `OSError`, also for a pipe or a
-    device in its place, which is never waited for.
+    Raises `OSError`, also where the path's last component is a link, a pipe or a device. It never
+    waits for a pipe.
     """
     flags = os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -111,18 +111,18 @@ def open_regular(path: Path, writable: bool = False, mode: int = SHARED) -> int:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder for its owner alone (0700), and those above it that are missing alike."""
+    """Make a folder that only its owner can enter (0700), and missing parents in the same way."""
     missing = [p for p in (path, *path.parents) if not p.is_dir()]
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
-    """Remove the files of a folder whose names are ours, then the folder if that left it empty.
+    """Remove a folder's files and links whose names are ours, then the folder if it is empty.
 
-    The folder is held by a descriptor: what takes its name meanwhile is not touched. A link in its
-    place is refused. Folders below it are never entered; they, pipes and devices stay. Returns the
-    names that are left, sorted; [] where all is gone. Raises OSError.
+    The folder is held by a descriptor, so nothing that takes its name meanwhile is touched. A link
+    in its place is refused. Folders in it, pipes and devices stay. Returns the names that are left,
+    sorted. Raises OSError.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -141,7 +141,7 @@ def remove_folder(folder: Path, is_ours: Callable[[str], bool]) -> list[str]:
 
 
 def sync_folder(path: Path) -> None:
-    """Names that were made in, moved into or removed from the folder are lasting."""
+    """Sync a folder: names that were made in, moved into or removed from it last."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -155,9 +155,9 @@ def _create_part(target: Path, mode: int) -> tuple[Path, int]:
     while True:
         part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
         fd = os.open(part, flags, mode)
-        with suppress(OSError):  # a file system without locks: nobody clears up there
+        with suppress(OSError):  # without locks, `_clear_abandoned` leaves the file alone
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if part.exists():  # else somebody who clears up came between making and locking it
+        if part.exists():  # else another process removed it before it was locked
             return part, fd
         os.close(fd)
 
@@ -167,7 +167,7 @@ def _mode(name: str, folder: int) -> int:
 
 
 def _clear_abandoned(target: Path) -> None:
-    """Remove what killed processes left of this target; `FileRefused` where one is at work."""
+    """Remove what killed processes left; `FileRefused` where a process is writing this target."""
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.part")
     for part in target.parent.iterdir():
         if not pattern.fullmatch(part.name):
@@ -175,7 +175,7 @@ def _clear_abandoned(target: Path) -> None:
         try:
             fd = open_regular(part)
         except OSError:
-            continue  # gone, or none of ours
+            continue  # it is gone, or not kvarn's
         try:
             if os.fstat(fd).st_uid != os.getuid():
                 continue
@@ -190,14 +190,14 @@ def _clear_abandoned(target: Path) -> None:
 
 
 def _remove_if_same(path: Path, fd: int) -> None:
-    """Remove the name of an open file, unless it has become that of another one."""
+    """Remove an open file, unless another one has taken its name."""
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(fd), path.lstat()):
             path.unlink()
 
 
 def kind_of(mode: int) -> str:
-    """What a file is, in words: "a folder"; for what is no regular file."""
+    """What a file that is not regular is, in words: "a folder"."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFLNK: "a symbolic link",

@@ -1,7 +1,7 @@
-"""Files and texts that the user names, read to their end within a bound.
+"""Reading files and texts that the user names, up to a limit.
 
-A path may lead to a device that never ends (`/dev/zero`) or to a pipe that nobody writes to. Files
-are regular ones. A text may also come through a pipe or from a terminal, as in
+A path may lead to a device that never ends (`/dev/zero`) or to a pipe that nobody writes to. So a
+file has to be a regular one. A text may also come through a pipe or from a terminal:
 
     kvarn run -f <(pdftotext book.pdf -)        kvarn run -f - < book.txt
 """
@@ -19,34 +19,34 @@ from .errors import KvarnError
 from .files import kind_of
 
 MOST_TEXT = 256 << 20
-"""Bytes of a text: 64 for each of four million tokens, of which four are usual."""
+"""Bytes of a text: 64 for each of four million tokens, where 4 are usual."""
 STDIN = Path("-")
 _PART = 1 << 20
 
 
 class InputRefused(KvarnError):
-    """A path does not lead to what kvarn reads, or to more of it than it takes."""
+    """An input is of the wrong kind, empty or too long."""
 
 
 def read_file(path: Path, limit: int) -> bytes:
-    """All bytes of a regular file. Raises `InputRefused` for any other and over the limit; OSError.
+    """All bytes of a regular file; links are followed.
 
-    Links are followed: what is read need not be the user's own.
+    Raises `InputRefused` for anything else and for more than `limit` bytes; OSError.
     """
     return _read_path(path, limit, is_text=False)
 
 
 def read_text(path: Path, limit: int = MOST_TEXT) -> bytes:
-    """All bytes of a text: of a regular file, a pipe, a terminal, or of standard input for `-`.
+    """All bytes of a text: a regular file, a pipe, a terminal, or standard input (`-`).
 
-    Raises `InputRefused` for devices and folders, for a pipe that nothing comes from, and for more
-    than `limit` bytes, of which no more are read; OSError.
+    Raises `InputRefused` for devices and folders, for a pipe that ends without any data, and as
+    soon as more than `limit` bytes are read; OSError.
     """
     return read_stdin(limit) if path == STDIN else _read_path(path, limit, is_text=True)
 
 
 def read_stdin(limit: int = MOST_TEXT) -> bytes:
-    """All bytes of standard input; `InputRefused` where it is closed or has more than `limit`."""
+    """All bytes of standard input. Raises `InputRefused` if it is closed or has over `limit`."""
     if sys.stdin is None:
         raise InputRefused("standard input is closed: expected a text there")
     data = bytearray()
@@ -83,7 +83,7 @@ def _read_path(path: Path, limit: int, is_text: bool) -> bytes:
 
 
 def _open(path: Path, is_text: bool) -> tuple[int, os.stat_result]:
-    # Opening a pipe that nobody writes to would wait for ever without O_NONBLOCK.
+    # Without O_NONBLOCK, opening a pipe that nobody writes to waits for ever.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     status = os.fstat(fd)
     mode = status.st_mode
@@ -100,7 +100,7 @@ def _read(fd: int, limit: int) -> bytes:
     while len(data) <= limit:
         try:
             part = os.read(fd, min(_PART, limit + 1 - len(data)))
-        except BlockingIOError:  # whoever writes to the pipe has not come to it yet
+        except BlockingIOError:  # the pipe is empty, and a program has it open to write
             select.select([fd], [], [])
             continue
         if not part:

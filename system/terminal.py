@@ -1,11 +1,10 @@
-"""The doors through which text leaves: `say` on stderr; `show`, `show_path`, `generate` on stdout.
+"""All of kvarn's output: `say` and others on stderr; `show…` and `generate` on stdout.
 
-Nothing else in kvarn writes there (but tqdm, which has texts of kvarn's own alone). What the
-encoding of a stream lacks is written as a backslash escape: no text fails because of it, and none
-is lost, whatever PYTHONIOENCODING and the locale say.
+Nothing else in kvarn writes there, except tqdm, which gets only kvarn's own texts. Characters that
+a stream's encoding lacks are written as backslash escapes, so no text fails and none is lost.
 
-A failure on stdout is an error, which names it: whoever reads a result must not take a part for
-the whole. A failure on stderr ends nothing: there is nobody left to tell.
+A failure on stdout is an error: nobody must take part of a result for all of it. A failure on
+stderr is ignored, as nobody could read of it.
 """
 
 from __future__ import annotations
@@ -22,41 +21,40 @@ from typing import TextIO
 
 from .text import MESSAGE, lines, one_line, printable
 
-_PIECES = 4096  # of JSON that are written together
+_PIECES = 4096  # pieces of JSON that are written together
 
 
 def say(line: str, *more: str) -> None:
-    """Tell the user one thing on stderr; `more`: lines below it, without kvarn's name."""
+    """Print `kvarn: line` on stderr, and each line of `more` below it."""
     told = "".join(f"{one_line(part, MESSAGE)}\n" for part in (f"kvarn: {line}", *more))
     _tell(told)
 
 
 def say_lines(text: str) -> None:
-    """Lines of kvarn's own on stderr, and a newline after them: usage, tracebacks."""
+    """Print lines on stderr as they are, and a newline: usage, tracebacks."""
     _tell(f"{lines(text)}\n")
 
 
 def prompt(text: str) -> None:
-    """Ask for a line on stderr, where the answer follows."""
+    """Print a question on stderr, without a newline: the answer is typed behind it."""
     _tell(one_line(text))
 
 
 def show(text: str) -> None:
-    """Lines of a command's result, and a newline after them.
+    """Print lines of a command's result, and a newline.
 
-    Newlines and tabs are taken for kvarn's own: cells of a table are `one_line` before it is put
-    together.
+    Newlines and tabs are printed as they are, so text from outside needs `one_line` first.
     """
     _write(f"{lines(text)}\n")
 
 
 def show_row(*cells: str) -> None:
-    """One line of a table, its cells parted by tabs."""
+    """Print one line of a table, tabs between its cells."""
     show("\t".join(map(one_line, cells)))
 
 
 def show_json(value: object) -> None:
-    """A result for programs: JSON in ASCII, written bit by bit, as it may be long."""
+    """Print a result for programs: JSON in ASCII, written in pieces as it may be long."""
     pieces = json.JSONEncoder(indent=2).iterencode(value)
     while some := list(islice(pieces, _PIECES)):
         _write("".join(some))
@@ -64,7 +62,7 @@ def show_json(value: object) -> None:
 
 
 def show_path(path: str | os.PathLike[str]) -> None:
-    """A path: what `$(…)` and xargs take must be exact, what a terminal takes is escaped."""
+    """Print a path: escaped to a terminal, else byte for byte, for `$(…)` and xargs."""
     name = os.fspath(path)
     if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):
         show(one_line(name))
@@ -76,12 +74,12 @@ def show_path(path: str | os.PathLike[str]) -> None:
 
 
 def generate(piece: str) -> None:
-    """Generated text, at once: to a terminal what prints; to a pipe or file all of it."""
+    """Print generated text at once: to a terminal only what is printable, else all of it."""
     _write(printable(piece) if sys.stdout.isatty() else piece)
 
 
 def silence(stream: TextIO | None) -> None:
-    """Nobody reads `stream` any more: what it still holds must not fail when the process ends."""
+    """Discard what is written to `stream` from now on, so that it does not fail at exit."""
     with suppress(OSError, ValueError, AttributeError):
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(null, stream.fileno())  # type: ignore[union-attr]
@@ -89,10 +87,10 @@ def silence(stream: TextIO | None) -> None:
 
 
 def open_streams() -> None:
-    """Give each standard stream that was closed a descriptor that takes its number.
+    """Open /dev/null for each standard stream that was closed when the process began.
 
-    Else the next file that is opened gets it, and what a library writes to stdout goes there. Text
-    for stderr vanishes then; reading stdin and writing stdout fail, as they do for other programs.
+    Otherwise the next file that is opened would get the stream's number, and libraries would write
+    to it. As in other programs, reading stdin and writing stdout then fail; stderr is discarded.
     """
     for number, name, flags, mode in (
         (0, "stdin", os.O_WRONLY, "r"),
@@ -112,7 +110,7 @@ def open_streams() -> None:
 
 @contextmanager
 def libraries_heard() -> Iterator[None]:
-    """What libraries warn of and log becomes lines of `say`."""
+    """Print what libraries warn of or log by `say`."""
     handler, root = _Said(logging.WARNING), logging.getLogger()
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, category, *_: say(f"{category.__name__}: {message}")
@@ -144,7 +142,7 @@ def _write(text: str) -> None:
 
 @contextmanager
 def _failing_aloud() -> Iterator[None]:
-    """An error that names stdout, which takes nothing more."""
+    """Name stdout in an error of writing to it, and write no more there."""
     try:
         yield
     except OSError as error:

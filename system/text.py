@@ -1,8 +1,8 @@
 """Text from outside (files, the hub, the command line, libraries) on its way to a terminal.
 
 A model's name may hold escape sequences that move the cursor, rename the window or forge a line of
-kvarn's own. `one_line` and `lines` make any such text visible and harmless, `shown` puts it into a
-message, `printable` lets generated text pass. `terminal` writes nothing that went through none.
+kvarn's. `one_line` and `lines` escape such text, `shown` and `brief` quote it in a message, and
+`printable` filters generated text. `terminal` prints nothing that passed none of them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import reprlib
 
 MESSAGE = 2000
-"""Characters of a message that are shown: an argument alone may have 128 KB."""
+"""Characters of a message that are printed; a single argument may have 128 KB."""
 
-# What reorders a line of text: embeddings and overrides, isolates.
+# Characters that reorder text: embeddings, overrides, isolates.
 _REORDERING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """`text` on one line: what does not print is escaped as in Python, backslashes stay.
+    """`text` on one line: what is not printable is escaped as in Python; backslashes stay.
 
-    Longer than `limit` it loses its middle: a message names its subject first, its reason last.
+    A text longer than `limit` loses its middle: a message has its subject first, its reason last.
     """
     if limit is not None and len(text) > limit:
         half = max(1, (limit - 3) // 2)
@@ -30,20 +30,20 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 def lines(text: str) -> str:
-    """Lines of kvarn's own, which may quote others: newline and tab stay, the rest is escaped."""
+    """kvarn's own lines, with text from outside in them: only newlines and tabs are not escaped."""
     return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))
 
 
 def shown(text: str | bytes, limit: int = 64) -> str:
-    """Text of unknown origin for a message: quoted, escaped, one line, at most `limit` long."""
+    """Text from outside for a message: the first `limit` characters, quoted and escaped."""
     quoted = repr(text[:limit])
     return quoted if len(text) <= limit else f"{quoted}…"
 
 
 def brief(value: object, limit: int = 60) -> str:
-    """A value of a file for a message: what Python would print of it, on one line, cut short.
+    """A value from a file for a message: its repr, cut short, on one line.
 
-    Costs no more for a large value than for a small one.
+    A large value costs no more than a small one.
     """
     writer = reprlib.Repr()
     writer.maxstring = writer.maxother = writer.maxlong = limit
@@ -52,9 +52,9 @@ def brief(value: object, limit: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    """Generated text for a terminal: of what controls one, newline and tab stay.
+    """Generated text for a terminal: control characters are dropped, except newline and tab.
 
-    Marks that reorder text are dropped, too; those that shape words and emoji are not.
+    Characters that reorder text are dropped, too; those that join letters or emoji stay.
     """
     if text.isprintable():
         return text
@@ -62,7 +62,7 @@ def printable(text: str) -> str:
 
 
 def _controls(character: str) -> bool:
-    """Whether a terminal would obey it: C0, DEL, C1, marks that reorder text."""
+    """Whether a terminal acts on it: C0, DEL, C1 and characters that reorder text."""
     return character < " " or "\x7f" <= character <= "\x9f" or character in _REORDERING
 
 

@@ -1,18 +1,17 @@
-"""Folders and files that nobody but oneself and root can have written.
+"""Folders and files that only this user and root can have written.
 
-Compiled kernels are run as they are read, so what another user can put in their place is code of
-that user in this process. The rule:
+Compiled kernels are run as they are read: another user who could replace one would run code in this
+process. The rule:
 
 - A folder is opened by a walk from `/`, each component relative to the descriptor of the one
-  before. Nothing is checked by one name and used by another; what is renamed or replaced meanwhile
-  is not what is opened.
-- Each folder on the way belongs to oneself or root, and neither group nor others can write to it.
-  Only a parent may be root's and sticky, as /tmp: there nobody renames what belongs to others.
-- Symbolic links that belong to oneself or root are followed, component by component, by this rule.
-- Files are opened relative to the folder, never through a link, and are regular, of the same owners
-  and modes; what is read comes from the descriptor that was checked.
+  before. What is checked is what is used, even if something is renamed or replaced meanwhile.
+- Each folder on the way belongs to this user or root, and neither group nor others can write to it.
+  A parent may also be root's and sticky, like /tmp: there nobody renames files of others.
+- Symbolic links that belong to this user or root are followed by the same rule.
+- Files are opened relative to the folder, never through a link. They are regular, with the same
+  owners and modes, and are read from the descriptor that was checked.
 
-Access control lists: on Linux, what they grant shows in the group's bits. macOS's do not show.
+On Linux, what access control lists grant shows in the group's bits. On macOS it does not show.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _LINE = 4096  # a path as long as Linux takes
 
 
 class Untrusted(KvarnError):
-    """Somebody else can have written what is to be read.
+    """Another user may have written what is to be read.
 
-    what   the component and what was found
-    mend   the command that mends it
+    what   the path and what was found
+    mend   the command that corrects it
     """
 
     def __init__(self, what: str, mend: str) -> None:
@@ -52,15 +51,15 @@ class Untrusted(KvarnError):
 
 
 def open_folder(path: Path, make: bool = False) -> Folder:
-    """The folder, opened by the rule above; with `make`, what is missing is made for oneself.
+    """Open a folder by the rule above; `make`: make the folders that are missing.
 
-    Folders and files that root makes can be read by all (0755, 0644, less the umask): kernels that
-    are compiled ahead for all users. Everybody else's are 0700 and 0600.
+    What root makes can be read by all (0755, 0644, before the umask), so that root can compile
+    kernels for all users. What others make is 0700 and 0600.
 
-    Raises `Untrusted`; `OSError` where a component is missing, no folder or not accessible.
+    Raises `Untrusted`; `OSError` where a component is missing, is no folder or cannot be accessed.
     """
     if "\0" in str(path):
-        raise OSError(errno.EINVAL, "no name of a folder: it holds a NUL", str(path))
+        raise OSError(errno.EINVAL, "not the name of a folder: it holds a NUL", str(path))
     walk = _Walk(path.absolute())
     try:
         _check_parent(os.fstat(walk.fd), walk.path)
@@ -74,7 +73,7 @@ def open_folder(path: Path, make: bool = False) -> Folder:
 
 
 class Folder:
-    """An open folder that nobody else can write to. `path`: where it is, without links."""
+    """An open folder that no other user but root can write to. `path`: its path without links."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self.fd, self.path = fd, path
@@ -102,9 +101,9 @@ class Folder:
             os.close(fd)
 
     def write(self, name: str, *parts: bytes) -> None:
-        """The file holds `parts`, whole or not at all, for this and later readers.
+        """Write a file that holds `parts`: readers find all of it or the file before it.
 
-        Raises `Untrusted` where something stands there that `read` would refuse, and `OSError`.
+        Raises `Untrusted` where `read` would refuse what has the name now, and `OSError`.
         """
         aside, fd = self._create(name)
         try:
@@ -119,7 +118,7 @@ class Folder:
             raise
 
     def sizes(self, is_wanted: Callable[[str], bool]) -> list[int]:
-        """Bytes of each file whose name is wanted."""
+        """The size in bytes of each file whose name is wanted."""
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | _FLAGS, dir_fd=self.fd)
         try:
             found = []
@@ -132,11 +131,11 @@ class Folder:
             os.close(fd)
 
     def is_writable(self) -> bool:
-        """Whether this user may make files in it, and the file system takes any."""
+        """Whether this user may make files in it, and the file system is not read-only."""
         return os.access(".", os.W_OK | os.X_OK, dir_fd=self.fd)
 
     def try_writing(self, n_bytes: int = 1 << 16) -> None:
-        """Raise the `OSError` that writing would raise: a full disk still makes empty files."""
+        """Write and remove a file, to raise what that raises: a full disk takes empty files."""
         name, fd = self._create("probe")
         try:
             _write_all(fd, bytes(n_bytes))
@@ -145,7 +144,7 @@ class Folder:
             os.unlink(name, dir_fd=self.fd)
 
     def _create(self, name: str) -> tuple[str, int]:
-        """A new file's name, `NAME.<16 hex digits>.tmp`, and its descriptor."""
+        """Make a file `NAME.<16 hex digits>.tmp`: its name and its descriptor."""
         aside = f"{name}.{os.urandom(8).hex()}.tmp"
         mode = 0o644 if os.geteuid() == 0 else 0o600
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
@@ -158,7 +157,7 @@ class Folder:
 
 
 class _Walk:
-    """On the way from `/` to a folder: `fd` is open at `path`, `ahead` is to come, last first."""
+    """The walk from `/` to a folder: `fd` is open at `path`; `ahead` is the rest, last first."""
 
     def __init__(self, path: Path) -> None:
         self.ahead, self._at, self._n_links = _backwards(path), list[str](), 0
@@ -169,7 +168,7 @@ class _Walk:
         return Path("/", *self._at)
 
     def step(self, make: bool) -> None:
-        """Go on by one component; see `open_folder`."""
+        """Open the next component; see `open_folder`."""
         name = self.ahead.pop()
         try:
             found = self._found(name, make)
@@ -224,12 +223,12 @@ def _check_parent(found: os.stat_result, path: Path) -> None:
 def _check_leaf(found: os.stat_result, path: Path) -> None:
     _check_owner(found, path)
     if found.st_mode & _OTHERS and found.st_mode & stat.S_ISVTX:
-        raise Untrusted(f"{path} takes files of all users", "name a folder below it")
+        raise Untrusted(f"{path} can be written to by all users", "choose a folder below it")
     _check_mode(found, path)
 
 
 def _check_file(found: os.stat_result, path: Path) -> None:
-    remove = f"rm -r {_quoted(path)}"  # what it holds may be of others: no other mode mends that
+    remove = f"rm -r {_quoted(path)}"  # its content may be another user's: chmod is no remedy
     if not stat.S_ISREG(found.st_mode):
         raise Untrusted(f"{path} is no regular file", remove)
     _check_owner(found, path, remove)

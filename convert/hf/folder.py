@@ -14,8 +14,8 @@ from .safetensors import StoredTensor, read_header
 __all__ = ["INDEX", "optional_json", "read_config", "read_json", "read_tensors"]
 
 INDEX = "model.safetensors.index.json"
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-_SAFETENSORS_SPACE = "https://huggingface.co/spaces/safetensors/convert"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+SAFETENSORS_SPACE = "https://huggingface.co/spaces/safetensors/convert"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -74,10 +74,10 @@ def _shard_name(name: object) -> str:
 
 def _no_weights(folder: Path) -> str:
     for path in sorted(folder.iterdir()):
-        if path.suffix in _PICKLES:
+        if path.suffix in PICKLES:
             return (
                 f"{folder} has its weights as pickles ({path.name}), which can run any code when "
-                f"read: kvarn takes safetensors; {_SAFETENSORS_SPACE} converts a repository, then "
+                f"read: kvarn takes safetensors; {SAFETENSORS_SPACE} converts a repository, then "
                 "pull with --revision refs/pr/N"
             )
     return f"{folder} has no model*.safetensors: expected a Hugging Face model's weights"

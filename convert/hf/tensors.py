@@ -77,11 +77,14 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """The first rows of a source."""
+class _Derived:
+    """Rows that are made of those of a source."""
 
     source: Rows
-    n_rows: int
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows
 
     @property
     def n_columns(self) -> int:
@@ -92,41 +95,34 @@ class _Cut:
 
 
 @dataclass(frozen=True)
-class _Shifted:
-    """A source plus a number."""
+class _Cut(_Derived):
+    """The first rows of a source."""
 
-    source: Rows
-    by: float
+    n_first: int
 
     @property
     def n_rows(self) -> int:
-        return self.source.n_rows
+        return self.n_first
 
-    @property
-    def n_columns(self) -> int:
-        return self.source.n_columns
+
+@dataclass(frozen=True)
+class _Shifted(_Derived):
+    """A source plus a number."""
+
+    by: float
 
     def rows(self, first: int, last: int) -> F32:
         return self.source.rows(first, last) + np.float32(self.by)
 
 
 @dataclass(frozen=True)
-class _Interleaved:
+class _Interleaved(_Derived):
     """Each head's rows 0 1 2 … E-1 in the order 0 E/2 1 E/2+1 …; for a bias, its values.
 
     transformers rotates the pairs (i, i + E/2), llama.cpp (2i, 2i + 1).
     """
 
-    source: Rows
     head_dim: int
-
-    @property
-    def n_rows(self) -> int:
-        return self.source.n_rows
-
-    @property
-    def n_columns(self) -> int:
-        return self.source.n_columns
 
     def rows(self, first: int, last: int) -> F32:
         rows = self.source.rows(first, last)

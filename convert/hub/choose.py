@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from ..errors import HubError
+from ..hf.folder import PICKLES, SAFETENSORS_SPACE
 
 SMALL = (
     "config.json",
@@ -28,7 +29,6 @@ SMALL = (
 )
 """What a conversion reads beside the weights, and the model's licence."""
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)")
 # Files that are no models: vision projectors, importance matrices, multi-token predictors.
 _NO_MODEL = re.compile(r"(^|[/_.-])(mmproj|imatrix|mtp)([_.-]|$)", re.IGNORECASE)
@@ -106,11 +106,10 @@ def choose(
     ready = quantisations(files)
     if ready:
         return _ready(ready, None, budget)
-    if any(f.name.endswith(_PICKLES) for f in files):
+    if any(f.name.endswith(PICKLES) for f in files):
         raise HubError(
             "it has its weights as pickles alone, which can run any code when read; "
-            "https://huggingface.co/spaces/safetensors/convert makes safetensors of them, then "
-            "pull with --revision refs/pr/N"
+            f"{SAFETENSORS_SPACE} makes safetensors of them, then pull with --revision refs/pr/N"
         )
     raise HubError("it holds neither safetensors with a config.json nor GGUF files")
 

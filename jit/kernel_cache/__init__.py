@@ -1,4 +1,4 @@
-"""Compiled kernels that outlive their process: folders, files, machine code. Imports no Numba."""
+"""Compiled kernels on disk, for later processes: folders, files, machine code. Imports no Numba."""
 
 from .files import Counts, Damaged, compiling, find, keep, on_compile, place
 

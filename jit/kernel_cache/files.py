@@ -1,11 +1,11 @@
-"""The files of compiled kernels: found, written whole or not at all. Imports no Numba.
+"""The files of compiled kernels, each written whole or not at all. Imports no Numba.
 
     offset  bytes
-         0     32  SHA-256 of "KEY/NAME", a byte 0 and the rest: key of the folder, name of the file
-        32      …  what is kept: see `jit.cached` for .kernel, `code` for .code
+         0     32  SHA-256 of "KEY/NAME", a zero byte and the payload
+        32      …  payload: of `.kernel` files see `cached`, of `.code` files see `machine_code`
 
-A damaged file counts as absent, and so does one of another name or of another machine's folder; the
-kernel is compiled anew and replaces it. Folders and access to them: see `folders`.
+KEY and NAME are the names of folder and file. A damaged file counts as absent, as does one that was
+renamed or moved here from another folder: the kernel is compiled again and replaces it.
 """
 
 import hashlib
@@ -24,18 +24,18 @@ _DIGEST = 32
 
 
 def _nobody(name: str) -> None:
-    """Listens to no compilation."""
+    """The listener before there is one."""
 
 
 _listener: Callable[[str], None] = _nobody
 
 
 class Damaged(ValueError):
-    """A file does not hold what kvarn writes."""
+    """A file's content is not what kvarn writes."""
 
 
 class Counts:
-    """What this process has done: kernels compiled, loaded from files, and not to be cached."""
+    """Kernels that this process compiled, loaded from files, and could not keep on disk."""
 
     compiled: int = 0
     loaded: int = 0
@@ -43,32 +43,26 @@ class Counts:
 
 
 def on_compile(listener: Callable[[str], None]) -> None:
-    """Have `listener(name of the kernel)` called before each compilation, for a progress line.
-
-    It takes the place of the one before it.
-    """
+    """Call `listener(name of the kernel)` before each compilation, instead of the one before it."""
     global _listener  # noqa: PLW0603  there is one terminal to tell
     _listener = listener
 
 
 def compiling(name: str) -> None:
-    """Count a kernel that is about to be compiled, and tell who listens."""
+    """Count a kernel that is about to be compiled, and call the listener."""
     Counts.compiled += 1
     _listener(name)
 
 
 def find(name: str, parse: Callable[[bytes], T]) -> T | None:
-    """What `parse` makes of the file of this name, counted as a kernel loaded.
-
-    None if there is none, or if `parse` raises `Damaged`.
-    """
+    """What `parse` makes of a file's payload; None without such a file, or if it is damaged."""
     for folder in _Places.readable():
         try:
             found = parse(_content(folder.read(name), name))
         except (OSError, Damaged):
-            continue  # absent, as far as this process is concerned
+            continue  # both count as absent
         except Untrusted as error:
-            _Places.say(f"a compiled kernel is not used: {Against.of(error, folder.path)}")
+            _Places.say(f"cannot use a compiled kernel: {Against.of(error, folder.path)}")
             continue
         Counts.loaded += 1
         return found
@@ -76,14 +70,16 @@ def find(name: str, parse: Callable[[bytes], T]) -> T | None:
 
 
 def keep(name: str, payload: bytes) -> None:
-    """Write a file for this and other processes."""
-    # Sources that have changed since (an upgrade) would find these kernels under their key.
+    """Write a file for later processes, unless the sources have changed since this one started.
+
+    A kernel imported after the change would get into the folder of the sources before it.
+    """
     if folders.sources_hash() == folders.SOURCES:
         _Places.write(name, payload)
 
 
 def place() -> Path | None:
-    """The folder that takes new kernels, if one does."""
+    """The folder for new kernels, if there is one."""
     _Places.readable()
     return _Places.target.path if _Places.target else None
 
@@ -91,10 +87,10 @@ def place() -> Path | None:
 class _Places:
     """The folders of this process's kernels, opened on first use.
 
-    roots     those not tried yet
-    opened    the folders that are read, in their order
-    target    the one that takes new kernels, the last of them
-    against   why it is not that of the first root; said when there is a kernel to keep
+    roots     roots not tried yet
+    opened    folders to read from, in this order
+    target    the last of them, where new kernels go; None if no folder can be written to
+    against   why `target` is not below the first root; told when there is a kernel to keep
     """
 
     roots: list[Path] | None = None
@@ -114,7 +110,7 @@ class _Places:
 
     @classmethod
     def write(cls, name: str, payload: bytes) -> None:
-        """Keep one kernel, in the next folder if this one fails; in none if all do."""
+        """Write a file to `target`; if that fails, to the next folder that can be written to."""
         cls.readable()
         if cls.against:
             cls._cannot(cls.against)
@@ -125,14 +121,14 @@ class _Places:
             try:
                 return target.write(name, _digest(payload, name), payload)
             except Untrusted as error:
-                return cls.say(f"a compiled kernel is not kept: {Against.of(error, target.path)}")
+                return cls.say(f"cannot keep a compiled kernel: {Against.of(error, target.path)}")
             except OSError as error:
                 cls._next(Against.of(error, target.path))
         return None
 
     @classmethod
     def _next(cls, told: Against | None) -> None:
-        """Open further roots until one can be written to; say what was refused, after `told`."""
+        """Open roots until one can be written to. Tells `told`, or else what was untrusted."""
         assert cls.roots is not None
         cls.target = None
         while cls.roots and cls.target is None:
@@ -155,12 +151,12 @@ class _Places:
 
     @classmethod
     def _cannot(cls, against: Against) -> None:
-        instead = f"using {cls.target.path}" if cls.target else "compiling anew in every process"
+        instead = f"using {cls.target.path}" if cls.target else "compiling again in every process"
         cls.say(f"cannot keep compiled kernels, {instead}: {against}")
 
     @classmethod
     def say(cls, line: str) -> None:
-        """One line in all: what stands against more of them, `kvarn doctor` tells."""
+        """Tell the user, once per process: `kvarn doctor` tells the rest."""
         if not cls.said:
             cls.said = True
             say(line)
@@ -169,7 +165,7 @@ class _Places:
 def _content(data: bytes, name: str) -> bytes:
     payload = data[_DIGEST:]
     if data[:_DIGEST] != _digest(payload, name):
-        raise Damaged(f"{name}: its checksum is not that of its content")
+        raise Damaged(f"{name}: its checksum does not match its content")
     return payload
 
 

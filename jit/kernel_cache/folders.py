@@ -1,17 +1,16 @@
-"""Where compiled kernels are kept between processes.
+"""Where compiled kernels are kept between processes. Imports no Numba.
 
-    $KVARN_CACHE, then $XDG_CACHE_HOME/kvarn or else ~/.cache/kvarn
+    $KVARN_CACHE, then $XDG_CACHE_HOME/kvarn or else ~/.cache/kvarn        the roots
       └─ kernels/
-           └─ <key>/           hash of the sources of jit/ and ops/, versions, variant, CPU
-                ├─ <kernel>-<hash>.kernel      one compiled specialisation (cache.py draws it)
-                ├─ <kernel>-<hash>.code        machine code of one step (code.py)
-                └─ <name>.<hex digits>.tmp     what a process is writing
+           └─ <key>/           variant, and hash of: sources of jit/ and ops/, versions, CPU
+                ├─ <kernel>-<hash>.kernel      a specialisation with its types (`cached`)
+                ├─ <kernel>-<hash>.code        its machine code alone (`machine_code`)
+                └─ <name>.<hex digits>.tmp     a file that a process is writing
 
-A kernel is machine code that is run as it is read, so folders and files are opened by the rule of
-`system.trust`. The roots are tried in their order until one can be written to; those before it are
-read as well (kernels built ahead by root, read by everyone). For a user without a home folder, who
-chose no other, kernels are compiled anew in every process: a folder for one process alone would be
-of no use, as nothing is read twice. Imports no Numba.
+Machine code is run as it is read, so folders and files are opened by the rule of `system.trust`.
+Roots are tried in this order until one can be written to; those before it are read all the same
+(root may have compiled kernels for all users). A user without a home folder and without KVARN_CACHE
+has no root: every process compiles its kernels.
 """
 
 import hashlib
@@ -35,9 +34,9 @@ from ..variant import CPU, LISTED, NEEDS, VARIANT
 
 PACKAGE = Path(__file__).resolve().parents[2]
 FLOORS = (PACKAGE / "jit", PACKAGE / "ops")
-"""The sources that machine code is made of."""
-KEEP = 8  # folders of other keys that stay: other variants, CPUs and versions in use side by side
-CHOOSE = "set KVARN_CACHE to a folder with room that you alone can write to"
+"""Where the sources of kernels are."""
+KEEP = 8  # folders of other keys: variants, CPUs and versions that are used side by side
+CHOOSE = "set KVARN_CACHE to a folder with free space that only you can write to"
 
 _KEY = re.compile(rf"({'|'.join(NEEDS)})-[0-9a-f]{{24}}")
 _FILE = re.compile(
@@ -47,7 +46,7 @@ _FILE = re.compile(
 
 
 class Against(NamedTuple):
-    """What stands against keeping kernels in a folder, and what mends it."""
+    """Why kernels cannot be kept in a folder, and what to do."""
 
     what: str
     mend: str
@@ -73,12 +72,12 @@ def sources_hash(folders: Sequence[Path] = FLOORS) -> str:
     return digest.hexdigest()
 
 
-# As they were when this process began to import them: 2 ms.
+# From before this process imports them; takes 2 ms.
 SOURCES = sources_hash()
 
 
 def _numba_version() -> str:
-    """Numba's file that tells its version; neither it nor importlib.metadata is worth importing."""
+    """Content of Numba's version file: quicker than importing Numba or importlib.metadata."""
     found = find_spec("numba")
     assert found and found.origin
     return Path(found.origin).with_name("_version.py").read_text()
@@ -86,7 +85,7 @@ def _numba_version() -> str:
 
 @lru_cache(maxsize=1)
 def key() -> str:
-    """Name of the folder of kernels that fit this program, these libraries and this CPU."""
+    """Name of the folder of kernels for these sources, these libraries and this CPU."""
     parts = (
         SOURCES,
         _numba_version(),
@@ -101,7 +100,7 @@ def key() -> str:
 
 
 def candidates() -> list[Path]:
-    """The cache's possible roots, best first; none for a user without a home folder."""
+    """The roots, best first."""
     chosen = os.environ.get("KVARN_CACHE")
     roots = [Path(chosen)] if chosen else []
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -114,7 +113,7 @@ def candidates() -> list[Path]:
 
 
 def open_kernels(root: Path) -> Folder:
-    """The folder for this process's kernels below `root`, made where it is missing.
+    """The folder of this process's kernels below `root`, made if it is missing.
 
     Raises `Untrusted` where others can write to it, and OSError.
     """
@@ -126,13 +125,12 @@ def open_kernels(root: Path) -> Folder:
 
 
 def is_kernel(name: str) -> bool:
-    """Whether a file is one that kvarn made: finished, or what a killed process left."""
+    """Whether a file's name is one that kvarn gives, to finished and unfinished files."""
     return _FILE.fullmatch(name) is not None
 
 
 def prune(kernels: Path, keep: int = KEEP) -> None:
-    """Remove kvarn's files from the folders of older keys, and these folders where they are empty,
-    all but the `keep` that were last written to.
+    """Remove folders of other keys, except the `keep` newest: kvarn's files, then empty folders.
 
     kernels: a folder that only this user and root can write to, without links on the way.
     """
@@ -147,4 +145,4 @@ def prune(kernels: Path, keep: int = KEEP) -> None:
         for _, folder in sorted(others, reverse=True)[keep:]:
             remove_folder(folder, is_kernel)
     except OSError:
-        return  # another process prunes at this moment
+        return  # another process is removing them

@@ -1,9 +1,9 @@
-"""Machine code of steps, which comes back without Numba. Imports none.
+"""Machine code of kernels, kept so that it is loaded without Numba. Imports no Numba.
 
-A kernel as Numba keeps it takes some 10 ms to come back, with its types, its environment and LLVM's
-form of it, and Numba itself 350 ms to be imported. A step is called by address, has no result and
-raises nothing: its machine code is all that it needs. It is kept as a file that ends in `.code` and
-holds the fields of a `Code`, all integers little-endian:
+A kernel as Numba keeps it has types, an environment and LLVM IR beside its machine code. It takes
+some 10 ms to load, and importing Numba takes 350 ms. But a kernel that is called by address returns
+nothing and raises nothing, so its machine code is enough. A file `.code` holds the fields of a
+`Code`, all integers little-endian:
 
     offset  bytes
          0      8  "kvarn1.c"
@@ -35,9 +35,9 @@ _SYMBOL = re.compile(rb"[!-~]+")
 _KINDS = re.compile(rb"[if]*")
 _OBJECTS = (b"\x7fELF\2", b"\xcf\xfa\xed\xfe")
 
-# What has to do with exceptions, objects and memory of Numba: steps with such calls come back as
-# other kernels do. Counting references is left out: where none of Numba's memory is taken, there is
-# none to be counted.
+# Prefixes of Numba's functions for exceptions, Python objects and memory: a kernel that calls one
+# needs Numba. Reference counting is compiled away (`_ENTRY`): without Numba's memory there is
+# nothing to count.
 _NUMBA = ("Py", "_Py", "NRT_", "numba_")
 _ENTRY = """
 target triple = "{triple}"
@@ -63,14 +63,13 @@ define i64 @{symbol}(i64 %record, i64 %part, i64 %parts) {{
 
 
 class Code(NamedTuple):
-    """One kernel, compiled.
+    """One compiled kernel.
 
-    called   names of functions of the process that it calls
-    symbol   the one way into the object file, in C's words:
-             int64 symbol(int64 record, int64 part, int64 parts)
-    kinds    of its arguments, see `steps.step`
-    traits   what its callers have to know of it
-    object   an object file that holds all that is called inside the kernel
+    called   names of the functions that the object file calls in the process
+    symbol   its only exported function: int64 symbol(int64 record, int64 part, int64 parts)
+    kinds    a letter for each word of its arguments (`lazy.Kernel`)
+    traits   numbers that its callers have to know
+    object   the object file
     """
 
     called: tuple[str, ...]
@@ -81,7 +80,7 @@ class Code(NamedTuple):
 
 
 def to_bytes(code: Code) -> bytes:
-    """The content of its file."""
+    """The payload of its file."""
     called = "".join(f"{name}\n" for name in code.called).encode()
     symbol, kinds, traits = code.symbol.encode(), code.kinds.encode(), code.traits
     sizes = len(called), len(symbol), len(kinds), len(traits), len(code.object)
@@ -90,7 +89,7 @@ def to_bytes(code: Code) -> bytes:
 
 
 def from_bytes(data: bytes) -> Code:
-    """What `to_bytes` was given. Raises `Damaged` for whatever it does not make."""
+    """The inverse of `to_bytes`. Raises `Damaged` for anything that it does not write."""
     try:
         magic, *sizes, n_traits, n_object = _HEAD.unpack_from(data)
         parts, at = list[bytes](), _HEAD.size
@@ -99,32 +98,32 @@ def from_bytes(data: bytes) -> Code:
             at += size
         traits = unpack_from(f"<{n_traits}q", data, at)
     except error as failure:
-        raise Damaged(f"a step's code: {failure}") from failure
+        raise Damaged(f"a kernel's code: {failure}") from failure
     grammar = zip((_CALLED, _SYMBOL, _KINDS), parts, strict=True)
     is_whole = magic == _MAGIC and len(data) == at + 8 * n_traits + n_object
     machine = data[at + 8 * n_traits :]
     if not (is_whole and all(g.fullmatch(part) for g, part in grammar)):
-        raise Damaged("a step's code: its fields are not as kvarn writes them")
-    if not machine.startswith(_OBJECTS):  # LLVM ends the process
-        raise Damaged("a step's code: it holds no object file")
+        raise Damaged("a kernel's code: its fields are not as kvarn writes them")
+    if not machine.startswith(_OBJECTS):  # for which LLVM would end the process
+        raise Damaged("a kernel's code: it holds no object file")
     called, symbol, kinds = (part.decode("ascii") for part in parts)
     return Code(tuple(called.splitlines()), symbol, kinds, traits, machine)
 
 
 def load(data: bytes) -> tuple[int, Code]:
-    """A kept step: where its code is, in this process from now on, and what is known of it.
+    """Link a file's code into this process: its address, and the code.
 
-    Raises `Damaged` where that cannot be told, and where the process lacks what the code calls.
+    Raises `Damaged` where it is not as kvarn writes it, or calls what the process does not have.
     """
     code = from_bytes(data)
     address = link(code)
     if address is None:
-        raise Damaged(f"a step's code: {code.symbol} cannot be linked")
+        raise Damaged(f"a kernel's code: {code.symbol} cannot be linked")
     return address, code
 
 
 def link(code: Code) -> int | None:
-    """Where the code is, in this process from now on; None where it lacks what the code calls."""
+    """Link code into this process for good: its address. None if the process lacks a callee."""
     if any(llvm.address_of_symbol(name) is None for name in code.called):
         return None
     engine = _engine()
@@ -134,8 +133,7 @@ def link(code: Code) -> int | None:
 
 
 def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code | None:
-    """The code of a step's entry that Numba has compiled; None where it cannot do without Numba."""
-    # Also there where Numba has loaded the kernel and not compiled it.
+    """The code of what Numba has compiled or loaded, as `symbol`; None if it needs Numba."""
     module = llvm.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
     kernel, layout = result.fndesc.llvm_func_name, module.data_layout
     entry = _ENTRY.format(triple=module.triple, layout=layout, kernel=kernel, symbol=symbol)
@@ -154,13 +152,13 @@ def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> 
 
 
 def of_text(text: str, symbol: str) -> Code:
-    """The code of LLVM's assembly language."""
+    """The code of a program in LLVM's assembly language."""
     module = llvm.parse_assembly(text)
     return Code(external(module), symbol, "", (), _machine().emit_object(module))
 
 
 def external(module: llvm.ModuleRef) -> tuple[str, ...]:
-    """Names of the functions that a compiled module calls outside itself."""
+    """Names of the functions that a module declares and does not define, LLVM's own left out."""
     names = {
         f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")
     }

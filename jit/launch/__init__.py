@@ -1,6 +1,7 @@
-"""Kernels that are called by address, at once or as recorded sequences. Imports no Numba.
+"""Kernels that are called by address, at once or from a recorded graph. Imports no Numba.
 
-`define`, `atomics` and `views` have what kernels are written with, `launcher` what runs them.
+A call of a kernel is a launch. It is packed into a record (`record`), which the launcher runs in
+all threads. `define`, `atomics` and `views`, which import Numba, are what kernels are written with.
 """
 
 from .arguments import Arguments

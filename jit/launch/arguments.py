@@ -1,4 +1,4 @@
-"""What a kernel works on, declared once, by name. Imports no Numba.
+"""What a kernel works on, declared once and read by name. Imports no Numba.
 
     class Sketches(NamedTuple):             # arrays, numbers, other such tuples
         segments: I64_1D
@@ -11,8 +11,8 @@
     @kernel                                                                     # the kernel
     def sketch(share: Share, keys: Sketches, n_heads: int): … keys.bits[0] …
 
-An `Arguments` is a block of memory that a kernel finds by one address. For each field in turn, as
-64-bit words: of an array its address and its dimensions, of a number itself, of a tuple its fields.
+An `Arguments` is a block of memory that a kernel finds by one address. It holds 64-bit words, field
+by field: the address and the shape of an array, a number, the fields of a tuple.
 """
 
 from __future__ import annotations
@@ -40,20 +40,16 @@ F32_1D = Annotated[NDArray[np.float32], 1]
 F32_2D = Annotated[NDArray[np.float32], 2]
 F32_3D = Annotated[NDArray[np.float32], 3]
 F32_4D = Annotated[NDArray[np.float32], 4]
-I8_2D = Annotated[NDArray[np.int8], 2]
-I8_3D = Annotated[NDArray[np.int8], 3]
 I8_4D = Annotated[NDArray[np.int8], 4]
 I32_2D = Annotated[NDArray[np.int32], 2]
 I32_3D = Annotated[NDArray[np.int32], 3]
 I64_1D = Annotated[NDArray[np.int64], 1]
 I64_2D = Annotated[NDArray[np.int64], 2]
 I64_3D = Annotated[NDArray[np.int64], 3]
-U8_1D = Annotated[NDArray[np.uint8], 1]
 U8_2D = Annotated[NDArray[np.uint8], 2]
 U8_3D = Annotated[NDArray[np.uint8], 3]
 U8_4D = Annotated[NDArray[np.uint8], 4]
 U16_2D = Annotated[NDArray[np.uint16], 2]
-U32_1D = Annotated[NDArray[np.uint32], 1]
 U32_2D = Annotated[NDArray[np.uint32], 2]
 U32_3D = Annotated[NDArray[np.uint32], 3]
 U64_1D = Annotated[NDArray[np.uint64], 1]
@@ -65,7 +61,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class ArrayField(NamedTuple):
-    """An array of a declaration: C-contiguous."""
+    """A declared array; it has to be C-contiguous."""
 
     dtype: np.dtype[Any]
     ndim: int
@@ -78,8 +74,8 @@ Field = type[int] | type[float] | ArrayField | type[tuple[Any, ...]]
 def fields_of(declared: type[tuple[Any, ...]]) -> dict[str, Field]:
     """The fields of a NamedTuple that declares what a kernel works on.
 
-    Raises JitError for a field that is neither int, float, an array of known dimensions, nor
-    another such tuple.
+    Raises JitError for a field that is not an int, a float, an array type of this module or another
+    such tuple.
     """
     found = get_type_hints(declared, include_extras=True)
     return {name: _field(f"{declared.__name__}.{name}", hint) for name, hint in found.items()}
@@ -93,7 +89,9 @@ def _field(name: str, hint: Any) -> Field:
         array, ndim = get_args(hint)
         (scalar,) = get_args(get_args(array)[1])
         return ArrayField(np.dtype(scalar), ndim)
-    raise JitError(f"{name} is declared as {hint}: no kernel can take that")
+    raise JitError(
+        f"{name} is declared as {hint}: expected int, float, an array such as F32_2D, a NamedTuple"
+    )
 
 
 def is_declared(hint: Any) -> TypeGuard[type[tuple[Any, ...]]]:
@@ -102,13 +100,13 @@ def is_declared(hint: Any) -> TypeGuard[type[tuple[Any, ...]]]:
 
 
 def has_arrays(declared: type[tuple[Any, ...]]) -> bool:
-    """Whether any field is an array, so that the tuple goes by the address of its `Arguments`."""
+    """Whether any field is an array: kernels then take the address of the tuple's `Arguments`."""
     inner = fields_of(declared).values()
     return any(isinstance(f, ArrayField) or (is_declared(f) and has_arrays(f)) for f in inner)
 
 
 def n_words(field: Field) -> int:
-    """64-bit words of a field in a block of arguments."""
+    """How many 64-bit words a field takes in a block."""
     if isinstance(field, ArrayField):
         return 1 + field.ndim
     if is_declared(field):
@@ -117,7 +115,7 @@ def n_words(field: Field) -> int:
 
 
 class _Place(NamedTuple):
-    """A field of a block: its full name, its words, and where it is a tuple its own fields."""
+    """A field of a block: its full name, its words and, if it is a tuple, its own fields."""
 
     name: str
     field: Field
@@ -126,7 +124,7 @@ class _Place(NamedTuple):
 
 
 def _places(name: str, declared: type[tuple[Any, ...]], first: int) -> tuple[_Place, ...]:
-    """The places of a tuple's fields, whose words begin at `first`."""
+    """The places of a tuple's fields, from word number `first` on."""
     found = []
     for own, field in fields_of(declared).items():
         full, stop = f"{name}.{own}", first + n_words(field)
@@ -137,7 +135,7 @@ def _places(name: str, declared: type[tuple[Any, ...]], first: int) -> tuple[_Pl
 
 
 class Arguments(Generic[T]):
-    """Arguments of a kernel, found by one address; arrays live as long as the block holds them."""
+    """A block of memory with a kernel's arguments, which keeps their arrays alive."""
 
     def __init__(self, declared: type[T]) -> None:
         self._name = declared.__name__
@@ -148,24 +146,27 @@ class Arguments(Generic[T]):
 
     @classmethod
     def fixed(cls, values: T) -> Arguments[T]:
-        """A block that holds these for good: launches with its address may be recorded."""
+        """A block whose values never change, so that launches with it may be recorded."""
         block = cls(type(values))
         block._hold(values)
         return block
 
     def fill(self, values: T) -> int:
-        """Hold these from now on; gives the block's address.
+        """Replace the values of the block; gives its address.
 
-        Raises JitError for an array that is not what is declared, and while a graph is recorded,
-        whose kernels would all find the last ones.
+        Raises JitError for an array that is not as declared, and while a graph is recorded: all its
+        launches would read the values filled in last.
         """
         if recording():
-            raise JitError(f"recording a launch with {self._name}, which the next one replaces")
+            raise JitError(
+                f"recording a launch with {self._name}, which may be filled again: expected "
+                "Arguments.fixed"
+            )
         self._hold(values)
         return self.address
 
     def _hold(self, values: T) -> None:
-        # From layer to layer most stay: looking at each would cost a token of many layers 0.5 ms.
+        # Most values are those of the layer before. Checking them all would take 0.5 ms per token.
         others = _changed(self._places, values, self._held)
         for place, value in others:
             if isinstance(place.field, ArrayField):
@@ -178,7 +179,7 @@ class Arguments(Generic[T]):
 def _changed(
     places: tuple[_Place, ...], values: tuple[Any, ...], held: tuple[Any, ...] | None
 ) -> list[tuple[_Place, Any]]:
-    """Arrays and numbers other than those that the block holds."""
+    """The arrays and numbers that the block does not hold yet."""
     found = []
     for place, value, old in zip(places, values, held or (None,) * len(places), strict=True):
         if value is not old:

@@ -1,8 +1,8 @@
-"""Integers in memory, by address: numbers that kernels read, and the ticket by which they share.
+"""Integers at an address: cells that kernels read, and the ticket by which threads share work.
 
-Threads take part after part of the work by counting a ticket up. Fixed halves would wait for the
-slower thread: one whose core another program uses, or an efficiency core. Every part is done by one
-thread in one way, so who takes it changes no result.
+A thread takes the next part of the work by adding 1 to the ticket. With equal shares, all would
+wait for the slowest thread (on an efficiency core, or on one that another program uses too). Which
+thread does a part changes no result.
 """
 
 from llvmlite import ir

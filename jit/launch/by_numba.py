@@ -1,4 +1,4 @@
-"""Launching recorded steps in the threads of Numba's layer."""
+"""The launcher where threads are Numba's (`launcher` is that for GNU's OpenMP)."""
 
 from llvmlite import ir
 from numba import prange, types
@@ -24,7 +24,7 @@ def _call(typingctx, record, part, parts):
 
 @jit(parallel=True)
 def run(records, n, threads):
-    """`launch.run` in the threads of Numba's layer."""
+    """`launcher.run` in the threads of Numba's layer."""
     i = 0
     while i < n:
         first = records + i * RECORD

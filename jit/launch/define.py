@@ -1,9 +1,9 @@
-"""Definition of kernels that are called by address (`kernel`), with Numba.
+"""`kernel`: definition of a kernel that is called by address. Imports Numba.
 
     @kernel
     def add(share: Share, x: int, y: int, factor: float): …
 
-One function launches them all (`launcher`), so they are compiled without a parallel loop.
+Kernels have no parallel loop: the launcher calls each in all threads, with one share per thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIGNATURE = (types.int64, types.int64, types.int64)
 class Share(NamedTuple):
     """The share of a kernel's work that one thread does: part `part` of `parts`.
 
-    ticket: address of an int64 that starts at 0, for threads that share work by counting it up.
+    ticket: address of an int64, 0 at first, for threads that take parts one by one (`atomics`).
     """
 
     part: int
@@ -41,7 +41,7 @@ class Share(NamedTuple):
 
 
 class CompiledKernel(DefinedKernel):
-    """One whose definition is at hand as a function of Python."""
+    """A kernel that Numba compiles from a Python function."""
 
     kinds = ""
     traits: tuple[int, ...] = ()
@@ -75,19 +75,19 @@ class CompiledKernel(DefinedKernel):
         return int(self._result.library.get_pointer_to_function(name))
 
     def code(self, symbol: str) -> machine_code.Code | None:
-        """Its machine code under a name of its own; None where it cannot do without Numba."""
+        """Its machine code, as a function `symbol`; None if it needs Numba to run."""
         return machine_code.of_kernel(self._result, symbol, self.kinds, self.traits)
 
 
 def _kinds(field: Field) -> str:
-    """Letters of the words that a parameter takes in a record."""
+    """A letter for each word that a parameter takes in a record."""
     if is_declared(field) and not has_arrays(field):
         return "".join("f" if inner is float else "i" for inner in field.__annotations__.values())
     return "f" if field is float else "i"
 
 
 def _reader(fields: list[Field]) -> Any:
-    """An intrinsic that gives the arguments in a record as a tuple."""
+    """An intrinsic that reads the arguments of a record, as a tuple."""
 
     @intrinsic
     def arguments(typingctx, record):  # type: ignore[no-untyped-def]
@@ -116,13 +116,12 @@ def kernel(function: Callable[..., None], /) -> CompiledKernel: ...
 @overload
 def kernel(*, traits: tuple[int, ...]) -> Callable[[Callable[..., None]], CompiledKernel]: ...
 def kernel(function: Callable[..., None] | None = None, /, *, traits: tuple[int, ...] = ()) -> Any:
-    """Decorator: `f(share: Share, …)` as a kernel, its parameters declared by annotations.
+    """Decorator: make a kernel of `f(share: Share, …)`. Annotations say what its callers give:
 
-    int, float  a word of the record
-    NamedTuple  of numbers alone: its fields, in words of the record that the caller gives one by
-                one (`*values`); one that has arrays: the address of its `Arguments`
+    int, float  a number
+    NamedTuple  with arrays: the address of its `Arguments`; without: its fields, as `*values`
 
-    traits: what its callers have to know of it. Raises JitError where a record has no room.
+    traits: numbers that callers have to know. Raises JitError if a record has too few words.
     """
 
     def wrap(python: Callable[..., None]) -> CompiledKernel:

@@ -1,10 +1,9 @@
-"""Graphs: launches of kernels that are recorded once and run by one call. Imports no Numba.
+"""Graphs: launches that are recorded once and run by one call. Imports no Numba.
 
     graph = record(token)                               graph.run()
 
-A token of decode is some hundred small operations. Entered from Python one by one, each waits for
-an interpreter that the weights have pushed out of the caches; recorded once, they are one call
-(`launcher`; `record` draws how a launch lies in memory).
+To decode a token takes some hundred small operations. Between two of them Python is slow, as the
+weights have pushed the interpreter out of the CPU's caches. A graph needs one call for all of them.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ _PHASE_WORD = Struct("q")
 
 
 class Cell(int):
-    """A number that recorded kernels read from memory when they run, at `address`."""
+    """A number that changes between runs of a graph: kernels read it from memory, at `address`."""
 
     address: int
 
     @classmethod
     def at(cls, memory: NDArray[np.int64]) -> Cell:
-        """The number that `memory` (1,) holds now, and where it is."""
+        """The cell at `memory` (1,), with the number that it holds now."""
         cell = cls(memory[0])
         cell.address = int(memory.ctypes.data)
         return cell
 
 
 def cell_of(number: int) -> int:
-    """Address of a number for a kernel: of its cell, or a place until the next call.
+    """Address at which a kernel finds a number: its cell's, or one that the next call reuses.
 
-    Raises JitError for a plain number while a graph is recorded, which would keep its place only.
+    Raises JitError for a plain number while a graph is recorded, which keeps the address alone.
     """
     if isinstance(number, Cell):
         return number.address
     if _recording:
-        raise JitError(f"recording a launch at {number}: expected a cell, whose number may change")
+        raise JitError(f"recording a launch with the number {number}: expected a Cell")
     _plain[0] = number
     return int(_plain.ctypes.data)
 
@@ -91,7 +90,7 @@ class Graph:
         self._n += 1
 
     def run(self) -> None:
-        """Run them."""
+        """Run all launches."""
         run(self._address, self._n, n_threads())
 
 
@@ -106,7 +105,7 @@ def launch(kernel: Kernel, arguments: Sequence[float], parallel: bool, group: in
 
 
 def recording() -> bool:
-    """Whether launches are being recorded and not run."""
+    """Whether launches are recorded instead of run."""
     return bool(_recording)
 
 
@@ -116,11 +115,10 @@ _recording: list[Graph] = []
 
 
 def record(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Graph:
-    """Call `function`; the kernels that it calls are not run but recorded, in the graph returned.
+    """Call `function` and record the kernels that it calls, without running them, in a graph.
 
-    Only the engine's thread runs kernels, so only it records. Arrays whose addresses were recorded
-    have to stay: the graph holds numbers. What is not a kernel (a NumPy call) runs at once and is
-    no part of the graph.
+    Only the engine's thread may record. The graph holds addresses of arrays, so the caller has to
+    keep the arrays. What is no kernel (a NumPy call) runs at once and is not recorded.
     """
     graph = Graph()
     _recording.append(graph)

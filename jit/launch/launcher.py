@@ -1,7 +1,14 @@
-"""Launching recorded steps (`graph`) in all threads. Imports no Numba where GNU's OpenMP is there.
+"""The launcher: runs the launches of a graph, phase after phase, in all threads.
 
-Written in LLVM's own language for the functions that GCC calls for `#pragma omp parallel`; with
-other threads (`threads.layer`) Numba launches them (`by_numba`), to the same results.
+With GNU's OpenMP it needs no Numba. It is a program in LLVM's assembly language, which calls what
+GCC calls for `#pragma omp parallel`:
+
+    for each phase:   clear the tickets of its launches
+                      serial, or only one thread:  part(…, 0, 1)
+                      else in each thread:         part(…, thread, threads)
+    part:             call the kernel of each launch of the phase with this share
+
+With other threads (`threads.layer`), `by_numba` does the same.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ _SYMBOL = "kvarn_launch"
 
 
 def _function(head: str, first: str, step: str, last: str, body: str, begin: str = "") -> str:
-    """One that does `body` for %i from `first` on, by `step`, while it is below `last`."""
+    """A function that does `body` for each %i from `first` up to, without, `last`, by `step`."""
     return f"""
 define {head} {{
 entry:{begin}
@@ -37,7 +44,7 @@ done:
 """
 
 
-# A phase that is handed to the threads is (address of its first record, steps, parts).
+# A phase is given to the threads as (address of its first record, launches, parts).
 _TEXT = "".join(
     (
         """
@@ -46,8 +53,8 @@ declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
 """,
         _function(
-            "internal void @clear(i64 %first, i64 %steps)",
-            *("0", "1", "%steps"),
+            "internal void @clear(i64 %first, i64 %launches)",
+            *("0", "1", "%launches"),
             f"""
   %offset = mul i64 %i, {RECORD}
   %record = add i64 %first, %offset
@@ -56,8 +63,8 @@ declare i32 @omp_get_num_threads()
   store i64 0, ptr %place""",
         ),
         _function(
-            "internal void @part(i64 %first, i64 %steps, i64 %part, i64 %parts)",
-            *("0", "1", "%steps"),
+            "internal void @part(i64 %first, i64 %launches, i64 %part, i64 %parts)",
+            *("0", "1", "%launches"),
             f"""
   %offset = mul i64 %i, {RECORD}
   %record = add i64 %first, %offset
@@ -69,12 +76,12 @@ declare i32 @omp_get_num_threads()
             "internal void @region(ptr %phase)",
             *("%thread", "%team", "%parts"),
             """
-  call void @part(i64 %first, i64 %steps, i64 %i, i64 %parts)""",
-            # A team can have fewer threads than there are parts.
+  call void @part(i64 %first, i64 %launches, i64 %i, i64 %parts)""",
+            # A team can have fewer threads than there are parts, so a thread may do several.
             """
   %first = load i64, ptr %phase
-  %steps_at = getelementptr i64, ptr %phase, i64 1
-  %steps = load i64, ptr %steps_at
+  %launches_at = getelementptr i64, ptr %phase, i64 1
+  %launches = load i64, ptr %launches_at
   %parts_at = getelementptr i64, ptr %phase, i64 2
   %parts = load i64, ptr %parts_at
   %thread32 = call i32 @omp_get_thread_num()
@@ -84,7 +91,7 @@ declare i32 @omp_get_num_threads()
         ),
         _function(
             f"void @{_SYMBOL}(i64 %records, i64 %n, i64 %threads)",
-            *("0", "%steps", "%n"),
+            *("0", "%launches", "%n"),
             f"""
   %offset = mul i64 %i, {RECORD}
   %first = add i64 %records, %offset
@@ -92,22 +99,22 @@ declare i32 @omp_get_num_threads()
   %word_at = inttoptr i64 %word to ptr
   %size = load i64, ptr %word_at
   %is_serial = icmp eq i64 %size, 0
-  %steps = select i1 %is_serial, i64 1, i64 %size
-  call void @clear(i64 %first, i64 %steps)
+  %launches = select i1 %is_serial, i64 1, i64 %size
+  call void @clear(i64 %first, i64 %launches)
   %is_single = icmp eq i64 %threads, 1
   %is_alone = or i1 %is_serial, %is_single
   br i1 %is_alone, label %alone, label %together
 alone:
-  call void @part(i64 %first, i64 %steps, i64 0, i64 1)
+  call void @part(i64 %first, i64 %launches, i64 0, i64 1)
   br label %tail
 together:
   store i64 %first, ptr %phase
-  store i64 %steps, ptr %steps_at
+  store i64 %launches, ptr %launches_at
   %team = trunc i64 %threads to i32
   call void @GOMP_parallel(ptr @region, ptr %phase, i32 %team, i32 0)""",
             """
   %phase = alloca [3 x i64]
-  %steps_at = getelementptr i64, ptr %phase, i64 1
+  %launches_at = getelementptr i64, ptr %phase, i64 1
   %parts_at = getelementptr i64, ptr %phase, i64 2
   store i64 %threads, ptr %parts_at""",
         ),
@@ -119,8 +126,8 @@ _launch: Launch | None = None
 
 
 def run(records: int, n: int, n_threads: int) -> None:
-    """Launch n steps, whose records begin at an address."""
-    global _launch  # noqa: PLW0603  chosen once, when the first step runs
+    """Run n launches, whose records begin at an address."""
+    global _launch  # noqa: PLW0603  chosen once, at the first launch
     if _launch is None or forks.forked:
         forks.check()
         _launch = _gnu() if threads.uses_gnu() else _numba()
@@ -135,8 +142,8 @@ def _gnu() -> Launch:
         made = machine_code.of_text(_TEXT, _SYMBOL)
         kernel_cache.keep(name, machine_code.to_bytes(made))
         address = machine_code.link(made)
-    assert address is not None  # `uses_gnu` has loaded what it calls
-    # A PYFUNCTYPE holds Python's lock, as Numba's functions do.
+    assert address is not None  # `uses_gnu` has loaded the library that it calls
+    # A PYFUNCTYPE keeps the interpreter's lock, as Numba's functions do.
     function = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     launch: Launch = function(address)
     return launch

@@ -1,4 +1,4 @@
-"""Kernels as their callers see them: called by address, now or recorded. Imports no Numba.
+"""Kernels as their callers see them. Imports no Numba.
 
     @lazy_kernel
     def _add() -> DefinedKernel:
@@ -7,9 +7,9 @@
 
     _add(x.ctypes.data, y.ctypes.data, 0.5)
 
-What a process needs of a kernel that was compiled before is its machine code. Numba, which every
-module that defines kernels imports, takes longer to import than a model to open. So a caller says
-where a kernel is defined, and imports that only where it has to be compiled.
+A module that defines kernels imports Numba, which takes longer than opening a model. A kernel that
+is in the cache does not need it. So a caller names a kernel in a function, and that function runs
+only where the kernel has to be compiled.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ P = ParamSpec("P")
 
 
 class Kernel(ABC):
-    """A kernel, to be called with its arguments: it runs now, or is recorded into a graph."""
+    """A kernel: a call with its arguments runs it, or records the launch in a graph."""
 
     @property
     @abstractmethod
     def address(self) -> int:
-        """Where its code is; compiled, or loaded from the cache, when first asked for."""
+        """Address of its code, which is loaded or compiled when this is first read."""
 
     @property
     @abstractmethod
@@ -44,28 +44,28 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def traits(self) -> tuple[int, ...]:
-        """What its callers have to know of it, see `define.kernel`."""
+        """Numbers that its callers have to know, as given to `define.kernel`."""
 
     @cached_property
     def words(self) -> Struct:
-        """How its address, the phase and its arguments stand in a record."""
+        """The words of its record: its address, the size of the phase, its arguments."""
         return Struct("qq" + self.kinds.replace("i", "q").replace("f", "d"))
 
     def __call__(self, *arguments: float, parallel: bool = True, group: int = 0) -> None:
-        """Run in all threads, or in the calling one.
+        """Run in all threads or, unless `parallel`, in the calling one.
 
-        Launches of one group (a number but 0) that follow each other read the same input and write
-        to different places: they may run side by side.
+        Launches that follow each other with the same `group`, not 0, are one phase: they run side
+        by side, so none may write what another one reads or writes.
         """
         graph.launch(self, arguments, parallel, group)
 
 
 class DefinedKernel(Kernel):
-    """One whose definition is at hand, to be compiled."""
+    """A kernel that can be compiled here, as its definition has been imported."""
 
     @abstractmethod
     def code(self, symbol: str) -> machine_code.Code | None:
-        """Its machine code under a name of its own; None where it cannot do without Numba."""
+        """Its machine code, as a function `symbol`; None if it needs Numba to run."""
 
 
 class _Linked(NamedTuple):
@@ -75,10 +75,10 @@ class _Linked(NamedTuple):
 
 
 class LazyKernel(Kernel):
-    """One that is defined elsewhere: `lazy_kernel` and `lazy_kernels` make them.
+    """A kernel that `find(*parameters)` imports: see `lazy_kernel` and `lazy_kernels`.
 
-    The file of its code is named by who asks for it and the parameters alone, for the key of the
-    folder has the sources of jit/ and ops/: a module elsewhere calls its kernels as they are made.
+    The name of its file depends on `find` and the parameters alone, as the folder's name covers the
+    sources of jit/ and ops/. Kernels that are defined elsewhere must not be lazy.
     """
 
     def __init__(self, find: Callable[..., DefinedKernel], parameters: tuple[object, ...]) -> None:
@@ -113,15 +113,15 @@ class LazyKernel(Kernel):
 
 
 def lazy_kernel(find: Callable[[], DefinedKernel]) -> Kernel:
-    """Decorator of a function that imports a kernel and returns it: the kernel, for its callers."""
+    """Decorator: make a kernel of a function that imports and returns one."""
     return LazyKernel(find, ())
 
 
 def lazy_kernels(find: Callable[P, DefinedKernel]) -> Callable[P, Kernel]:
-    """Decorator of a function that makes the kernel of a family for some parameters.
+    """Decorator: `lazy_kernel` for a family: `find(*parameters)` imports one of its kernels.
 
-    Their repr tells the kernels apart in every process. The function called twice with the same
-    parameters gives the same kernel.
+    The repr of the parameters must be the same in every process. Called twice with the same
+    parameters, the function gives the same kernel.
     """
 
     @cache

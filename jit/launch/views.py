@@ -1,7 +1,7 @@
-"""Arguments as kernels see them: fields of a NamedTuple, arrays over memory of the caller.
+"""Arguments as kernels see them: a NamedTuple whose arrays are views of the caller's memory.
 
-Numba counts references to arrays, and to each slice of them, by atomic operations on a record of
-their memory. A `View` is an array whose type says that nobody owns it: nothing is counted.
+Numba counts the references to an array, and to each slice of it, by atomic operations. A `View` is
+an array that owns no memory, so nothing is counted.
 """
 
 from llvmlite import ir
@@ -16,14 +16,14 @@ from .arguments import ArrayField, fields_of, is_declared, n_words
 
 
 class View(types.Array):
-    """A contiguous array that nobody counts references to."""
+    """A contiguous array without reference counting."""
 
     def __init__(self, dtype, ndim, layout="C", readonly=False, aligned=True):
         name = f"view({dtype}, {ndim}, {layout})"
         super().__init__(dtype, ndim, layout, readonly, name, aligned)
 
     def copy(self, dtype=None, ndim=None, layout=None, readonly=None):
-        """Of a slice."""
+        """The type of a slice, for Numba."""
         return View(
             self.dtype if dtype is None else dtype,
             self.ndim if ndim is None else ndim,
@@ -33,7 +33,7 @@ class View(types.Array):
 
 @register_model(View)
 class ViewModel(models.ArrayModel):
-    """Laid out as Numba's arrays, without what would have its references counted."""
+    """Numba's layout of an array, without the methods that find what to count."""
 
     def has_nrt_meminfo(self):
         return False
@@ -61,14 +61,14 @@ def numba_type(field):
 
 
 def _named_tuple(inner, declared):
-    """As Numba types one that a kernel makes: both can be assigned to the same variable."""
+    """The type that Numba gives to a tuple made in a kernel: one variable can hold either."""
     if len(set(inner)) == 1:
         return types.NamedUniTuple(inner[0], len(inner), declared)
     return types.NamedTuple(inner, declared)
 
 
 def load(ctx, b, field, words, at):
-    """The value of a field whose words begin at number `at`."""
+    """The value of a field whose words begin with number `at`."""
 
     def word(i, ty=I64):
         place = b.gep(words, [ir.Constant(I64, at + i)])
@@ -111,7 +111,7 @@ def address(typingctx, array):
 
 @intrinsic
 def of_thread(typingctx, arrays, thread):
-    """What is one thread's of arrays that have all threads' (threads, …), one dimension less."""
+    """A thread's row of an array (threads, …), or of each array in a tuple of such."""
     out = _without_threads(arrays)
 
     def codegen(ctx, b, sig, vals):

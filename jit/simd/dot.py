@@ -1,13 +1,12 @@
-"""Dot products of groups of four 8-bit numbers, the one operation written per variant.
+"""Dot products of groups of four 8-bit numbers, the one operation that is written per variant.
 
     acc int32[n], a and b int8[4 n]:  acc[i] + sum over j < 4 of a[4 i + j] * b[4 i + j]
 
     dot_us   a unsigned, b signed: exact for every pair
-    dot_u7s  a <= 127 (nibbles, 6-bit values): a single instruction or two nearly everywhere
+    dot_u7s  a <= 127 (4-bit and 6-bit codes): one or two instructions on nearly every CPU
     dot_ss   both signed, |b| <= 127: exact for every a, -128 too
 
-for (i32x16, i8x64, i8x64), (i32x8, i8x32, i8x32) and (i32x4, i8x16, i8x16).  A vector longer than
-the CPU's registers is computed in parts.
+n is 16, 8 or 4. A vector longer than the CPU's registers is computed in parts.
 """
 
 from collections.abc import Callable
@@ -15,13 +14,18 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from ..variant import FEATURES, VARIANT
-from .types import I8, I16, I32, Vec, call, const, emits_by, shuffle, vty
+from .types import I8, I16, I32, Vec, call, const, emit_join, emits_by, shuffle, vty
+
+__all__ = [
+    "BYTES", "dot_ss", "dot_u7s", "dot_us", "emit_dot_ss", "emit_dot_u7s", "emit_dot_us",
+    "pair_sums_i16", "pair_sums_u7s",
+]  # fmt: skip
 
 Emit = Callable[..., ir.Value]
 
 
 def in_parts(n_bytes: int) -> Callable[[Emit], Emit]:
-    """Decorator: an emitter for vectors of n_bytes, used on each part of longer ones."""
+    """Decorator: an emitter for vectors of at most n_bytes takes longer ones too, in parts."""
 
     def wrap(emit: Emit) -> Emit:
         def parts(b, acc, u, s):
@@ -37,7 +41,7 @@ def in_parts(n_bytes: int) -> Callable[[Emit], Emit]:
                 )
                 for i in (0, 1)
             )
-            return shuffle(b, low, range(n // 4), high)
+            return emit_join(b, low, high)
 
         return parts
 
@@ -66,7 +70,7 @@ def _vnni_us(b, acc, u, s):
 
 
 def _vnni_ss(b, acc, a, s):
-    """|a| as the unsigned side, and s negated where a < 0."""
+    """|a| as the unsigned operand, and s negated where a < 0."""
     negative = b.icmp_signed("<", a, const(a.type, 0))
     magnitude = b.select(negative, b.neg(a), a)
     return _vnni_us(b, acc, magnitude, b.select(negative, b.neg(s), s))
@@ -96,13 +100,13 @@ def _avx2_u7s(b, acc, u, s):
 
 
 def _avx2_us(b, acc, u, s):
-    """The low seven bits and the eighth apart: sums of two products of either fit 16 bits."""
+    """The low seven bits and the eighth separately: a sum of two products then fits in 16 bits."""
     low, high = (b.and_(u, const(u.type, mask)) for mask in (127, -128))
     return _avx2_u7s(b, _avx2_u7s(b, acc, low, s), high, s)
 
 
 def _avx2_ss(b, acc, a, s, dot=_avx2_u7s):
-    """|a| as the unsigned side (128 at most), s with the sign of a."""
+    """|a| as the unsigned operand (128 at most), s times the sign of a."""
     kind = "avx2" if a.type.count == 32 else "ssse3"
     end = "" if kind == "avx2" else ".128"
     signed = call(b, f"llvm.x86.{kind}.psign.b{end}", s.type, s, a)
@@ -111,7 +115,7 @@ def _avx2_ss(b, acc, a, s, dot=_avx2_u7s):
 
 
 def _avxvnni_ss(b, acc, a, s):
-    """As _avx2_ss, with the one instruction of AVX-VNNI; magnitudes of 128 are no matter to it."""
+    """_avx2_ss with the single instruction of AVX-VNNI, which is exact for |a| = 128 as well."""
     return _avx2_ss(b, acc, a, s, _vnni_us)
 
 
@@ -122,7 +126,7 @@ def _neon(name: str) -> Emit:
 
 
 def _neon_us(b, acc, u, s):
-    """sdot of u - 128, and 128 * sum(s) back: `usdot` where the CPU has it (i8mm)."""
+    """`usdot` where the CPU has it (i8mm); else sdot of u - 128, and 128 * sum(s) added to it."""
     if "i8mm" in FEATURES:
         return _neon("usdot")(b, acc, u, s)
     flip = const(u.type, -128)
@@ -136,7 +140,7 @@ _EMITTERS: dict[str, tuple[int, Emit, Emit, Emit]] = {  # bytes of a register; u
     "neon": (16, _neon_us, _neon("sdot"), _neon("sdot")),
     "generic": (64, _generic_us, _generic_us, _generic_ss),
 }
-if "avxvnni" in FEATURES:  # client CPUs since 2021 that lack AVX-512
+if "avxvnni" in FEATURES:  # client CPUs since 2021, which lack AVX-512
     _EMITTERS["avx2"] = (32, _vnni_us, _vnni_us, _avxvnni_ss)
 _size, *_variants = _EMITTERS[VARIANT]
 emit_dot_us, emit_dot_u7s, emit_dot_ss = (in_parts(_size)(emit) for emit in _variants)

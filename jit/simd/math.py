@@ -5,6 +5,8 @@ from llvmlite import ir
 from .lanes import fmuladd
 from .types import I32, call, const, emits_by, same_vec, suffix, vty
 
+__all__ = ["emit_exp", "vexp"]
+
 
 def emit_exp(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """exp(x) per lane, about 1 ulp; below -87.3 gives about 1e-38, never a NaN."""

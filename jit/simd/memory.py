@@ -1,8 +1,7 @@
-"""Loads, stores and prefetches at `array or integer address + byte offset`, for kernels and (`at`,
-`read`, `write`, `emit_prefetch`) for emitters.
+"""Loads, stores and prefetches at an array, or an integer address, plus an offset in bytes.
 
-Vector accesses are emitted with alignment 1, so every offset is legal; an aligned address is as
-fast as an aligned instruction.  Give kernels aligned buffers all the same (`arena.aligned`).
+LLVM is told of no alignment, so every offset is legal; at an aligned address that costs nothing.
+Unaligned buffers are slow all the same, so take them from `arena.aligned`.
 """
 
 from collections.abc import Callable
@@ -20,25 +19,27 @@ from .types import (
     I32,
     I64,
     call,
-    f32x4,
-    f32x8,
     f32x16,
     i8x16,
     i8x32,
     i8x64,
     i16x16,
-    i32x4,
-    i32x8,
     i32x16,
-    i64x4,
     i64x8,
     splat,
     vty,
 )
 
+__all__ = [
+    "at", "at_item", "bcast_f32", "bcast_i32_i8", "emit_prefetch", "load_f16", "load_f32",
+    "load_half", "load_i16x16", "load_i32", "load_i64", "load_i8", "load_i8_f32", "load_i8x16",
+    "load_i8x32", "load_one_f32", "load_u16", "load_u32", "load_u8", "loader", "pointer",
+    "prefetch", "prefetch_l1", "prefetch_to_write", "read", "store", "store_f16", "write",
+]  # fmt: skip
+
 
 def pointer(ctx: Any, b: ir.IRBuilder, ty: Any, val: ir.Value, off: ir.Value, llty: ir.Type) -> Any:
-    """Typed pointer to `val` (array, or integer address) + `off` bytes."""
+    """Pointer to `llty`, `off` bytes after `val`: an array or an integer address, of type `ty`."""
     if isinstance(ty, types.Array):
         base = b.bitcast(ctx.make_array(ty)(ctx, b, val).data, I8.as_pointer())
     else:
@@ -81,7 +82,10 @@ def emit_prefetch(b: ir.IRBuilder, place: ir.Value, locality: int = 3, to_write:
 
 
 def loader(llty: ir.Type, ret: Any, convert: Callable[..., Any] = lambda b, v: v) -> Any:
-    """A function `load(array_or_address, byte_offset)` for kernels; may convert what it read."""
+    """A function `load(array_or_address, byte_offset)` for kernels.
+
+    llty: what is read; ret: its Numba type after `convert(builder, value)`.
+    """
 
     @intrinsic
     def load(typingctx, src, off):
@@ -100,21 +104,9 @@ def _to_f32(b, v):
     return b.fpext(v, vty(F32, n) if n else F32)
 
 
-def _bf16_to_f32(b, v):
-    n = v.type.count
-    wide = b.shl(b.zext(v, vty(I32, n)), ir.Constant(vty(I32, n), [16] * n))
-    return b.bitcast(wide, vty(F32, n))
-
-
-def _splat_bytes(n: int) -> Callable[..., Any]:
-    return lambda b, v: b.bitcast(splat(b, v, n // 4), vty(I8, n))
-
-
-load_f32, load_f32x8, load_f32x4 = (loader(v.ir, v) for v in (f32x16, f32x8, f32x4))
-load_i32, load_i32x8, load_i32x4 = (loader(v.ir, v) for v in (i32x16, i32x8, i32x4))
-load_i64, load_i64x4 = (loader(v.ir, v) for v in (i64x8, i64x4))
+load_f32, load_i32, load_i64 = (loader(v.ir, v) for v in (f32x16, i32x16, i64x8))
 load_i8, load_i8x32, load_i8x16 = (loader(v.ir, v) for v in (i8x64, i8x32, i8x16))
-load_i16x16 = loader(vty(I16, 16), i16x16)
+load_i16x16 = loader(i16x16.ir, i16x16)
 
 # One number.
 load_half = loader(F16, types.float32, _to_f32)  # an f16, as float32
@@ -123,25 +115,13 @@ load_u16 = loader(I16, types.uint16)
 load_u32 = loader(I32, types.uint32)
 load_one_f32 = loader(F32, types.float32)
 
-# 16 or 8 numbers of another type, as float32.
+# 16 numbers of another type, as float32.
 load_f16 = loader(vty(F16, 16), f32x16, _to_f32)
-load_f16x8 = loader(vty(F16, 8), f32x8, _to_f32)
-load_f16x4 = loader(vty(F16, 4), f32x4, _to_f32)
-load_bf16 = loader(vty(I16, 16), f32x16, _bf16_to_f32)
-load_bf16x8 = loader(vty(I16, 8), f32x8, _bf16_to_f32)
-load_i8_f32 = loader(vty(I8, 16), f32x16, lambda b, v: b.sitofp(v, vty(F32, 16)))
-load_i8_f32x8 = loader(vty(I8, 8), f32x8, lambda b, v: b.sitofp(v, vty(F32, 8)))
+load_i8_f32 = loader(i8x16.ir, f32x16, lambda b, v: b.sitofp(v, f32x16.ir))
 
 # One number of memory in every lane.
 bcast_f32 = loader(F32, f32x16, lambda b, v: splat(b, v, 16))
-bcast_f32x8 = loader(F32, f32x8, lambda b, v: splat(b, v, 8))
-bcast_i32 = loader(I32, i32x16, lambda b, v: splat(b, v, 16))
-bcast_i32x8 = loader(I32, i32x8, lambda b, v: splat(b, v, 8))
-bcast_i64 = loader(I64, i64x8, lambda b, v: splat(b, v, 8))
-bcast_i32_i8 = loader(I32, i8x64, _splat_bytes(64))  # 4 bytes, 16 times
-bcast_i32_i8x32 = loader(I32, i8x32, _splat_bytes(32))
-bcast_half = loader(F16, f32x16, lambda b, v: splat(b, _to_f32(b, v), 16))
-bcast_half8 = loader(F16, f32x8, lambda b, v: splat(b, _to_f32(b, v), 8))
+bcast_i32_i8 = loader(I32, i8x64, lambda b, v: b.bitcast(splat(b, v, 16), i8x64.ir))  # 4 bytes
 
 
 @intrinsic
@@ -183,6 +163,6 @@ def _prefetch(locality: int, what: str, to_write: int = 0) -> Any:
     return prefetch
 
 
-prefetch = _prefetch(2, "Ask for a cache line into L2 (L1's few fill buffers stay free): gathers.")
-prefetch_l1 = _prefetch(3, "Ask for a cache line into L1: dense scans.")
-prefetch_to_write = _prefetch(3, "Ask for a cache line into L1, to be written to.", to_write=1)
+prefetch = _prefetch(2, "Fetch a cache line into L2, for gathers: L1 has few fill buffers.")
+prefetch_l1 = _prefetch(3, "Fetch a cache line into L1, for scans of neighbouring lines.")
+prefetch_to_write = _prefetch(3, "Fetch a cache line into L1, to be written to.", to_write=1)

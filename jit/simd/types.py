@@ -1,8 +1,8 @@
-"""Vector values that live in registers: `Vec` is a Numba type that LLVM represents as `<n x elem>`.
+"""Vectors as values: `Vec` is a Numba type that LLVM represents as `<n x elem>`.
 
-A kernel uses a Vec like a number (`acc = fma(a, b, acc)`, `x ^ y`, `w >> 4`); LLVM keeps it in
-registers and lowers it to what the CPU has (one zmm, two ymm, four NEON registers).  `Tile` is
-several vectors in one value, an LLVM array that is taken apart into registers.
+A kernel uses a Vec like a number (`acc = fma(a, b, acc)`, `x ^ y`, `w >> 4`). LLVM keeps it in
+registers, as many as the CPU needs for its length (one zmm, two ymm or four NEON registers). A
+`Tile` is several vectors in one value: an LLVM array, which ends up in registers as well.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +12,12 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
+
+__all__ = [
+    "F16", "F32", "I8", "I16", "I32", "I64", "INTP", "Tile", "Vec", "call", "const", "emit_join",
+    "emits", "emits_by", "f32x8", "f32x16", "i8x32", "i16x8", "i16x16", "i32x16", "same_vec",
+    "shuffle", "splat", "suffix", "vty",
+]  # fmt: skip
 
 ELEM = {
     "i8": ir.IntType(8),
@@ -26,7 +32,7 @@ INTP = types.intp
 
 
 class Vec(types.Type):
-    """`n` elements of type `elem` ("i8" … "f32"); equal when both are equal."""
+    """`n` elements of type `elem` ("i8" … "f32")."""
 
     def __init__(self, elem: str, n: int) -> None:
         self.elem, self.n = elem, n
@@ -41,17 +47,12 @@ class Vec(types.Type):
 class Tile(types.Type):
     """`n` vectors of `lanes` elements in one value: `panels` vectors for each of `tokens`.
 
-    Vector `t * panels + p` belongs to token t and panel p, which is the kernels' convention.
+    By the kernels' convention, vector `t * panels + p` belongs to token t and panel p.
     """
 
     def __init__(self, elem: str, n: int, panels: int = 1, lanes: int = 16) -> None:
-        self.elem, self.n, self.panels, self.tokens, self.lanes = (
-            elem,
-            n,
-            panels,
-            n // panels,
-            lanes,
-        )
+        self.elem, self.n, self.lanes = elem, n, lanes
+        self.panels, self.tokens = panels, n // panels
         super().__init__(name=f"tile_{elem}x{lanes}_{n}_{panels}")
 
 
@@ -68,11 +69,9 @@ class _TileModel(models.PrimitiveModel):
 
 
 i8x16, i8x32, i8x64 = (Vec("i8", n) for n in (16, 32, 64))
-i16x8, i16x16, i16x32 = (Vec("i16", n) for n in (8, 16, 32))
-i32x4, i32x8, i32x16 = (Vec("i32", n) for n in (4, 8, 16))
-i64x4, i64x8 = (Vec("i64", n) for n in (4, 8))
-f16x8, f16x16 = (Vec("f16", n) for n in (8, 16))
-f32x4, f32x8, f32x16 = (Vec("f32", n) for n in (4, 8, 16))
+i16x8, i16x16 = Vec("i16", 8), Vec("i16", 16)
+i32x16, i64x8 = Vec("i32", 16), Vec("i64", 8)
+f32x8, f32x16 = Vec("f32", 8), Vec("f32", 16)
 
 
 def vty(elem: ir.Type, n: int) -> ir.VectorType:
@@ -81,7 +80,7 @@ def vty(elem: ir.Type, n: int) -> ir.VectorType:
 
 
 def const(ty: ir.Type, value: Any) -> ir.Constant:
-    """A constant; the same value in every lane if `ty` is a vector."""
+    """A constant; if `ty` is a vector, `value` in every lane."""
     return ir.Constant(ty, [value] * ty.count if isinstance(ty, ir.VectorType) else value)
 
 
@@ -103,7 +102,7 @@ def suffix(ty: ir.Type) -> str:
 
 
 def splat(b: ir.IRBuilder, x: ir.Value, n: int) -> ir.Value:
-    """`x` in every one of n lanes."""
+    """A vector with `x` in each of its n lanes."""
     v = b.insert_element(ir.Constant(vty(x.type, n), ir.Undefined), x, ir.Constant(I32, 0))
     return b.shuffle_vector(v, v, const(vty(I32, n), 0))
 
@@ -111,16 +110,21 @@ def splat(b: ir.IRBuilder, x: ir.Value, n: int) -> ir.Value:
 def shuffle(
     b: ir.IRBuilder, v: ir.Value, lanes: Iterable[int], w: ir.Value | None = None
 ) -> ir.Value:
-    """The lanes of `v` (and, counted after them, of `w`) in another order."""
+    """A vector whose lane i is number `lanes[i]` of the lanes of `v`, followed by those of `w`."""
     order = list(lanes)
     return b.shuffle_vector(v, w or v, ir.Constant(vty(I32, len(order)), order))
 
 
-def emits(ret: Any, *want: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: `f(builder, *ir_values)` -> a function kernels can call.
+def emit_join(b: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
+    """Two vectors of n lanes -> one of 2n."""
+    return shuffle(b, low, range(2 * low.type.count), high)
 
-    `want` are the argument types; arguments are cast to them (an integer literal to int8, say).
-    For `ret` types.void, `f` returns nothing.
+
+def emits(ret: Any, *want: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: an emitter `f(builder, *ir_values)` becomes a function that kernels can call.
+
+    ret: type of its result; want: types that arguments are cast to (an integer literal to int8).
+    For `ret` types.void, the emitter returns nothing.
     """
 
     def wrap(emit):
@@ -139,9 +143,9 @@ def emits(ret: Any, *want: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def emits_by(rule: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Like `emits`, for several vector types: `rule(*argument types)` gives the result's type.
+    """`emits` for arguments of various types: `rule(*their types)` gives the type of the result.
 
-    A rule returns None for types that do not fit, which the kernel's author sees as a typing error.
+    It gives None for types that do not fit: Numba then raises a TypingError.
     """
 
     def wrap(emit):
@@ -163,7 +167,10 @@ def emits_by(rule: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
 
 
 def same_vec(n_args: int, elems: str = "f32") -> Callable[..., Any]:
-    """A rule for `emits_by`: n_args equal Vecs of one of the element types give the same Vec."""
+    """A rule for `emits_by`: the arguments are n_args Vecs of one type, which the result has too.
+
+    elems: the element types that are allowed.
+    """
     allowed = elems.split()
 
     def rule(*args):

@@ -11,12 +11,10 @@ import numpy as np
 from ....jit.cached import jit
 from ....jit.simd import (
     load_f32,
-    load_half,
     narrow_i8,
     rint,
     set_f32,
     store,
-    store_f16,
     to_i32,
     vmax,
     vmin,
@@ -24,7 +22,7 @@ from ....jit.simd import (
 from .affine import affine_search
 from .packing import pack_fives, pack_fives_low, pack_nibbles, pack_nibbles_low
 from .symmetric import scale_search, table, uniform
-from .vectors import reciprocal
+from .vectors import half, reciprocal
 
 CODES = 64  # where codes stand in what a thread works in, after the lanes
 F16_MAX = np.float32(65504)
@@ -43,8 +41,7 @@ _OFFSET = {
 @jit
 def _half(x, work):
     """x rounded to f16, clamped: a candidate outside the weights' range may exceed f16."""
-    store_f16(work, 0, min(max(x, -F16_MAX), F16_MAX))
-    return load_half(work, 0)
+    return half(min(max(x, -F16_MAX), F16_MAX), work)
 
 
 @cache

@@ -23,20 +23,18 @@ from ....jit.simd import (
     hmax,
     hsum,
     load_f32,
-    load_half,
     load_one_f32,
     narrow_i8,
     rint,
     set_f32,
     store,
-    store_f16,
     to_i32,
     vmax,
     vmin,
 )
 from .affine import affine_search
 from .packing import pack_q2_k, pack_q4_k, pack_q5_k
-from .vectors import best_lane, lane_of, reciprocal
+from .vectors import best_lane, half, lane_of, reciprocal
 
 # What a thread works in, bytes from its start.
 LANES, SCALES, MINIMA, STEPS, LOWS = 0, 64, 128, 192, 256
@@ -127,11 +125,6 @@ def offset_encoder(name: str) -> Callable[..., Any]:
         return error, d, dmin
 
     @jit
-    def _half(x, work):
-        store_f16(work, LANES, x)
-        return load_half(work, LANES)
-
-    @jit
     def _encode(x, w, work, out):
         zero = set_f32(0.0)
         for at in (SCALES, MINIMA, BEST_STEPS, BEST_LOWS):
@@ -140,8 +133,8 @@ def offset_encoder(name: str) -> Callable[..., Any]:
             scale, low = search(x + stride * g, w + stride * g, work + LANES)
             store(work, SCALES + 4 * g, max(scale, np.float32(0)))
             store(work, MINIMA + 4 * g, -low)
-        d = _half(hmax(load_f32(work, SCALES)) / most, work)
-        dmin = _half(hmax(load_f32(work, MINIMA)) / most, work)
+        d = half(hmax(load_f32(work, SCALES)) / most, work)
+        dmin = half(hmax(load_f32(work, MINIMA)) / most, work)
         best, trial, trial_min = np.float32(np.inf), d, dmin
         for _ in range(rounds):
             error, next_d, next_min = _choose(x, w, trial, trial_min, work)
@@ -150,7 +143,7 @@ def offset_encoder(name: str) -> Callable[..., Any]:
             best, d, dmin = error, trial, trial_min
             store(work, BEST_STEPS, load_f32(work, STEPS))
             store(work, BEST_LOWS, load_f32(work, LOWS))
-            trial, trial_min = _half(next_d, work), _half(next_min, work)
+            trial, trial_min = half(next_d, work), half(next_min, work)
             if (trial == d and trial_min == dmin) or trial < 0 or trial_min < 0:
                 break
         for g in range(groups):

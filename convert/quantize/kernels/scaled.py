@@ -21,19 +21,17 @@ from ....jit.simd import (
     fma,
     hsum,
     load_f32,
-    load_half,
     load_one_f32,
     narrow_i8,
     rint,
     set_f32,
     store,
-    store_f16,
     vmax,
     vmin,
 )
 from .packing import pack_q3_k, pack_q6_k
 from .symmetric import Levels, scale_search, uniform
-from .vectors import best_lane, extreme, lane_of, reciprocal
+from .vectors import best_lane, extreme, half, lane_of, reciprocal
 
 GROUP, GROUPS = 16, 16
 # What a thread works in, bytes from its start.
@@ -91,16 +89,11 @@ def scaled_encoder(name: str) -> Callable[..., Any]:
         return error, xa, aa
 
     @jit
-    def _half(x, work):
-        store_f16(work, LANES, x)
-        return load_half(work, LANES)
-
-    @jit
     def _encode(x, w, work, out):
         for g in range(GROUPS):
             store(work, SCALES + 4 * g, search(x + 64 * g, w + 64 * g, work + LANES))
         store(work, BEST, set_f32(0.0))
-        trial = d = _half(extreme(work + SCALES, GROUPS) / lowest, work)
+        trial = d = half(extreme(work + SCALES, GROUPS) / lowest, work)
         best = np.float32(np.inf)
         for _ in range(rounds):
             if trial == 0:
@@ -110,7 +103,7 @@ def scaled_encoder(name: str) -> Callable[..., Any]:
                 break
             best, d = error, trial
             store(work, BEST, load_f32(work, STEPS))
-            trial = _half(xa / aa, work) if aa > 0 else np.float32(0)
+            trial = half(xa / aa, work) if aa > 0 else np.float32(0)
             if trial == d:
                 break
         for g in range(GROUPS):

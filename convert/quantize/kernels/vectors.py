@@ -16,9 +16,11 @@ from ....jit.simd import (
     hmax,
     i8x32,
     load_f32,
+    load_half,
     load_one_f32,
     set_f32,
     store,
+    store_f16,
     suffix,
     vmax,
     vty,
@@ -85,6 +87,13 @@ def lane_of(v, lane, work):
     """One lane of a vector."""
     store(work, 0, v)
     return load_one_f32(work, 4 * lane)
+
+
+@jit
+def half(x, work):
+    """x rounded to f16; `work`: address of 2 bytes."""
+    store_f16(work, 0, x)
+    return load_half(work, 0)
 
 
 @jit

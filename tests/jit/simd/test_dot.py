@@ -18,7 +18,8 @@ from kvarn.jit import variant
 from kvarn.jit.cached import jit
 from kvarn.jit.simd import dot
 
-I16 = np.iinfo(np.int16)
+I32X8, I32X4 = v.Vec("i32", 8), v.Vec("i32", 4)
+load_i32x8, load_i32x4 = v.loader(I32X8.ir, I32X8), v.loader(I32X4.ir, I32X4)
 
 
 def _cases(top, b_low):
@@ -42,8 +43,8 @@ def _expected(a, b):
 def _dots(kind, a, b, acc, out, out8, out4):
     for i in range(0, a.size, 64):
         x, y, s = v.load_i8(a, i), v.load_i8(b, i), v.load_i32(acc, 0)
-        x8, y8, s8 = v.load_i8x32(a, i), v.load_i8x32(b, i), v.load_i32x8(acc, 0)
-        x4, y4, s4 = v.load_i8x16(a, i), v.load_i8x16(b, i), v.load_i32x4(acc, 0)
+        x8, y8, s8 = v.load_i8x32(a, i), v.load_i8x32(b, i), load_i32x8(acc, 0)
+        x4, y4, s4 = v.load_i8x16(a, i), v.load_i8x16(b, i), load_i32x4(acc, 0)
         if kind == 0:
             s, s8, s4 = v.dot_us(s, x, y), v.dot_us(s8, x8, y8), v.dot_us(s4, x4, y4)
         elif kind == 1:

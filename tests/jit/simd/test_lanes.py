@@ -7,26 +7,9 @@ from kvarn.jit import simd as v
 from kvarn.jit.cached import jit
 
 ODD = np.array(
-    [
-        0.0,
-        -0.0,
-        1.5,
-        -2.5,
-        0.5,
-        -0.5,
-        np.inf,
-        -np.inf,
-        np.nan,
-        1e-45,
-        3.4e38,
-        -1e-38,
-        7,
-        8,
-        126.5,
-        2,
-    ],
-    np.float32,
+    "0 -0 1.5 -2.5 0.5 -0.5 inf -inf nan 1e-45 3.4e38 -1e-38 7 8 126.5 2".split(), np.float32
 )
+load_f32x8 = v.loader(v.f32x8.ir, v.f32x8)
 
 
 @jit
@@ -39,23 +22,21 @@ def _floats(a, b, c, out):
     v.store(out, 256, v.fma(x, y, z))
     v.store(out, 320, v.vabs(x))
     v.store(out, 384, v.rint(x))
-    v.store(out, 448, v.vsqrt(v.vabs(x)))
     acc = x
     acc += z
-    v.store(out, 512, acc)
-    v.store(out, 576, v.set_f32(2) * v.f16_to_f32(v.f32_to_f16(z)))
+    v.store(out, 448, acc)
 
 
 def test_float_operators_equal_numpy():
     b = np.roll(ODD, 3)
     c = np.arange(16, dtype=np.float32) - 7.25
-    out = np.empty((10, 16), np.float32)
+    out = np.empty((8, 16), np.float32)
     _floats(ODD, b, c, out)
     with np.errstate(all="ignore"):
         exact_fma = (ODD.astype(np.float64) * b + c).astype(np.float32)
         expected = [
             *(ODD + b, ODD - b, ODD * b, ODD / b, exact_fma, np.abs(ODD), np.rint(ODD)),
-            *(np.sqrt(np.abs(ODD)), ODD + c, 2 * c.astype(np.float16).astype(np.float32)),
+            ODD + c,
         ]
     for mine, theirs in zip(out, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -64,10 +45,10 @@ def test_float_operators_equal_numpy():
 @jit
 def _reductions(a, b, out):
     x, y = v.load_f32(a, 0), v.load_f32(b, 0)
-    low = v.load_f32x8(a, 0)
+    low = load_f32x8(a, 0)
     v.store(out, 0, v.vmax(x, y))
     v.store(out, 64, v.vmin(x, y))
-    return v.hsum(x), v.hmax(x), v.hsum_high(x), v.hsum(low), v.hmax(low)
+    return v.hsum(x), v.hmax(x), v.hsum(low), v.hmax(low)
 
 
 def test_sums_and_maxima():
@@ -75,7 +56,7 @@ def test_sums_and_maxima():
     a, b = rng.integers(-99, 99, (2, 16)).astype(np.float32)  # whole numbers: sums are exact
     out = np.empty((2, 16), np.float32)
     found = _reductions(a, b, out)
-    assert found == (a.sum(), a.max(), a[8:].sum(), a[:8].sum(), a[:8].max())
+    assert found == (a.sum(), a.max(), a[:8].sum(), a[:8].max())
     np.testing.assert_array_equal(out, [np.maximum(a, b), np.minimum(a, b)])
 
 
@@ -90,12 +71,10 @@ def _integers(a, b, out):
     v.store(out, 320, x | y)
     v.store(out, 384, x >> 4)
     v.store(out, 448, x << 3)
-    v.store(out, 512, v.sra(x, 4))
-    v.store(out, 576, v.imax(x, y))
-    v.store(out, 640, v.imin(x, y))
-    v.store(out, 704, v.iabs(y))
-    v.store(out, 768, v.ctpop(x))
-    v.store(out, 832, x & -16)
+    v.store(out, 512, v.imax(x, y))
+    v.store(out, 576, v.imin(x, y))
+    v.store(out, 640, v.ctpop(x))
+    v.store(out, 704, x & -16)
     return v.hsum_i32(y)
 
 
@@ -105,12 +84,12 @@ def test_integer_operators_equal_numpy():
     a = rng.integers(limits.min, limits.max, 16, dtype=np.int32)
     b = rng.integers(-1000, 1000, 16, dtype=np.int32)
     a[:3] = limits.min, limits.max, -1
-    out = np.empty((14, 16), np.int32)
+    out = np.empty((12, 16), np.int32)
     assert _integers(a, b, out) == b.sum()
     bits = [f"{x & 0xFFFFFFFF:b}".count("1") for x in a.tolist()]
     expected = [
-        *(a + b, a - b, a * b, a ^ b, a & b, a | b, a.view(np.uint32) >> 4, a << 3, a >> 4),
-        *(np.maximum(a, b), np.minimum(a, b), np.abs(b), bits, a & -16),
+        *(a + b, a - b, a * b, a ^ b, a & b, a | b, a.view(np.uint32) >> 4, a << 3),
+        *(np.maximum(a, b), np.minimum(a, b), bits, a & -16),
     ]
     for mine, theirs in zip(out, expected, strict=True):
         np.testing.assert_array_equal(mine, np.asarray(theirs).astype(np.int32))
@@ -120,29 +99,27 @@ def test_integer_operators_equal_numpy():
 def _conversions(f, i, h, out_f, out_i, out_w):
     bytes_ = v.load_i8x16(i, 0)
     v.store(out_f, 0, v.to_f32(bytes_))
-    v.store(out_f, 64, v.u_to_f32(bytes_))
-    v.store(out_f, 128, v.to_f32(v.widen_i32(bytes_)))
-    v.store(out_f, 192, v.to_f32(v.widen_u16(bytes_)))
+    v.store(out_f, 64, v.to_f32(v.widen_i32(bytes_)))
+    v.store(out_f, 128, v.to_f32(v.widen_i16(bytes_)))
+    v.store(out_f, 192, v.bits_f32(v.load_i32(h, 0)))
     v.store(out_i, 0, v.to_i32(v.load_f32(f, 0)))
-    v.store(out_i, 64, v.widen_u32(bytes_))
-    v.store(out_i, 128, v.bits_i32(v.load_f32(f, 0)))
+    v.store(out_i, 64, v.bits_i32(v.load_f32(f, 0)))
     v.store(out_w, 0, v.to_i8(v.load_f32(f, 0)))
     v.store(out_w, 16, v.narrow_i8(v.load_i32(h, 0)))
     v.store(out_w, 32, v.narrow_i8(v.narrow_i16(v.load_i32(h, 0))))
-    v.store(out_w, 48, v.low_half(v.set_i8x32(-3)))
 
 
 def test_conversions():
     f = np.array([0.5, 1.5, -0.5, -1.5, 2.49, -127.5, 126.5, 127, *range(-4, 4)], np.float32)
     i = np.array([-128, 127, -1, 0, *range(12)], np.int8)
     h = np.array([1 << 20, -1, 255, 256, -129, *range(11)], np.int32)
-    floats, ints = np.empty((4, 16), np.float32), np.empty((3, 16), np.int32)
-    bytes_ = np.empty((4, 16), np.int8)
+    floats, ints = np.empty((4, 16), np.float32), np.empty((2, 16), np.int32)
+    bytes_ = np.empty((3, 16), np.int8)
     _conversions(f, i, h, floats, ints, bytes_)
-    np.testing.assert_array_equal(floats, [i, i.view(np.uint8), i, i.view(np.uint8)])
-    np.testing.assert_array_equal(ints, [np.rint(f), i.view(np.uint8), f.view(np.int32)])
+    np.testing.assert_array_equal(floats, [i, i, i, h.view(np.float32)])
+    np.testing.assert_array_equal(ints, [np.rint(f), f.view(np.int32)])
     narrow = h.astype(np.int8)
-    np.testing.assert_array_equal(bytes_, [np.rint(f), narrow, narrow, np.full(16, -3)])
+    np.testing.assert_array_equal(bytes_, [np.rint(f), narrow, narrow])
 
 
 @jit
@@ -167,7 +144,7 @@ def test_exp_is_within_an_ulp_and_never_wild():
 
 @jit
 def _mixed(a):
-    return v.load_f32(a, 0) + v.load_f32x8(a, 0)
+    return v.load_f32(a, 0) + load_f32x8(a, 0)
 
 
 def test_vectors_of_different_length_do_not_mix():
