@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ...jit.launch import Graph
     from ...models.config import LayerConfig
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
 
