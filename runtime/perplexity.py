@@ -70,7 +70,7 @@ def perplexity(
 
 
 def _losses(logits: Iterator[NDArray[np.float32]], targets: list[int]) -> NDArray[np.float64]:
-    """−log p of each target; the last row of logits has no target and is left out."""
+    """−log p of each target; the last row of logits has none and is ignored."""
     out, done = np.empty(len(targets), np.float64), 0
     for rows in logits:
         wanted = targets[done : done + len(rows)]

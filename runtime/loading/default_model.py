@@ -1,4 +1,4 @@
-"""Which model is taken where none is named."""
+"""Which model is used if none is named."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ def default_model_path() -> Path:
 
 
 def usual_model_path(notice: Callable[[str], None]) -> Path:
-    """The model that commands take without -m, which is said: the last one, or the default one.
-
-    That is the GGUF file that `kvarn convert` wrote, or `kvarn hf-pull` found ready, last.
-    """
+    """The model that commands use without -m, which `notice` is told: the GGUF file that `kvarn
+    convert` wrote or `kvarn hf-pull` downloaded last, or else the default model."""
     last = last_model()
     if last is not None and last.is_file():
         notice(f"no -m FILE given: using the last converted or pulled model {last}")

@@ -52,12 +52,12 @@ class LoadedModel:
         return on_engine(measured_keys, self.info, self.transformer)
 
     def tell(self, line: str) -> None:
-        """Pass a line worth telling to whoever loaded the model and wanted to hear."""
+        """Pass a line that the user should see to the `notice` of `load`."""
         if self._notice is not None:
             self._notice(line)
 
     def _re_encoded(self) -> str:
-        """One line about the tensors that kvarn has no kernels for and re-encodes; "" if none."""
+        """One line about tensors that are re-encoded, for lack of kernels; "" if there are none."""
         types = Counter(
             tensor.type.name
             for tensor in self.file.tensors.values()
@@ -74,18 +74,11 @@ class LoadedModel:
 
     @property
     def name(self) -> str:
-        """See `ModelInfo.name`."""
         return self.info.name
 
     @property
     def fingerprint(self) -> str:
-        """What tells this model from others, see `fingerprint.fingerprint`."""
         return self.info.fingerprint
-
-    @property
-    def tokenizer_digest(self) -> str:
-        """What tells its tokenizer from others, see `fingerprint.tokenizer_digest`."""
-        return self.info.tokenizer_digest
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

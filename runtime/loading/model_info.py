@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Facts of one loaded model.
+    """What is known of one loaded model.
 
-    tell: passes a line on to whoever loaded it. measure_keys: reads tokens with it and returns the
-    mean keys, float32 (layers, J, E), see `store.centre`. memory: what `once` has computed.
+    tell: passes a line on to the user. measure_keys: has the model read tokens and returns their
+    mean keys, float32 (layers, J, E), see `store.centre`. memory: results of `once`.
     """
 
     file: GGUFFile
@@ -33,7 +33,7 @@ class ModelInfo:
     memory: dict[Callable[[GGUFFile], Any], Any]
 
     def once(self, compute: Callable[[GGUFFile], T]) -> T:
-        """compute(file), which is called only the first time."""
+        """The result of compute(file), which is called only the first time."""
         if compute not in self.memory:
             self.memory[compute] = compute(self.file)
         return cast(T, self.memory[compute])
@@ -50,10 +50,10 @@ class ModelInfo:
 
     @property
     def fingerprint(self) -> str:
-        """What tells this model from others, see `fingerprint.fingerprint`."""
+        """See `fingerprint.fingerprint`."""
         return self.once(fingerprint)
 
     @property
     def tokenizer_digest(self) -> str:
-        """What tells its tokenizer from others, see `fingerprint.tokenizer_digest`."""
+        """See `fingerprint.tokenizer_digest`."""
         return self.once(tokenizer_digest)

@@ -52,11 +52,15 @@ def test_a_pack_refuses_another_tokenizer(
 ) -> None:
     other = kvarn.load(changed(tiny_path, tmp_path))
     assert other.fingerprint == tiny.fingerprint
-    assert Manifest.read(pack).model.tokenizer == tiny.tokenizer_digest != other.tokenizer_digest
+    assert (
+        Manifest.read(pack).model.tokenizer
+        == tiny.info.tokenizer_digest
+        != other.info.tokenizer_digest
+    )
     for disk in (Disk(pack), Disk(pack, read_only=True), Disk(tmp_path / "child", parent=pack)):
         with pytest.raises(PackError, match="another tokenizer") as caught:
             other.context(64, store=disk)
-        assert other.tokenizer_digest in str(caught.value)
+        assert other.info.tokenizer_digest in str(caught.value)
     assert not (tmp_path / "child").exists()
 
 

@@ -1,4 +1,4 @@
-"""Every byte of a pack that its commits name, held against its digest."""
+"""Check every byte that a pack's commits name against its digest."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Progress = Callable[[int, int], None]
 
 
 def verify(path: Path, progress: Progress | None = None) -> list[str]:
-    """One line for each damage found; none: the pack is as it was written.
+    """One line for each damage; no line: the pack is as it was written.
 
-    Reads all of it, the parents' segments included. Raises `PackError` where the folder is no pack
-    or one of another format; damage that keeps it from opening is a line like any other.
+    Reads all of it, its parents' segments too. Raises `PackError` if the folder is not a pack or has
+    another format; damage that prevents opening it is a line like any other.
     """
     folder = PackFolder(path)
     if folder.manifest.slots is not None:

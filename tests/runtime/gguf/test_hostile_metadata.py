@@ -102,7 +102,7 @@ def test_types_that_are_encoded_anew_count_in_the_memory_check(
         needed = re_encoded_bytes(file.tensors)
         assert needed == 64 * 512 // 32 * 34
     monkeypatch.setattr(loading, "available_bytes", lambda: needed - 1)
-    with pytest.raises(KvarnError, match=r"laid out anew in 34 KiB"):
+    with pytest.raises(KvarnError, match=r"repacked into 34 KiB"):
         loading.load(path)
 
 

@@ -88,7 +88,7 @@ def test_networks_sign_stored_keys_as_whole_ones(model: Model) -> None:
     signatures = []
     for store, signing in (
         (Ram(), networks),
-        (Shifted(), networks.less(context.store.centre[1])),
+        (Shifted(), networks.for_centred_keys(context.store.centre[1])),
     ):
         context = model.context(N, store=store)
         context.prefill(ids())

@@ -1,7 +1,7 @@
-"""A strict reader of exported packs: what export would write of the same pack, and nothing else.
+"""A strict reader of exported packs: it accepts only what export would write of the same pack.
 
-No header is believed: names, order and sizes follow from `pack.json` and the commit, which are
-read first, and no size may exceed what is left of the file.
+No header is trusted: names, order and sizes follow from `pack.json` and the commit, which are read
+first, and no size may exceed what is left of the file.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _COLUMN = re.compile(rf"index-(?:{log.COLUMN_NAME.pattern})")
 
 
 def unpack(fd: int, folder: Path, source: Path, progress: Progress | None) -> None:
-    """Write the files of the archive, open as `fd`, to a new folder; they are on disk after.
+    """Write the files of the archive, open as `fd`, to a new folder, and sync them.
 
-    Raises `PackError` where the archive is none that export writes. Slots are not yet held against
-    their digests: `verify` does.
+    Raises `PackError` if export would not write this archive. Segments are not checked against
+    their digests; `verify` does that.
     """
     archive = _Archive(fd, source, progress)
     try:
@@ -68,7 +68,7 @@ def _unpack(archive: _Archive, folder: Path) -> None:
 
 
 def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
-    """The one commit; what it says has to fit in the archive."""
+    """The only commit; the sizes it implies must fit in the archive."""
     found = superblock.decode(data, pack.manifest.model.n_embd)
     if found is None or superblock.encode(*found) != data or found[0].sequence:
         raise archive.error(f"{superblock.NAME} is damaged")
@@ -113,7 +113,7 @@ def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
 
 
 def _slot(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:
-    """Copy one slot; what pads it must be zeros, for no digest covers it."""
+    """Copy one slot; its padding, which no digest covers, must be zeros."""
     for start in range(0, n_bytes, _PIECE):
         files.write_at(fd, archive.take(min(_PIECE, n_bytes - start)), offset + start)
     padding = archive.take(stride_of(n_bytes) - n_bytes)
@@ -131,7 +131,7 @@ def _put(folder: Path, name: str, data: bytes) -> None:
 
 
 class _Archive:
-    """The bytes of a tar archive from its beginning to its end; nothing is read twice."""
+    """The bytes of a tar archive, read once from beginning to end."""
 
     def __init__(self, fd: int, source: Path, progress: Progress | None) -> None:
         self._fd, self._source, self._progress = fd, source, progress
@@ -158,7 +158,7 @@ class _Archive:
         return data
 
     def check_zeros(self, data: bytes) -> None:
-        """`PackError` unless all of `data`, which lies before here, is zeros."""
+        """`PackError` unless `data`, which was just read, is all zeros."""
         if data.count(0) != len(data):
             raise self.error(f"there are bytes that belong to nothing before byte {self._offset:,}")
 
@@ -170,9 +170,9 @@ class _Archive:
         return data
 
     def header(self, name: str, low: int, high: int, columns: bool = False) -> int:
-        """Bytes of the next member, which is `name` and has `low` to `high` of them.
+        """Size of the next member, which must be `name` and have `low` to `high` bytes.
 
-        columns: files of other columns, without content, may stand before it.
+        columns: empty files of other columns may come before it.
         """
         entry = self._entry()
         while columns and entry.name != name and self._is_empty_column(entry):
@@ -187,7 +187,7 @@ class _Archive:
         return entry.size
 
     def end(self) -> None:
-        """`PackError` unless here is the end."""
+        """`PackError` unless the archive ends here."""
         while self.left > _MOST_END or any(self._peek()):
             if not self._is_empty_column(entry := self._entry()):
                 raise self.error(f"{entry.name!r:.80} is out of place in it: it was to end")
@@ -199,14 +199,14 @@ class _Archive:
         return files.read_at(self._fd, _BLOCK, self._offset)
 
     def _is_empty_column(self, entry: tarfile.TarInfo) -> bool:
-        """Whether it is the file of a column that was cut back to nothing; it is passed over."""
+        """Whether it is the empty file of a column, which is skipped: it was cut back to nothing."""
         if entry.size or not _COLUMN.fullmatch(entry.name) or entry.name in self._empty:
             return False
         self._empty.add(entry.name)
         return len(self._empty) <= _MOST_COLUMNS
 
     def _entry(self) -> tarfile.TarInfo:
-        """The next header, of a regular file; its size is that of the pax header before it."""
+        """The next header of a regular file, with the size that a pax header before it gives."""
         entry, size = self._parsed(), None
         if entry.type == tarfile.XHDTYPE:
             if not 0 < entry.size <= _BLOCK:
