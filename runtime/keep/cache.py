@@ -1,4 +1,4 @@
-"""The KV cache of a context: a value of each axis at work."""
+"""The KV cache of a context, made of a store, a keep and an attend method."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KVCache(ABC):
     """
 
     keeps_all: ClassVar[bool]
-    """Whether every token has its place, so that the context can be cut anywhere."""
+    """Whether all tokens stay, so that the context can be cut anywhere."""
 
     def __init__(self, store: KVStore, attend: BoundAttend, attention: CacheAttention) -> None:
         self.store, self.attend, self.attention = store, attend, attention
@@ -46,14 +46,14 @@ class KVCache(ABC):
         return self.attend.notices
 
     def begin(self, start: int, n_tokens: int) -> None:
-        """Make ready for `n_tokens` tokens from position `start` on; later ones are forgotten."""
+        """Prepare for `n_tokens` tokens from position `start` on; drop those stored there."""
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
         self.attention.begin(start)
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
-        """Build what the attend method's index lacks of the first `n_tokens` tokens."""
+        """Index those of the first `n_tokens` tokens that the attend method has not indexed."""
 
     @abstractmethod
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
@@ -70,7 +70,7 @@ class KVCache(ABC):
 
 @contextmanager
 def closed_on_error(store: KVStore) -> Iterator[None]:
-    """A store that comes to nothing lets go of its files and its lock."""
+    """Close the store, and so its files and lock, after an error in the block."""
     try:
         yield
     except BaseException:

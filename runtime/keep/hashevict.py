@@ -1,4 +1,4 @@
-"""keep `hashevict`: each token replaces the one least like the current queries."""
+"""keep `hashevict`: each token replaces the one whose key is least like its queries."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BITS = (4, 64)  # the lengths of signatures that the paper tries
 class HashEvict(Evicting):
     """When the slots are full, a token takes the slot of the key farthest from its queries.
 
-    Far: Hamming distance of SimHash signatures (`bits` random hyperplanes per layer, drawn from
-    `seed`), summed over the query heads that share the KV head. The first `sinks` tokens and the
-    last `recent` before the new one stay. Source: HashEvict, algorithm 1; 16 bits, 4 and 10.
-    Raises `KeepError` for bits outside 4 … 64 and negative numbers.
+    The distance is the Hamming distance of SimHash signatures (`bits` random hyperplanes per layer,
+    drawn from `seed`), summed over the query heads that share the KV head. The first `sinks` tokens
+    and the last `recent` before the new one stay. Source: HashEvict, algorithm 1, with its 16 bits,
+    4 and 10 tokens. Raises `KeepError` for bits outside 4 … 64 and negative numbers.
     """
 
     name: ClassVar[str] = "hashevict"

@@ -1,9 +1,9 @@
 """The slots of one layer, and the attention of a context that evicts tokens.
 
 A slot is a place for one token in every KV head. A prompt fills the slots in order. Then each token
-evicts another, in every KV head perhaps a different one, and attends to what the slots then hold. A
-chunk of a prompt gives what its tokens one by one would, but for rounding. Keys are stored after
-rope, so tokens keep their positions, and the order of slots means nothing.
+evicts another one, possibly a different one in each KV head, and attends to what the slots then
+hold. A chunk of tokens gives the same result as its tokens one by one, except for rounding. Keys
+are stored after rope, so tokens keep their positions, and the order of slots does not matter.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Slots(ABC):
-    """The slots of one layer, in the store; a method says which of them a token takes."""
+    """The slots of one layer; the keep method chooses which of them a token takes."""
 
     def __init__(self, store: SlotStore, layer: int, staging: Staging) -> None:
         self.store, self.layer, self.staging = store, layer, staging
         self.n_slots = store.slots[layer]
 
     def fill(self, k: F32, v: F32, start: int) -> None:
-        """Store k, v float32 (T, J, E) of positions start … in the slots of these numbers."""
+        """Store k, v float32 (T, J, E) of positions start, start + 1, … in slots start, …."""
         from ...ops.evict import set_positions
 
         store, positions = self.store, self.store.positions
@@ -59,7 +59,7 @@ class Slots(ABC):
 
 
 class Ring(Slots):
-    """The first `sinks` tokens stay; behind them the newest token replaces the oldest."""
+    """The first `sinks` tokens stay; of the others, the newest replaces the oldest."""
 
     def __init__(self, store: SlotStore, layer: int, staging: Staging, sinks: int) -> None:
         super().__init__(store, layer, staging)
@@ -73,9 +73,9 @@ class Ring(Slots):
 
 @dataclass
 class SlotAttention:
-    """The attention object of a chunk: fill free slots, then replace, and attend to the slots.
+    """What the forward pass calls: fills free slots, then replaces tokens, and attends to slots.
 
-    A chunk of several tokens that evicts is attended exactly, as all prompts are.
+    Several tokens at once always use exact attention, as in every prefill.
     """
 
     layers: list[LayerView]
@@ -83,7 +83,7 @@ class SlotAttention:
     attend: BoundAttend
     start: int = 0
     graphs: dict[bool, Graph] | None = None
-    every_query: ClassVar[bool] = True  # they may decide who leaves
+    every_query: ClassVar[bool] = True  # they may decide which tokens are evicted
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on."""
@@ -99,7 +99,7 @@ class SlotAttention:
             self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
 
     def _evict(self, layer: int, q: F32, k: F32, v: F32, position: int, out: F32) -> None:
-        """The slots are full: each token evicts another, and sees what is left."""
+        """The slots are full: each token evicts another, and attends to those that stay."""
         view, slots = self.layers[layer], self.slots[layer]
         slots.staging.put(k, v)
         slots.choose(q, position)
@@ -126,7 +126,7 @@ class SlotAttention:
 
 
 class SlotCache(KVCache):
-    """Every layer holds as many tokens as it has slots."""
+    """Holds as many tokens in each layer as that has slots."""
 
     keeps_all: ClassVar[bool] = False
 
@@ -141,7 +141,7 @@ class SlotCache(KVCache):
         self.slots = slots
 
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
-        """Nothing: what attends to slots keeps no index."""
+        """Nothing: methods that attend to slots have no index."""
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         return self.slots[layer].kept(n_tokens)

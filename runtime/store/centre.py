@@ -9,8 +9,9 @@ quantises K: Zhang et al. 2024, section 4.2. It takes the mean of the keys at ha
 grows needs one that is known before its first token.)
 
 So c depends on the model alone: the mean over the first tokens of a context whose ids are drawn
-uniformly at random (`context.mean_keys`). It is computed once per machine (`keys-FINGERPRINT.means`:
-float32, little-endian, (layers, J, E)). A pack keeps the one that it was made with.
+uniformly at random (`context.mean_keys`). It is computed once per machine and kept in the kernel
+cache (`keys-FINGERPRINT.means`: float32, little-endian, (layers, J, E)). A pack keeps the one that
+it was made with.
 """
 
 from __future__ import annotations

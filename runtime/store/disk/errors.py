@@ -30,7 +30,7 @@ def unopened(path: Path, error: OSError) -> PackError:
 
 
 def checked_path(path: str | Path) -> Path:
-    """The path; `PackError` if no file can have it: it is empty, holds a NUL, or is not Unicode."""
+    """The path; `PackError` if no file can have it: it is empty, has a NUL or is no Unicode."""
     try:
         fits = str(path) != "" and "\0" not in str(path) and bool(os.fsencode(path))
     except UnicodeEncodeError:  # half of a surrogate pair

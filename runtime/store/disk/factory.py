@@ -142,7 +142,7 @@ class Disk(Store):
             raise PackError(
                 path,
                 f"it was made for contexts {sides[0]} {model.config.n_ctx_orig} tokens, asked for "
-                f"is one {sides[1]} that length, which this model rotates otherwise: change --ctx",
+                f"is one {sides[1]} that length, with other rope factors: change --ctx",
             )
 
 

@@ -99,7 +99,7 @@ class Plane:
         return len(self._memory) * self.part_bytes * self._n_files
 
     def grow(self, n_segments: int) -> None:
-        """Have at least `n_segments` segments; map those that were sealed since, and free their memory."""
+        """Have at least `n_segments` segments; map those sealed since, and free their memory."""
         changed = self._release()
         for mapped in self._mapped.values():
             changed |= mapped.join()

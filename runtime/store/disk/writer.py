@@ -43,7 +43,6 @@ class Writer:
         self._tail_segment = state.n_full if len(state.rows) else -1
         self._tail_end = state.commit.n_tokens
         self._valid = state.commit.n_tokens
-        self._hidden: NDArray[np.float32] | None = state.hidden
         self._failed = False
         self._recover()
 
@@ -60,7 +59,7 @@ class Writer:
     def commit(
         self, tokens: Sequence[int], hidden: NDArray[np.float32] | None, kv: Plane, columns: Columns
     ) -> None:
-        """Make `tokens` and their K and V the pack's state. After an OSError, no other commit works."""
+        """Make `tokens` and their K and V the pack's state. An OSError ends all commits."""
         if self._failed:
             raise PackError(
                 self._folder.path, "writing to it has failed before: open it again to go on"
@@ -78,7 +77,7 @@ class Writer:
         self._failed = False
 
     def _recover(self) -> None:
-        """After a crash: sync the commit that was read, and remove files that no superblock names."""
+        """After a crash: sync the commit that was read, remove files that no superblock names."""
         files.sync(self._folder.fd(superblock.NAME))
         named = {tail.file_name(commit.tail.epoch) for commit, _ in self._folder.commits()}
         for path in self._folder.path.iterdir():

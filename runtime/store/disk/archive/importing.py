@@ -28,7 +28,7 @@ def import_pack(source: Path, path: Path, progress: Progress | None = None) -> N
     """Make the pack `path` from an exported file; every byte is verified before it gets its name.
 
     Raises `PackError` if the file is not an exported pack or is damaged, or if `path` exists; then
-    nothing is left. The pack is made in a folder beside it: `.importing-` and 16 hexadecimal digits.
+    nothing is left. The pack is made in a folder beside `path`, `.importing-` and 16 hex digits.
     """
     checked_path(path)
     if os.path.lexists(path):

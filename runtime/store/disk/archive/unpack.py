@@ -199,7 +199,7 @@ class _Archive:
         return files.read_at(self._fd, _BLOCK, self._offset)
 
     def _is_empty_column(self, entry: tarfile.TarInfo) -> bool:
-        """Whether it is the empty file of a column, which is skipped: it was cut back to nothing."""
+        """Whether it is the empty file of a column that was cut back to nothing; it is skipped."""
         if entry.size or not _COLUMN.fullmatch(entry.name) or entry.name in self._empty:
             return False
         self._empty.add(entry.name)

@@ -186,7 +186,7 @@ def _parse(data: dict[str, Any], folder: Path) -> Manifest:
         )
     try:
         if data.get("check") != _check(data):
-            raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit its checksum")
+            raise PackDamaged(folder, f"{NAME} is damaged: its contents do not match its checksum")
         return _typed(data)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise PackDamaged(folder, f"{NAME} is not one that kvarn writes: {error}") from error

@@ -92,7 +92,7 @@ def read_facts(folder: Path) -> Facts | None:
         os.close(fd)
     facts = _decode(data)
     if facts is None:
-        raise PackDamaged(folder, f"{NAME} is damaged: its facts do not fit their checksum")
+        raise PackDamaged(folder, f"{NAME} is damaged: its facts do not match their checksum")
     if size != _CONTENT + facts.n_bytes:
         raise PackDamaged(
             folder, f"{NAME} has {size:,} bytes, expected {_CONTENT + facts.n_bytes:,}"
@@ -120,7 +120,7 @@ def read(
                     raise PackDamaged(folder, f"{NAME} is cut short")
                 content.update(piece)
     if content.hexdigest() != facts.digest:
-        raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit their checksum")
+        raise PackDamaged(folder, f"{NAME} is damaged: its contents do not match their checksum")
     return ids.tolist(), hidden.astype(np.float32) if facts.n_hidden else None
 
 
