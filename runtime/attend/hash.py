@@ -100,13 +100,11 @@ class SignatureIndex(TokenIndex):
         self.notices = (notice,) if notice else ()
         self.column = store.column(encoder.name, encoder.bits // 8)
         self._bits, self._config = encoder.bits, config
-        self._networks = {
-            i: encoder.networks(config, i)
-            if store.centre is None
-            else encoder.networks(config, i).for_centred_keys(store.centre[i])
-            for i, layer in enumerate(config.layers)
-            if layer.window is None
-        }
+        sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
+        self._networks = {i: encoder.networks(config, i) for i in sparse}
+        if (centre := store.centre) is not None:
+            found = self._networks.items()
+            self._networks = {i: one.for_centred_keys(centre[i]) for i, one in found}
         self._queries = np.zeros(
             (config.n_kv_heads, config.n_heads // config.n_kv_heads), np.uint64
         )

@@ -60,12 +60,8 @@ class Disk(Store):
     def _open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` if the pack cannot be used with this model."""
         path = Path(self.path)
-        long_rope = _long_rope(model, n_ctx)
         try:
-            if not self.read_only and not (path / NAME).exists():
-                create(path, self._manifest(model, long_rope), self._centre(model))
-            folder = PackFolder(path, writable=not self.read_only)
-            self._check(path, folder.manifest, model, long_rope)
+            folder = self._folder(path, model, n_ctx)
             store = DiskStore(folder, self.io)
             if self.parent is not None and folder.state().commit.sequence == 0:
                 store.adopt(PackFolder(Path(self.parent)).state())
@@ -82,15 +78,24 @@ class Disk(Store):
         path = Path(self.path)
         if self.parent is not None:
             raise PackError(path, "a context that evicts cannot begin with another pack")
-        long_rope = _long_rope(model, n_ctx)
         try:
-            if not self.read_only and not (path / NAME).exists():
-                create(path, replace(self._manifest(model, long_rope), slots=slots))
-            folder = PackFolder(path, writable=not self.read_only)
-            self._check(path, folder.manifest, model, long_rope, slots)
+            folder = self._folder(path, model, n_ctx, slots)
             return DiskSlots(folder.layout, slots.sizes, model.config.n_kv_heads, folder)
         except OSError as error:
             raise unopened(path, error) from error
+
+    def _folder(
+        self, path: Path, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None
+    ) -> PackFolder:
+        """The pack's folder, made if it is missing, and checked."""
+        config = model.config
+        long_rope = config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
+        if not self.read_only and not (path / NAME).exists():
+            manifest = replace(self._manifest(model, long_rope), slots=slots)
+            create(path, manifest, self._centre(model) if slots is None else None)
+        folder = PackFolder(path, writable=not self.read_only)
+        self._check(path, folder.manifest, model, long_rope, slots)
+        return folder
 
     def _manifest(self, model: ModelInfo, long_rope: bool) -> Manifest:
         facts = facts_of(model)
@@ -175,11 +180,6 @@ def facts_of(model: ModelInfo) -> ModelFacts:
         str(model.path.resolve()),
         model.tokenizer_digest,
     )
-
-
-def _long_rope(model: ModelInfo, n_ctx: int) -> bool:
-    config = model.config
-    return config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
 
 
 def _parent(folder: PackFolder) -> Parent | None:

@@ -13,24 +13,9 @@ from pathlib import Path
 
 import xxhash
 
-from ....system.files import new_file, open_regular, sync_folder
+from ....system.files import new_file, open_regular
+from ....system.files import sync_folder as sync_folder  # noqa: PLC0414 - for those who write
 from ...home import mode_in
-
-__all__ = [
-    "DIGEST",
-    "Data",
-    "digest",
-    "make_room",
-    "open_file",
-    "read_at",
-    "read_file",
-    "remove",
-    "replace",
-    "replacing",
-    "sync",
-    "sync_folder",
-    "write_at",
-]
 
 Data = bytes | memoryview
 
@@ -79,6 +64,16 @@ def write_at(fd: int, data: Data, offset: int) -> None:
     while view:
         n = os.pwrite(fd, view, offset)
         view, offset = view[n:], offset + n
+
+
+def write_file(path: Path, data: Data) -> None:
+    """Write a file, which is made if it is missing, and sync it."""
+    fd = open_file(path, writable=True)
+    try:
+        write_at(fd, data, 0)
+        sync(fd)
+    finally:
+        os.close(fd)
 
 
 def make_room(fd: int, n_bytes: int, offset: int) -> None:

@@ -279,11 +279,6 @@ def _fill(path: Path, facts: Manifest, means: NDArray[np.float32] | None) -> Non
 
 def _begin(path: Path, facts: Manifest) -> None:
     """The first superblock, of a commit without tokens of its own."""
-    fd = files.open_file(path / superblock.NAME, writable=True)
-    try:
-        inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
-        empty = superblock.encode(Commit(0, inherited, 0, "", superblock.Tail()), None)
-        files.write_at(fd, empty, 0)
-        files.sync(fd)
-    finally:
-        os.close(fd)
+    inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
+    empty = Commit(0, inherited, 0, "", superblock.Tail())
+    files.write_file(path / superblock.NAME, superblock.encode(empty, None))

@@ -21,26 +21,16 @@ def verify(path: Path, progress: Progress | None = None) -> list[str]:
     has another format; damage that prevents opening it is a line like any other.
     """
     folder = PackFolder(path)
-    if folder.manifest.slots is not None:
-        return _snapshot(path)
+    found: list[str] = []
     try:
+        if folder.manifest.slots is not None:
+            snapshot.verify(path)
+            return []
         folder.centre()
         found = _superblocks(folder)
-    except PackError as error:
-        return [str(error)]
-    try:
-        state = folder.state()
+        return found + _segments(folder, folder.state(), progress)
     except PackError as error:
         return [*found, str(error)]
-    return found + _segments(folder, state, progress)
-
-
-def _snapshot(path: Path) -> list[str]:
-    try:
-        snapshot.verify(path)
-    except PackError as error:
-        return [str(error)]
-    return []
 
 
 def _superblocks(folder: PackFolder) -> list[str]:

@@ -21,7 +21,7 @@ from . import files
 from .errors import PackError
 from .folder import PackFolder, State
 from .format import log, superblock, tail
-from .format.log import KV, Place
+from .format.log import Place
 from .format.superblock import Commit, Tail
 from .plane import Plane
 
@@ -101,11 +101,12 @@ class Writer:
             return start, chain.hex()
         for file in {f for plane, *_ in sealed for f in self._folder.names(plane.name)}:
             files.sync(self._folder.fd(file))
-        parts = []
+        records = []
         for plane, segment, place in sealed:
-            part, chain = log.chained(_record(plane, segment, place, tokens), chain)
-            parts.append(part)
-        data = b"".join(parts)
+            ids = np.array(tokens[segment * SEGMENT : (segment + 1) * SEGMENT], "<u4").tobytes()
+            record, chain = log.record(plane.name, segment, place, ids, plane.item_bytes, chain)
+            records.append(record)
+        data = b"".join(records)
         fd = self._folder.fd(log.NAME)
         files.write_at(fd, data, start)
         files.sync(fd)
@@ -154,10 +155,3 @@ def _full(tokens: Sequence[int], kv: Plane, columns: Columns) -> list[tuple[Plan
     n_full = len(tokens) // SEGMENT
     ends = [(kv, n_full), *((plane, min(n // SEGMENT, n_full)) for plane, n in columns)]
     return [(plane, i) for plane, end in ends for i in range(len(plane.places), end)]
-
-
-def _record(plane: Plane, segment: int, place: Place, tokens: Sequence[int]) -> bytes:
-    if plane.name == KV:
-        ids = np.array(tokens[segment * SEGMENT : (segment + 1) * SEGMENT], "<u4").tobytes()
-        return log.kv_record(segment, place.slot, ids, place.digests)
-    return log.column_record(segment, place.slot, plane.item_bytes, place.digests[0], plane.name)

@@ -100,17 +100,11 @@ def _slots(places: list[Place], plane: str, number: int, n_bytes: int) -> Iterat
 
 def log_of(state: State) -> tuple[bytes, bytes]:
     """The log of a pack whose segments are in order, and its chain."""
-    parts, chain = [], b""
-    for plane, places in state.tables.places.items():
+    records, chain, tables = [], b"", state.tables
+    for plane, places in tables.places.items():
+        item_bytes = tables.item_bytes.get(plane, 0)
         for segment, place in enumerate(places):
-            if plane == KV:
-                record = log.kv_record(
-                    segment, segment, state.tables.tokens[segment], place.digests
-                )
-            else:
-                record = log.column_record(
-                    segment, segment, state.tables.item_bytes[plane], place.digests[0], plane
-                )
-            part, chain = log.chained(record, chain)
-            parts.append(part)
-    return b"".join(parts), chain
+            moved, ids = replace(place, slot=segment), tables.tokens[segment]
+            record, chain = log.record(plane, segment, moved, ids, item_bytes, chain)
+            records.append(record)
+    return b"".join(records), chain

@@ -16,7 +16,7 @@ from .. import files
 from ..errors import PackError
 from ..folder import PackFolder, State, stride_of
 from ..format import centre, log, manifest, superblock, tail
-from ..format.log import KV
+from ..format.log import KV, Place
 from ..format.manifest import Manifest
 from ..format.superblock import Commit
 from .exporting import Progress, log_of
@@ -46,13 +46,13 @@ def unpack(fd: int, folder: Path, source: Path, progress: Progress | None) -> No
 
 
 def _unpack(archive: _Archive, folder: Path) -> None:
-    _put(folder, manifest.NAME, archive.member(manifest.NAME, 1, manifest.MOST_BYTES))
+    files.write_file(folder / manifest.NAME, archive.member(manifest.NAME, 1, manifest.MOST_BYTES))
     facts = Manifest.read(folder)
     if facts.parent is not None or facts.slots is not None:
         raise archive.error(f"its {manifest.NAME} is not that of a pack that stands alone")
     most = superblock.slot_bytes(facts.model.n_embd)
     data = archive.member(superblock.NAME, 1, most)
-    _put(folder, superblock.NAME, data)
+    files.write_file(folder / superblock.NAME, data)
     pack = PackFolder(folder)
     try:
         commit = _commit(archive, pack, data)
@@ -74,10 +74,11 @@ def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
         raise archive.error(f"{superblock.NAME} is damaged")
     commit, model = found[0], pack.manifest.model
     n_full, n_open = divmod(commit.n_tokens, SEGMENT)
-    record = log.kv_record(0, 0, bytes(4 * SEGMENT), (bytes(files.DIGEST),) * model.n_layers)
-    column = log.column_record(0, 0, 1, bytes(files.DIGEST), "c" * 64)
-    least = n_full * (len(record) + files.DIGEST)
-    most = least + n_full * _MOST_COLUMNS * (len(column) + files.DIGEST)
+    place = Place(pack, 0, (bytes(files.DIGEST),) * model.n_layers)
+    record, _ = log.record(KV, 0, place, bytes(4 * SEGMENT), 0, b"")
+    column, _ = log.record("c" * 64, 0, place, b"", 1, b"")
+    least = n_full * len(record)
+    most = least + n_full * _MOST_COLUMNS * len(column)
     tail_bytes = n_open * tail.record_bytes(pack.rows.n_bytes)
     slots = n_full * model.n_layers * stride_of(pack.layer_bytes)
     if (
@@ -94,7 +95,7 @@ def _small_files(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
     if pack.manifest.centre:
         sizes[centre.NAME] = centre.n_bytes(pack.manifest)
     for name, size in sizes.items():
-        _put(pack.path, name, archive.member(name, size, size))
+        files.write_file(pack.path / name, archive.member(name, size, size))
 
 
 def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
@@ -119,15 +120,6 @@ def _slot(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:
     padding = archive.take(stride_of(n_bytes) - n_bytes)
     archive.check_zeros(padding)
     files.write_at(fd, padding, offset + n_bytes)
-
-
-def _put(folder: Path, name: str, data: bytes) -> None:
-    fd = files.open_file(folder / name, writable=True)
-    try:
-        files.write_at(fd, data, 0)
-        files.sync(fd)
-    finally:
-        os.close(fd)
 
 
 class _Archive:

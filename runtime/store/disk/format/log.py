@@ -82,25 +82,19 @@ class Tables:
         return Tables(places, dict(self.item_bytes), list(self.tokens))
 
 
-def kv_record(segment: int, slot: int, tokens: bytes, digests: tuple[bytes, ...]) -> bytes:
-    """A record of K and V, without its chain."""
-    return _record(_KIND_KV, _PLACE.pack(segment, slot) + tokens + b"".join(digests))
+def record(
+    plane: str, segment: int, place: Place, tokens: bytes, item_bytes: int, chain: bytes
+) -> tuple[bytes, bytes]:
+    """(record of a segment, its chain) after the record of `chain`.
 
-
-def column_record(segment: int, slot: int, item_bytes: int, slot_digest: bytes, name: str) -> bytes:
-    """A record of a column, without its chain."""
-    place = _PLACE.pack(segment, slot) + _ITEM.pack(item_bytes)
-    return _record(_KIND_COLUMN, place + slot_digest + name.encode())
-
-
-def _record(kind: int, payload: bytes) -> bytes:
-    return _HEAD.pack(len(payload), kind) + payload
-
-
-def chained(record: bytes, chain: bytes) -> tuple[bytes, bytes]:
-    """(the record with its chain, the chain)."""
-    chain = digest(record, chain)
-    return record + chain, chain
+    tokens: the segment's ids, for K and V; item_bytes: bytes per item, for columns.
+    """
+    kind, payload = _KIND_KV, tokens + b"".join(place.digests)
+    if plane != KV:
+        kind, payload = _KIND_COLUMN, _ITEM.pack(item_bytes) + place.digests[0] + plane.encode()
+    body = _HEAD.pack(_PLACE.size + len(payload), kind) + _PLACE.pack(segment, place.slot) + payload
+    chain = digest(body, chain)
+    return body + chain, chain
 
 
 def replay(
@@ -143,11 +137,12 @@ def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFiles, n_layer
         rest = payload[_PLACE.size + _ITEM.size :]
         name = rest[DIGEST:].decode("ascii", "replace")
         places = tables.places.setdefault(name, [])
-        if not COLUMN_NAME.fullmatch(name) or segment >= len(tables.places[KV]):
-            raise _impossible(folder.path, segment, slot)
-        if not 0 < item_bytes <= MOST_ITEM_BYTES:
-            raise _impossible(folder.path, segment, slot)
-        if tables.item_bytes.setdefault(name, item_bytes) != item_bytes:
+        if (
+            not COLUMN_NAME.fullmatch(name)
+            or segment >= len(tables.places[KV])
+            or not 0 < item_bytes <= MOST_ITEM_BYTES
+            or tables.item_bytes.setdefault(name, item_bytes) != item_bytes
+        ):
             raise _impossible(folder.path, segment, slot)
         _check(segment, slot, len(places), folder.path)
         del places[segment:]
