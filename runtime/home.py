@@ -71,17 +71,17 @@ def mode_in(folder: Path) -> int:
 
 
 def _is_at_home(path: Path) -> bool:
-    """Whether a path lies in the user's folder, or is it."""
+    """Whether a path is the user's folder or inside it."""
     try:
         base = home()
-    except KvarnError:  # no home folder: nothing lies in it
+    except KvarnError:  # no home folder
         return False
     real = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(base))
     return real or path.absolute().is_relative_to(base)
 
 
 def pack_path(name: str) -> Path:
-    """The folder of a pack: a path where `name` has a `/`, else a name among the user's packs."""
+    """The folder of a pack: a path if `name` has a `/`, else a name among the user's packs."""
     return _named(name, "packs")
 
 

@@ -59,7 +59,7 @@ class Selections:
 
     @staticmethod
     def read(path: str | Path) -> Selections:
-        """All of a file; `AttendError` where it holds no selections or is damaged."""
+        """Read a file; `AttendError` if it holds no selections or is damaged."""
         try:
             data = read_file(Path(path), _MOST_BYTES)
         except OSError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAMES = ("flat", "sketch")
 RERANKED = 2
-"""Candidates found by sketches, and then scored exactly, for each token wanted."""
+"""How many candidates per wanted token sketches find; these are then scored exactly."""
 RERANKED_IN_BLOCKS = 2.5
 """The same with blocks: 2 would reach 94% of the coverage of `flat`, 3 some 97%."""
 

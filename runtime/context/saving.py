@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TOKENS = 64
 SECONDS = 1.0
-"""Generated tokens are saved this often, where the store saves."""
+"""Generated tokens are saved this often, if the store saves."""
 
 
 class Saving:

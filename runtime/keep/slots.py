@@ -126,7 +126,7 @@ class SlotAttention:
 
 
 class SlotCache(KVCache):
-    """Holds as many tokens in each layer as that has slots."""
+    """Each layer holds as many tokens as it has slots."""
 
     keeps_all: ClassVar[bool] = False
 

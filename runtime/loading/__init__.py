@@ -1,1 +1,1 @@
-"""From a GGUF file to a loaded model: which file is taken, is there memory, what tells it apart."""
+"""From a GGUF file to a loaded model: the default model, the check of memory, fingerprints."""

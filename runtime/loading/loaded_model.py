@@ -82,5 +82,5 @@ class LoadedModel:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer in the file; `TokenizerError` where it has none that kvarn knows."""
+        """The tokenizer in the file; `TokenizerError` if it has none that kvarn knows."""
         return Tokenizer.from_metadata(self.file.metadata)

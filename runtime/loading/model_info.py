@@ -44,7 +44,7 @@ class ModelInfo:
 
     @property
     def name(self) -> str:
-        """`general.name`, or the file's name where the file has none, as `one_line` writes it."""
+        """`general.name`, or the file's name if there is none, as `one_line` writes it."""
         name = self.file.metadata.get("general.name")
         return one_line(name if isinstance(name, str) and name else self.path.stem, 300)
 

@@ -50,13 +50,13 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def sidecar_path(model_path: Path) -> Path:
-    """Where a model's sidecar stands: `model.gguf` and `model-00001-of-00002.gguf` both have
+    """The path of a model's sidecar: `model.gguf` and `model-00001-of-00002.gguf` both have
     `model.hash.gguf`."""
     return model_path.with_name(f"{_SHARD.sub('', model_path.stem)}.hash.gguf")
 
 
 def find_encoders(model: GGUFFile) -> Learned | None:
-    """The learned encoders beside a model's file, or those in it; None where there are none.
+    """The learned encoders beside a model's file, or those in it; None if there are none.
 
     Raises `AttendError` or `GGUFError` for a file that is damaged or belongs to another model.
     """

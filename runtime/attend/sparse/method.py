@@ -205,7 +205,7 @@ class SparseAttention(BoundAttend):
             reads.covered_mass += self._probe(layer, q, among.stop, self._lists, self._counts)
 
     def _among(self, layer: LayerView, q: F32, start: int) -> Range | None:
-        """The tokens to choose from; None where everything is read."""
+        """The tokens to choose from; None if everything is read."""
         from ....ops.select import Range
 
         weight = self._weights.get(layer.index)

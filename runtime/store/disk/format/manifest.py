@@ -127,7 +127,7 @@ class Manifest:
         return self.k_type if self.k_type == self.v_type else f"{self.k_type}/{self.v_type}"
 
     def write(self, folder: Path) -> None:
-        """Write `pack.json`; OSError where that fails."""
+        """Write `pack.json`; OSError if that fails."""
         files.replace(folder / NAME, self.encode())
 
     def encode(self) -> bytes:
