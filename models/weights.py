@@ -74,7 +74,7 @@ class Weights:
     ) -> Weights:
         """Check every tensor's name and shape, then prepare the matrices.
 
-        Those that are laid out anew go to `arena`, best one of `repacked_bytes(tensors)`.
+        Repacked ones go to `arena`, which should have `repacked_bytes(tensors)`.
 
         Raises `ModelError` naming a tensor that is missing, misshaped, or one that this
         architecture does not have (it would change the result, so it is not ignored).

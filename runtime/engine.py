@@ -1,8 +1,8 @@
 """One engine thread per process runs all kernels.
 
 Numba's threading layers want a single caller: `workqueue` aborts the process when two threads enter
-it, and `omp` keeps a pool of workers per calling thread. All who compute (the commands, the
-Python API from any thread, later the server and the C API) therefore queues onto this thread.
+it, and `omp` keeps a pool of workers per calling thread. So everything that computes (commands, the
+Python API from any thread, later the server and the C API) is queued on this thread.
 """
 
 from __future__ import annotations
@@ -24,29 +24,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _THREAD_NAME = "kvarn-engine"
-
-
 _starting = threading.Lock()
 
 
 class EngineError(KvarnError):
-    """The engine takes no work."""
+    """The engine accepts no more work."""
 
 
 def _engine() -> ThreadPoolExecutor:
-    """The engine, the same for all who come first at once."""
+    """The engine, the same one for threads that ask at the same time."""
     with _starting:
         return _started()
 
 
 @cache
 def _started() -> ThreadPoolExecutor:
-    """The engine, its thread running.
+    """The engine, with its thread running.
 
-    An interrupt while the thread starts would leave one that nobody ends when the process does:
-    it waits until the thread is there.
+    An interrupt while the thread starts would leave a thread that nothing ends with the process, so
+    interrupts wait until it has started.
     """
-    # Which cannot be imported once the interpreter is ending: `on_engine` says so.
+    # Not possible while the interpreter shuts down, which `on_engine` reports.
     from concurrent.futures import ThreadPoolExecutor
 
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
@@ -71,11 +69,11 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     """Run `function` on the engine thread and return its result (about 30 µs more than a call).
 
     An interrupt (Ctrl-C) is raised in the waiting thread once `function` has ended, or has been
-    taken back before it began: no kernel and no store is ever cut in the middle, and who goes on
-    after it finds either all of a step or nothing. A second one is raised at once.
+    cancelled before it began. So no kernel or store stops half-way, and a caller that goes on
+    finds all of a step or nothing of it. A second interrupt is raised at once.
 
-    Raises `OpsError` in a process that was forked from one that had an engine, and `EngineError`
-    where the interpreter is ending.
+    Raises `OpsError` in a process forked from one that had an engine, and `EngineError` while the
+    interpreter shuts down.
     """
     forks.check()
     if threading.current_thread().name.startswith(_THREAD_NAME):
@@ -84,8 +82,7 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
         future = _engine().submit(function, *args, **kwargs)
     except RuntimeError as error:  # how an executor refuses
         raise EngineError(
-            f"nothing is computed any more ({error}): have the program wait for its threads before "
-            "it ends"
+            f"cannot compute while the program ends ({error}): let it wait for its threads first"
         ) from error
     try:
         return future.result()

@@ -5,7 +5,7 @@ $KVARN_HOME, else $XDG_DATA_HOME/kvarn, else ~/.local/share/kvarn
   ├─ sessions/NAME    chats, each a pack of its own
   └─ last.json        {"pull": {"name", "path"}, "model": {"path"}}
 
-What is made in it is the user's alone: files 0600 in folders 0700. What is there keeps its modes.
+New files in it are the user's alone: 0600, in folders 0700. Existing ones keep their modes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LAST = "last.json"
 
 
 def home() -> Path:
-    """The folder, whether it exists or not; `KvarnError` for a user without a home folder."""
+    """The folder, which may not exist yet; `KvarnError` for a user without a home folder."""
     if chosen := os.environ.get("KVARN_HOME"):
         return Path(chosen).expanduser().absolute()
     xdg = Path(os.environ.get("XDG_DATA_HOME", ""))
@@ -37,7 +37,7 @@ def home() -> Path:
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Make a folder and those above it that are missing; the new ones, the highest first.
+    """Make a folder and the missing ones above it; returns the new ones, the highest first.
 
     Inside the user's folder each is 0700; elsewhere the umask decides.
     """
@@ -53,7 +53,7 @@ def make_folder(path: Path) -> list[Path]:
 
 
 def remove_empty(made: list[Path]) -> None:
-    """Take back what `make_folder` has made, where nobody uses it already."""
+    """Remove the folders that `make_folder` made, except those that are in use by now."""
     for folder in reversed(made):
         with suppress(OSError):
             folder.rmdir()
@@ -65,23 +65,23 @@ def folder_mode(path: Path) -> int:
 
 
 def mode_in(folder: Path) -> int:
-    """The mode of new files in a folder of packs or contexts: for those whom the folder lets in,
-    less the umask."""
+    """The mode of new files in a folder of packs or contexts, less the umask: for everybody that
+    the folder is open to."""
     return stat.S_IMODE(folder.stat().st_mode) & SHARED
 
 
 def _is_at_home(path: Path) -> bool:
-    """Whether a path lies in the user's folder, or is it."""
+    """Whether a path is the user's folder or inside it."""
     try:
         base = home()
-    except KvarnError:  # no home folder: nothing lies in it
+    except KvarnError:  # no home folder
         return False
     real = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(base))
     return real or path.absolute().is_relative_to(base)
 
 
 def pack_path(name: str) -> Path:
-    """The folder of a pack: a path where `name` has a `/`, else a name among the user's packs."""
+    """The folder of a pack: a path if `name` has a `/`, else a name among the user's packs."""
     return _named(name, "packs")
 
 
@@ -91,14 +91,14 @@ def session_path(name: str) -> Path:
 
 
 def last_pull() -> tuple[str, Path] | None:
-    """Name and place (a folder, or a GGUF file) of what was pulled last; None where nothing was."""
+    """Name and path (a folder or a GGUF file) of what was pulled last; None if nothing was."""
     entry = _last().get("pull", {})
     path = _path(entry)
     return None if path is None else (str(entry.get("name", path.name)), path)
 
 
 def last_model() -> Path | None:
-    """The GGUF file that was converted or pulled last, whether it is still there or not."""
+    """The GGUF file that was converted or pulled last; it may be gone."""
     return _path(_last().get("model", {}))
 
 
@@ -113,17 +113,14 @@ def remember_model(path: Path) -> None:
 
 
 def _last() -> dict[str, Any]:
-    """What is remembered; nothing where the file is missing or not one that kvarn wrote."""
+    """What is remembered; nothing if the file is missing or was not written by kvarn."""
     try:
         with os.fdopen(open_regular(home() / _LAST), encoding="utf-8") as file:
             found = json.load(file)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
-    return (
-        {key: v for key, v in found.items() if isinstance(v, dict)}
-        if isinstance(found, dict)
-        else {}
-    )
+    entries = found.items() if isinstance(found, dict) else ()
+    return {key: entry for key, entry in entries if isinstance(entry, dict)}
 
 
 def _path(entry: dict[str, Any]) -> Path | None:
@@ -142,5 +139,5 @@ def _named(name: str, kind: str) -> Path:
     if os.sep in name:
         return Path(name).expanduser()
     if not name or name.startswith(".") or not name.isprintable():
-        raise KvarnError(f"{name!r} is no name: give a plain word, or a path with a {os.sep}")
+        raise KvarnError(f"{name!r} is not a name: give a plain word, or a path with a {os.sep}")
     return home() / kind / name

@@ -1,4 +1,4 @@
-"""How much memory there is, in this process and on this machine."""
+"""How much memory is available, how much this process used, and how to write it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def available_bytes() -> int:
 
 def peak_resident_bytes() -> int:
     """The most physical memory this program has held, mapped files included."""
-    status = Path("/proc/self/status")  # getrusage also counts what was held before exec
+    status = Path("/proc/self/status")  # getrusage also counts memory from before exec
     for line in status.read_text().splitlines() if status.exists() else ():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -1,8 +1,8 @@
 """What methods of the three axes (store, keep, attend) have in common.
 
-A method is a frozen dataclass of options, which `open` binds to one context. Its fields say how
-they are given on a command line (`option`), and the registry of its axis says that it exists:
-command lines, `import kvarn` and the README's tables are made from these two.
+A method is a frozen dataclass of options; `open` makes the object for one context. Its fields
+declare command-line options (`option`), and the registry of its axis lists it. The command line,
+`import kvarn` and the README's tables are made from these two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _METADATA = "option"
 class Option:
     """How a command line gives one field of a method.
 
-    kind: int, str, or Path for the name of a file, which stays text. choices: all values there are.
+    kind: int, str, or Path for the name of a file, which stays text. choices: all valid values.
     """
 
     help: str
@@ -31,7 +31,7 @@ class Option:
 def option(
     default: Any, help: str, kind: type = str, *, metavar: str = "N", choices: tuple[str, ...] = ()
 ) -> Any:
-    """A dataclass field that command lines know; a subclass may give it another default."""
+    """A dataclass field with a command-line option; a subclass may give it another default."""
     return field(default=default, metadata={_METADATA: Option(help, kind, metavar, choices)})
 
 
@@ -39,13 +39,13 @@ class Method:
     """The options of one method, as a user writes them; a subclass is a frozen dataclass."""
 
     name: ClassVar[str]
-    """What it is called on command lines."""
+    """Its name on command lines."""
     summary: ClassVar[str]
     """What it does, for help texts and the README; begins in lower case, without a full stop."""
 
     @classmethod
     def options(cls) -> dict[str, Option]:
-        """The fields that command lines know, those of base classes first."""
+        """The fields with a command-line option, those of base classes first."""
         found: dict[str, Option] = {}
         for owner in reversed(cls.__mro__):
             for name, declared in owner.__dict__.get("__dataclass_fields__", {}).items():
@@ -55,7 +55,7 @@ class Method:
 
     @classmethod
     def default(cls, option: str) -> Any:
-        """What the field is where nothing else is given."""
+        """The default of a field."""
         return getattr(cls, option)
 
 

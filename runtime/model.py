@@ -1,4 +1,4 @@
-"""A model as its users have it: contexts are made of it, and its chat template comes with it."""
+"""A model as users of kvarn see it, with its chat template; it makes contexts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from functools import cached_property
 
 from .attend import Attend
 from .attend.encoders import Learned
-from .attend.sidecar import find_encoders
+from .attend.encoders.sidecar import find_encoders
 from .chat.template import ChatTemplate
 from .context import Context
 from .keep import Keep
-from .loaded_model import LoadedModel
+from .loading.loaded_model import LoadedModel
 from .store import Store
 
 
@@ -19,7 +19,7 @@ class Model(LoadedModel):
 
     @property
     def encoders(self) -> Learned | None:
-        """Learned hash encoders beside the file or in it, see `attend.sidecar.find_encoders`."""
+        """Learned hash encoders beside the file or in it: `attend.encoders.sidecar`."""
         return self.info.once(find_encoders)
 
     @cached_property
@@ -41,8 +41,8 @@ class Model(LoadedModel):
     ) -> Context:
         """A context for up to `n_ctx` tokens (default: the model's training length).
 
-        It is empty, or holds what `store=Disk(…)` holds already. Raises `StoreError` when the KV
-        cache of that many tokens would not fit in memory, or the pack cannot be used.
+        It is empty, or holds what the pack of `store=Disk(…)` holds. Raises `StoreError` if the KV
+        cache of that many tokens does not fit in memory, or the pack cannot be used.
         """
         return Context(
             self, self.config.n_ctx_train if n_ctx is None else n_ctx, attend, keep, store

@@ -1,4 +1,4 @@
-"""What can be done with context packs as a whole: build, look at, remove."""
+"""Context packs as a whole: build, describe, list and remove them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PackInfo:
-    """Facts of a pack, as of its last commit."""
+    """What a pack holds, as of its last commit."""
 
     path: str
     id: str
@@ -36,7 +36,7 @@ class PackInfo:
     kv: str
     n_tokens: int
     goal: int
-    """Tokens it was to hold when it was made; 0 for any number."""
+    """Tokens it is to hold when complete; 0 for any number."""
     commits: int
     indexes: list[str]
     parent: str
@@ -53,7 +53,7 @@ class PackInfo:
 
 
 def pack_info(path: Path) -> PackInfo:
-    """Read a pack's facts; `PackError` where it cannot be opened."""
+    """Describe a pack; `PackError` if it cannot be opened."""
     try:
         return _info(path)
     except OSError as error:
@@ -90,7 +90,7 @@ def _info(path: Path) -> PackInfo:
 def all_packs() -> list[Path]:
     """The folders of the user's packs and sessions, in the order of their names.
 
-    What a killed import has left beside them is removed.
+    Removes what killed imports have left beside them.
     """
     clear_imports(home() / "packs")
     folders = [path for kind in ("packs", "sessions") for path in (home() / kind).glob("*")]
@@ -98,12 +98,12 @@ def all_packs() -> list[Path]:
 
 
 def remove_pack(path: Path) -> list[str]:
-    """Delete a pack: its own files, and the folder if nothing else is in it. Readers that have it
-    open keep what they mapped.
+    """Delete a pack: its files, and the folder if nothing else is in it. Readers that have it open
+    keep what they mapped.
 
-    Returns the names that are not a pack's; they stay. Raises `PackError` where the folder is no
-    sound pack or a link to one, where a writer is at work in it, and where another of the user's
-    packs or sessions begins with its segments.
+    Returns the names of other files, which stay. Raises `PackError` if the folder is not a sound
+    pack, or a link; if a writer is at work in it; and if another of the user's packs or sessions
+    begins with its segments.
     """
     if path.is_symlink():
         raise PackError(path, "it is a link, nothing was removed: name the folder it points to")
@@ -123,7 +123,7 @@ def remove_pack(path: Path) -> list[str]:
 
 
 def _parent_of(path: Path) -> Path | None:
-    """The folder of a pack's parent; None without one, or where the pack cannot be read."""
+    """The folder of a pack's parent; None if it has none, or cannot be read."""
     try:
         parent = Manifest.read(path).parent
     except PackError:
@@ -140,10 +140,10 @@ def build_pack(
     begun: Callable[[int], None] | None = None,
     progress: Progress | None = None,
 ) -> PackInfo:
-    """Read `ids` into the pack, from where an earlier, interrupted build of the same left off.
+    """Read `ids` into the pack; goes on where an earlier build was interrupted.
 
-    begun: called with the number of tokens already there. progress: as of `Context.prefill`, for
-    the tokens after those. Raises `PackError` where the pack holds other tokens.
+    begun: called with the number of tokens already there. progress: as in `Context.prefill`, for
+    the tokens after those. Raises `PackError` if the pack holds other tokens.
     """
     with model.context(n_ctx, store=Disk(path, *kinds, goal=len(ids))) as context:
         done = len(context.tokens)

@@ -35,7 +35,7 @@ def perplexity(
     """Yield the running estimate after each piece of `n_ctx` tokens.
 
     The text is cut into pieces of `n_ctx` tokens. Each is read from an empty context (its first
-    token replaced by BOS where the model wants one), and of its tokens n_ctx/2 + 1 … n_ctx − 1
+    token replaced by BOS if the model wants one), and of its tokens n_ctx/2 + 1 … n_ctx − 1
     each contributes −log p(token | piece so far): the first half only gives them context.
 
     Raises `KvarnError` when `n_ctx` is too small or the text has fewer than two pieces' tokens.
@@ -70,7 +70,7 @@ def perplexity(
 
 
 def _losses(logits: Iterator[NDArray[np.float32]], targets: list[int]) -> NDArray[np.float64]:
-    """−log p of each target; the last row of logits has no target and is left out."""
+    """−log p of each target; the last row of logits has none and is ignored."""
     out, done = np.empty(len(targets), np.float64), 0
     for rows in logits:
         wanted = targets[done : done + len(rows)]

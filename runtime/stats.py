@@ -24,7 +24,7 @@ class Stats:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     layers: Sequence[LayerReads] = field(default=(), repr=False)
-    """What each layer read, where the attend method does not read everything."""
+    """What each layer read, if the attend method chooses tokens."""
 
     def add_prefill(self, n_tokens: int, seconds: float) -> None:
         self.prefilled_tokens += n_tokens
@@ -35,22 +35,22 @@ class Stats:
         self.decode_seconds += seconds
 
     def add_draft(self, n_tokens: int) -> None:
-        """A pass that read `n_tokens` guesses beside its token."""
+        """Count a pass that read `n_tokens` drafted tokens after its own."""
         self.draft_passes += n_tokens > 0
         self.drafted_tokens += n_tokens
 
     def add_accepted(self) -> None:
-        """A guess that turned out to be the token."""
+        """Count a drafted token that was then sampled."""
         self.accepted_tokens += 1
 
     @property
     def draft_acceptance(self) -> float:
-        """Share of drafted tokens that were right and wanted."""
+        """Share of the drafted tokens that were accepted."""
         return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
 
     @property
     def tokens_per_draft_pass(self) -> float:
-        """Tokens that a pass with a draft gave, its own included."""
+        """Tokens per pass with a draft, its own one included."""
         return 1 + self.accepted_tokens / self.draft_passes if self.draft_passes else 0.0
 
     @property
@@ -88,7 +88,7 @@ class Stats:
         )
 
     def _reads(self) -> str:
-        """What the sparse steps read of what they could have, "" where there were none."""
+        """What share of the tokens sparse steps read; "" if there were none."""
         stored = sum(layer.stored_tokens for layer in self.layers)
         if not stored:
             return ""

@@ -1,4 +1,4 @@
-"""Stop strings in a stream of text pieces, whatever the borders between tokens."""
+"""Stop strings in a stream of pieces of text; they may span several pieces."""
 
 from collections.abc import Iterable
 
@@ -6,14 +6,14 @@ from ..system.errors import KvarnError
 
 
 class StopError(KvarnError):
-    """What is to end a text is no text."""
+    """A stop string is not text."""
 
 
 def stop_strings(stop: str | Iterable[str]) -> tuple[str, ...]:
-    """One stop string or some, without empty and repeated ones.
+    """One or several stop strings, without empty and repeated ones.
 
-    Text alone is one stop string, and not one for each of its characters. Raises `StopError` for
-    anything that is no text.
+    A `str` is one stop string, not a sequence of characters. Raises `StopError` for what is not
+    text.
     """
     try:
         found = (stop,) if isinstance(stop, str) else tuple(stop)
@@ -26,11 +26,11 @@ def stop_strings(stop: str | Iterable[str]) -> tuple[str, ...]:
 
 
 class StopMatcher:
-    """Lets text through up to the first stop string, which is swallowed with all that follows.
+    """Lets text through up to the first stop string; drops it and what follows.
 
-    Holds back only the longest end of the text that may be the beginning of a stop string, so
-    that the stream runs as far ahead as it can. Of several stop strings the one that is complete
-    first ends the text, at the leftmost place where one ends there.
+    Holds back only the longest end of the text that may begin a stop string. Of several stop
+    strings, the one that is complete first ends the text; of those complete at the same character,
+    the longest.
     """
 
     def __init__(self, stops: str | Iterable[str] = ()) -> None:
@@ -44,7 +44,7 @@ class StopMatcher:
         return self._held
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Takes the next piece: what may be shown now, and whether a stop string appeared."""
+        """Takes the next piece; returns the text to show, and whether a stop string appeared."""
         if self._stopped:
             return "", True
         text = self._held + text
@@ -57,12 +57,12 @@ class StopMatcher:
         return text[: len(text) - keep], False
 
     def flush(self) -> str:
-        """What is still held back, once the stream has ended without a stop string."""
+        """The text still held back, after a stream that ended without a stop string."""
         text, self._held = self._held, ""
         return text
 
     def _first_stop(self, text: str) -> int | None:
-        """Where the stop string begins that is complete first."""
+        """Where the stop string that is complete first begins."""
         matches = (
             (start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0
         )

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
     from ...models.config import LayerConfig
     from ...ops.attention import AttentionScratch
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .reads import LayerReads
     from .selections import SelectionWriter
 
+    F32 = NDArray[np.float32]
+    I64 = NDArray[np.int64]
+    U32 = NDArray[np.uint32]
+
 
 class AttendError(KvarnError):
-    """An attend method was given options that cannot be."""
+    """An attend method cannot work with the options or the files it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +44,16 @@ class Attend(Method, ABC):
     """An attend method and its options; `open` makes the object that attends in one context."""
 
     needs_all_tokens: ClassVar[bool] = True
-    """Whether it needs every token in its place; keep methods that evict refuse it then."""
+    """Whether every token must stay in the store; keep methods that evict refuse such a method."""
 
     selects: ClassVar[bool] = False
-    """Whether it chooses the tokens of a step, so that they can be recorded (`selections`)."""
+    """Whether it chooses which tokens a step reads: choices can be recorded (`selections`)."""
 
     @abstractmethod
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         """The method over one context's store, for up to n_ctx tokens.
 
-        Raises `AttendError` where that cannot be.
+        Raises `AttendError` if the method cannot serve this model.
         """
 
 
@@ -59,16 +63,16 @@ class BoundAttend(ABC):
     notices: Sequence[str] = ()
     """Lines that the user should see, once per context."""
     reads: Sequence[LayerReads] = ()
-    """What each layer has read so far, for methods that do not read everything."""
+    """What each layer has read so far, if the method chooses tokens."""
     writer: SelectionWriter | None = None
-    """Where a method that selects writes what it has chosen; None: nowhere."""
+    """Records the tokens that a method with `selects` chooses; None: no recording."""
 
     records: ClassVar[bool] = False
-    """Whether a call for one token only runs steps, so that it can be recorded (`jit.launch`); it
-    then passes `start` on to them as it came, for it is a `Cell`."""
+    """Whether a call for one token only launches kernels, so that it can be recorded in a graph
+    (`jit.launch`). It then passes `start` on to them unchanged, because it is a `Cell`."""
 
     every_query: ClassVar[bool] = False
-    """Whether it looks at the queries of all tokens, also where only some outputs are wanted."""
+    """Whether it needs the queries of all tokens, even if only some outputs are wanted."""
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027
         """Tokens start … start + n_tokens - 1 have just been appended to the layer's store."""
@@ -79,15 +83,13 @@ class BoundAttend(ABC):
         n_tokens: int,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Index the first n_tokens tokens of every layer where that is missing.
+        """Index those of the first n_tokens tokens of every layer that are not indexed yet.
 
         progress is called with (layers done, layers in all).
         """
 
     @abstractmethod
-    def __call__(
-        self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]
-    ) -> None:
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """out[T, H, E] = attention of q[T, H, E] at positions start … start + T - 1.
 
         Keys and values up to position start + T - 1 are already in the layer's store.

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from .base import Attend, BoundAttend, LayerView
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
+    from .base import F32
 
 
 @dataclass(frozen=True)
@@ -32,9 +30,7 @@ class FullAttention(BoundAttend):
 
     records: ClassVar[bool] = True
 
-    def __call__(
-        self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]
-    ) -> None:
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         from ...ops.attention import attention
 
         config, store = layer.config, layer.store

@@ -15,23 +15,20 @@ import numpy as np
 from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
-from .sidecar import BITS, find_encoders, read_sidecar
+from .encoders.sidecar import BITS, find_encoders, read_sidecar
 from .sparse import SEED, Sparse, TokenIndex
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ...models.config import ModelConfig
     from ...ops.select import Range
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
-
-    F32 = NDArray[np.float32]
+    from .base import F32, I64, U32
 
 AUTO, SIMHASH = "auto", "simhash"
 NOTICE = (
-    "hash: no learned encoders for this model, its signatures are SimHash "
-    "(random projections), which choose less well: `kvarn learn` makes them"
+    "hash: this model has no learned encoders, so signatures are random projections (SimHash), "
+    "which choose worse tokens: `kvarn learn` trains encoders"
 )
 
 
@@ -51,9 +48,7 @@ class Hash(Sparse):
     sink: int = 128
     window: int = 128
     bits: int | None = option(
-        None,
-        "bits of a signature, 32 or 64 (default: those of the learned encoders, else 32)",
-        int,
+        None, "bits of a signature, 32 or 64 (default: those of the learned encoders, else 32)", int
     )
     encoders: str | Path | Encoder = option(  # noqa: RUF009 - a field
         AUTO,
@@ -77,7 +72,7 @@ class Hash(Sparse):
     def encoder(self, model: ModelInfo) -> Encoder | None:
         """The encoders that the options name; None for SimHash.
 
-        Raises `AttendError` where they have other bits than asked for, and as `read_sidecar`.
+        Raises `AttendError` if they have other bits than asked for, and what `read_sidecar` raises.
         """
         if isinstance(self.encoders, Encoder):
             return self.encoders
@@ -97,7 +92,7 @@ class Hash(Sparse):
 
 
 class SignatureIndex(TokenIndex):
-    """A signature of every stored key, all of which each query scans."""
+    """A signature of every stored key; each query scans all of them."""
 
     def __init__(
         self, config: ModelConfig, store: KVStore, encoder: Encoder, notice: str = ""
@@ -105,11 +100,11 @@ class SignatureIndex(TokenIndex):
         self.notices = (notice,) if notice else ()
         self.column = store.column(encoder.name, encoder.bits // 8)
         self._bits, self._config = encoder.bits, config
-        self._networks = {
-            i: encoder.networks(config, i).less(None if store.centre is None else store.centre[i])
-            for i, layer in enumerate(config.layers)
-            if layer.window is None
-        }
+        sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
+        self._networks = {i: encoder.networks(config, i) for i in sparse}
+        if (centre := store.centre) is not None:
+            found = self._networks.items()
+            self._networks = {i: one.for_centred_keys(centre[i]) for i, one in found}
         self._queries = np.zeros(
             (config.n_kv_heads, config.n_heads // config.n_kv_heads), np.uint64
         )
@@ -125,9 +120,8 @@ class SignatureIndex(TokenIndex):
         self._networks[layer.index].sign_keys(layer, self.column, first, last)
 
     def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> int:  # fmt: skip
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
+    ) -> int:
         from ...ops.select import nearest
 
         assert self.column is not None

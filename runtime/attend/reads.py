@@ -10,7 +10,7 @@ from typing import Any
 class LayerReads:
     """Counters of one layer over all decoding steps; tokens and bytes over all KV heads.
 
-    Steps in which everything was read count apart, as `full_steps`.
+    Steps that read everything count as `full_steps` and nowhere else.
     """
 
     layer: int
@@ -24,10 +24,10 @@ class LayerReads:
     attention_seconds: float = 0.0
     probes: int = 0
     covered_mass: float = 0.0
-    """Sum over probes of the mean share of the softmax that the attended tokens hold."""
+    """Sum over probes of the mean coverage of the query heads."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The counters, and the mean mass covered where it was probed."""
+        """The counters, with `covered_mass` as the mean over probes; None without any."""
         out = {name: getattr(self, name) for name in self.__slots__}
         out["covered_mass"] = self.covered_mass / self.probes if self.probes else None
         return out

@@ -1,4 +1,4 @@
-"""attend `replay`: the tokens that another run has attended to, from a file."""
+"""attend `replay`: the tokens that another run attended to, as a file has recorded them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from .base import Attend, AttendError, LayerView
 from .selections import Selections
 from .sparse import Sparse, SparseAttention, TokenIndex
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ...ops.select import Range
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
-
-    F32 = NDArray[np.float32]
+    from .base import F32, I64, U32
 
 
 @dataclass(frozen=True)
 class Replay(Attend):
     """softmax over exactly the tokens that a file of selections names (see `selections`).
 
-    Step n of a layer reads what its step n read when they were recorded, and after the last step
-    the first again; so what was selected from a real text can be read from any store. Raises
-    `AttendError` where the file is of another shape of model, or of a longer context.
+    Step n of a layer reads what step n of the recorded run read; after the last step, the first
+    follows. So what was selected in a real text can be read from any store. Raises `AttendError` if
+    the file was recorded with a model of another shape, or in a longer context.
     """
 
     name: ClassVar[str] = "replay"
@@ -54,7 +49,7 @@ class Replay(Attend):
 
 @dataclass(frozen=True)
 class _Recorded(Sparse):
-    """A method with room for the longest list."""
+    """The options that give room for the longest list."""
 
     name: ClassVar[str] = "replay"
     summary: ClassVar[str] = Replay.summary
@@ -67,22 +62,18 @@ class _Recorded(Sparse):
 
 
 class _RecordedIndex(TokenIndex):
-    """Chooses what the file says."""
+    """Chooses what was recorded."""
 
     def __init__(self, selections: Selections) -> None:
         self._selections = selections
         self._step = [0] * len(selections.layers)
 
-    def prepare(self, n_ctx: int, k: int) -> None:
-        pass
-
     def extend(self, layer: LayerView, first: int, last: int) -> None:
-        pass
+        """Nothing: there is no column."""
 
     def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> int:  # fmt: skip
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
+    ) -> int:
         steps = self._selections.layers[layer.index]
         if not steps:
             raise AttendError(f"nothing of layer {layer.index} was recorded")

@@ -11,22 +11,18 @@ from .base import AttendError, LayerView
 from .sparse import SEED, Sparse, TokenIndex
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ...models.config import ModelConfig
     from ...ops.select import Range
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
-
-    F32 = NDArray[np.float32]
+    from .base import F32, I64, U32
 
 
 NAMES = ("flat", "sketch")
 RERANKED = 2
-"""Candidates per token wanted that sketches propose, to be scored exactly."""
+"""How many candidates per wanted token sketches find; these are then scored exactly."""
 RERANKED_IN_BLOCKS = 2.5
-"""The same of sketches in blocks: with 2 they cover 94% of what `flat` does, with 3 some 97%."""
+"""The same with blocks: 2 would reach 94% of the coverage of `flat`, 3 some 97%."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +30,9 @@ class TopK(Sparse):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
-    one bit per dimension and key and scores the best estimates exactly. levels: 2 puts blocks of
-    similar keys above the sketches, most of which are ruled out by their mean. Source: top-k
-    attention, algorithm 1, with one softmax over all that is read; RaBitQ for the sketches.
+    one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
+    keys in blocks and rules most blocks out by their mean key. Source: top-k attention, algorithm
+    1, with one softmax over all that is read; RaBitQ for the sketches.
     """
 
     name: ClassVar[str] = "topk"
@@ -45,7 +41,7 @@ class TopK(Sparse):
     sink: int = 4
     window: int = 256
     index: str = option(
-        "sketch", "search all keys, or their sketches of one bit a dimension", choices=NAMES
+        "sketch", "search all keys, or their sketches of one bit per dimension", choices=NAMES
     )
     levels: int = option(
         1, "2 searches blocks of similar keys first, and the sketches of few of them", int
@@ -78,12 +74,11 @@ class FlatIndex(TokenIndex):
         self._scratch = ExactScratch(config.n_heads, config.n_kv_heads, n_ctx, k, self._layout)
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
-        pass
+        """Nothing: there is no column."""
 
     def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> int:  # fmt: skip
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
+    ) -> int:
         from ...ops.select import largest
 
         segments = layer.store.segments(layer.index)
@@ -95,8 +90,8 @@ class FlatIndex(TokenIndex):
 class SketchIndex(TokenIndex):
     """One bit per rotated dimension and a factor for every stored key.
 
-    Columns `sketch-SEED` (bits / 8 bytes) and `sketch-SEED-factors` (f16). One rotation serves all
-    layers: the estimates need it to be random, not different.
+    Columns `sketch-SEED` (bits / 8 bytes) and `sketch-SEED-factors` (f16). All layers share one
+    rotation: the estimates need a random one, not one per layer.
     """
 
     breadth = RERANKED
@@ -132,9 +127,8 @@ class SketchIndex(TokenIndex):
         self._factors.filled[layer.index] = stop
 
     def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> int:  # fmt: skip
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
+    ) -> int:
         from ...ops.select import best_sketched
 
         i = layer.index
@@ -149,7 +143,7 @@ class SketchIndex(TokenIndex):
 
 
 class BlockIndex(TokenIndex):
-    """Sketches of keys in blocks of 32 that are alike, of each full segment of 1,024 tokens.
+    """Sketches of each full segment of 1,024 tokens, in blocks of 32 similar keys.
 
     Column `blocks-SEED`; tokens of the open segment are all scored exactly.
     """
@@ -180,9 +174,8 @@ class BlockIndex(TokenIndex):
             )  # fmt: skip
 
     def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> int:  # fmt: skip
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
+    ) -> int:
         from ...ops.select import best_in_blocks
 
         i, bits = layer.index, self._rotation.bits

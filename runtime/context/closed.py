@@ -11,18 +11,18 @@ _LEFT = ("tokens", "stats", "close")
 
 
 class ClosedContext(Context):
-    """The class that `Context.close` gives to its object: all but tokens and stats is refused.
+    """The class that `Context.close` gives to its object: refuses all but `tokens` and `stats`.
 
-    So no method needs a check of its own, a new one is refused too, an open context pays nothing,
-    and a generation that had begun ends at its next step.
+    So no method needs a check of its own, later methods are refused too, an open context pays
+    nothing for it, and a generation that had begun ends at its next step.
     """
 
     def __getattribute__(self, name: str) -> Any:
         if name in _LEFT or name.startswith("__"):
             return object.__getattribute__(self, name)
         raise ContextError(
-            f"the context is closed, which leaves its tokens and stats alone ({name}): make "
-            "another one with model.context(…)"
+            f"the context is closed and has only its tokens and stats, no {name}: make another one "
+            "with model.context(…)"
         )
 
     def __enter__(self) -> Any:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..draft import Draft
-    from ..loaded_model import LoadedModel
+    from ..loading.loaded_model import LoadedModel
     from ..sampling import Sampler
 
 
@@ -40,8 +40,8 @@ class Context:
     share its weights, and all of them compute on the one engine thread.
 
     On a store that saves, it begins with what was saved, and saves itself after each chunk of a
-    prefill, every 64 generated tokens or second, and on `close`; as a context manager it closes
-    itself. Cutting it back takes effect on disk with the next save.
+    prefill, every 64 generated tokens or every second, and on `close`; as a context manager it
+    closes itself. A cut takes effect on disk with the next save.
     """
 
     model: LoadedModel
@@ -82,13 +82,13 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """Save what is not saved yet, and let go of the store. All but `tokens` and `stats` raises
-        `ContextError` after; another `close` does nothing.
+        """Save what is not saved yet, and close the store. After that, all but `tokens` and `stats`
+        raises `ContextError`; another `close` does nothing.
 
-        After a failed save there is no other one: what was saved before it stays. In a forked
-        process nothing is saved: the pack is the parent's.
+        After a failed save, nothing is saved: the pack keeps its last commit. Nor is it in a forked
+        process: the pack is the parent's.
         """
-        from .closed import ClosedContext  # a Context, whose module imports this one
+        from .closed import ClosedContext  # imports this module
 
         saving, tokens, stats = self._saving, self.tokens, self.stats
         try:
@@ -96,20 +96,20 @@ class Context:
                 on_engine(saving.close)
         finally:
             object.__setattr__(self, "__class__", ClosedContext)
-            self.__dict__.clear()  # memory, descriptors and mappings go
+            self.__dict__.clear()  # frees memory, descriptors and mappings
             self.tokens, self.stats = tokens, stats
 
     def commit(self) -> None:
-        """Save all tokens, where the store saves; the next process that opens it goes on there.
+        """Save all tokens, if the store saves; a process that opens it goes on from there.
 
-        Raises `StoreError` where that fails; the store then keeps what it had saved before.
+        Raises `StoreError` if that fails; the store then keeps what it had saved before.
         """
         if self._cache.store.saves:
             on_engine(self._saving.commit)
 
     @property
     def store(self) -> KVStore:
-        """Where K and V are."""
+        """The store of K and V."""
         return self._cache.store
 
     @property
@@ -127,18 +127,18 @@ class Context:
         return self._cache.notices
 
     def index(self, progress: Progress | None = None) -> None:
-        """Build what the attend method's index lacks of the tokens there are, as after opening a
-        pack that another method has read; otherwise the next token does it.
+        """Index the tokens that the attend method has not indexed, as in a pack that was read with
+        another method; otherwise, this happens with the next token.
 
         progress is called with (layers done, layers in all).
         """
         on_engine(self._cache.index, len(self.tokens), progress)
 
     def recording(self, path: str | Path) -> AbstractContextManager[None]:
-        """While it is open, the tokens that each layer attends to are written to the file `path`,
-        see `attend.selections`. The file has its name when all of them are in it.
+        """Write the tokens that each layer attends to, in the block, to the file `path`, see
+        `attend.selections`. The file gets its name when it is complete.
 
-        Raises `AttendError` where the method reads all tokens, `FileRefused` or OSError where it
+        Raises `AttendError` if the method reads all tokens, `FileRefused` or OSError if the file
         cannot be written.
         """
         if not self._attend.selects:
@@ -153,20 +153,19 @@ class Context:
         return on_engine(self._reader.compute_logits) if known is None else known
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget all but the first `n_tokens` tokens; `ContextError` where there are fewer, and
-        where `can_truncate` says no."""
+        """Forget all but the first `n_tokens` tokens; `ContextError` if there are fewer, or if
+        `can_truncate` says no."""
         self._reader.truncate(n_tokens)
 
     def can_truncate(self, n_tokens: int) -> bool:
-        """Whether the first `n_tokens` tokens can stay alone: not once others were evicted."""
+        """Whether the context can be cut to `n_tokens` tokens: not once tokens were evicted."""
         return self._reader.can_truncate(n_tokens)
 
     def cut_to_shared(self, ids: Sequence[int], after: int = 0) -> int:
-        """Forget, from token `after` on, what does not begin as `ids` does; returns how many first
-        ids stay, all others being to be read.
+        """Forget the tokens from `after` on, except those that equal the beginning of `ids`;
+        returns how many of `ids` stay, so that the others are to be read.
 
-        Where tokens have been evicted, so that no part can stay, that is none of them. Raises what
-        `truncate` raises.
+        Once tokens have been evicted, no part can stay: it is 0. Raises what `truncate` raises.
         """
         shared = n_common(ids, self.tokens[after:])
         if not self.can_truncate(after + shared):
@@ -175,9 +174,8 @@ class Context:
         return shared
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
-        """Ids of a prompt: text is parsed with special tokens, and BOS stands first in the context
-        where the model wants it; ids are taken as they are. Raises `ContextError` for anything
-        else."""
+        """Ids of a prompt: in text, special tokens are parsed, and BOS is put first in an empty
+        context if the model wants it; ids are checked. Raises `ContextError` for anything else."""
         if not isinstance(prompt, str):
             return checked_ids(prompt)
         tokenizer = self.model.tokenizer
@@ -189,7 +187,7 @@ class Context:
         """Read `prompt` after the tokens already there; return the last logits, float32 (V,).
 
         Raises `ContextError` for an empty prompt in an empty context, ids outside the vocabulary,
-        bytes, and prompts longer than the room left; the context is then unchanged.
+        bytes, and prompts longer than the room left; the context is unchanged then.
         """
         ids = self.encode(prompt)
         self._reader.check(ids)
@@ -205,22 +203,22 @@ class Context:
 
     def fill(self, n_tokens: int, progress: Progress | None = None) -> None:
         """Go on to `n_tokens` tokens without reading them, to measure long contexts: what was read
-        is repeated with noise, see `filling`. What saves is saved on the way.
+        is repeated with noise, see `filling`. A store that saves is saved on the way.
 
         progress is called with (tokens done, tokens in all) after each 1,024. Raises `ContextError`
-        where none were read or there is no room, `FillError` where memory has none or tokens have
-        been evicted.
+        if none were read or there is no room, `FillError` if memory has no room or tokens have been
+        evicted.
         """
         fill(self._cache, self._reader, self._saving, n_tokens, progress)
 
     def decode(self, token: int, draft: Sequence[int] = ()) -> NDArray[np.float32]:
         """Read one generated token and return its logits, float32 (V,).
 
-        `draft` holds guesses, up to `draft_room` of them, of the tokens after it. They are read in
-        the same pass but are no part of the context: a `decode` of the first of them finds its
-        logits ready (see `reads_ahead`), one of another token, or anything else that is read,
-        forgets them all. A pass of more than 4 tokens has the bits of a prefill; the kernels for
-        fewer and for a single token add in another order, so that logits differ by rounding.
+        `draft` holds guesses, at most `draft_room`, of the tokens after it. They are read in the
+        same pass but are not part of the context: a `decode` of the first of them finds its logits
+        ready (see `reads_ahead`); reading anything else forgets them all. A pass of more than 4
+        tokens has the bits of a prefill; the kernels for fewer tokens and for one add in another
+        order, so logits differ by rounding.
 
         Raises `ContextError` for ids outside the vocabulary, a full context and long drafts.
         """
@@ -244,7 +242,7 @@ class Context:
         return self._reader.draft_room
 
     def reads_ahead(self, token: int) -> bool:
-        """Whether `token` would be the next one of a draft, so that `decode` computes nothing."""
+        """Whether `token` is the next one of the draft, so that `decode` computes nothing."""
         return self._reader.next_in_draft(token)
 
     def generate(
@@ -270,7 +268,7 @@ class Context:
         stop: str | Iterable[str] = (),
         draft: Draft | None = None,
     ) -> Generation:
-        """Like `generate`, as an object that also tells why and where it ended."""
+        """Like `generate`, as an object that also says why it ended and after how many tokens."""
         return Generation(self, prompt, max_tokens, sampler, stop, draft)
 
     def generate_ids(

@@ -2,9 +2,9 @@
 
 Token p of a filled context holds K and V of token p modulo n, the n tokens that were read, as
 stored, plus noise of a quarter of the standard deviation that each channel has over those tokens.
-Lengths of vectors and what is like what therefore stay near those of the model, no two tokens
-are equal, and everything that reads the store does the work that it does in a context that was
-read. What the model then says means nothing.
+So lengths and similarities of vectors stay near those of the model, no two tokens are equal, and
+everything that reads the store does the same work as in a context that was read. What the model
+generates then means nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     F32 = NDArray[np.float32]
 
 NOISE = 0.25
-"""Standard deviation of the noise, in those of a channel over the tokens read."""
+"""Standard deviation of the noise, as a share of that of each channel over the tokens read."""
 SEED = 20_240_517
 SAVED_SEGMENTS = 16
-"""Segments after which it saves: those not saved yet are in memory."""
+"""Save after this many segments: unsaved ones are in memory."""
 
 
 class FillError(KvarnError):
@@ -47,7 +47,7 @@ def fill(
     n_tokens: int,
     progress: Progress | None = None,
 ) -> None:
-    """Fill a context up to `n_tokens` tokens, saving on the way: see `Context.fill`."""
+    """Fill a context up to `n_tokens` tokens, and save on the way: see `Context.fill`."""
     reader.check_fill(n_tokens)
     filling = on_engine(Filling, cache, reader, saving)
     filling.check_room(n_tokens)
@@ -58,11 +58,10 @@ def fill(
 
 
 class Filling:
-    """Appends to a KV cache as if tokens were read.
+    """Appends to a KV cache as if tokens were read; runs on the engine thread.
 
-    Costs 3.4 ms for a segment of a layer with 8 KV heads of 64 (one core of a Zen 3, q8_0).
-
-    Holds K and V of the tokens that are there in float32. Runs on the engine thread.
+    Holds K and V of the tokens that were read in float32. A segment of a layer with 8 KV heads of
+    64 takes 3.4 ms (one core of a Zen 3, q8_0).
     """
 
     def __init__(self, cache: KVCache, reader: TokenReader, saving: Saving) -> None:
@@ -80,14 +79,14 @@ class Filling:
         self._spread = [tuple(NOISE * x[:n_read].std(0) for x in kv) for kv in self._real]
         shape = store.n_kv_heads, store.layout.head_dim
         self._rng = np.random.default_rng(SEED)
-        # Rows of noise from 1,024 places of these are drawn, not each number: that would cost most.
+        # Noise starts at a random one of 1,024 rows of these: drawing each number would cost most.
         self._noise = self._rng.standard_normal((2 * SEGMENT, *shape), np.float32)
         self._rows = np.empty((2, SEGMENT, *shape), np.float32)
 
     def check_room(self, n_tokens: int) -> None:
-        """Raise `FillError` where memory will not hold the KV cache and indexes of `n_tokens`."""
+        """Raise `FillError` if memory cannot hold the KV cache and indexes of `n_tokens`."""
         if self._store.saves:
-            return  # the disk says so itself, before anything is written
+            return  # a full disk is an error before anything is written
         held = self._store.n_bytes
         needed = held // -(-self._n_read // SEGMENT) * -(-n_tokens // SEGMENT) - held
         if needed > (available := available_bytes()):

@@ -21,13 +21,13 @@ class Generation:
     finish: None while running; "eos" an end-of-generation token, "stop" a stop string, "length"
     `max_tokens` were made, "context" the context is full.
 
-    The last sampled token is not in the context: a following prompt reads on from what was decoded.
+    The last sampled token is not in the context: a following prompt continues without it.
 
-    A draft reads several tokens in one pass. Every token is sampled all the same, from the logits
-    after those before it and with the same random numbers, and a draft goes on for as long as it
-    guessed what was sampled. So the distribution is that without a draft, whatever the sampler, and
-    so are the ids, but where the rounding of `Context.decode` decides between two tokens: in 1 of
-    12 greedy runs of 128 tokens of the default model, whose weights make int8 of activations.
+    With a draft, one pass reads several tokens. Each token is still sampled from the logits after
+    the tokens before it, with the same random numbers, and drafted tokens are used as long as they
+    are what was sampled. So the distribution is that without a draft, for any sampler. The ids are
+    the same too, unless the rounding in `Context.decode` decides between two tokens: in 1 of 12
+    greedy runs of 128 tokens of the default model, for which activations are rounded to int8.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Generation:
         self.finish = "length"
 
     def _guesses(self) -> Callable[[int], Sequence[int]]:
-        """What to read ahead with each sampled token."""
+        """A function that drafts the tokens after a sampled one."""
         if self._draft is None:
             return lambda token: ()
         context, drafter = self.context, self._draft.start()

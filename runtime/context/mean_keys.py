@@ -1,4 +1,4 @@
-"""The mean keys of a model, measured: what `store.centre` takes off keys in 4 bits."""
+"""Measure the mean keys of a model, which `store.centre` subtracts from keys in 4 bits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.transformer import Transformer
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
 
 N_TOKENS, N_FIRST = 256, 4
-"""Tokens that are read, and how many of them are left out: what comes first is unlike the rest."""
+"""Tokens that are read, and how many first ones do not count: their keys are unlike the rest."""
 SEED = 20_240_517
 
 

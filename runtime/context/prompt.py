@@ -1,4 +1,4 @@
-"""What a context takes to read: ids, in chunks."""
+"""Prompts: checks of their ids, the size of chunks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import SupportsIndex
 from ...system.errors import KvarnError
 
 CHUNK = 512
-"""Tokens of one prefill step; chunks start at absolute multiples, so that results do not depend
-on how a prompt was cut into calls."""
+"""Tokens of one prefill step. Chunks start at multiples of it, so that results do not depend on how
+a prompt was split into calls."""
 
 
 Progress = Callable[[int, int], None]
@@ -22,9 +22,9 @@ class ContextError(KvarnError):
 
 
 def checked_ids(prompt: Iterable[SupportsIndex]) -> list[int]:
-    """The ids of a prompt; `ContextError` for bytes and for items that are no whole numbers.
+    """The ids of a prompt; `ContextError` for bytes and for items that are not whole numbers.
 
-    Bytes are whole numbers, too, and would be read as ids that mean something else.
+    Bytes are whole numbers, too: without the check they would be taken for ids.
     """
     if isinstance(prompt, str | bytes | bytearray | memoryview):
         raise ContextError(
@@ -38,7 +38,7 @@ def checked_ids(prompt: Iterable[SupportsIndex]) -> list[int]:
 
 
 def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, n_ctx: int) -> None:
-    """`ContextError` where `ids` cannot be read after `n_held` tokens in a context of `n_ctx`."""
+    """`ContextError` if `ids` cannot be read after `n_held` tokens in a context of `n_ctx`."""
     if not ids and not n_held:
         raise ContextError("nothing to read: the prompt is empty")
     if ids and not 0 <= min(ids) <= max(ids) < n_vocab:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TOKENS = 64
 SECONDS = 1.0
-"""Generated tokens are saved this often, where the store saves."""
+"""Generated tokens are saved this often, if the store saves."""
 
 
 class Saving:
@@ -27,26 +27,26 @@ class Saving:
         self.failed = False
 
     def due(self, n_tokens: int) -> bool:
-        """Whether a context that generates, and has come to `n_tokens`, is to be saved now.
+        """Whether a context that has generated up to `n_tokens` is to be saved now.
 
-        Not after a save that failed: that was told, and will not get better by itself.
+        Not after a failed save: the user knows, and another one would fail as well.
         """
         if not self._store.saves or self.failed:
             return False
         return n_tokens - self._n >= TOKENS or time.perf_counter() - self._at >= SECONDS
 
     def commit(self) -> None:
-        """Save all that was read, where the store saves; `StoreError` as `save`.
+        """Save all that was read, if the store saves; `StoreError` as `save`.
 
-        On the engine thread, which may still have been in a step that two interrupts left.
+        Runs on the engine thread, and so after a step that a second interrupt did not wait for.
         """
         if self._store.saves:
             self._reader.read_last_again()
             self.save(self._reader.tokens, self._reader.hidden)
 
     def close(self) -> None:
-        """Save what is not saved yet, and let go of the store; after a save that failed there is
-        no other one. On the engine thread."""
+        """Save what is not saved yet, unless a save has failed, and close the store. Runs on the
+        engine thread."""
         try:
             if not self.failed:
                 self.commit()
@@ -54,7 +54,7 @@ class Saving:
             self._store.close()
 
     def save(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
-        """Save; `StoreError` where that fails, the first time and every other."""
+        """Save; `StoreError` if that fails."""
         self.failed = True
         self._store.commit(tokens, hidden)
         self.failed = False

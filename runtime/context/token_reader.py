@@ -1,4 +1,4 @@
-"""Reading tokens into a KV cache: what a context computes, beneath its interface."""
+"""Reading tokens into a KV cache: the part of a context that computes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class TokenReader:
-    """The tokens that were read, and what the forward pass gave for the last of them.
+    """The tokens that were read, and the logits and hidden state of the last of them.
 
-    Raises `ContextError` where the store holds more tokens than there is room for. What computes
-    (`forward`, `step`, `read_draft`, `accept`, `project`) runs on the engine thread.
+    Raises `ContextError` if the store holds more tokens than the context has room for. What
+    computes (`forward`, `step`, `read_draft`, `accept`, `project`) runs on the engine thread.
     """
 
     def __init__(self, transformer: Transformer, cache: KVCache, n_ctx: int) -> None:
@@ -36,7 +36,7 @@ class TokenReader:
             )
         self.tokens: list[int] = list(saved.tokens)
         self.logits: F32 | None = None
-        """Of the last token; None where they are still to be computed from `hidden`."""
+        """Of the last token; None: still to be computed from `hidden`."""
         self.hidden: F32 | None = saved.hidden
         """Of the last token, float32 (D,); None: not known."""
         self._hidden_memory = np.empty(transformer.config.n_embd, np.float32)
@@ -44,17 +44,17 @@ class TokenReader:
         self._draft: deque[tuple[int, F32, F32]] = deque()
 
     def forget(self) -> None:
-        """What was known of the last token does not hold any more."""
+        """Forget the logits and hidden state of the last token, and the draft."""
         self.logits = self.hidden = None
         self._draft.clear()
 
     def check(self, ids: Sequence[int]) -> None:
-        """`ContextError` where `ids` cannot be read now."""
+        """`ContextError` if `ids` cannot be read now."""
         n_vocab = self._transformer.config.n_vocab
         check_readable(ids, len(self.tokens), n_vocab, self._n_ctx)
 
     def check_draft(self, token: int, draft: Sequence[int]) -> None:
-        """`ContextError` where `token`, and guesses after it, cannot be read now."""
+        """`ContextError` if `token` and the drafted tokens after it cannot be read now."""
         self.check([token, *draft])
         if len(draft) > self.draft_room:
             raise ContextError(
@@ -65,11 +65,11 @@ class TokenReader:
     @property
     def draft_room(self) -> int:
         """The longest draft: passes stay within chunks and the context."""
-        n = len(self.tokens)  # a guess must not evict a token
+        n = len(self.tokens)  # a drafted token must not evict any
         return max(0, min(CHUNK - n % CHUNK, self._cache.places_left(n)) - 1)
 
     def check_fill(self, n_tokens: int) -> None:
-        """`ContextError` where what was read cannot be filled up to `n_tokens`."""
+        """`ContextError` if the context cannot be filled up to `n_tokens`."""
         if not 0 < len(self.tokens) <= n_tokens <= self._n_ctx:
             raise ContextError(
                 f"cannot fill a context of {len(self.tokens)} tokens up to {n_tokens}: it must "
@@ -77,7 +77,7 @@ class TokenReader:
             )
 
     def chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
-        """`ids` in the pieces that one pass reads; each is to be read before the next is asked."""
+        """`ids` in pieces for one pass each; read a piece before you ask for the next one."""
         done = 0
         while done < len(ids):
             size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
@@ -85,12 +85,12 @@ class TokenReader:
             done += size
 
     def can_truncate(self, n_tokens: int) -> bool:
-        """Whether the first `n_tokens` tokens can stay alone: not once others were evicted."""
+        """Whether the context can be cut to `n_tokens` tokens: not once tokens were evicted."""
         held = len(self.tokens)
         return n_tokens in (0, held) or not self._cache.evicted(held)
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget all but the first `n_tokens` tokens; `ContextError` where that cannot be."""
+        """Forget all but the first `n_tokens` tokens; `ContextError` if that is not possible."""
         held = len(self.tokens)
         if not 0 <= n_tokens <= held:
             raise ContextError(f"cannot cut a context of {held} tokens to {n_tokens} tokens")
@@ -104,8 +104,8 @@ class TokenReader:
             del self.tokens[n_tokens:]
 
     def forward(self, ids: Sequence[int], n_out: int | None = None) -> F32:
-        """Hidden states (n_out, D) of a chunk's last tokens (default: all), valid until the next
-        one; a token counts as read only once every layer has it."""
+        """Read a chunk; returns the hidden states (n_out, D) of its last tokens (default: all),
+        valid until the next call. Tokens count as read only once every layer has them."""
         start = len(self.tokens)
         self.forget()
         self._cache.begin(start, len(ids))
@@ -118,7 +118,7 @@ class TokenReader:
         return hidden
 
     def step(self, ids: Sequence[int], want_logits: bool) -> None:
-        """Read a chunk."""
+        """Read a chunk, and compute the logits of its last token if wanted."""
         hidden = self.forward(ids, n_out=1)
         if want_logits:
             self.logits = self.project(hidden)[0]
@@ -128,7 +128,7 @@ class TokenReader:
         return bool(self._draft) and self._draft[0][0] == token
 
     def read_draft(self, token: int, draft: Sequence[int]) -> None:
-        """Read one token, and in the same pass guesses of those after it."""
+        """Read one token, and in the same pass the drafted tokens after it."""
         hidden = self.forward([token, *draft])
         if draft:
             del self.tokens[-len(draft) :]
@@ -138,7 +138,7 @@ class TokenReader:
         self._draft.extend(zip(draft, logits[1:], hidden[1:]))
 
     def accept(self) -> None:
-        """The next token of the draft becomes one of those that were read."""
+        """Make the next token of the draft one of those that were read."""
         token, self.logits, self.hidden = self._draft.popleft()
         self.tokens.append(token)
 
@@ -149,7 +149,7 @@ class TokenReader:
         return logits
 
     def compute_logits(self) -> F32:
-        """Logits of the last token, float32 (V,); `ContextError` where there is none."""
+        """Logits of the last token, float32 (V,); `ContextError` if there is none."""
         if not self.tokens:
             raise ContextError("an empty context has no logits: prefill at least one token")
         self.read_last_again()
@@ -159,7 +159,7 @@ class TokenReader:
         return self.logits
 
     def read_last_again(self) -> None:
-        """Know what follows the last token, where the tokens were cut back to it."""
+        """Read the last token again if its hidden state is unknown, as after a cut."""
         if self.tokens and self.hidden is None:
             last = self.tokens[-1]
             self.truncate(len(self.tokens) - 1)

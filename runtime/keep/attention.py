@@ -13,6 +13,7 @@ from ...ops.pointwise import add_row
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...models.attention import F32
     from ..attend import BoundAttend, LayerView
     from ..store import KVStore
 
@@ -24,7 +25,7 @@ class StoredAttention:
         self.layers, self._attend, self._store = layers, attend, store
         self._start = np.zeros(1, np.int64)
         self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0
-        self._taken_off = None if store.centre is None else -_flat(store.centre)
+        self._minus_centre = None if store.centre is None else -_flat(store.centre)
         self.every_query = attend.every_query
         records = attend.records and store.records
         self.graphs: dict[bool, Graph] | None = {} if records else None
@@ -38,25 +39,18 @@ class StoredAttention:
             if self.graphs:
                 self.graphs.clear()
 
-    def __call__(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None:
+    def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         start = Cell.at(self._start)
-        if self._taken_off is not None:
-            add_row(_flat(k), self._taken_off[layer])
+        if self._minus_centre is not None:
+            add_row(_flat(k), self._minus_centre[layer])
         self._store.append(layer, k, v, start)
         view = self.layers[layer]
         self._attend.appended(view, start, len(k))
-        # Fewer queries are those of the last tokens; a sum would no longer be a cell.
+        # Queries that are fewer belong to the last tokens. `start` + 0 would not be a `Cell`.
         first = start + len(k) - len(q) if len(q) < len(k) else start
         self._attend(view, q, first, out)
 
 
-def _flat(k: NDArray[np.float32]) -> NDArray[np.float32]:
-    """k (n, J, E), the heads of each row side by side."""
+def _flat(k: F32) -> F32:
+    """k (n, J, E) as (n, J · E)."""
     return k.reshape(len(k), -1)

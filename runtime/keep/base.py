@@ -10,7 +10,7 @@ from ..methods import Method
 
 if TYPE_CHECKING:
     from ..attend import Attend
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import Store
     from .cache import KVCache
 
@@ -20,16 +20,16 @@ class KeepError(KvarnError):
 
 
 class Keep(Method, ABC):
-    """Decides which tokens of a context stay in its store."""
+    """A keep method and its options: it decides which tokens of a context stay in the store."""
 
     keeps_all: ClassVar[bool] = False
-    """Whether no token ever goes, however long the context is."""
+    """Whether all tokens stay, whatever the length of the context."""
 
     @abstractmethod
     def evicts(self, n_ctx: int) -> bool:
         """Whether a context of `n_ctx` tokens loses some of them before it is full.
 
-        Raises `KeepError` where the options do not fit a context of that size.
+        Raises `KeepError` if the options do not fit a context of that size.
         """
 
     @abstractmethod
@@ -38,6 +38,6 @@ class Keep(Method, ABC):
     ) -> KVCache:
         """The KV cache of a context of `n_ctx` tokens, read at most `max_chunk` at a time.
 
-        Raises `StoreError` where there is no room, and `KeepError` and `AttendError` for choices
-        that do not go together.
+        Raises `StoreError` if there is no room, and `KeepError` or `AttendError` if the methods
+        cannot be combined.
         """

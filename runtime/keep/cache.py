@@ -1,4 +1,4 @@
-"""The KV cache of a context: a value of each axis at work."""
+"""The KV cache of a context, made of a store, a keep and an attend method."""
 
 from __future__ import annotations
 
@@ -7,38 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from ...models.attention import Attention
 from ..attend import BoundAttend, LayerView
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...jit.launch import Graph
     from ...models.config import LayerConfig
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
 
-class CacheAttention(Protocol):
-    """`models.attention.Attention` over a KV cache."""
+class CacheAttention(Attention, Protocol):
+    """What the forward pass calls, over a KV cache."""
 
     layers: list[LayerView]
-    graphs: dict[bool, Graph] | None
-
-    @property
-    def every_query(self) -> bool: ...
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on, for which there is room."""
-
-    def __call__(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None: ...
 
 
 class KVCache(ABC):
@@ -48,7 +35,7 @@ class KVCache(ABC):
     """
 
     keeps_all: ClassVar[bool]
-    """Whether every token has its place, so that the context can be cut anywhere."""
+    """Whether all tokens stay, so that the context can be cut anywhere."""
 
     def __init__(self, store: KVStore, attend: BoundAttend, attention: CacheAttention) -> None:
         self.store, self.attend, self.attention = store, attend, attention
@@ -59,14 +46,14 @@ class KVCache(ABC):
         return self.attend.notices
 
     def begin(self, start: int, n_tokens: int) -> None:
-        """Make ready for `n_tokens` tokens from position `start` on; later ones are forgotten."""
+        """Prepare for `n_tokens` tokens from position `start` on; drop those stored there."""
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
         self.attention.begin(start)
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
-        """Build what the attend method's index lacks of the first `n_tokens` tokens."""
+        """Index those of the first `n_tokens` tokens that the attend method has not indexed."""
 
     @abstractmethod
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
@@ -83,7 +70,7 @@ class KVCache(ABC):
 
 @contextmanager
 def closed_on_error(store: KVStore) -> Iterator[None]:
-    """A store that comes to nothing lets go of its files and its lock."""
+    """Close the store, and so its files and lock, after an error in the block."""
     try:
         yield
     except BaseException:

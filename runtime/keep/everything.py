@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..attend import Attend, BoundAttend
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore, Store
     from .cache import CacheAttention
 
 
 @dataclass(frozen=True)
 class KeepAll(Keep):
-    """Every token keeps its place, so the context holds as many tokens as the store has places."""
+    """All tokens stay; a full context takes no more."""
 
     name: ClassVar[str] = "all"
     summary: ClassVar[str] = "every token"
@@ -40,7 +40,7 @@ class KeepAll(Keep):
 def open_all(
     model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store, notice: str = ""
 ) -> WholeCache:
-    """The cache of a context that keeps all tokens. notice: what its user should see."""
+    """The cache of a context that keeps all tokens. notice: a line that its user should see."""
     from .attention import StoredAttention
 
     opened = store.open(model, n_ctx)
@@ -52,7 +52,7 @@ def open_all(
 
 
 class WholeCache(KVCache):
-    """Token p of `n_ctx` stands at place p, in every layer."""
+    """Holds token p at place p of every layer."""
 
     keeps_all: ClassVar[bool] = True
 

@@ -19,7 +19,7 @@ from .slots import Ring, SlotAttention, SlotCache, Slots
 if TYPE_CHECKING:
     from ...ops.evict import Staging
     from ..attend import Attend
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import SlotStore, Store
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
@@ -27,10 +27,10 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 
 @dataclass(frozen=True)
 class Evicting(Keep):
-    """A keep method with a budget, the tokens that each KV head of a global layer keeps.
+    """A keep method with a budget: how many tokens each KV head of a global layer keeps.
 
     budget: a number of tokens, or a share of the context such as "20%". Layers with a window keep
-    their window. Raises `KeepError` for any other budget, and for one that protected tokens use up.
+    their window. Raises `KeepError` for other budgets, and for one that protected tokens use up.
     """
 
     budget: int | str = option(
@@ -90,19 +90,19 @@ class Evicting(Keep):
                 else Ring(opened, i, staging, sinks=0)
                 for i, layer in enumerate(config.layers)
             ]
-            # Slots hold what a window lets through, in an order that is not the positions'.
+            # The slots hold just the tokens of the window, not in the order of positions.
             layers = [replace(layer, window=None) for layer in config.layers]
             views = layer_views(model, layers, opened, most, max_chunk)
             bound = attend.open(model, opened, most)
             return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots)
 
     def __str__(self) -> str:
-        """The method and what decides what it evicts, but for the budget."""
+        """The method and its options, except for the budget."""
         options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "budget"]
         return " ".join([self.name, *options])
 
     def slots(self, n_ctx: int) -> int:
-        """The budget in a context of `n_ctx` tokens."""
+        """The budget as a number of slots, in a context of `n_ctx` tokens."""
         budget = parse_budget(self.budget)
         return budget if isinstance(budget, int) else math.ceil(n_ctx * budget)
 

@@ -1,4 +1,4 @@
-"""keep `hashevict`: each token replaces the one least like the current queries."""
+"""keep `hashevict`: each token replaces the one whose key is least like its queries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from .evicting import Evicting
 from .slots import Slots
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from ...models.attention import F32
     from ...ops.evict import Signatures, Staging
     from ..store import SlotStore
 
@@ -23,10 +21,10 @@ BITS = (4, 64)  # the lengths of signatures that the paper tries
 class HashEvict(Evicting):
     """When the slots are full, a token takes the slot of the key farthest from its queries.
 
-    Far: Hamming distance of SimHash signatures (`bits` random hyperplanes per layer, drawn from
-    `seed`), summed over the query heads that share the KV head. The first `sinks` tokens and the
-    last `recent` before the new one stay. Source: HashEvict, algorithm 1; 16 bits, 4 and 10.
-    Raises `KeepError` for bits outside 4 … 64 and negative numbers.
+    The distance is the Hamming distance of SimHash signatures (`bits` random hyperplanes per layer,
+    drawn from `seed`), summed over the query heads that share the KV head. The first `sinks` tokens
+    and the last `recent` before the new one stay. Source: HashEvict, algorithm 1, with its 16 bits,
+    4 and 10 tokens. Raises `KeepError` for bits outside 4 … 64 and negative numbers.
     """
 
     name: ClassVar[str] = "hashevict"
@@ -68,7 +66,7 @@ class HashSlots(Slots):
         self._signer = Signer(store.layout, keep.bits, (keep.seed, layer))
         self._columns = [store.column(f"signature-{word}", 4) for word in range(self._signer.words)]
 
-    def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
+    def fill(self, k: F32, v: F32, start: int) -> None:
         from ...ops.evict import sign_tokens
 
         super().fill(k, v, start)
@@ -78,7 +76,7 @@ class HashSlots(Slots):
         for column in self._columns:
             column.filled[self.layer] = stop
 
-    def choose(self, q: NDArray[np.float32], position: int) -> None:
+    def choose(self, q: F32, position: int) -> None:
         from ...ops.evict import Protected, choose_farthest
 
         choose_farthest(

@@ -1,9 +1,9 @@
 """The slots of one layer, and the attention of a context that evicts tokens.
 
 A slot is a place for one token in every KV head. A prompt fills the slots in order. Then each token
-evicts another, in every KV head perhaps a different one, and attends to what the slots then hold. A
-chunk of a prompt gives what its tokens one by one would, but for rounding. Keys are stored after
-rope, so tokens keep their positions, and the order of slots means nothing.
+evicts another one, possibly a different one in each KV head, and attends to what the slots then
+hold. A chunk of tokens gives the same result as its tokens one by one, except for rounding. Keys
+are stored after rope, so tokens keep their positions, and the order of slots does not matter.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...jit.launch import Graph
+    from ...models.attention import F32
     from ...ops.evict import Staging
     from ..attend import BoundAttend, LayerView
     from ..store import SlotStore
 
 
 class Slots(ABC):
-    """The slots of one layer, in the store; a method says which of them a token takes."""
+    """The slots of one layer; the keep method chooses which of them a token takes."""
 
     def __init__(self, store: SlotStore, layer: int, staging: Staging) -> None:
         self.store, self.layer, self.staging = store, layer, staging
         self.n_slots = store.slots[layer]
 
-    def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
-        """Store k, v float32 (T, J, E) of positions start … in the slots of these numbers."""
+    def fill(self, k: F32, v: F32, start: int) -> None:
+        """Store k, v float32 (T, J, E) of positions start, start + 1, … in slots start, …."""
         from ...ops.evict import set_positions
 
         store, positions = self.store, self.store.positions
@@ -42,7 +43,7 @@ class Slots(ABC):
         positions.filled[self.layer] = start + len(k)
 
     @abstractmethod
-    def choose(self, q: NDArray[np.float32], position: int) -> None:
+    def choose(self, q: F32, position: int) -> None:
         """Choose slots for the staged tokens of queries q (T, H, E), from `position` on."""
 
     def write_staged(self, position: int) -> None:
@@ -58,13 +59,13 @@ class Slots(ABC):
 
 
 class Ring(Slots):
-    """The first `sinks` tokens stay; behind them the newest token replaces the oldest."""
+    """The first `sinks` tokens stay; of the others, the newest replaces the oldest."""
 
     def __init__(self, store: SlotStore, layer: int, staging: Staging, sinks: int) -> None:
         super().__init__(store, layer, staging)
         self._sinks = sinks
 
-    def choose(self, q: NDArray[np.float32], position: int) -> None:
+    def choose(self, q: F32, position: int) -> None:
         from ...ops.evict import choose_oldest
 
         choose_oldest(self.staging, self.n_slots, position, self._sinks)
@@ -72,9 +73,9 @@ class Ring(Slots):
 
 @dataclass
 class SlotAttention:
-    """The attention object of a chunk: fill free slots, then replace, and attend to the slots.
+    """What the forward pass calls: fills free slots, then replaces tokens, and attends to slots.
 
-    A chunk of several tokens that evicts is attended exactly, as all prompts are.
+    Several tokens at once always use exact attention, as in every prefill.
     """
 
     layers: list[LayerView]
@@ -82,20 +83,13 @@ class SlotAttention:
     attend: BoundAttend
     start: int = 0
     graphs: dict[bool, Graph] | None = None
-    every_query: ClassVar[bool] = True  # they may decide who leaves
+    every_query: ClassVar[bool] = True  # they may decide which tokens are evicted
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on."""
         self.start = start
 
-    def __call__(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None:
+    def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         view, slots, start = self.layers[layer], self.slots[layer], self.start
         free = min(max(slots.n_slots - start, 0), len(q))
         if free:
@@ -104,16 +98,8 @@ class SlotAttention:
         if free < len(q):
             self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
 
-    def _evict(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        position: int,
-        out: NDArray[np.float32],
-    ) -> None:
-        """The slots are full: each token evicts another, and sees what is left."""
+    def _evict(self, layer: int, q: F32, k: F32, v: F32, position: int, out: F32) -> None:
+        """The slots are full: each token evicts another, and attends to those that stay."""
         view, slots = self.layers[layer], self.slots[layer]
         slots.staging.put(k, v)
         slots.choose(q, position)
@@ -123,9 +109,7 @@ class SlotAttention:
         if len(q) == 1:
             self.attend(view, q, slots.n_slots - 1, out)
 
-    def _attend_staged(
-        self, view: LayerView, slots: Slots, q: NDArray[np.float32], out: NDArray[np.float32]
-    ) -> None:
+    def _attend_staged(self, view: LayerView, slots: Slots, q: F32, out: F32) -> None:
         from ...ops.evict import staged_attention
 
         config = view.config
@@ -142,7 +126,7 @@ class SlotAttention:
 
 
 class SlotCache(KVCache):
-    """Every layer holds as many tokens as it has slots."""
+    """Each layer holds as many tokens as it has slots."""
 
     keeps_all: ClassVar[bool] = False
 
@@ -157,7 +141,7 @@ class SlotCache(KVCache):
         self.slots = slots
 
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
-        """Nothing: what attends to slots keeps no index."""
+        """Nothing: methods that attend to slots have no index."""
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         return self.slots[layer].kept(n_tokens)

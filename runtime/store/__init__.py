@@ -1,6 +1,6 @@
 """Where K and V live, and in what type: the first of the three axes.
 
-A store hands kernels base addresses of segments; they never ask what is behind them.
+A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """
 
 from .base import Column, KVStore, Saved, SlotPlan, Store, StoreError

@@ -1,4 +1,4 @@
-"""Memory of no file, for what no file holds yet."""
+"""Memory mappings without a file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .base import StoreError
 
 
 def anonymous(n_bytes: int, what: str) -> tuple[mmap.mmap, int]:
-    """A mapping of `n_bytes` zeros and its address; `StoreError` when the system gives none.
+    """A mapping of `n_bytes` zeros and its address; `StoreError` if the system refuses.
 
-    Private, as Linux gives shared memory in small pages unless told otherwise for all the system;
-    attention reads huge ones a tenth faster.
+    Private, because Linux by default gives shared mappings no huge pages, with which attention
+    reads a tenth faster.
     """
     try:
         if sys.platform == "win32":

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...ops.attention.layout import TileLayout
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from .slots import SlotStore
+
+    F32 = NDArray[np.float32]
 
 
 class StoreError(KvarnError):
@@ -26,17 +28,17 @@ class StoreError(KvarnError):
 class Column(ABC):
     """Index data beside K and V: `item_bytes` for each token of each KV head, in every layer.
 
-    Laid out as `[segment][kv_head][token]`; fresh items are zeros. Whoever owns the column writes
-    its items through the addresses, right after the tokens were appended, and says so in `filled`.
-    A store that persists writes a segment of a column once every layer has filled it: an owner that
-    leaves layers out sets their `filled` too. Items of the last, open segment are not kept: after
-    opening, `filled` is a multiple of 1,024, and what is missing is computed from K as stored.
+    Laid out as `[segment][kv_head][token]`; fresh items are zeros. The owner of the column writes
+    items through the addresses, right after tokens were appended, and updates `filled`. A store on
+    disk writes a segment of a column once all layers have filled it, so an owner sets `filled` of
+    layers that it does not index, too. Items of the open segment are not saved: after opening,
+    `filled` is a multiple of 1,024, and the owner computes the rest from K as stored.
     """
 
     item_bytes: int
     filled: NDArray[np.int64]
-    """(layers,): the items of tokens 0 to filled[layer] - 1 have been written. Appending from an
-    earlier token lowers it to there."""
+    """(layers,): the items of tokens 0 to filled[layer] - 1 have been written. Appending an earlier
+    token lowers it to that token."""
 
     @abstractmethod
     def segments(self, layer: int) -> NDArray[np.int64]:
@@ -45,33 +47,33 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class Saved:
-    """What a store held when it was opened: tokens whose K and V are there, and what follows."""
+    """What a store held when it was opened: K and V of these tokens."""
 
     tokens: list[int]
     hidden: NDArray[np.float32] | None
-    """Of the last token, after `output_norm`: float32 (D,); None where it is unknown."""
+    """Hidden state of the last token, after `output_norm`: float32 (D,); None: unknown."""
 
 
 class KVStore(ABC):
     """K and V of all layers, in tiles of 16 tokens grouped in segments of 1,024.
 
-    Tokens are written in order, `start` to `start + T - 1`; an earlier `start` overwrites,
-    so that dropping tokens from the end needs no work here.
+    Tokens are written in order, `start` to `start + T - 1`. An earlier `start` overwrites, so
+    dropping tokens from the end needs no call.
     """
 
     records: bool = False
-    """Whether `append` of one token only runs steps, so that it can be recorded (`jit.launch`). The
-    arrays of `segments` are then replaced, not changed, when an address changes."""
+    """Whether `append` of one token only launches kernels, so that it can be recorded in a graph
+    (`jit.launch`). If an address changes, the arrays of `segments` are then new objects."""
     layout: TileLayout
     n_layers: int
     n_kv_heads: int
     saved = Saved([], None)
     centre: NDArray[np.float32] | None = None
-    """Float32 (layers, J, E) that whoever appends has taken off the keys, see `centre`."""
+    """Mean keys, float32 (layers, J, E), which callers of `append` subtract first: see `centre`."""
 
     @property
     def n_mapped(self) -> int:
-        """The first so many segments lie in mapped files, which are read when they are touched."""
+        """How many segments, from the first on, are mapped files, read when they are touched."""
         return 0
 
     @property
@@ -79,41 +81,36 @@ class KVStore(ABC):
         """Whether `commit` makes tokens outlast the process."""
         return False
 
-    def commit(  # noqa: B027 - most stores have nothing to save
-        self, tokens: Sequence[int], hidden: NDArray[np.float32] | None
-    ) -> None:
-        """Make all of `tokens`, which every layer has, outlast the process, where the store saves.
+    def commit(self, tokens: Sequence[int], hidden: F32 | None) -> None:  # noqa: B027 - not all save
+        """Save `tokens`, which every layer has, if the store saves; `StoreError` if that fails.
 
-        hidden: that of the last token, float32 (D,). `StoreError` where it cannot be written.
+        hidden: hidden state of the last token, float32 (D,).
         """
 
     def close(self) -> None:  # noqa: B027 - nor to close
-        """Let go of files, without another commit. Nothing is appended or read after."""
+        """Close files, without another commit. Nothing is appended or read after that."""
 
     def cut(self, n_tokens: int) -> None:  # noqa: B027 - most stores have nothing to do
-        """Tokens from `n_tokens` on do not hold any more. To be called before recorded steps, which
-        are no calls of `append`, write there."""
+        """Drop the tokens from `n_tokens` on. Called before recorded launches overwrite them, which
+        do not call `append`."""
 
     @abstractmethod
     def reserve(self, n_tokens: int) -> None:
-        """Make room for tokens 0 to n_tokens - 1; `StoreError` where there is none."""
+        """Make room for tokens 0 to n_tokens - 1; `StoreError` if there is none."""
 
     @abstractmethod
     def segments(self, layer: int) -> NDArray[np.int64]:
         """Base addresses of the layer's segments; valid until the next `reserve`."""
 
     @abstractmethod
-    def append(
-        self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
-    ) -> None:
+    def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         """Store k, v float32[T, J, E] as tokens start … start + T - 1 of the layer."""
 
     @abstractmethod
     def column(self, name: str, item_bytes: int) -> Column:
-        """The column of this name, made where it is missing; it grows with `reserve`.
+        """The column of this name, made if it is missing; it grows with `reserve`.
 
-        A store that persists keeps its columns too. `StoreError` where a column of this name holds
-        items of another size.
+        A store that saves also saves columns. `StoreError` if the column has items of another size.
         """
 
     @property
@@ -124,7 +121,7 @@ class KVStore(ABC):
 
 @dataclass(frozen=True)
 class SlotPlan:
-    """What a context that evicts keeps: the method and its options, and the slots of each layer."""
+    """How a context evicts: the keep method and its options, and the slots of each layer."""
 
     keep: str
     sizes: tuple[int, ...]
@@ -134,16 +131,16 @@ class SlotPlan:
 
 
 class Store(Method, ABC):
-    """Where K and V of a context are to be kept; `open` makes the store."""
+    """A kind of store and its options; `open` makes the store of one context."""
 
     @overload
     def open(self, model: ModelInfo, n_ctx: int) -> KVStore: ...
     @overload
     def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore: ...
     def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None) -> KVStore:
-        """The store of a context of up to `n_ctx` tokens, or of what `slots` leaves of them.
+        """The store of a context of up to `n_ctx` tokens; with `slots`, of a context that evicts.
 
-        Raises `StoreError` where it cannot be had.
+        Raises `StoreError` if it cannot be made or opened.
         """
         if slots is None:
             return self._open(model, n_ctx)

@@ -1,17 +1,17 @@
-"""What keys in 4 bits are stored without: the mean key of each layer and KV head.
+"""The centre: the mean key of each layer and KV head, subtracted before keys are stored in 4 bits.
 
     softmax_t(q · (k_t - c)) = softmax_t(q · k_t - q · c) = softmax_t(q · k_t)
 
-A constant part of the keys, the same for all tokens, changes no attention, but it takes its share
-of the few bits: of the default model's keys in layers without positions two thirds of the energy
-are constant, and without it what rounding costs falls to a third. (SageAttention smooths K so
-before it quantises: Zhang et al. 2024, section 4.2. There the mean is that of the keys at hand; a
-cache that grows needs one that is known before its first token.)
+A part of the keys that is the same for all tokens does not change attention, but it uses up some of
+the few bits. In the default model's layers without positional encoding, it is two thirds of the
+keys' energy; without it, rounding costs a third. (SageAttention subtracts the mean before it
+quantises K: Zhang et al. 2024, section 4.2. It takes the mean of the keys at hand; a cache that
+grows needs one that is known before its first token.)
 
-So c is the model's own: the mean over tokens drawn at random, all ids alike, as the first of a
-context (`context.mean_keys`). It is a function of the model alone, computed once per machine
-(`keys-FINGERPRINT.means`: float32, little-endian, (layers, J, E)); packs keep the one that they
-were made with.
+So c depends on the model alone: the mean over the first tokens of a context whose ids are drawn
+uniformly at random (`context.mean_keys`). It is computed once per machine and kept in the kernel
+cache (`keys-FINGERPRINT.means`: float32, little-endian, (layers, J, E)). A pack keeps the one that
+it was made with.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
 
     F32 = NDArray[np.float32]
 
 
 def has_centre(config: ModelConfig, k_type: str) -> bool:
-    """Whether keys are stored without their mean: in 4 bits, where scores are not capped, for a cap
-    sees a constant."""
+    """Whether keys are stored without their mean: in 4 bits, unless scores are capped, since a
+    constant changes what the cap does."""
     return k_type == "q4_0" and not any(layer.attention_softcap for layer in config.layers)
 
 
 def mean_keys(model: ModelInfo) -> F32:
-    """The mean keys after rope, float32 (layers, J, E); the model reads tokens where this machine
-    does not know them."""
+    """The mean keys after rope, float32 (layers, J, E); measured if this machine has not done so
+    before."""
     config = model.config
     shape = config.n_layers, config.n_kv_heads, config.head_dim
     name = f"keys-{model.fingerprint}.means"
@@ -53,7 +53,7 @@ def mean_keys(model: ModelInfo) -> F32:
     if (found := kernel_cache.find(name, parse)) is not None:
         return found
     model.tell(
-        f"measuring the mean keys of {model.name}, which its keys in 4 bits are stored without "
+        f"measuring the mean keys of {model.name}, which are subtracted from keys stored in 4 bits "
         "(first use on this machine)"
     )
     means = model.measure_keys()

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
+    from .base import F32
     from .slots import SlotStore
 
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class Ram(Store):
     """A KV cache in memory; `k` and `v` are the stored types: "f16", "q8_0" or "q4_0".
 
-    centred: keys in 4 bits are stored without their mean, see `centre`.
+    centred: subtract the mean from keys in 4 bits, see `centre`.
     """
 
     name: ClassVar[str] = "ram"
@@ -61,7 +62,7 @@ class Ram(Store):
         return store
 
     def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
-        from .slots import SlotStore  # whose module imports this one
+        from .slots import SlotStore  # imports this module
 
         config = model.config
         layout = TileLayout(config.head_dim, self.k, self.v)
@@ -81,7 +82,7 @@ class Ram(Store):
 
 
 class _Segments:
-    """Anonymous memory, one mapping per segment, in it a part of equal size for each layer."""
+    """Anonymous memory: one mapping per segment, with parts of equal size for the layers."""
 
     def __init__(self, n_layers: int, layer_bytes: int, what: str) -> None:
         self.n_layers, self.layer_bytes, self._what = n_layers, layer_bytes, what
@@ -109,7 +110,7 @@ class _Segments:
 
 
 class RamColumn(Column):
-    """Index data in memory; layer by layer `[kv_head][token]` in each segment's mapping."""
+    """Index data in memory: `[layer][kv_head][token]` in the mapping of each segment."""
 
     def __init__(self, name: str, item_bytes: int, n_layers: int, n_kv_heads: int) -> None:
         self.item_bytes = item_bytes
@@ -158,9 +159,7 @@ class RamStore(KVStore):
         for _, column in sorted(self._columns.items()):
             yield from column.memory.parts()
 
-    def append(
-        self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
-    ) -> None:
+    def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         from ...ops.attention import append_kv
 
         for column in self._columns.values():

@@ -1,7 +1,7 @@
 """The KV cache of a context that evicts tokens: a fixed number of slots in each layer.
 
 A slot is a place for one token in every KV head. Slots are overwritten in any order, so a column
-says which position each holds:
+holds the position of each token:
 
     K and V      tiles, as in every store      [segment][kv_head][tile]
     positions    u32 per slot                  [segment][kv_head][slot]
@@ -23,11 +23,13 @@ from .ram import RamStore
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .base import F32
+
 
 class SlotStore(KVStore):
     """`slots[layer]` slots per layer in memory; layers of equal size share their mappings.
 
-    `parts` is the whole state; `disk.slots` keeps it.
+    `parts` is the whole state, which `disk.slots` saves.
     """
 
     def __init__(self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int) -> None:
@@ -51,17 +53,15 @@ class SlotStore(KVStore):
             store.reserve(min(n_tokens, size))
 
     def parts(self) -> Iterator[memoryview]:
-        """All memory that is reserved: K, V and columns, in an order that `slots`, the columns and
-        what was reserved determine."""
+        """All reserved memory: K, V and columns. `slots`, the columns and what was reserved
+        determine the order."""
         for _, store in sorted(self._stores.items()):
             yield from store.parts()
 
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self._stores[self.slots[layer]].segments(self._number[layer])
 
-    def append(
-        self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
-    ) -> None:
+    def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         """Store k, v float32[T, J, E] in the slots start … start + T - 1 of the layer."""
         self._stores[self.slots[layer]].append(self._number[layer], k, v, start)
 
@@ -90,7 +90,7 @@ class SlotStore(KVStore):
 
 
 class SlotColumn(Column):
-    """A column over layers that lie in several stores."""
+    """A column whose layers are in several stores."""
 
     def __init__(
         self, item_bytes: int, slots: Sequence[int], number: list[int], parts: dict[int, Column]

@@ -132,7 +132,7 @@ def test_files_are_read_as_one_text(run: Kvarn, tmp_path: Path, tiny: Model) -> 
     ("arguments", "told"),
     [
         ("pack build -f {text} -o mill -c 20", "more than the 20 of the context: use --ctx"),
-        ("pack build -f {empty} -o ..", "'..' is no name"),
+        ("pack build -f {empty} -o ..", "'..' is not a name"),
         ("pack info none", "not a context pack: no such folder"),
         ("pack verify none", "not a context pack"),
         ("pack rm none", "nothing was removed"),

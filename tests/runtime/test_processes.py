@@ -106,7 +106,7 @@ def compute(label):
             list(context.generate_ids(max_tokens=20, stop_at_eos=False))
     except kvarn.KvarnError as error:
         # In one piece: two threads write.
-        os.write(1, f"{label} {'nothing is computed any more' in str(error)}\\n".encode())
+        os.write(1, f"{label} {'cannot compute while the program ends' in str(error)}\\n".encode())
 
 
 threading.Thread(target=compute, args=["thread"], daemon=sys.argv[2] == "daemon").start()

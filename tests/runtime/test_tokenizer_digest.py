@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kvarn
-from kvarn.runtime.fingerprint import tokenizer_digest
 from kvarn.runtime.gguf import GGUFFile
+from kvarn.runtime.loading.fingerprint import tokenizer_digest
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.format.manifest import Manifest, _check
@@ -52,11 +52,15 @@ def test_a_pack_refuses_another_tokenizer(
 ) -> None:
     other = kvarn.load(changed(tiny_path, tmp_path))
     assert other.fingerprint == tiny.fingerprint
-    assert Manifest.read(pack).model.tokenizer == tiny.tokenizer_digest != other.tokenizer_digest
+    assert (
+        Manifest.read(pack).model.tokenizer
+        == tiny.info.tokenizer_digest
+        != other.info.tokenizer_digest
+    )
     for disk in (Disk(pack), Disk(pack, read_only=True), Disk(tmp_path / "child", parent=pack)):
         with pytest.raises(PackError, match="another tokenizer") as caught:
             other.context(64, store=disk)
-        assert other.tokenizer_digest in str(caught.value)
+        assert other.info.tokenizer_digest in str(caught.value)
     assert not (tmp_path / "child").exists()
 
 

@@ -1,7 +1,7 @@
-"""Which files in a pack's folder are kvarn's own, the lock among them, and removing those alone.
+"""Which files in a pack's folder are kvarn's own, how they are removed, and the writer's lock.
 
-A pack is removed by its own file names; then the folder, if that left it empty. What else lies in
-it was not made by kvarn, and stays.
+Removing a pack removes the files that kvarn names, then the folder if it is empty. Files that kvarn
+has not made stay.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LOCK = "lock"
 CONVERSATION = "conversation.json"
 """The messages of a session, see `chat.session`."""
 
-# Written aside and renamed: what a killed process leaves of them ends in `.part` (system.files),
-# and in packs that were written before names were random in `.new`.
+# Written under another name and then renamed. A killed process leaves that name: it ends in `.part`
+# (system.files), or in `.new` in packs of older versions of kvarn.
 _REPLACED = (manifest.NAME, centre.NAME, snapshot.NAME, CONVERSATION)
 _ASIDE = re.compile(
     "|".join(
@@ -39,15 +39,15 @@ def is_ours(name: str) -> bool:
     return name in _FIXED or bool(_NUMBERED.fullmatch(name) or _ASIDE.fullmatch(name))
 
 
-def is_of_a_beginning(name: str) -> bool:
-    """Whether the making of a pack, stopped before it had its manifest, can have left the file."""
+def is_left_by_creation(name: str) -> bool:
+    """Whether the creation of a pack, if it was stopped, can have left a file of this name."""
     return name in {LOCK, superblock.NAME, centre.NAME} or bool(_ASIDE.fullmatch(name))
 
 
 def remove_files(path: Path) -> list[str]:
-    """Remove a pack's files, its manifest last, and its folder where nothing else is in it.
+    """Remove a pack's files, its manifest last, and its folder if nothing else is in it.
 
-    Returns the names that stay, sorted: those of others. Raises OSError.
+    Returns the sorted names of other files, which stay. Raises OSError.
     """
     last = {manifest.NAME, LOCK}
     remove_folder(path, lambda name: is_ours(name) and name not in last)
@@ -55,7 +55,7 @@ def remove_files(path: Path) -> list[str]:
 
 
 def take_lock(path: Path) -> int:
-    """The writer's lock, held until the descriptor is closed; `PackError` where another has it."""
+    """The writer's lock, held until the descriptor is closed; `PackError` if another has it."""
     fd = files.open_file(path / LOCK, writable=True)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What can be wrong with a context pack."""
+"""Errors of context packs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class PackDamaged(PackError):
 
 
 def unopened(path: Path, error: OSError) -> PackError:
-    """The error of a pack that the system does not let us open."""
+    """The error for a pack that the system cannot open."""
     name = f" {one_line(Path(error.filename).name)}:" if error.filename else ""
     return PackError(path, f"cannot be opened:{name} {error.strerror or error}")
 
 
 def checked_path(path: str | Path) -> Path:
-    """The path; `PackError` where no file can have it: an empty one, or one with a NUL in it."""
+    """The path; `PackError` if no file can have it: it is empty, has a NUL or is no Unicode."""
     try:
         fits = str(path) != "" and "\0" not in str(path) and bool(os.fsencode(path))
     except UnicodeEncodeError:  # half of a surrogate pair
         fits = False
     if not fits:
-        raise PackError(Path(path), f"{str(path)!a:.100} is no path that a pack can have")
+        raise PackError(Path(path), f"{str(path)!a:.100} is not a path that a pack can have")
     return Path(path)

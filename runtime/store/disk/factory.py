@@ -1,4 +1,4 @@
-"""`Disk`: a KV cache on disk, as a context asks for it."""
+"""`Disk`: the options of a KV cache on disk, and opening its pack for a context."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...model_info import ModelInfo
+    from ...loading.model_info import ModelInfo
 
 
 @dataclass(frozen=True)
 class Disk(Store):
-    """A KV cache in the context pack `path`, which is made where it is missing.
+    """A KV cache in the context pack `path`, which is made if it is missing.
 
-    k, v: stored types, "f16", "q8_0" or "q4_0"; None takes the pack's, f16 for a new one.
-    read_only: nothing is written; new tokens stay in memory, beside any other reader and a writer.
-    io: see `plane.Io`. goal: tokens a new pack is going to hold, for `pack info`.
-    parent: a new pack begins with the full segments of this one and stores only what follows.
+    k, v: stored types, "f16", "q8_0" or "q4_0"; None: the pack's, or f16 for a new one.
+    read_only: nothing is written, new tokens stay in memory; others may read and write the pack.
+    io: see `plane.Io`. goal: tokens a new pack is to hold when complete, for `pack info`.
+    parent: a new pack shares the full segments of this one and stores only what follows.
     """
 
     name: ClassVar[str] = "disk"
@@ -58,14 +58,10 @@ class Disk(Store):
                 raise StoreError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
 
     def _open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
-        """The store; raises `PackError` where the pack cannot be used with this model."""
+        """The store; raises `PackError` if the pack cannot be used with this model."""
         path = Path(self.path)
-        long_rope = _long_rope(model, n_ctx)
         try:
-            if not self.read_only and not (path / NAME).exists():
-                create(path, self._manifest(model, long_rope), self._centre(model))
-            folder = PackFolder(path, writable=not self.read_only)
-            self._check(path, folder.manifest, model, long_rope)
+            folder = self._folder(path, model, n_ctx)
             store = DiskStore(folder, self.io)
             if self.parent is not None and folder.state().commit.sequence == 0:
                 store.adopt(PackFolder(Path(self.parent)).state())
@@ -77,20 +73,29 @@ class Disk(Store):
             raise unopened(path, error) from error
 
     def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> DiskSlots:
-        """The store of a context that evicts; raises `PackError` as `_open`, and where the pack was
-        made to keep other tokens."""
+        """The store of a context that evicts; raises `PackError` as `_open` does, and if the pack
+        was made with another keep method or other options."""
         path = Path(self.path)
         if self.parent is not None:
             raise PackError(path, "a context that evicts cannot begin with another pack")
-        long_rope = _long_rope(model, n_ctx)
         try:
-            if not self.read_only and not (path / NAME).exists():
-                create(path, replace(self._manifest(model, long_rope), slots=slots))
-            folder = PackFolder(path, writable=not self.read_only)
-            self._check(path, folder.manifest, model, long_rope, slots)
+            folder = self._folder(path, model, n_ctx, slots)
             return DiskSlots(folder.layout, slots.sizes, model.config.n_kv_heads, folder)
         except OSError as error:
             raise unopened(path, error) from error
+
+    def _folder(
+        self, path: Path, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None
+    ) -> PackFolder:
+        """The pack's folder, made if it is missing, and checked."""
+        config = model.config
+        long_rope = config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
+        if not self.read_only and not (path / NAME).exists():
+            manifest = replace(self._manifest(model, long_rope), slots=slots)
+            create(path, manifest, self._centre(model) if slots is None else None)
+        folder = PackFolder(path, writable=not self.read_only)
+        self._check(path, folder.manifest, model, long_rope, slots)
+        return folder
 
     def _manifest(self, model: ModelInfo, long_rope: bool) -> Manifest:
         facts = facts_of(model)
@@ -106,7 +111,7 @@ class Disk(Store):
         )
 
     def _centre(self, model: ModelInfo) -> NDArray[np.float32] | None:
-        """What the keys of a new pack are stored without: as its parent's, where it has one."""
+        """The centre of a new pack: its parent's, if it has one."""
         if self.parent is not None:
             return PackFolder(Path(self.parent)).centre()
         return mean_keys(model) if has_centre(model.config, self.k or "f16") else None
@@ -142,15 +147,15 @@ class Disk(Store):
             raise PackError(
                 path,
                 f"it was made for contexts {sides[0]} {model.config.n_ctx_orig} tokens, asked for "
-                f"is one {sides[1]} that length, which this model rotates otherwise: change --ctx",
+                f"is one {sides[1]} that length, with other rope factors: change --ctx",
             )
 
 
 def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:
-    """`PackError` where the pack's tokens were made by another tokenizer than the model's."""
+    """`PackError` if another tokenizer than the model's made the pack's tokens."""
     if not digest:
         model.tell(
-            f"pack {path} does not say which tokenizer made its tokens: it is taken to be that of "
+            f"pack {path} does not say which tokenizer made its tokens: assuming that of "
             f"{model.name}"
         )
     elif digest != model.tokenizer_digest:
@@ -163,7 +168,7 @@ def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:
 
 
 def facts_of(model: ModelInfo) -> ModelFacts:
-    """What a pack remembers of a model."""
+    """The facts about a model that a pack stores."""
     config = model.config
     return ModelFacts(
         model.name,
@@ -177,13 +182,8 @@ def facts_of(model: ModelInfo) -> ModelFacts:
     )
 
 
-def _long_rope(model: ModelInfo, n_ctx: int) -> bool:
-    config = model.config
-    return config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
-
-
 def _parent(folder: PackFolder) -> Parent | None:
-    """The full segments that a child can begin with; None where there is not one."""
+    """The full segments that a child shares; None if there are none."""
     state = folder.state()
     if not state.n_full:
         return None

@@ -1,7 +1,7 @@
 """The system calls that make a pack: whole reads and writes, room, syncing, replacing.
 
-Everything that must survive a crash goes through here, so that tests can break every call of it.
-No name in a pack's folder is followed where it is a link, for reading or writing.
+Everything that must survive a crash goes through here, so that tests can make every call fail.
+Links in a pack's folder are never followed, neither for reading nor for writing.
 """
 
 from __future__ import annotations
@@ -13,49 +13,34 @@ from pathlib import Path
 
 import xxhash
 
-from ....system.files import new_file, open_regular, sync_folder
+from ....system.files import new_file, open_regular
+from ....system.files import sync_folder as sync_folder  # noqa: PLC0414 - for those who write
 from ...home import mode_in
-
-__all__ = [
-    "DIGEST",
-    "Data",
-    "digest",
-    "make_room",
-    "open_file",
-    "read_at",
-    "read_file",
-    "remove",
-    "replace",
-    "replacing",
-    "sync",
-    "sync_folder",
-    "write_at",
-]
 
 Data = bytes | memoryview
 
 DIGEST = 8
-"""Bytes of a digest (XXH3, 64 bits): finds damage, not forgery."""
+"""Bytes of a digest (XXH3, 64 bits), which detects damage but no forgery."""
 
 
 def digest(data: Data, chain: bytes = b"") -> bytes:
-    """The digest of `data` after what `chain` is the digest of."""
+    """The digest of `chain`, which is the digest of what comes before, and `data`."""
     state = xxhash.xxh3_64(chain)
     state.update(data)
     return state.digest()
 
 
 def open_file(path: Path, writable: bool) -> int:
-    """A descriptor of the regular file, made where it is missing and may be written.
+    """A descriptor of the regular file, which is made if it is missing and `writable`.
 
-    A file that is made can be read by those whom its folder lets in. Raises OSError, also for a
-    link, and for a pipe or a device, which is never waited for.
+    A new file is open to everybody that its folder is open to. Raises OSError, also for a link, a
+    pipe or a device, without waiting for it.
     """
     return open_regular(path, writable, mode_in(path.parent) if writable else 0)
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """The content of a file, at most `most` bytes of it. Raises OSError as `open_file`."""
+    """The content of a file, at most `most` bytes. Raises OSError as `open_file` does."""
     fd = open_file(path, writable=False)
     try:
         return read_at(fd, most, 0)
@@ -64,7 +49,7 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
-    """`n_bytes` from `offset`, fewer where the file ends before."""
+    """`n_bytes` from `offset`, fewer if the file ends before."""
     parts = []
     while n_bytes and (part := os.pread(fd, n_bytes, offset)):
         parts.append(part)
@@ -74,15 +59,25 @@ def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
 
 
 def write_at(fd: int, data: Data, offset: int) -> None:
-    """All of `data` at `offset`."""
+    """Write all of `data` at `offset`."""
     view = memoryview(data).cast("B")
     while view:
         n = os.pwrite(fd, view, offset)
         view, offset = view[n:], offset + n
 
 
+def write_file(path: Path, data: Data) -> None:
+    """Write a file, which is made if it is missing, and sync it."""
+    fd = open_file(path, writable=True)
+    try:
+        write_at(fd, data, 0)
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
 def make_room(fd: int, n_bytes: int, offset: int) -> None:
-    """Disk space for `n_bytes` at `offset`, or OSError now instead of in the middle of a write."""
+    """Reserve disk space for `n_bytes` at `offset`: OSError now, not in the middle of a write."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, offset, n_bytes)
     elif os.fstat(fd).st_size < offset + n_bytes:  # macOS
@@ -90,15 +85,15 @@ def make_room(fd: int, n_bytes: int, offset: int) -> None:
 
 
 def sync(fd: int) -> None:
-    """What was written reaches the medium before this returns."""
+    """Wait until what was written has reached the medium."""
     getattr(os, "fdatasync", os.fsync)(fd)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[int]:
-    """A descriptor to write a new file with, which takes the name `path` when the block ends.
+    """A descriptor of a new file, which takes the name `path` when the block ends.
 
-    Whole: after a crash there is the old file or the new one. Raises what `new_file` raises.
+    After a crash there is the whole old file or the whole new one. Raises what `new_file` raises.
     """
     with new_file(path, mode_in(path.parent)) as part:
         fd = open_file(part, writable=True)
@@ -109,11 +104,11 @@ def replacing(path: Path) -> Iterator[int]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """The file holds `data`, whole: after a crash either the old content or the new."""
+    """Replace the content of a file by `data`: after a crash it has all of the old or the new."""
     with replacing(path) as fd:
         write_at(fd, data, 0)
 
 
 def remove(path: Path) -> None:
-    """The file is gone, if it was there."""
+    """Remove the file, if it is there."""
     path.unlink(missing_ok=True)

@@ -1,15 +1,15 @@
-"""A pack's folder: its files, opened once, and the state that its last commit names.
+"""A pack's folder: its files, each opened once, and the state of its last commit.
 
 NAME/
   pack.json         what it was made with (manifest.py)
-  centre            what its keys are stored without, if anything (centre.py)
+  centre            mean keys, if keys are stored without them (centre.py)
   commits           two superblocks (superblock.py)
   tokens            log of full segments with their token ids (log.py)
   tail-N            tokens of the open segment (tail.py)
   layer-000.kv …    full segments of K and V, one file per layer, one slot each
   index-NAME        full segments of a column, [layer][kv head][token] in each slot
   lock              held by the one writer
-  conversation.json of a chat session, its messages (chat/session.py)
+  conversation.json messages, if it is a chat session (chat/session.py)
 
 A context that evicts has `pack.json`, `lock` and `snapshot` (snapshot.py).
 """
@@ -29,7 +29,7 @@ from ....ops.errors import OpsError
 from ....system.text import one_line
 from ...home import make_folder, remove_empty
 from . import files
-from .contents import LOCK, is_of_a_beginning, take_lock
+from .contents import LOCK, is_left_by_creation, take_lock
 from .errors import PackDamaged, PackError
 from .format import centre, log, manifest, superblock, tail
 from .format.log import KV, Tables
@@ -47,7 +47,7 @@ def stride_of(n_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """What a commit says: the full segments, the tokens after them, the last hidden state."""
+    """The state of a commit: full segments, the tokens after them, the last hidden state."""
 
     commit: Commit
     tables: Tables
@@ -62,7 +62,7 @@ class State:
 
 
 class PackFolder:
-    """An existing pack. Raises `PackError` where there is none that this kvarn reads."""
+    """An existing pack. Raises `PackError` if there is none that this version of kvarn reads."""
 
     def __init__(self, path: Path, writable: bool = False, depth: int = 0) -> None:
         self.path, self.writable = path, writable
@@ -94,7 +94,7 @@ class PackFolder:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files and the lock; what is mapped stays mapped."""
+        """Close the files and release the lock; what is mapped stays mapped."""
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
@@ -116,7 +116,7 @@ class PackFolder:
         return model.n_layers * model.n_kv_heads * SEGMENT * item_bytes
 
     def fd(self, name: str) -> int:
-        """A descriptor of one of the pack's files; a writer makes it where it is missing."""
+        """A descriptor of one of the pack's files; a writer makes the file if it is missing."""
         if name not in self._fds:
             try:
                 self._fds[name] = files.open_file(self.path / name, self.writable)
@@ -131,7 +131,7 @@ class PackFolder:
         files.remove(self.path / name)
 
     def centre(self) -> NDArray[np.float32] | None:
-        """What the keys are stored without, float32 (layers, J, E); None where they are whole."""
+        """The mean keys, float32 (layers, J, E); None if keys are stored whole."""
         if not self.manifest.centre:
             return None
         data = self._read(centre.NAME, centre.n_bytes(self.manifest))
@@ -150,9 +150,9 @@ class PackFolder:
         return sorted(sound, key=lambda pair: pair[0].sequence, reverse=True)
 
     def state(self) -> State:
-        """The last commit's state; a reader beside a writer sees one whole commit.
+        """The last commit's state; a reader sees a whole commit, even while a writer works.
 
-        Raises `PackDamaged` where no commit is sound, or the newest sound one lacks its data.
+        Raises `PackDamaged` if no commit is sound, or data of the newest sound one is missing.
         """
         for attempt in range(20):
             sound = self.commits()
@@ -161,7 +161,7 @@ class PackFolder:
                     raise PackDamaged(self.path, "neither of its two superblocks is sound")
                 return self._state(*sound[0])
             except PackDamaged:
-                # The writer may have gone on to the next commits in between.
+                # A writer may have made new commits since `sound` was read.
                 now = [commit for commit, _ in self.commits()[:1]]
                 if self.writable or attempt == 19 or now == [commit for commit, _ in sound[:1]]:
                     raise
@@ -195,7 +195,7 @@ class PackFolder:
         return tables
 
     def _read(self, name: str, n_bytes: int) -> bytes:
-        """The first `n_bytes` of a file; `PackDamaged` where it has fewer."""
+        """The first `n_bytes` of a file; `PackDamaged` if it has fewer."""
         if not n_bytes:
             return b""
         fd = self.fd(name)
@@ -216,7 +216,7 @@ class PackFolder:
         try:
             parent = PackFolder(path, depth=depth + 1)
         except PackError as error:
-            if depth:  # told once is enough
+            if depth:  # one level of explanation is enough
                 raise
             raise PackError(self.path, f"its parent cannot be opened: {error}") from error
         if parent.manifest.id != expected.id:
@@ -228,46 +228,48 @@ class PackFolder:
         return parent
 
 
-def create(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None = None) -> None:
-    """Make an empty pack; `PackError` where the folder holds anything else. Where that fails,
-    nothing of it is left.
+def create(path: Path, facts: Manifest, means: NDArray[np.float32] | None = None) -> None:
+    """Make an empty pack; `PackError` if the folder holds anything else. If that fails, nothing of
+    it is left.
 
-    taken_off: what its keys are stored without, float32 (layers, J, E).
+    means: mean keys, float32 (layers, J, E), if keys are stored without them.
     """
     _check_free(path)
     made = make_folder(path)
     try:
         lock = take_lock(path)
         try:
-            _fill(path, facts, taken_off)
+            _fill(path, facts, means)
         finally:
             os.close(lock)
-    except Exception:  # a killed or interrupted process may leave a beginning: the next goes on
+    except (
+        Exception
+    ):  # not on interrupts: they may leave a part, from which the next process goes on
         remove_empty(made)
         raise
 
 
 def _check_free(path: Path) -> None:
-    """`PackError` where the folder holds what no making of a pack can have left."""
+    """`PackError` if the folder holds what no creation of a pack can have left."""
     found = path.iterdir() if path.is_dir() else ()
-    strangers = [p.name for p in found if not is_of_a_beginning(p.name)]
+    strangers = [p.name for p in found if not is_left_by_creation(p.name)]
     if strangers:
         what = one_line(min(strangers))
         raise PackError(path, f"cannot make a pack in this folder: it holds {what}")
 
 
-def _fill(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None) -> None:
+def _fill(path: Path, facts: Manifest, means: NDArray[np.float32] | None) -> None:
     """Write an empty pack's files; the lock is held."""
     _check_free(path)  # now that nobody else can be making one
     try:
         if facts.slots is None:
             _begin(path, facts)
-        if taken_off is not None:
-            data, digest = centre.encode(taken_off)
+        if means is not None:
+            data, digest = centre.encode(means)
             files.replace(path / centre.NAME, data)
             facts = replace(facts, centre=digest)
         files.sync_folder(path)
-        facts.write(path)  # what makes the folder a pack comes last
+        facts.write(path)  # last, since it makes the folder a pack
         files.sync_folder(path.parent)
     except Exception:
         for name in (manifest.NAME, centre.NAME, superblock.NAME, LOCK):
@@ -277,11 +279,6 @@ def _fill(path: Path, facts: Manifest, taken_off: NDArray[np.float32] | None) ->
 
 def _begin(path: Path, facts: Manifest) -> None:
     """The first superblock, of a commit without tokens of its own."""
-    fd = files.open_file(path / superblock.NAME, writable=True)
-    try:
-        inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
-        empty = superblock.encode(Commit(0, inherited, 0, "", superblock.Tail()), None)
-        files.write_at(fd, empty, 0)
-        files.sync(fd)
-    finally:
-        os.close(fd)
+    inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
+    empty = Commit(0, inherited, 0, "", superblock.Tail())
+    files.write_file(path / superblock.NAME, superblock.encode(empty, None))

@@ -1,4 +1,4 @@
-"""Segments under the addresses that kernels read: those on disk first, then those in memory."""
+"""A plane: its first segments mapped from files, the rest in memory; kernels see addresses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 Io = Literal["mmap", "pread"]
 """How full segments are read: mapped, or read into memory when the pack is opened.
 
-Mapped, they are read when a kernel touches them and live in the page cache; a file that another
-program cuts short, or a medium that fails, then ends the process with SIGBUS. Read into memory,
-any failure is a `StoreError`, and each segment is held against its digest on the way.
+Mapped segments are read when a kernel touches them, and stay in the page cache; if another program
+truncates the file or the medium fails, SIGBUS ends the process. With "pread", a failure is a
+`StoreError`, and each segment is checked against its digest.
 """
 
 _MOST_PARTS = 64  # mappings of a file before they are joined to one
@@ -34,7 +34,7 @@ class _Mapped:
 
     def __init__(self, folder: PackFiles, name: str, stride: int, writable_copy: bool) -> None:
         self._folder, self._name, self._stride = folder, name, stride
-        # Columns are mapped copy-on-write: who writes an item again harms neither file nor process.
+        # Columns are copy-on-write: writing an item again does not change the file.
         self._access = mmap.ACCESS_COPY if writable_copy else mmap.ACCESS_READ
         self._parts: list[tuple[int, int, int, mmap.mmap]] = []  # first slot, end, address
 
@@ -45,7 +45,7 @@ class _Mapped:
         return self._map(slot)
 
     def join(self) -> bool:
-        """Forget the parts where they are many; True when addresses have changed."""
+        """Forget the parts if there are many; returns whether addresses have changed."""
         if len(self._parts) <= _MOST_PARTS:
             return False
         self._parts.clear()
@@ -99,7 +99,7 @@ class Plane:
         return len(self._memory) * self.part_bytes * self._n_files
 
     def grow(self, n_segments: int) -> None:
-        """Have at least `n_segments` segments; those sealed since go from memory to the files."""
+        """Have at least `n_segments` segments; map those sealed since, and free their memory."""
         changed = self._release()
         for mapped in self._mapped.values():
             changed |= mapped.join()
@@ -110,7 +110,7 @@ class Plane:
             self._table()
 
     def reopen(self, segment: int, n_segments: int) -> None:
-        """Hold in memory, to be written again, what begins with `segment`; `n_segments` in all."""
+        """Move `segment` to memory, to be written again, and drop later ones; then grow again."""
         if segment not in self._memory:
             fresh = self._fresh()
             old = np.concatenate([self._bytes_of(segment, i) for i in range(self._n_files)])
@@ -128,9 +128,9 @@ class Plane:
         return np.frombuffer(self._memory[segment][0], np.uint8)
 
     def seal(self, segment: int, slot: int, folder: PackFolder) -> Place:
-        """Write the segment, which memory holds, to its slot of the files; they are not synced.
+        """Write a segment from memory to its slot in the files, which are not synced.
 
-        It is read from there once the place is among `places`.
+        It is read from there once the place is in `places`.
         """
         parts = self.buffer(segment).reshape(self._n_files, self.part_bytes)
         stride = stride_of(self.part_bytes)
@@ -141,7 +141,7 @@ class Plane:
         return Place(folder, slot, tuple(files.digest(part.data) for part in parts))
 
     def _release(self) -> bool:
-        """Give back the memory of segments that can be read from the files."""
+        """Free the memory of segments that the files have; returns whether there were any."""
         sealed = [n for n in self._memory if n < len(self.places)] if self._io == "mmap" else []
         for segment in sealed:
             del self._memory[segment]
@@ -174,7 +174,7 @@ class Plane:
         return self._mapped[key]
 
     def _bytes_of(self, segment: int, file: int) -> NDArray[np.uint8]:
-        """One file's part of a full segment, read and held against its digest."""
+        """One file's part of a full segment, read and checked against its digest."""
         place = self.places[segment]
         return np.frombuffer(read_slot(place, self.name, file, self.part_bytes), np.uint8)
 
@@ -187,7 +187,7 @@ class Plane:
 
 
 def read_slot(place: Place, plane: str, file: int, n_bytes: int) -> bytes:
-    """The bytes of a full segment in one file; `PackDamaged` where they are not as written."""
+    """The bytes of a full segment in one file; `PackDamaged` if they are not as written."""
     folder = place.folder
     name = folder.names(plane)[file]
     try:

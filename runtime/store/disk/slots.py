@@ -1,4 +1,4 @@
-"""The KV cache of a context that evicts, kept on disk in whole snapshots (see `snapshot`)."""
+"""The KV cache of a context that evicts, saved in whole snapshots (see `format.snapshot`)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PATIENCE = 20
-"""A snapshot is written when as many times the last one's seconds have passed, and on closing:
-saving takes some 5% of the time, however large the cache is."""
+"""The next snapshot is written after this many times the seconds that the last one took, and on
+closing: so saving takes some 5% of the time, for caches of any size."""
 
 
 class DiskSlots(SlotStore):
-    """Slots in memory that begin as the folder's snapshot has them, and are written there."""
+    """Slots in memory, restored from the folder's snapshot and saved to it."""
 
     def __init__(
         self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int, folder: PackFolder
@@ -66,7 +66,7 @@ class DiskSlots(SlotStore):
             self._write()
 
     def _write(self) -> None:
-        """Write the snapshot that is due; there is none any more where that fails."""
+        """Write the snapshot that is due; if that fails, it is not tried again."""
         if self._unsaved is None:
             return
         (tokens, hidden), self._unsaved = self._unsaved, None
@@ -85,7 +85,7 @@ class DiskSlots(SlotStore):
         self._n_saved, self._next = len(tokens), now + PATIENCE * (now - began)
 
     def close(self) -> None:
-        """Write what is not saved yet, and let go of the folder."""
+        """Save what is not saved yet, and close the folder."""
         try:
             self._write()
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,14 @@ from .format.log import COLUMN_NAME, KV, MOST_ITEM_BYTES, Tables
 from .plane import Io, Plane
 from .writer import Writer
 
+if TYPE_CHECKING:
+    from ..base import F32
+
 
 class DiskColumn(Column):
-    """A column of a pack: its full segments persist, the items of the open one do not.
+    """A column of a pack: full segments are saved, items of the open segment are not.
 
-    Every item can be computed from K as stored, so `filled` says after opening which are there.
+    They can be computed from K as stored: after opening, `filled` says which items there are.
     """
 
     def __init__(self, item_bytes: int, plane: Plane, n_layers: int) -> None:
@@ -34,8 +38,8 @@ class DiskColumn(Column):
 class DiskStore(KVStore):
     """K and V of a pack, and what is appended after them.
 
-    With a writer, `commit` makes tokens lasting. Without, the pack is only read: new tokens stay in
-    memory, and any number of such stores can stand on one pack, beside its writer too.
+    With a writer, `commit` saves tokens. Without one, the pack is only read and new tokens stay in
+    memory; any number of such stores can use one pack, also while a writer works.
     """
 
     records = True
@@ -59,8 +63,8 @@ class DiskStore(KVStore):
             self.column(name, item_bytes)
 
     def adopt(self, state: State) -> None:
-        """Begin a new pack with all that another one's state holds after the full segments that
-        both share, and commit it."""
+        """Copy to a new pack what its parent's state holds after the full segments, which both
+        share, and commit."""
         if len(state.rows):
             self.reserve(len(state.tokens))
             self.folder.rows.scatter(state.rows, self._kv.buffer(state.n_full))
@@ -89,9 +93,7 @@ class DiskStore(KVStore):
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self._kv.addresses[layer]
 
-    def append(
-        self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32], start: int
-    ) -> None:
+    def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         from ....ops.attention import append_kv
 
         self._void(int(start))
@@ -124,7 +126,7 @@ class DiskStore(KVStore):
         )
         return in_files + sum(plane.memory_bytes for plane in self._planes())
 
-    def commit(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
+    def commit(self, tokens: Sequence[int], hidden: F32 | None) -> None:
         if self._writer is None:
             return
         self.cut(len(tokens))
@@ -145,8 +147,8 @@ class DiskStore(KVStore):
         return [self._kv, *(column.plane for column in self.columns.values())]
 
     def _void(self, start: int) -> None:
-        """Tokens from `start` on do not hold any more: what files have of their segment and
-        the ones after comes back to memory."""
+        """Drop the tokens from `start` on: if their segment is in files, it comes back to memory,
+        to be written again."""
         if self._writer is not None:
             self._writer.void(start)
         if start >= len(self._kv.places) * SEGMENT:

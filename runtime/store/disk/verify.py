@@ -1,4 +1,4 @@
-"""Every byte of a pack that its commits name, held against its digest."""
+"""Check every byte that a pack's commits name against its digest."""
 
 from __future__ import annotations
 
@@ -15,32 +15,22 @@ Progress = Callable[[int, int], None]
 
 
 def verify(path: Path, progress: Progress | None = None) -> list[str]:
-    """One line for each damage found; none: the pack is as it was written.
+    """One line for each damage; no line: the pack is as it was written.
 
-    Reads all of it, the parents' segments included. Raises `PackError` where the folder is no pack
-    or one of another format; damage that keeps it from opening is a line like any other.
+    Reads all of it, its parents' segments too. Raises `PackError` if the folder is not a pack or
+    has another format; damage that prevents opening it is a line like any other.
     """
     folder = PackFolder(path)
-    if folder.manifest.slots is not None:
-        return _snapshot(path)
+    found: list[str] = []
     try:
+        if folder.manifest.slots is not None:
+            snapshot.verify(path)
+            return []
         folder.centre()
         found = _superblocks(folder)
-    except PackError as error:
-        return [str(error)]
-    try:
-        state = folder.state()
+        return found + _segments(folder, folder.state(), progress)
     except PackError as error:
         return [*found, str(error)]
-    return found + _segments(folder, state, progress)
-
-
-def _snapshot(path: Path) -> list[str]:
-    try:
-        snapshot.verify(path)
-    except PackError as error:
-        return [str(error)]
-    return []
 
 
 def _superblocks(folder: PackFolder) -> list[str]:

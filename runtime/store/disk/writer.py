@@ -1,12 +1,12 @@
-"""The one writer of a pack: what a commit puts to disk, and in which order.
+"""The only writer of a pack: what a commit writes to disk, in which order.
 
     1. full segments into fresh slots of the layer and index files, each synced
     2. their records into the log, synced
     3. the open segment's new tokens into the tail log, synced
     4. a superblock into the slot of the commit before the last, synced
 
-Nothing that either superblock names is ever written again, so the state of each stays whole
-whatever happens in between.
+Nothing that either superblock names is overwritten, so the state of each stays whole, whatever
+happens in between.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from . import files
 from .errors import PackError
 from .folder import PackFolder, State
 from .format import log, superblock, tail
-from .format.log import KV, Place
+from .format.log import Place
 from .format.superblock import Commit, Tail
 from .plane import Plane
 
-_MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 hold
+_MOST_RECORDS = 4 * SEGMENT  # in a tail file, of which at most 1,024 are valid
 
 Columns = Sequence[tuple[Plane, int]]
 """The plane of each column, and how many tokens all layers have written."""
 
 
 class Writer:
-    """Commits the states of one pack; made from the state that the pack was opened with."""
+    """Commits states of one pack, starting with the state that the pack was opened with."""
 
     def __init__(self, folder: PackFolder, state: State) -> None:
         self._folder = folder
@@ -43,7 +43,6 @@ class Writer:
         self._tail_segment = state.n_full if len(state.rows) else -1
         self._tail_end = state.commit.n_tokens
         self._valid = state.commit.n_tokens
-        self._hidden: NDArray[np.float32] | None = state.hidden
         self._failed = False
         self._recover()
 
@@ -53,18 +52,14 @@ class Writer:
         return self._commit.n_tokens
 
     def void(self, start: int) -> None:
-        """What is on disk of tokens from `start` on does not hold any more."""
+        """Tokens from `start` on are not valid any more on disk."""
         self._valid = min(self._valid, start)
         self._tail_end = min(self._tail_end, start)
 
     def commit(
-        self,
-        tokens: Sequence[int],
-        hidden: NDArray[np.float32] | None,
-        kv: Plane,
-        columns: Columns,
+        self, tokens: Sequence[int], hidden: NDArray[np.float32] | None, kv: Plane, columns: Columns
     ) -> None:
-        """Make `tokens` and their K and V the pack's state. Raises OSError, and is final then."""
+        """Make `tokens` and their K and V the pack's state. An OSError ends all commits."""
         if self._failed:
             raise PackError(
                 self._folder.path, "writing to it has failed before: open it again to go on"
@@ -82,7 +77,7 @@ class Writer:
         self._failed = False
 
     def _recover(self) -> None:
-        """After a crash: make lasting what was read, and drop files that no superblock names."""
+        """After a crash: sync the commit that was read, remove files that no superblock names."""
         files.sync(self._folder.fd(superblock.NAME))
         named = {tail.file_name(commit.tail.epoch) for commit, _ in self._folder.commits()}
         for path in self._folder.path.iterdir():
@@ -100,17 +95,18 @@ class Writer:
     def _append_log(
         self, tokens: Sequence[int], sealed: list[tuple[Plane, int, Place]]
     ) -> tuple[int, str]:
-        """Sync what was sealed, then log it; the log's new length and chain."""
+        """Sync what was sealed, then log it; returns the log's new length and chain."""
         start, chain = self._commit.log_bytes, bytes.fromhex(self._commit.log_chain)
         if not sealed:
             return start, chain.hex()
         for file in {f for plane, *_ in sealed for f in self._folder.names(plane.name)}:
             files.sync(self._folder.fd(file))
-        parts = []
+        records = []
         for plane, segment, place in sealed:
-            part, chain = log.chained(_record(plane, segment, place, tokens), chain)
-            parts.append(part)
-        data = b"".join(parts)
+            ids = np.array(tokens[segment * SEGMENT : (segment + 1) * SEGMENT], "<u4").tobytes()
+            record, chain = log.record(plane.name, segment, place, ids, plane.item_bytes, chain)
+            records.append(record)
+        data = b"".join(records)
         fd = self._folder.fd(log.NAME)
         files.write_at(fd, data, start)
         files.sync(fd)
@@ -118,7 +114,7 @@ class Writer:
         return start + len(data), chain.hex()
 
     def _append_tail(self, tokens: Sequence[int], kv: Plane) -> Tail:
-        """Log the tokens after the full segments, from the first that the log does not hold."""
+        """Log the tokens after the full segments that the tail log does not hold yet."""
         n_full = len(tokens) // SEGMENT
         base, old = n_full * SEGMENT, self._commit.tail
         size = tail.record_bytes(self._folder.rows.n_bytes)
@@ -142,7 +138,7 @@ class Writer:
         return Tail(old.epoch, old.n_bytes + len(data), chain.hex())
 
     def _put(self, commit: Commit, hidden: NDArray[np.float32] | None) -> None:
-        """Write the superblock, then drop the tail file that none names any more."""
+        """Write the superblock, then remove the tail file that none names any more."""
         size = superblock.slot_bytes(self._folder.manifest.model.n_embd)
         fd = self._folder.fd(superblock.NAME)
         files.write_at(fd, superblock.encode(commit, hidden), commit.sequence % 2 * size)
@@ -159,10 +155,3 @@ def _full(tokens: Sequence[int], kv: Plane, columns: Columns) -> list[tuple[Plan
     n_full = len(tokens) // SEGMENT
     ends = [(kv, n_full), *((plane, min(n // SEGMENT, n_full)) for plane, n in columns)]
     return [(plane, i) for plane, end in ends for i in range(len(plane.places), end)]
-
-
-def _record(plane: Plane, segment: int, place: Place, tokens: Sequence[int]) -> bytes:
-    if plane.name == KV:
-        ids = np.array(tokens[segment * SEGMENT : (segment + 1) * SEGMENT], "<u4").tobytes()
-        return log.kv_record(segment, place.slot, ids, place.digests)
-    return log.column_record(segment, place.slot, plane.item_bytes, place.digests[0], plane.name)

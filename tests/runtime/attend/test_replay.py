@@ -8,7 +8,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import AttendError, Replay
-from kvarn.runtime.attend.selections import Selections, SelectionWriter
+from kvarn.runtime.attend.selections import Selections, selection_file
 from kvarn.runtime.model import Model
 
 METHOD = kvarn.Hash(budget=40, sink=4, window=16)
@@ -49,7 +49,7 @@ def test_files_give_back_what_was_written(tmp_path: Path, counts: list[int]) -> 
     lists = np.zeros((2, 9), np.uint32)
     for one, n in zip(lists, counts):
         one[:n] = np.sort(rng.choice(1 << 20, n, replace=False))
-    with SelectionWriter(path, 3, 2) as writer:
+    with selection_file(path, 3, 2) as writer:
         writer.add(1, 1 << 20, lists, np.array(counts))
     found = Selections.read(path)
     assert [len(layer) for layer in found.layers] == [0, 1, 0]
@@ -70,11 +70,11 @@ def test_bad_files_are_refused_in_words(tiny: Model, tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(AttendError, match="holds no selections, or is damaged"):
             Selections.read(path)
-    with SelectionWriter(path, 2, 2):
+    with selection_file(path, 2, 2):
         pass
     with pytest.raises(AttendError, match="is empty"):
         tiny.context(8, Replay(path))
-    with SelectionWriter(path, 5, 2):
+    with selection_file(path, 5, 2):
         pass
     with pytest.raises(AttendError, match="5 layers with 2 KV heads, this model has 2 with 2"):
         tiny.context(8, Replay(path))

@@ -11,14 +11,14 @@ The members, in this order:
     layer-000.kv …                         n slots each, n = full segments of the commit
     index-NAME …                           as many slots as `tokens` has records of the column
 
-A size of 8 GiB or more has no room in a header. Its member (pax) begins with two blocks more:
+A size of 8 GiB or more does not fit in a header. Such a member begins with two more blocks (pax):
 
              header    512  type "x", size m
              record      m  "{m} size={n}\n", padded to 512; the next header's size is 0
 
-What is exported stands alone and without gaps: segments of parents are copied in, those that no
-commit needs any more are left out, and every segment is held against its digest on the way. So
-all of an archive follows from its `pack.json` and its commit, and nothing else is imported.
+An exported pack stands alone and has no gaps: segments of parents are copied into it, segments that
+no commit needs are left out, and every segment is checked against its digest. So `pack.json` and
+the commit determine the whole archive, and import accepts nothing else.
 """
 
 from .exporting import export_pack

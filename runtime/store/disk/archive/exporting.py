@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]
 
 
 class _Stream(io.RawIOBase):
-    """A file to read from, of pieces that are made as they are asked for."""
+    """A file to read from, whose pieces are made when they are read."""
 
     def __init__(self, pieces: Iterator[bytes], moved: Callable[[int], None]) -> None:
         self._pieces, self._rest, self._moved = pieces, b"", moved
@@ -39,8 +39,8 @@ class _Stream(io.RawIOBase):
 def export_pack(path: Path, target: Path, progress: Progress | None = None) -> None:
     """Write the last commit of a pack to the file `target`, whole or not at all.
 
-    Raises `PackError` where a segment is not as it was written, `FileRefused` where the target is
-    no regular file, OSError where writing fails.
+    Raises `PackError` if a segment is not as it was written, `FileRefused` if the target is not a
+    regular file, OSError if writing fails.
     """
     checked_path(target)
     folder = PackFolder(path)
@@ -80,8 +80,8 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
         log.NAME: records,
         tail.file_name(1): tail_data,
     }
-    if (taken_off := folder.centre()) is not None:
-        small[centre.NAME], _ = centre.encode(taken_off)
+    if (means := folder.centre()) is not None:
+        small[centre.NAME], _ = centre.encode(means)
     for name, data in small.items():
         yield name, len(data), iter((data,))
     for plane, places in state.tables.places.items():
@@ -99,18 +99,12 @@ def _slots(places: list[Place], plane: str, number: int, n_bytes: int) -> Iterat
 
 
 def log_of(state: State) -> tuple[bytes, bytes]:
-    """The log of a pack whose segments lie in order, and its chain."""
-    parts, chain = [], b""
-    for plane, places in state.tables.places.items():
+    """The log of a pack whose segments are in order, and its chain."""
+    records, chain, tables = [], b"", state.tables
+    for plane, places in tables.places.items():
+        item_bytes = tables.item_bytes.get(plane, 0)
         for segment, place in enumerate(places):
-            if plane == KV:
-                record = log.kv_record(
-                    segment, segment, state.tables.tokens[segment], place.digests
-                )
-            else:
-                record = log.column_record(
-                    segment, segment, state.tables.item_bytes[plane], place.digests[0], plane
-                )
-            part, chain = log.chained(record, chain)
-            parts.append(part)
-    return b"".join(parts), chain
+            moved, ids = replace(place, slot=segment), tables.tokens[segment]
+            record, chain = log.record(plane, segment, moved, ids, item_bytes, chain)
+            records.append(record)
+    return b"".join(records), chain

@@ -1,4 +1,4 @@
-"""Making a pack of an exported file."""
+"""Making a pack from an exported file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .exporting import Progress
 from .unpack import unpack
 
 _IMPORTING = ".importing-"
-# Two grammars: the eight of `tempfile` are of imports that were killed before names were random.
+# The second form is that of `tempfile`, which older versions of kvarn used.
 _ASIDE = re.compile(rf"{re.escape(_IMPORTING)}(?:[0-9a-f]{{16}}|[a-z0-9_]{{8}})")
 
 
 def import_pack(source: Path, path: Path, progress: Progress | None = None) -> None:
-    """Make the pack `path` of an exported file; every byte is verified before it gets its name.
+    """Make the pack `path` from an exported file; every byte is verified before it gets its name.
 
-    Raises `PackError` where the file is none or is damaged, or `path` exists already; nothing is
-    left then. The pack is made in a folder beside it, `.importing-` and 16 hexadecimal digits.
+    Raises `PackError` if the file is not an exported pack or is damaged, or if `path` exists; then
+    nothing is left. The pack is made in a folder beside `path`, `.importing-` and 16 hex digits.
     """
     checked_path(path)
     if os.path.lexists(path):
@@ -62,18 +62,18 @@ def _import(fd: int, source: Path, path: Path, progress: Progress | None) -> Non
 
 
 def clear_imports(folder: Path) -> None:
-    """Remove what imports of processes that are no more have left in a folder of packs."""
+    """Remove what killed imports have left in a folder of packs."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
         if _ASIDE.fullmatch(path.name):
-            with suppress(OSError):  # at work, done in between, or not ours to remove
+            with suppress(OSError):  # still at work, just finished, or another user's
                 _clear(path)
 
 
 def _clear(path: Path) -> None:
-    """Remove a folder that an import has left; OSError unless it is shown to be one: this user's,
-    with nothing in it but files of a pack, and a lock that nobody holds."""
+    """Remove a folder that an import has left. It stays unless it is this user's and holds only
+    files of a pack and a lock that nobody holds; OSError while the lock is held."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_uid != os.getuid():
@@ -95,12 +95,13 @@ def _clear(path: Path) -> None:
 
 
 def _make_aside(path: Path) -> tuple[Path, int]:
-    """A new folder beside `path`, and the descriptor of the lock that says that this process works
-    in it."""
+    """A new folder beside `path`, and the descriptor of its lock, which this process holds."""
     while True:
         aside = path.with_name(_IMPORTING + secrets.token_hex(8))
         aside.mkdir(folder_mode(path))
-        with suppress(PackError, FileNotFoundError):  # `clear_imports` was faster
+        with suppress(
+            PackError, FileNotFoundError
+        ):  # another process cleared it before it had a lock
             lock = take_lock(aside)
             if os.fstat(lock).st_nlink:
                 return aside, lock

@@ -1,7 +1,7 @@
-"""A strict reader of exported packs: what export would write of the same pack, and nothing else.
+"""A strict reader of exported packs: it accepts only what export would write of the same pack.
 
-No header is believed: names, order and sizes follow from `pack.json` and the commit, which are
-read first, and no size may exceed what is left of the file.
+No header is trusted: names, order and sizes follow from `pack.json` and the commit, which are read
+first, and no size may exceed what is left of the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .. import files
 from ..errors import PackError
 from ..folder import PackFolder, State, stride_of
 from ..format import centre, log, manifest, superblock, tail
-from ..format.log import KV
+from ..format.log import KV, Place
 from ..format.manifest import Manifest
 from ..format.superblock import Commit
 from .exporting import Progress, log_of
@@ -30,10 +30,10 @@ _COLUMN = re.compile(rf"index-(?:{log.COLUMN_NAME.pattern})")
 
 
 def unpack(fd: int, folder: Path, source: Path, progress: Progress | None) -> None:
-    """Write the files of the archive, open as `fd`, to a new folder; they are on disk after.
+    """Write the files of the archive, open as `fd`, to a new folder, and sync them.
 
-    Raises `PackError` where the archive is none that export writes. Slots are not yet held against
-    their digests: `verify` does.
+    Raises `PackError` if export would not write this archive. Segments are not checked against
+    their digests; `verify` does that.
     """
     archive = _Archive(fd, source, progress)
     try:
@@ -46,13 +46,13 @@ def unpack(fd: int, folder: Path, source: Path, progress: Progress | None) -> No
 
 
 def _unpack(archive: _Archive, folder: Path) -> None:
-    _put(folder, manifest.NAME, archive.member(manifest.NAME, 1, manifest.MOST_BYTES))
+    files.write_file(folder / manifest.NAME, archive.member(manifest.NAME, 1, manifest.MOST_BYTES))
     facts = Manifest.read(folder)
     if facts.parent is not None or facts.slots is not None:
         raise archive.error(f"its {manifest.NAME} is not that of a pack that stands alone")
     most = superblock.slot_bytes(facts.model.n_embd)
     data = archive.member(superblock.NAME, 1, most)
-    _put(folder, superblock.NAME, data)
+    files.write_file(folder / superblock.NAME, data)
     pack = PackFolder(folder)
     try:
         commit = _commit(archive, pack, data)
@@ -68,16 +68,17 @@ def _unpack(archive: _Archive, folder: Path) -> None:
 
 
 def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
-    """The one commit; what it says has to fit in the archive."""
+    """The only commit; the sizes it implies must fit in the archive."""
     found = superblock.decode(data, pack.manifest.model.n_embd)
     if found is None or superblock.encode(*found) != data or found[0].sequence:
         raise archive.error(f"{superblock.NAME} is damaged")
     commit, model = found[0], pack.manifest.model
     n_full, n_open = divmod(commit.n_tokens, SEGMENT)
-    record = log.kv_record(0, 0, bytes(4 * SEGMENT), (bytes(files.DIGEST),) * model.n_layers)
-    column = log.column_record(0, 0, 1, bytes(files.DIGEST), "c" * 64)
-    least = n_full * (len(record) + files.DIGEST)
-    most = least + n_full * _MOST_COLUMNS * (len(column) + files.DIGEST)
+    place = Place(pack, 0, (bytes(files.DIGEST),) * model.n_layers)
+    record, _ = log.record(KV, 0, place, bytes(4 * SEGMENT), 0, b"")
+    column, _ = log.record("c" * 64, 0, place, b"", 1, b"")
+    least = n_full * len(record)
+    most = least + n_full * _MOST_COLUMNS * len(column)
     tail_bytes = n_open * tail.record_bytes(pack.rows.n_bytes)
     slots = n_full * model.n_layers * stride_of(pack.layer_bytes)
     if (
@@ -94,7 +95,7 @@ def _small_files(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
     if pack.manifest.centre:
         sizes[centre.NAME] = centre.n_bytes(pack.manifest)
     for name, size in sizes.items():
-        _put(pack.path, name, archive.member(name, size, size))
+        files.write_file(pack.path / name, archive.member(name, size, size))
 
 
 def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
@@ -113,7 +114,7 @@ def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
 
 
 def _slot(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:
-    """Copy one slot; what pads it must be zeros, for no digest covers it."""
+    """Copy one slot; its padding, which no digest covers, must be zeros."""
     for start in range(0, n_bytes, _PIECE):
         files.write_at(fd, archive.take(min(_PIECE, n_bytes - start)), offset + start)
     padding = archive.take(stride_of(n_bytes) - n_bytes)
@@ -121,17 +122,8 @@ def _slot(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:
     files.write_at(fd, padding, offset + n_bytes)
 
 
-def _put(folder: Path, name: str, data: bytes) -> None:
-    fd = files.open_file(folder / name, writable=True)
-    try:
-        files.write_at(fd, data, 0)
-        files.sync(fd)
-    finally:
-        os.close(fd)
-
-
 class _Archive:
-    """The bytes of a tar archive from its beginning to its end; nothing is read twice."""
+    """The bytes of a tar archive, read once from beginning to end."""
 
     def __init__(self, fd: int, source: Path, progress: Progress | None) -> None:
         self._fd, self._source, self._progress = fd, source, progress
@@ -158,7 +150,7 @@ class _Archive:
         return data
 
     def check_zeros(self, data: bytes) -> None:
-        """`PackError` unless all of `data`, which lies before here, is zeros."""
+        """`PackError` unless `data`, which was just read, is all zeros."""
         if data.count(0) != len(data):
             raise self.error(f"there are bytes that belong to nothing before byte {self._offset:,}")
 
@@ -170,9 +162,9 @@ class _Archive:
         return data
 
     def header(self, name: str, low: int, high: int, columns: bool = False) -> int:
-        """Bytes of the next member, which is `name` and has `low` to `high` of them.
+        """Size of the next member, which must be `name` and have `low` to `high` bytes.
 
-        columns: files of other columns, without content, may stand before it.
+        columns: empty files of other columns may come before it.
         """
         entry = self._entry()
         while columns and entry.name != name and self._is_empty_column(entry):
@@ -187,7 +179,7 @@ class _Archive:
         return entry.size
 
     def end(self) -> None:
-        """`PackError` unless here is the end."""
+        """`PackError` unless the archive ends here."""
         while self.left > _MOST_END or any(self._peek()):
             if not self._is_empty_column(entry := self._entry()):
                 raise self.error(f"{entry.name!r:.80} is out of place in it: it was to end")
@@ -199,14 +191,14 @@ class _Archive:
         return files.read_at(self._fd, _BLOCK, self._offset)
 
     def _is_empty_column(self, entry: tarfile.TarInfo) -> bool:
-        """Whether it is the file of a column that was cut back to nothing; it is passed over."""
+        """Whether it is the empty file of a column that was cut back to nothing; it is skipped."""
         if entry.size or not _COLUMN.fullmatch(entry.name) or entry.name in self._empty:
             return False
         self._empty.add(entry.name)
         return len(self._empty) <= _MOST_COLUMNS
 
     def _entry(self) -> tarfile.TarInfo:
-        """The next header, of a regular file; its size is that of the pax header before it."""
+        """The next header of a regular file, with the size that a pax header before it gives."""
         entry, size = self._parsed(), None
         if entry.type == tarfile.XHDTYPE:
             if not 0 < entry.size <= _BLOCK:

@@ -1,9 +1,9 @@
-"""The file `centre`: what the pack's keys are stored without (`store.centre`), written once.
+"""The file `centre`: the mean keys that a pack's keys are stored without (`store.centre`).
 
-    f32 [layer][kv head][element], little-endian; its digest stands in `pack.json`
+    f32 [layer][kv head][element], little-endian; its digest is in `pack.json`
 
-A pack keeps its own: another processor or a later kvarn may measure a mean that differs a little,
-and all keys of a context have to lack the same.
+Written once, with the pack: another processor or version of kvarn may measure slightly different
+means, and the same ones must be subtracted from all keys of a context.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ NAME = "centre"
 
 
 def encode(centre: NDArray[np.float32]) -> tuple[bytes, str]:
-    """The bytes of the file, and what `pack.json` says of them."""
+    """The bytes of the file, and their digest for `pack.json`."""
     data = centre.astype("<f4").tobytes()
     return data, files.digest(data).hex()
 
 
 def decode(data: bytes, facts: Manifest, pack: Path) -> NDArray[np.float32]:
-    """Float32 (layers, J, E) of the file's bytes; `PackDamaged` for others than were written."""
+    """The mean keys, float32 (layers, J, E); `PackDamaged` if these are not the bytes written."""
     if files.digest(data).hex() != facts.centre or len(data) != n_bytes(facts):
-        raise PackDamaged(pack, f"{NAME} is damaged: it does not fit its checksum")
+        raise PackDamaged(pack, f"{NAME} is damaged: it does not match its checksum")
     model = facts.model
     shape = model.n_layers, model.n_kv_heads, model.head_dim
     return np.frombuffer(data, "<f4").reshape(shape).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The file `tokens`: one record for each full segment as it is written, never changed after.
+"""The file `tokens`: one record for each full segment that is written; records never change.
 
     record:  u32 n, bytes of the payload  |  u32 kind  |  payload  |  8 bytes chain
     kind 1, K and V of a segment:   u32 segment  |  u32 slot  |  1,024 x u32 token ids
@@ -6,10 +6,10 @@
     kind 2, a column's segment:     u32 segment  |  u32 slot  |  u32 bytes per item
                                     |  8 bytes digest of the slot  |  name
 
-A slot is the place of a segment in its file, byte slot * stride; a slot is written once. `chain` is
-the digest of the record before it and all records before that, so that a commit vouches for the log
-by its length and last chain. The latest record of a segment holds; one of K and V makes void what
-older records say of that segment and all after it.
+A slot is the place of a segment in its file, at byte slot * stride; it is written once. `chain` is
+the digest of this record and all before it, so a commit needs only the log's length and last chain
+to identify it. The latest record of a segment is valid. A record of K and V cancels older records
+of its segment and of all later segments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..files import DIGEST, digest
 
 NAME = "tokens"
 KV = ""
-"""The name under which K and V stand where columns have theirs."""
+"""The name of K and V where columns have names."""
 COLUMN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KIND_KV, _KIND_COLUMN = 1, 2
 _HEAD, _PLACE, _ITEM = struct.Struct("<II"), struct.Struct("<II"), struct.Struct("<I")
@@ -35,7 +35,7 @@ MOST_ITEM_BYTES = 1 << 14  # per token and KV head; K and V themselves take 1 Ki
 
 
 class PackFiles(Protocol):
-    """The folder of a pack (`folder.PackFolder`), as far as a log and its readers need it."""
+    """What a log and its readers need of a pack's folder (`folder.PackFolder`)."""
 
     @property
     def path(self) -> Path: ...
@@ -50,7 +50,7 @@ class PackFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a full segment lies, and the digest of its slot in each file."""
+    """Where a full segment is, and the digest of its slot in each file."""
 
     folder: PackFiles
     slot: int
@@ -59,9 +59,9 @@ class Place:
 
 @dataclass
 class Tables:
-    """The full segments that a log's records leave standing, and the token ids in them.
+    """The full segments in a log's valid records, and their token ids.
 
-    `places[KV]` are those of K and V; other keys are columns, and `item_bytes` theirs.
+    `places[KV]` are those of K and V; the other keys are columns, whose items have `item_bytes`.
     """
 
     places: dict[str, list[Place]] = field(default_factory=lambda: {KV: []})
@@ -71,42 +71,36 @@ class Tables:
     next_slot: dict[str, int] = field(default_factory=dict)
 
     def cut(self, n_segments: int) -> None:
-        """Leave only the first `n_segments` segments."""
+        """Keep only the first `n_segments` segments."""
         del self.tokens[n_segments:]
         for places in self.places.values():
             del places[n_segments:]
 
     def below(self) -> Tables:
-        """A copy to go on from in another pack, whose own files have no slots yet."""
+        """A copy that another pack goes on from; its own files have no slots yet."""
         places = {name: list(found) for name, found in self.places.items()}
         return Tables(places, dict(self.item_bytes), list(self.tokens))
 
 
-def kv_record(segment: int, slot: int, tokens: bytes, digests: tuple[bytes, ...]) -> bytes:
-    """A record of K and V, still without its chain."""
-    return _record(_KIND_KV, _PLACE.pack(segment, slot) + tokens + b"".join(digests))
+def record(
+    plane: str, segment: int, place: Place, tokens: bytes, item_bytes: int, chain: bytes
+) -> tuple[bytes, bytes]:
+    """(record of a segment, its chain) after the record of `chain`.
 
-
-def column_record(segment: int, slot: int, item_bytes: int, slot_digest: bytes, name: str) -> bytes:
-    """A record of a column, still without its chain."""
-    place = _PLACE.pack(segment, slot) + _ITEM.pack(item_bytes)
-    return _record(_KIND_COLUMN, place + slot_digest + name.encode())
-
-
-def _record(kind: int, payload: bytes) -> bytes:
-    return _HEAD.pack(len(payload), kind) + payload
-
-
-def chained(record: bytes, chain: bytes) -> tuple[bytes, bytes]:
-    """(the record with its chain, the chain)."""
-    chain = digest(record, chain)
-    return record + chain, chain
+    tokens: the segment's ids, for K and V; item_bytes: bytes per item, for columns.
+    """
+    kind, payload = _KIND_KV, tokens + b"".join(place.digests)
+    if plane != KV:
+        kind, payload = _KIND_COLUMN, _ITEM.pack(item_bytes) + place.digests[0] + plane.encode()
+    body = _HEAD.pack(_PLACE.size + len(payload), kind) + _PLACE.pack(segment, place.slot) + payload
+    chain = digest(body, chain)
+    return body + chain, chain
 
 
 def replay(
     data: bytes, last_chain: bytes, tables: Tables, folder: PackFiles, n_layers: int
 ) -> None:
-    """Bring `tables` to what the records in `data` say; `PackDamaged` where they are not sound."""
+    """Apply the records in `data` to `tables`; `PackDamaged` if they are not sound."""
     chain, start, path = b"", 0, folder.path
     while start < len(data):
         if start + _HEAD.size > len(data):
@@ -143,11 +137,12 @@ def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFiles, n_layer
         rest = payload[_PLACE.size + _ITEM.size :]
         name = rest[DIGEST:].decode("ascii", "replace")
         places = tables.places.setdefault(name, [])
-        if not COLUMN_NAME.fullmatch(name) or segment >= len(tables.places[KV]):
-            raise _impossible(folder.path, segment, slot)
-        if not 0 < item_bytes <= MOST_ITEM_BYTES:
-            raise _impossible(folder.path, segment, slot)
-        if tables.item_bytes.setdefault(name, item_bytes) != item_bytes:
+        if (
+            not COLUMN_NAME.fullmatch(name)
+            or segment >= len(tables.places[KV])
+            or not 0 < item_bytes <= MOST_ITEM_BYTES
+            or tables.item_bytes.setdefault(name, item_bytes) != item_bytes
+        ):
             raise _impossible(folder.path, segment, slot)
         _check(segment, slot, len(places), folder.path)
         del places[segment:]

@@ -1,4 +1,4 @@
-"""`pack.json`: what a pack was made with and for. Written once, when the pack is made.
+"""`pack.json`: what a pack was made with and for, written once, when the pack is made.
 
     {"format": 1, "id": "…",
      "model": {"name", "fingerprint", "n_layers", "n_kv_heads", "head_dim", "n_embd", "path",
@@ -7,11 +7,11 @@
      "parent": {"path", "id", "n_segments", "log_bytes", "log_chain"} or null,
      "goal": N, "check": "…"}
 
-"tokenizer" is the digest of what made its ids of text (`runtime.fingerprint`); packs that kvarn
-made before it kept one lack it. A kvarn of then reads the packs of now, for it passes over it.
+"tokenizer" is the digest of the tokenizer (`loading.fingerprint`). Packs of older versions of kvarn
+lack it; those versions ignore it when they read a newer pack.
 
-That of a context that evicts has format 2 and one more: "slots": {"keep": "…", "sizes": […]}.
-Format 3 is as 1, with "centre": "…" in "kv", the digest of the file `centre` (centre.py).
+A context that evicts has format 2, which adds "slots": {"keep": "…", "sizes": […]}. Format 3 adds
+to format 1 "centre": "…" in "kv", the digest of the file `centre` (centre.py).
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -47,36 +47,36 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What must be the same for a pack's K and V to mean anything to a model."""
+    """The model that computed a pack's K and V, which no other model can use."""
 
     name: str
     fingerprint: str
-    """Digest of sizes and weights, see `Model.fingerprint`; name and path may differ."""
+    """Digest of sizes and weights, see `loading.fingerprint`; name and path may differ."""
     n_layers: int
     n_kv_heads: int
     head_dim: int
     n_embd: int
     path: str = ""
-    """Where the model's file was, for commands that are not told."""
+    """Where the model's file was, for commands without -m."""
     tokenizer: str = ""
-    """Digest of the tokenizer, see `Model.tokenizer_digest`; "" where it was not kept."""
+    """Digest of the tokenizer, see `ModelInfo`; "" in packs of older versions of kvarn."""
 
     def __str__(self) -> str:
         return f"{one_line(self.name, 300)} (fingerprint {one_line(self.fingerprint)})"
 
     def same_model(self, other: ModelFacts) -> bool:
-        """Whether both are one model, whatever its name, place and tokenizer."""
+        """Whether both are the same model; its name, path and tokenizer may differ."""
         same = replace(self, name=other.name, path=other.path, tokenizer=other.tokenizer)
         return same == other
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, without a tokenizer that was not kept."""
+        """For JSON; without the tokenizer's digest if that is unknown."""
         return {key: value for key, value in asdict(self).items() if key != "tokenizer" or value}
 
 
 @dataclass(frozen=True)
 class Parent:
-    """The pack whose first full segments this one begins with, as its log stood then."""
+    """The pack whose first full segments this one shares, and the state of its log then."""
 
     path: str
     id: str
@@ -87,10 +87,10 @@ class Parent:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The facts of one pack. `goal`: tokens that the pack is being built to hold, 0 for any.
+    """What one pack was made with and for.
 
-    slots: of a context that evicts; None where all tokens stay. centre: digest of
-    what its keys lack, "" where they are whole.
+    goal: tokens it is to hold when complete, 0 for any number. slots: of a context that evicts,
+    None if all tokens stay. centre: digest of the mean keys, "" if keys are stored whole.
     """
 
     id: str
@@ -118,7 +118,7 @@ class Manifest:
 
     @staticmethod
     def new_id() -> str:
-        """What no other pack has."""
+        """An id that no other pack has."""
         return secrets.token_hex(8)
 
     @property
@@ -127,7 +127,7 @@ class Manifest:
         return self.k_type if self.k_type == self.v_type else f"{self.k_type}/{self.v_type}"
 
     def write(self, folder: Path) -> None:
-        """Write `pack.json`; OSError where that fails."""
+        """Write `pack.json`; OSError if that fails."""
         files.replace(folder / NAME, self.encode())
 
     def encode(self) -> bytes:
@@ -186,7 +186,7 @@ def _parse(data: dict[str, Any], folder: Path) -> Manifest:
         )
     try:
         if data.get("check") != _check(data):
-            raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit its checksum")
+            raise PackDamaged(folder, f"{NAME} is damaged: its contents do not match its checksum")
         return _typed(data)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise PackDamaged(folder, f"{NAME} is not one that kvarn writes: {error}") from error
@@ -199,7 +199,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
         raise ValueError(f"kv is {kv!r:.100}")
     _number(data["format"], _PLAIN, FORMAT)
     if type(data["rope"]["long"]) is not bool:
-        raise ValueError("rope is neither long nor not")
+        raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (_text(model[key]) for key in ("name", "fingerprint", "path"))
     return Manifest(
         _text(data["id"]),

@@ -6,8 +6,8 @@
       24     n  facts: JSON, see `Facts`
     4096     …  token ids u32, hidden state float32, then the parts of the store in their order
 
-Slots change in place, so nothing of an older snapshot can be used again. A snapshot is
-written aside, synced and renamed: after a crash there is the old one or the new one, whole.
+Slots change in place, so nothing of an older snapshot can be used again. A snapshot is written to
+another file, synced and renamed: after a crash there is the whole old one or the whole new one.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _PIECE = 16 << 20  # bytes written or read at a time
 class Facts:
     """What a snapshot holds.
 
-    reserved: tokens that the store had made room for, which says how large its parts are. columns:
-    bytes of an item of each. digest: of all contents, in hexadecimal.
+    reserved: tokens that the store had room for, which determines the size of its parts. columns:
+    bytes per item of each. digest: of all contents, in hexadecimal.
     """
 
     n_tokens: int
@@ -63,7 +63,7 @@ class Snapshot:
 
 
 def write(folder: Path, state: Snapshot) -> None:
-    """Make `state` the folder's snapshot; OSError where that fails, the old one then stays."""
+    """Make `state` the folder's snapshot; OSError if that fails, and the old one stays."""
     hidden = b"" if state.hidden is None else state.hidden.astype("<f4").tobytes()
     ids = np.array(state.tokens, "<u4").tobytes()
     with files.replacing(folder / NAME) as fd:
@@ -81,7 +81,7 @@ def write(folder: Path, state: Snapshot) -> None:
 
 
 def read_facts(folder: Path) -> Facts | None:
-    """What the folder's snapshot holds, None without one; `PackDamaged` where it is not sound."""
+    """What the folder's snapshot holds, None without one; `PackDamaged` if it is not sound."""
     try:
         fd = files.open_file(folder / NAME, writable=False)
     except FileNotFoundError:
@@ -92,7 +92,7 @@ def read_facts(folder: Path) -> Facts | None:
         os.close(fd)
     facts = _decode(data)
     if facts is None:
-        raise PackDamaged(folder, f"{NAME} is damaged: its facts do not fit their checksum")
+        raise PackDamaged(folder, f"{NAME} is damaged: its facts do not match their checksum")
     if size != _CONTENT + facts.n_bytes:
         raise PackDamaged(
             folder, f"{NAME} has {size:,} bytes, expected {_CONTENT + facts.n_bytes:,}"
@@ -103,9 +103,9 @@ def read_facts(folder: Path) -> Facts | None:
 def read(
     folder: Path, facts: Facts, parts: Iterable[memoryview]
 ) -> tuple[list[int], NDArray[np.float32] | None]:
-    """Fill the parts of a store; gives (token ids, hidden state).
+    """Fill the parts of a store; returns (token ids, hidden state).
 
-    Raises `PackDamaged` where the contents are of another size, or not those that were written.
+    Raises `PackDamaged` if the contents have another size, or are not those that were written.
     """
     ids, hidden = np.empty(facts.n_tokens, "<u4"), np.empty(facts.n_hidden, "<f4")
     places = [ids.view(np.uint8).data, hidden.view(np.uint8).data, *parts]
@@ -120,17 +120,17 @@ def read(
                     raise PackDamaged(folder, f"{NAME} is cut short")
                 content.update(piece)
     if content.hexdigest() != facts.digest:
-        raise PackDamaged(folder, f"{NAME} is damaged: its contents do not fit their checksum")
+        raise PackDamaged(folder, f"{NAME} is damaged: its contents do not match their checksum")
     return ids.tolist(), hidden.astype(np.float32) if facts.n_hidden else None
 
 
 def verify(folder: Path) -> None:
-    """Read all of it; `PackDamaged` where it is not as it was written."""
+    """Read all of it; `PackDamaged` if it is not as it was written."""
     facts = read_facts(folder)
     if facts is not None:
         rest = facts.n_bytes - 4 * (facts.n_tokens + facts.n_hidden)
         buffer = memoryview(bytearray(_PIECE))
-        # The same memory again and again: all that counts is the digest of what it is filled with.
+        # Only the digest counts, so the same memory is filled again and again.
         whole, left = divmod(rest, _PIECE)
         read(folder, facts, [*[buffer] * whole, buffer[:left]])
 
@@ -163,7 +163,7 @@ def _decode(data: bytes) -> Facts | None:
 
 
 def _sound(facts: Facts) -> bool:
-    """Whether the facts can be: numbers from 0 on, columns that a store can have."""
+    """Whether the facts are possible: numbers from 0 on, columns that a store can have."""
     numbers = facts.n_tokens, facts.reserved, facts.n_hidden, facts.n_bytes
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
         return False

@@ -1,4 +1,4 @@
-"""The file `commits`: two superblocks, written in turn, the newer sound one holds.
+"""The file `commits`: two superblocks, written in turn; the newer sound one is valid.
 
     slot 0 at byte 0, slot 1 at byte SLOT, each:
        0   8  magic "kvarncm1"
@@ -8,8 +8,8 @@
       24   n  body: JSON, see `Commit`
     24+n   h  hidden state of the last token after `output_norm`, float32
 
-SLOT is 64 KiB and the hidden state, rounded up to 4 KiB. Commit number s is in slot s % 2, so
-a torn write leaves the commit before it.
+SLOT is 64 KiB plus the hidden state, rounded up to 4 KiB. Commit number s is in slot s % 2, so a
+torn write leaves the commit before it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
 
 
 def decode(data: bytes, n_embd: int) -> tuple[Commit, NDArray[np.float32] | None] | None:
-    """The commit in the bytes of a slot; None where they hold no sound one."""
+    """The commit in the bytes of a slot; None if it is not sound."""
     start = _HEAD.size + DIGEST
     if len(data) < start:
         return None

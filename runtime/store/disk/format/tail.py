@@ -3,8 +3,8 @@
     record:  u32 position  |  u32 token id  |  row  |  8 bytes chain (digest, see log.py)
     row:     [layer][kv head][K row][V row][scale row]: the token's bytes of each tile (layout.py)
 
-A record of position p makes void those of p and later that stand before it. Each file belongs to
-one segment; the next one begins a new file, and a file goes when no superblock names it any more.
+A record of position p cancels earlier records of p and later positions. Each file belongs to one
+segment; the next segment begins a new file. A file is removed when no superblock names it any more.
 """
 
 from __future__ import annotations
@@ -31,16 +31,12 @@ def file_name(epoch: int) -> str:
 
 
 class Rows:
-    """Moves tokens between a segment's tiles and token-major rows; all layers together."""
+    """Copies tokens between a segment's tiles and rows with all of a token's bytes, all layers."""
 
     def __init__(self, layout: TileLayout, n_layers: int, n_kv_heads: int) -> None:
         k, v, scale = layout.k_row_bytes, layout.v_row_bytes, layout.scale_row_bytes
         # (start in the tile, bytes of a row, start in the token's row) of K, V and scales
-        self._parts = (
-            (0, k, 0),
-            (layout.v_offset, v, k),
-            (layout.scale_offset, scale, k + v),
-        )
+        self._parts = ((0, k, 0), (layout.v_offset, v, k), (layout.scale_offset, scale, k + v))
         self._head_bytes, self._tile_bytes = k + v + scale, layout.tile_bytes
         self._heads = n_layers * n_kv_heads
         self.n_bytes = self._heads * self._head_bytes
@@ -90,11 +86,11 @@ def decode(
 ) -> tuple[U8, list[int]]:
     """(rows (n, row_bytes), ids) of the `n_tokens` tokens from position `base` on.
 
-    Raises `PackDamaged` where the records are not sound or do not hold those tokens.
+    Raises `PackDamaged` if the records are not sound or do not hold those tokens.
     """
     size = record_bytes(row_bytes)
     chain = b""
-    live: list[int] = []  # numbers of the records that hold, by position
+    live: list[int] = []  # numbers of the valid records, by position
     if len(data) % size:
         raise PackDamaged(path, "the tail log is cut short")
     view = memoryview(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from archives import KINDS, header, joined, members_of, numbered, starts
-from packs import check, fill, fill_column, make, opened, random_tokens, save
+from packs import check, make, opened, random_tokens, write
 
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.archive import clear_imports, export_pack, import_pack, unpack
@@ -27,11 +27,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive of two full segments, the beginning of a third, and a column."""
     folder = tmp_path_factory.mktemp("exported")
     make(folder / "pack")
-    store = opened(folder / "pack")
-    fill(store, TOKENS, 0)
-    fill_column(store, TOKENS)
-    save(store, TOKENS)
-    store.close()
+    write(folder / "pack", TOKENS)
     export_pack(folder / "pack", folder / "archive")
     return folder / "archive"
 

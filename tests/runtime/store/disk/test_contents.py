@@ -285,7 +285,7 @@ def test_a_pack_that_cannot_be_made_leaves_nothing(
 
 @pytest.mark.parametrize("path", ["a\0b", "\ud800", ""])
 def test_what_is_no_path_is_one_error(path: str) -> None:
-    with pytest.raises(PackError, match="is no path that a pack can have"):
+    with pytest.raises(PackError, match="is not a path that a pack can have"):
         Disk(path)
 
 

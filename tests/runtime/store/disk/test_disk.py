@@ -19,6 +19,7 @@ from packs import (
     ram_twin,
     random_tokens,
     save,
+    write,
 )
 
 from kvarn.ops.attention.layout import SEGMENT
@@ -166,11 +167,7 @@ def test_there_is_one_writer(pack: Path) -> None:
 
 def test_columns_are_kept_in_whole_segments(pack: Path) -> None:
     tokens = random_tokens(2500)
-    store = opened(pack)
-    fill(store, tokens, 0)
-    fill_column(store, tokens)
-    save(store, tokens)
-    store.close()
+    write(pack, tokens)
     again = opened(pack)
     assert again.column("signatures", ITEM).filled.tolist() == [2048] * LAYERS
     check(again, tokens)
@@ -195,11 +192,7 @@ def test_a_column_made_later_is_kept_too(pack: Path) -> None:
 
 def test_writing_an_item_again_reaches_neither_file_nor_signal(pack: Path) -> None:
     tokens = random_tokens(1024)
-    store = opened(pack)
-    fill(store, tokens, 0)
-    fill_column(store, tokens)
-    save(store, tokens)
-    store.close()
+    write(pack, tokens)
     again = opened(pack)
     again.column("signatures", ITEM).filled[:] = 0
     fill_column(again, random_tokens(1024, seed=5))

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from packs import check, fill, fill_column, opened, random_tokens, save
+from packs import check, opened, random_tokens, write
 
 from kvarn.runtime.packs import all_packs
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
@@ -55,11 +55,7 @@ COPIES = textwrap.dedent(
 @pytest.fixture
 def full(pack: Path) -> Path:
     """A pack of two full segments, the beginning of a third, and a column."""
-    store = opened(pack)
-    fill(store, TOKENS, 0)
-    fill_column(store, TOKENS)
-    save(store, TOKENS)
-    store.close()
+    write(pack, TOKENS)
     return pack
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from packs import FACTS, check, fill, fill_column, opened, random_tokens, save
+from packs import FACTS, check, fill, fill_column, opened, random_tokens, save, write
 
 from kvarn.runtime.store import DiskStore
 from kvarn.runtime.store.disk.factory import _parent
@@ -16,11 +16,7 @@ TOKENS = random_tokens(2500)
 
 @pytest.fixture
 def above(pack: Path) -> Path:
-    store = opened(pack)
-    fill(store, TOKENS, 0)
-    fill_column(store, TOKENS)
-    save(store, TOKENS)
-    store.close()
+    write(pack, TOKENS)
     return pack
 
 

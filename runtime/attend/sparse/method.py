@@ -1,9 +1,4 @@
-"""Attention that reads only chosen tokens: what all methods share beside their index.
-
-Sinks and window are always read. Of the tokens between them each query head nominates its k best,
-and the heads that share a KV head attend to all that any of them chose. Prefill, layers with a
-sliding window, and contexts of which nearly all would be read use `full`, with its very bits.
-"""
+"""The options of all sparse methods, the interface of their indexes, and how they attend."""
 
 from __future__ import annotations
 
@@ -14,37 +9,34 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..methods import option
-from .ahead import ReadAhead
-from .base import Attend, AttendError, BoundAttend, LayerView
+from ...methods import option
+from ..base import Attend, AttendError, BoundAttend, LayerView
+from ..full import FullAttention
+from ..reads import LayerReads
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
-from .full import FullAttention
 from .probe import MassProbe
-from .reads import LayerReads
+from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    from ...models.config import ModelConfig
-    from ...ops.select import Range
-    from ..model_info import ModelInfo
-    from ..store import Column, KVStore
-
-    F32 = NDArray[np.float32]
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...loading.model_info import ModelInfo
+    from ...store import Column, KVStore
+    from ..base import F32, I64, U32
 
 SEED = 20_240_517
-"""Of every choice at random: projections, and the order among equal scores."""
+"""Of everything random: projections, and the lots that break ties."""
 
 
 @dataclass(frozen=True)
 class Sparse(Attend, ABC):
     """Options common to all sparse methods.
 
-    budget: tokens read per KV head beside sinks and window, "1%" of those stored or a number; its
-    query heads share it, or with budget_unit "query-head" each may choose as many. probe: measure
-    the softmax mass covered every so many steps (0: never; it reads all keys).
+    budget: tokens read per KV head beside sinks and window, "1%" of those stored or a number. The
+    query heads share it; with budget_unit "query-head", each may choose that many. probe: measure
+    the coverage every so many steps, which reads all keys (0: never).
     """
 
     selects: ClassVar[bool] = True
@@ -93,34 +85,30 @@ class TokenIndex(ABC):
 
     notices: tuple[str, ...] = ()
     column: Column | None = None
-    """Where it is kept; None: the stored keys themselves are searched."""
+    """Where the index is; None: there is none, the stored keys themselves are searched."""
     breadth: int = 1
-    """Room in a list for each token wanted: an index may need some for candidates."""
+    """Places in a list for each token wanted; more than 1 leaves room for candidates."""
 
     @abstractmethod
     def extend(self, layer: LayerView, first: int, last: int) -> None:
-        """Index the stored keys of tokens first … last - 1 of the layer."""
+        """Index the stored keys of tokens first … last - 1; not called without a column."""
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
-        """The layer, which is not searched, has tokens 0 … stop - 1: see `Column`."""
+        """Mark tokens 0 … stop - 1 of a layer that is not searched as indexed: see `Column`."""
         if self.column is not None:
             self.column.filled[layer.index] = stop
 
-    @abstractmethod
-    def prepare(self, n_ctx: int, k: int) -> None:
-        """Make room for choices of up to k tokens a query head among up to n_ctx."""
+    def prepare(self, n_ctx: int, k: int) -> None:  # noqa: B027 - not all need any
+        """Make room for choices of up to k tokens per query head among up to n_ctx."""
 
     @abstractmethod
     def choose(
-        self,
-        layer: LayerView,
-        q: F32,
-        among: Range,
-        k: int,
-        lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
+        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
     ) -> int:
-        """Fill the lists of tokens for q (1, H, E); gives the bytes of index read."""
+        """Choose tokens for q (1, H, E); returns the bytes of the index that were read.
+
+        For KV head j they go, ascending, to lists[j, : counts[j]]; sinks and window among them.
+        """
 
 
 class SparseAttention(BoundAttend):
@@ -129,7 +117,7 @@ class SparseAttention(BoundAttend):
     def __init__(
         self, method: Sparse, config: ModelConfig, store: KVStore, n_ctx: int, index: TokenIndex
     ) -> None:
-        from ...ops.attention.decode.gathered import GatheredScratch
+        from ....ops.attention.decode.gathered import GatheredScratch
 
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
@@ -151,9 +139,8 @@ class SparseAttention(BoundAttend):
 
     def _choices(self, stored: int, weight: float) -> int:
         """Tokens that one query head may choose out of `stored`."""
-        allowed = self._budget.tokens(stored) * weight
-        return max(1, int(allowed if self.method.budget_unit == "query-head" else
-                          allowed / self._group))  # fmt: skip
+        shared = self._group if self.method.budget_unit == "kv-head" else 1
+        return max(1, int(self._budget.tokens(stored) * weight / shared))
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         if layer.config.window is None:
@@ -162,7 +149,7 @@ class SparseAttention(BoundAttend):
             self._index.leave_out(layer, start + n_tokens)
 
     def _extend(self, layer: LayerView, start: int, stop: int) -> None:
-        """Index what is new, what was overwritten, and what was never indexed before it."""
+        """Index tokens up to `stop`: from `start` on, and those before it that never were."""
         column = self._index.column
         if column is None:
             return
@@ -186,7 +173,7 @@ class SparseAttention(BoundAttend):
                 progress(done, len(layers))
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        from ...ops.attention.decode.gathered import gathered_attention
+        from ....ops.attention.decode.gathered import gathered_attention
 
         among = self._among(layer, q, start)
         if among is None:
@@ -218,8 +205,8 @@ class SparseAttention(BoundAttend):
             reads.covered_mass += self._probe(layer, q, among.stop, self._lists, self._counts)
 
     def _among(self, layer: LayerView, q: F32, start: int) -> Range | None:
-        """The tokens to choose from; None where everything is read."""
-        from ...ops.select import Range
+        """The tokens to choose from; None if everything is read."""
+        from ....ops.select import Range
 
         weight = self._weights.get(layer.index)
         if len(q) > 1 or weight is None:
@@ -232,7 +219,7 @@ class SparseAttention(BoundAttend):
 
     def _count(
         self, layer: LayerView, among: Range, index_bytes: int, choosing: float, reading: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         reads, layout = self.reads[layer.index], layer.store.layout
         attended = int(self._counts.sum())
         row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes

@@ -8,7 +8,7 @@ import pytest
 
 import kvarn
 from kvarn.ops.attention.decode import read_ahead
-from kvarn.runtime.attend import ahead
+from kvarn.runtime.attend.sparse import read_ahead as ahead
 from kvarn.runtime.model import Model
 
 HASH = kvarn.Hash(budget=32, sink=4, window=16)

@@ -1,17 +1,17 @@
-"""Which model is taken where none is named."""
+"""Which model is used if none is named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from ..system.errors import KvarnError
-from .home import last_model
+from ...system.errors import KvarnError
+from ..home import last_model
 
 
 def default_model_path() -> Path:
     """The small model that ships with kvarn."""
-    path = Path(__file__).resolve().parent.parent / "mini" / "kvarn-mini.gguf"
+    path = Path(__file__).resolve().parents[2] / "mini" / "kvarn-mini.gguf"
     if not path.is_file():
         raise KvarnError(
             f"the default model is missing from this installation ({path}): "
@@ -21,10 +21,8 @@ def default_model_path() -> Path:
 
 
 def usual_model_path(notice: Callable[[str], None]) -> Path:
-    """The model that commands take without -m, which is said: the last one, or the default one.
-
-    That is the GGUF file that `kvarn convert` wrote, or `kvarn hf-pull` found ready, last.
-    """
+    """The model that commands use without -m, which `notice` is told: the GGUF file that `kvarn
+    convert` wrote or `kvarn hf-pull` downloaded last, or else the default model."""
     last = last_model()
     if last is not None and last.is_file():
         notice(f"no -m FILE given: using the last converted or pulled model {last}")

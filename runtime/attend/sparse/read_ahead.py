@@ -1,46 +1,38 @@
-"""What a sparse method is about to read from disk is asked for before it is touched."""
+"""Read-ahead for sparse methods: asks the system for pages on disk before they are touched."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from .base import LayerView
-
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from ..base import I64, U32, LayerView
 
 PATIENCE = 8
-"""Layers that are still read ahead after the last one for which something came from disk."""
+"""Read-ahead goes on for this many layers after the last one that read from disk."""
 ENOUGH = 1 << 20
-"""Bytes from disk between two layers that make asking worth its while."""
-
-Lists = tuple["NDArray[np.uint32]", "NDArray[np.int64]"]
+"""Bytes read from disk between two layers that turn read-ahead on."""
 
 
 class ReadAhead:
-    """Asks for the tiles that a layer has chosen, and for what the next one chose a step before.
+    """Asks for the tiles that a layer has chosen, and for those the next one chose a step before.
 
-    Asking for what is in memory costs several times as much as reading it, so it is done only
+    Asking for pages in memory costs several times as much as reading them, so this is done only
     while the process reads from disk.
     """
 
     def __init__(self, layers: list[int]) -> None:
         self._next = dict(zip(layers, layers[1:] + layers[:1]))
-        self._last: dict[int, Lists] = {}
+        self._last: dict[int, tuple[U32, I64]] = {}
         self._left, self._bytes = 0, bytes_from_disk()
 
     def before(self, layer: LayerView) -> None:
-        """`layer` is about to choose its tokens: ask for what the next one may want."""
+        """`layer` is about to choose its tokens: ask for those that the next layer may read."""
         if self._awake(layer):
             following = self._next[layer.index]
             if following in self._last:
                 self._ask(layer, following, *self._last[following])
 
-    def chosen(
-        self, layer: LayerView, lists: NDArray[np.uint32], counts: NDArray[np.int64]
-    ) -> None:
+    def chosen(self, layer: LayerView, lists: U32, counts: I64) -> None:
         """`layer` is about to read these tokens."""
         if self._left:
             self._ask(layer, layer.index, lists, counts)
@@ -57,18 +49,16 @@ class ReadAhead:
             self._last.clear()
         return bool(self._left)
 
-    def _ask(
-        self, layer: LayerView, index: int, lists: NDArray[np.uint32], counts: NDArray[np.int64]
-    ) -> None:
-        from ...ops.attention.decode.read_ahead import read_ahead
+    def _ask(self, layer: LayerView, index: int, lists: U32, counts: I64) -> None:
+        from ....ops.attention.decode.read_ahead import read_ahead
 
         store = layer.store
         read_ahead(lists, counts, store.segments(index), store.n_mapped, store.layout)
 
 
 def bytes_from_disk() -> int:
-    """What this process has had read so far; 0 where the system cannot read ahead."""
-    from ...ops.attention.decode.read_ahead import CAN_READ_AHEAD
+    """Bytes that this process has read from disk; 0 if the system cannot read ahead."""
+    from ....ops.attention.decode.read_ahead import CAN_READ_AHEAD
 
     if not CAN_READ_AHEAD:
         return 0

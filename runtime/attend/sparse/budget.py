@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .base import AttendError
+from ..base import AttendError
 
 UNITS = ("kv-head", "query-head")
 SCHEDULES = ("uniform", "linear")
@@ -30,8 +30,8 @@ class Budget:
             elif (number := int(words)) >= 1:
                 return Budget(number=number)
         except ValueError:
-            pass  # told like a value out of range
-        raise AttendError(f"budget is {text!r}, expected a share as 1% or a number of tokens")
+            pass  # the same error as for a number out of range
+        raise AttendError(f"budget is {text!r}, expected a share such as 1%, or a number of tokens")
 
     def tokens(self, stored: int) -> int:
         """Tokens allowed out of `stored`."""
@@ -39,7 +39,7 @@ class Budget:
 
 
 def layer_weights(n_layers: int, schedule: str) -> list[float]:
-    """Factors on the budget of each layer, of mean 1: all 1, or 2 (i + 1) / (n + 1), rising."""
+    """Factor on each layer's budget, with mean 1: 1, or for "linear" 2 (i + 1) / (n + 1)."""
     if schedule == "linear":
         return [2 * (i + 1) / (n_layers + 1) for i in range(n_layers)]
     return [1.0] * n_layers

@@ -1,5 +1,4 @@
-"""Telling models apart by what they compute, and tokenizers by what they say, without reading
-gigabytes."""
+"""Digests that tell models and tokenizers apart, computed without reading gigabytes."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ import numpy as np
 import xxhash
 
 if TYPE_CHECKING:
-    from .gguf import GGUFFile
+    from ..gguf import GGUFFile
 
 _ITEMS = 1 << 16  # of an array, written at a time
 _SAMPLE = 256  # bytes, from the start, the middle and the end of each tensor
 
 
 def fingerprint(file: GGUFFile) -> str:
-    """16 hexadecimal digits of the architecture's keys, the tensors' shapes and types, and samples
-    of their bytes: the same for a copy, a split or a renamed file; reads 768 bytes a tensor."""
+    """A digest, 16 hexadecimal digits, of the architecture's keys, the tensors' shapes and types,
+    and 768 bytes of each tensor. Copies, split files and renamed ones have the same digest."""
     state = hashlib.blake2b(file.architecture.encode(), digest_size=8)
     for key in sorted(key for key in file.metadata if key.startswith(f"{file.architecture}.")):
         state.update(f"{key} ".encode())
@@ -36,9 +35,8 @@ def fingerprint(file: GGUFFile) -> str:
 
 
 def tokenizer_digest(file: GGUFFile) -> str:
-    """16 hexadecimal digits of the `tokenizer.*` keys, chat templates aside, as they lie in the
-    file: nothing is decoded. Reads all of them, some 10 MB for 128,000 tokens; finds another
-    tokenizer, not a forged one (XXH3)."""
+    """A digest, 16 hexadecimal digits, of the `tokenizer.*` keys except chat templates, as stored.
+    Reads them all, some 10 MB for 128,000 tokens. Detects another tokenizer, but no forgery."""
     state = xxhash.xxh3_64()
     for key in sorted(file.metadata):
         if key.startswith("tokenizer.") and not key.startswith("tokenizer.chat_template"):
@@ -49,7 +47,7 @@ def tokenizer_digest(file: GGUFFile) -> str:
 
 
 def _written(value: Any) -> Iterator[str]:
-    """What Python prints of a value, arrays of numbers as lists, bit by bit."""
+    """`repr` of a value, piece by piece; arrays of numbers as lists."""
     if not isinstance(value, (list, np.ndarray)):
         yield repr(value)
         return

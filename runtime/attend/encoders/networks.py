@@ -1,4 +1,4 @@
-"""What maps queries and keys to signatures: random directions, or networks that were learned."""
+"""Encoders, which map queries and keys to signatures: random directions or learned networks."""
 
 from __future__ import annotations
 
@@ -10,48 +10,46 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.attention.layout import SEGMENT
+from ....ops.attention.layout import SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ...models.config import ModelConfig
-    from ...ops.select import Network
-    from ..store import Column
-    from .base import LayerView
+    from ....models.config import ModelConfig
+    from ....ops.select import Network
+    from ...store import Column
+    from ..base import LayerView
 
     F32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class LayerNetworks:
-    """Networks of one layer (after rope): one for all heads, or one for each of them."""
+    """Networks of one layer, for vectors after rope: one for all heads, or one per head."""
 
     queries: tuple[Network, ...]
     keys: tuple[Network, ...]
 
     def sign_queries(self, q: F32, out: NDArray[np.uint64]) -> None:
         """Signatures of q float32 (H, E), one query head each, into out uint64 (H,)."""
-        from ...ops.select import encode_rows
+        from ....ops.select import encode_rows
 
         n = len(q) // len(self.queries)
         for i, network in enumerate(self.queries):
             encode_rows(network, q[i * n : (i + 1) * n], out[i * n : (i + 1) * n])
 
-    def less(self, centre: F32 | None) -> LayerNetworks:
-        """Networks that give stored keys, which lack `centre` (J, E), the signatures of whole ones:
-        W (k - c) + (b + W c) = W k + b."""
-        if centre is None:
-            return self
+    def for_centred_keys(self, centre: F32) -> LayerNetworks:
+        """Networks that give keys stored without their `centre` (J, E) the signatures of the whole
+        keys: W (k - c) + (b + W c) = W k + b."""
         n = len(centre) // len(self.keys)
-        keys = tuple(_less(self.keys[head // n], c) for head, c in enumerate(centre))
+        keys = tuple(_for_centred(self.keys[head // n], c) for head, c in enumerate(centre))
         return LayerNetworks(self.queries, keys)
 
     def sign_keys(self, layer: LayerView, column: Column, first: int, last: int) -> None:
         """Signatures of the layer's keys first … last - 1, as stored, into the column."""
-        from ...ops.select import encode_keys
+        from ....ops.select import encode_keys
 
         store = layer.store
         keys, items = store.segments(layer.index), column.segments(layer.index)
@@ -65,10 +63,10 @@ class LayerNetworks:
 
 
 class Encoder(ABC):
-    """Networks for each layer that attends to everything."""
+    """Networks for each layer without a sliding window."""
 
     name: str
-    """Tells signatures of different encoders apart; the name of their column."""
+    """The name of the column of signatures, which no other encoder has."""
     bits: int
 
     @abstractmethod
@@ -93,12 +91,12 @@ class SimHash(Encoder):
 
     def planes(self, head_dim: int, layer: int) -> F32:
         """The directions of one layer, float32 (E, bits)."""
-        from ...ops.select import hyperplanes
+        from ....ops.select import hyperplanes
 
         return hyperplanes(head_dim, self.bits, (self.seed, layer), "by element")
 
     def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
-        from ...ops.select import simhash_network
+        from ....ops.select import simhash_network
 
         network = simhash_network(self.planes(config.head_dim, layer))
         return LayerNetworks((network,), (network,))
@@ -114,7 +112,7 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class LearnedLayer:
-    """The encoders of one layer: of its H query heads and of its J KV heads, first layer first."""
+    """The encoders of one layer: dense layers, the first one first, of its query and KV heads."""
 
     q: tuple[Dense, ...]
     k: tuple[Dense, ...]
@@ -126,10 +124,10 @@ class LearnedLayer:
 
 @dataclass(frozen=True, eq=False)
 class Learned(Encoder):
-    """Networks E → hidden → hidden → bits with SiLU, one a query head and one a KV head.
+    """Networks E → hidden → hidden → bits with SiLU, one per query head and one per KV head.
 
-    layers: by number, all that attend to everything. fingerprint, base: of the model it is for;
-    length: tokens of context that it was trained with. Source: HashAttention, section 4.1.
+    layers: by number, those without a sliding window. fingerprint, base: fingerprint and name of
+    the model. length: tokens of context in training. Source: HashAttention, section 4.1.
     """
 
     bits: int
@@ -157,9 +155,9 @@ class Learned(Encoder):
         return LayerNetworks(_networks(learned.q), _networks(learned.k))
 
 
-def _less(network: Network, centre: F32) -> Network:
-    """The network for inputs that lack `centre` (E,)."""
-    from ...ops.select import Network
+def _for_centred(network: Network, centre: F32) -> Network:
+    """The network for inputs without their `centre` (E,)."""
+    from ....ops.select import Network
 
     n_in, n_out = network.widths[:2]
     weights, end = network.weights.copy(), n_in * n_out
@@ -168,8 +166,8 @@ def _less(network: Network, centre: F32) -> Network:
 
 
 def _networks(dense: tuple[Dense, ...]) -> tuple[Network, ...]:
-    """One network a head, its weights as the kernels read them: `[in][out]`, then the bias."""
-    from ...ops.select import Network
+    """One network per head, its weights as the kernels read them: `[in][out]`, then the bias."""
+    from ....ops.select import Network
 
     widths = (dense[0].weight.shape[2], *(one.weight.shape[1] for one in dense))
     parts = []

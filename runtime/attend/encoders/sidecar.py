@@ -8,9 +8,9 @@ A sidecar `NAME.hash.gguf` stands beside `NAME.gguf`:
     blk.N.hash_q.I.weight  f16 [query head][out][in]    blk.N.hash_q.I.bias  f32 [query head][out]
     blk.N.hash_k.I.weight  f16 [KV head][out][in]       blk.N.hash_k.I.bias  f32 [KV head][out]
 
-with I = 0, 1, 2 (E → hidden → hidden → bits) for each layer N without a sliding window. Embedded, a
-model file has the same `kvarn.hash` keys and for each such layer one string `kvarn.hash.blk.N`:
-base64 of these arrays' bytes, in this order.
+with I = 0, 1, 2 (E → hidden → hidden → bits) for each layer N without a sliding window. A model
+file with embedded encoders has the same `kvarn.hash` keys, and for each such layer one string
+`kvarn.hash.blk.N`: the bytes of these arrays, in this order, in base64.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...models.config import ModelConfig
-from ...system.files import new_file
-from ..fingerprint import fingerprint
-from ..gguf import open_gguf
-from .base import AttendError
-from .encoders import Dense, Learned, LearnedLayer
+from ....models.config import ModelConfig
+from ....system.files import new_file
+from ...gguf import open_gguf
+from ...loading.fingerprint import fingerprint
+from ..base import AttendError
+from .networks import Dense, Learned, LearnedLayer
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
     from numpy.typing import NDArray
 
-    from ..gguf import GGUFFile
+    from ...gguf import GGUFFile
 
 VERSION = 1
 HIDDEN = 128
@@ -50,13 +50,13 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def sidecar_path(model_path: Path) -> Path:
-    """Where a model's sidecar stands: `model.gguf` and `model-00001-of-00002.gguf` both have
+    """The path of a model's sidecar: `model.gguf` and `model-00001-of-00002.gguf` both have
     `model.hash.gguf`."""
     return model_path.with_name(f"{_SHARD.sub('', model_path.stem)}.hash.gguf")
 
 
 def find_encoders(model: GGUFFile) -> Learned | None:
-    """The learned encoders beside a model's file, or those in it; None where there are none.
+    """The learned encoders beside a model's file, or those in it; None if there are none.
 
     Raises `AttendError` or `GGUFError` for a file that is damaged or belongs to another model.
     """
@@ -121,7 +121,7 @@ def add_embedded(writer: GGUFWriter, learned: Learned) -> None:
 
 
 def is_hash_key(key: str) -> bool:
-    """Whether a metadata key is one of these."""
+    """Whether a metadata key describes or holds encoders."""
     return key.startswith(_PREFIX)
 
 
@@ -139,28 +139,32 @@ class Description:
 
     @staticmethod
     def of(file: GGUFFile) -> Description | None:
-        """Of a sidecar, or of a model that holds encoders; None for other files.
+        """The description in a sidecar or in a model with encoders; None for other files.
 
-        Raises `AttendError` and `GGUFError` for keys that are missing or cannot be.
+        Raises `AttendError` and `GGUFError` for keys that are missing or have impossible values.
         """
         embedded = file.get("general.type", str, "model") == "model"
         if f"{_PREFIX}version" not in file.metadata:
             return None
         version = file.get(f"{_PREFIX}version", int)
         if version != VERSION:
-            raise _error(file, "version", f"{version}", f"{VERSION}: a newer kvarn may read it")
+            raise _wrong_key(file, "version", f"{version}", f"{VERSION}: a newer kvarn may read it")
         bits, hidden, length = (file.get(f"{_PREFIX}{name}", int) for name in _NUMBERS)
         if bits not in BITS:
-            raise _error(file, "bits", f"{bits}", "32 or 64")
+            raise _wrong_key(file, "bits", f"{bits}", "32 or 64")
         if not 16 <= hidden <= MAX_HIDDEN or hidden % 16:
-            raise _error(file, "hidden", f"{hidden}", f"a multiple of 16 up to {MAX_HIDDEN}")
+            raise _wrong_key(file, "hidden", f"{hidden}", f"a multiple of 16 up to {MAX_HIDDEN}")
         base, fingerprint, digest = (file.get(f"{_PREFIX}{name}", str) for name in _WORDS)
         return Description(bits, hidden, length, base, fingerprint, digest, embedded)
 
 
-def _error(file: GGUFFile, field: str, found: str, expected: str) -> AttendError:
+def _wrong_key(file: GGUFFile, name: str, found: str, expected: str) -> AttendError:
+    return _damaged(file, f"{_PREFIX}{name}", found, expected)
+
+
+def _damaged(file: GGUFFile, what: str, found: str, expected: str) -> AttendError:
     return AttendError(
-        f"{file.path}: {_PREFIX}{field} of the hash encoders: found {found}, expected {expected}"
+        f"{file.path}: {what} of the hash encoders: found {found}, expected {expected}"
     )
 
 
@@ -190,7 +194,7 @@ class _Reader:
         layers = {number: self._layer(number, said, part(number, said)) for number in numbers}
         learned = Learned(said.bits, said.hidden, said.length, said.fingerprint, said.base, layers)
         if learned.digest != said.digest:
-            raise _error(self.file, "digest", f"{learned.digest} of its weights", said.digest)
+            raise _wrong_key(self.file, "digest", f"{learned.digest} of its weights", said.digest)
         return learned
 
     def _shapes(self, said: Description) -> list[tuple[str, tuple[int, ...], str]]:
@@ -214,7 +218,7 @@ class _Reader:
         dense = tuple(Dense(w, b) for w, b in zip(arrays[::2], arrays[1::2]))
         for (name, *_), array in zip(self._shapes(said), arrays):
             if not np.isfinite(array).all():
-                raise self._damaged(f"blk.{number}.{name}", "values that are no numbers", "numbers")
+                raise _damaged(self.file, f"blk.{number}.{name}", "NaN or infinity", "numbers")
         return LearnedLayer(dense[:_N_DENSE], dense[_N_DENSE:])
 
     def _tensors(self, number: int, said: Description) -> Callable[..., NDArray[Any]]:
@@ -225,9 +229,9 @@ class _Reader:
             tensor = self.file.tensors.get(full)
             expected = f"{types[dtype]} {shape}"
             if tensor is None:
-                raise self._damaged(full, "no such tensor", expected)
+                raise _damaged(self.file, full, "no such tensor", expected)
             if tensor.type.name != types[dtype] or tensor.shape != shape:
-                raise self._damaged(full, f"{tensor.type.name} {tensor.shape}", expected)
+                raise _damaged(self.file, full, f"{tensor.type.name} {tensor.shape}", expected)
             return tensor.data.reshape(-1).view(dtype).reshape(shape).copy()
 
         return read
@@ -238,9 +242,9 @@ class _Reader:
         try:
             data = base64.b64decode(self.file.get(key, str), validate=True)
         except (binascii.Error, ValueError):
-            raise self._damaged(key, "a string that is not base64", "base64") from None
+            raise _damaged(self.file, key, "a string that is not base64", "base64") from None
         if len(data) != sum(sizes):
-            raise self._damaged(key, f"{len(data):,} bytes", f"{sum(sizes):,}")
+            raise _damaged(self.file, key, f"{len(data):,} bytes", f"{sum(sizes):,}")
         at = 0
 
         def read(name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
@@ -250,8 +254,3 @@ class _Reader:
             return array
 
         return read
-
-    def _damaged(self, what: str, found: str, expected: str) -> AttendError:
-        return AttendError(
-            f"{self.file.path}: {what} of the hash encoders: found {found}, expected {expected}"
-        )

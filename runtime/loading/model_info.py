@@ -10,20 +10,20 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.config import ModelConfig
-from ..system.text import one_line
+from ...models.config import ModelConfig
+from ...system.text import one_line
+from ..gguf import GGUFFile
 from .fingerprint import fingerprint, tokenizer_digest
-from .gguf import GGUFFile
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Facts of one loaded model.
+    """What is known of one loaded model.
 
-    tell: passes a line on to whoever loaded it. measure_keys: reads tokens with it and returns the
-    mean keys, float32 (layers, J, E), see `store.centre`. memory: what `once` has computed.
+    tell: passes a line on to the user. measure_keys: has the model read tokens and returns their
+    mean keys, float32 (layers, J, E), see `store.centre`. memory: results of `once`.
     """
 
     file: GGUFFile
@@ -33,7 +33,7 @@ class ModelInfo:
     memory: dict[Callable[[GGUFFile], Any], Any]
 
     def once(self, compute: Callable[[GGUFFile], T]) -> T:
-        """compute(file), which is called only the first time."""
+        """The result of compute(file), which is called only the first time."""
         if compute not in self.memory:
             self.memory[compute] = compute(self.file)
         return cast(T, self.memory[compute])
@@ -44,16 +44,16 @@ class ModelInfo:
 
     @property
     def name(self) -> str:
-        """`general.name`, or the file's name where the file has none, as `one_line` writes it."""
+        """`general.name`, or the file's name if there is none, as `one_line` writes it."""
         name = self.file.metadata.get("general.name")
         return one_line(name if isinstance(name, str) and name else self.path.stem, 300)
 
     @property
     def fingerprint(self) -> str:
-        """What tells this model from others, see `fingerprint.fingerprint`."""
+        """See `fingerprint.fingerprint`."""
         return self.once(fingerprint)
 
     @property
     def tokenizer_digest(self) -> str:
-        """What tells its tokenizer from others, see `fingerprint.tokenizer_digest`."""
+        """See `fingerprint.tokenizer_digest`."""
         return self.once(tokenizer_digest)

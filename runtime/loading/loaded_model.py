@@ -8,17 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..jit.arena import Arena
-from ..models.config import ModelConfig
-from ..models.transformer import Transformer
-from ..models.weights import Weights
-from ..ops.types import treatment_of
-from .context.mean_keys import measured_keys
-from .context.prompt import CHUNK
-from .engine import on_engine
-from .gguf import GGUFFile
+from ...jit.arena import Arena
+from ...models.config import ModelConfig
+from ...models.transformer import Transformer
+from ...models.weights import Weights
+from ...ops.types import treatment_of
+from ..context.mean_keys import measured_keys
+from ..context.prompt import CHUNK
+from ..engine import on_engine
+from ..gguf import GGUFFile
+from ..tokenizer import Tokenizer
 from .model_info import ModelInfo
-from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,12 +52,12 @@ class LoadedModel:
         return on_engine(measured_keys, self.info, self.transformer)
 
     def tell(self, line: str) -> None:
-        """Pass a line worth telling to whoever loaded the model and wanted to hear."""
+        """Pass a line that the user should see to the `notice` of `load`."""
         if self._notice is not None:
             self._notice(line)
 
     def _re_encoded(self) -> str:
-        """One line about the tensors that kvarn has no kernels for and re-encodes; "" if none."""
+        """One line about tensors that are re-encoded, for lack of kernels; "" if there are none."""
         types = Counter(
             tensor.type.name
             for tensor in self.file.tensors.values()
@@ -74,20 +74,13 @@ class LoadedModel:
 
     @property
     def name(self) -> str:
-        """See `ModelInfo.name`."""
         return self.info.name
 
     @property
     def fingerprint(self) -> str:
-        """What tells this model from others, see `fingerprint.fingerprint`."""
         return self.info.fingerprint
-
-    @property
-    def tokenizer_digest(self) -> str:
-        """What tells its tokenizer from others, see `fingerprint.tokenizer_digest`."""
-        return self.info.tokenizer_digest
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer in the file; `TokenizerError` where it has none that kvarn knows."""
+        """The tokenizer in the file; `TokenizerError` if it has none that kvarn knows."""
         return Tokenizer.from_metadata(self.file.metadata)
