@@ -8,14 +8,15 @@ from typing import Any
 
 import gguf
 import pytest
-import vocabularies
-from vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 
 from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf.architectures import HF_ARCHITECTURES
 from kvarn.convert.hf.vocabulary import read_vocabulary
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.tokenizer import Tokenizer
+
+from . import vocabularies
+from .vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 
 LLAMA = HF_ARCHITECTURES["LlamaForCausalLM"]
 PHI3 = HF_ARCHITECTURES["Phi3ForCausalLM"]

@@ -1,8 +1,8 @@
 """Writes the golden logits and greedy ids of the tiny models, computed by llama.cpp.
 
-Run by hand, with llama-cpp-python installed: `python tests/models/golden.py [NAME…]`. For every
-model it takes the first seed whose greedy run never comes near a tie and does not fall into a loop
-at once, so that exact ids are a fair question.
+Run by hand from the folder of the repository, with llama-cpp-python installed:
+`python -m tests.models.golden [NAME…]`. For every model it takes the first seed whose greedy run
+never comes near a tie and does not fall into a loop at once, so that exact ids are a fair question.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import tiny_models
-import tiny_quants
-from llama_oracle import oracle
+from . import tiny_models, tiny_quants
+from .llama_oracle import oracle
 
 FOLDER = Path(__file__).parent / "golden"
 N_GREEDY = 64

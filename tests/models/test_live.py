@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_models
 
 from kvarn.models import ARCHITECTURES, ModelConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
+
+from . import tiny_models
 
 # A seed that no golden file was chosen for.
 SEED = 4321

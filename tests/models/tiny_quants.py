@@ -12,7 +12,8 @@ from typing import Any
 
 import gguf
 import numpy as np
-import tiny_models
+
+from . import plain, tiny_models
 
 # Where the blocks of a type hold float16 factors, as (byte offset, sign of its value), and the
 # ratio of the offset's factor to the scale's that centres the weights (0: symmetric types).
@@ -120,7 +121,7 @@ def ids() -> list[int]:
     return [1, *(3 + np.floor(drawn * (CASE.n_vocab - 3)).astype(int)).tolist()]
 
 
-def array_tensors(kind: str, plain: Any) -> dict[str, Any]:
+def array_tensors(kind: str) -> dict[str, Any]:
     """The model as tensors of decoded float32 values: exact weights, no quantised arithmetic."""
     result = {}
     for name, (data, stored) in tensors(kind).items():

@@ -8,9 +8,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import hf_folders
-import vocabularies
-from hostile_tokenizers import Save, hostile_tokenizers, saving, small_json
+from ...convert import hf_folders, vocabularies
+from .hostile_tokenizers import Save, hostile_tokenizers, saving, small_json
 
 ESCAPE = "\x1b]0;owned\x07\nkvarn: all is well"
 VALUES: dict[str, Any] = {

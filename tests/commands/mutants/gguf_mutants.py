@@ -8,10 +8,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-import gguf_bytes
 import numpy as np
-import tiny_models
-from gguf_bytes import ARRAY, BOOL, F32, F64, I32, I64, STRING, U8, U32, U64
+
+from ...models import tiny_models
+from ...runtime.gguf import gguf_bytes
+from ...runtime.gguf.gguf_bytes import ARRAY, BOOL, F32, F64, I32, I64, STRING, U8, U32, U64
 
 ESCAPE = "\x1b]0;owned\x07\nkvarn: all is well"
 # Values that a key may have in place of its own: (type, content).

@@ -17,6 +17,8 @@ from kvarn.runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from kvarn.runtime.tokenizer.split import split_words
 from kvarn.runtime.tokenizer.unicode_table import general_class
 
+from . import tiny_vocabs
+
 # Examples load or encode with whole vocabularies: on a busy machine some take long.
 RELAXED = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -89,7 +91,7 @@ def test_extra_spaces_go_where_the_file_says_so(golden: dict[str, Any]) -> None:
     assert tidy.encode(b"  \xff   a ") == tidy.encode(b"\xff a")
 
 
-def test_bytes_without_tokens_become_one_unknown(tiny_vocabs: Any) -> None:
+def test_bytes_without_tokens_become_one_unknown() -> None:
     metadata = tiny_vocabs.sentencepiece(60, byte_tokens=False)
     narrow = Tokenizer.from_metadata(metadata)
     assert narrow.encode("\u2603\u2604") == [narrow.id_of("▁"), narrow.unk_id]

@@ -9,14 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
-from archives import KINDS, header, joined, members_of, numbered, starts
-from packs import check, fill, fill_column, make, opened, random_tokens, save
 
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.archive import clear_imports, export_pack, import_pack, unpack
 from kvarn.runtime.store.disk.contents import take_lock
 from kvarn.runtime.store.disk.verify import verify
 from kvarn.system.files import FileRefused
+
+from .archives import KINDS, header, joined, members_of, numbered, starts
+from .packs import check, fill, fill_column, make, opened, random_tokens, save
 
 TOKENS = random_tokens(2600)
 EACH = 7  # of every kind

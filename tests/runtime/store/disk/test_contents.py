@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from packs import FACTS, fill, make, opened, random_tokens, save
 
 from kvarn.runtime.home import home, last_model, remember_model
 from kvarn.runtime.packs import all_packs, pack_info, remove_pack
@@ -19,6 +18,8 @@ from kvarn.runtime.store.disk.folder import create
 from kvarn.runtime.store.disk.format import manifest, snapshot
 from kvarn.runtime.store.disk.format.manifest import Manifest, Parent
 from kvarn.runtime.store.disk.verify import verify
+
+from .packs import FACTS, fill, make, opened, random_tokens, save
 
 TOKENS = random_tokens(1500)
 

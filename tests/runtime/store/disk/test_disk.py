@@ -6,7 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packs import (
+
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.runtime.store import DiskStore, PackError, RamStore, StoreError
+from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.format.manifest import Manifest
+
+from .packs import (
     FACTS,
     ITEM,
     LAYERS,
@@ -20,11 +26,6 @@ from packs import (
     random_tokens,
     save,
 )
-
-from kvarn.ops.attention.layout import SEGMENT
-from kvarn.runtime.store import DiskStore, PackError, RamStore, StoreError
-from kvarn.runtime.store.disk.folder import PackFolder, create
-from kvarn.runtime.store.disk.format.manifest import Manifest
 
 SIZES = [1, 15, 16, 17, SEGMENT - 1, SEGMENT, SEGMENT + 1, 2 * SEGMENT + 500]
 

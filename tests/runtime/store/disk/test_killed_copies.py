@@ -7,11 +7,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from packs import check, fill, fill_column, opened, random_tokens, save
 
 from kvarn.runtime.packs import all_packs
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 from kvarn.runtime.store.disk.verify import verify
+
+from .packs import check, fill, fill_column, opened, random_tokens, save
 
 TOKENS = random_tokens(2600)
 FEW, MANY = 10, 150

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from packs import check, fill, make, opened, random_tokens, save
 
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.verify import verify
+
+from .packs import check, fill, make, opened, random_tokens, save
 
 TOKENS = random_tokens(5000)
 

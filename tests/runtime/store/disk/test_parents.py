@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from packs import FACTS, check, fill, fill_column, opened, random_tokens, save
 
 from kvarn.runtime.store import DiskStore
 from kvarn.runtime.store.disk.factory import _parent
 from kvarn.runtime.store.disk.folder import PackFolder, create
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
+
+from .packs import FACTS, check, fill, fill_column, opened, random_tokens, save
 
 TOKENS = random_tokens(2500)
 
