@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from . import tiny_models
+from . import tiny_cases, tiny_models
 
 HERE = Path(__file__).parent
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 class Golden:
     """One tiny model and what llama.cpp makes of its prompt."""
 
-    case: tiny_models.Tiny
+    case: tiny_cases.Tiny
     seed: int
     prompt: list[int]
     ids: list[int]
@@ -49,9 +49,9 @@ class Golden:
 
 @pytest.fixture(scope="session")
 def golden_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Golden]:
-    """name → Golden, for every name in `tiny_models.CASES`."""
+    """name → Golden, for every name in `tiny_cases.CASES`."""
     folder = tmp_path_factory.mktemp("tiny")
-    cases = {case.name: case for case in tiny_models.CASES}
+    cases = {case.name: case for case in tiny_cases.CASES}
 
     def load(name: str) -> Golden:
         with np.load(HERE / "golden" / f"{name}.npz") as stored:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import tiny_models, tiny_quants
+from . import tiny_cases, tiny_models, tiny_quants
 from .llama_oracle import oracle
 
 FOLDER = Path(__file__).parent / "golden"
@@ -28,7 +28,7 @@ MARGINS = {"gemma2-46": 3e-2, "gemma2": 2e-2, "gemma3": 2e-2}
 DISTINCT = 12
 
 
-def make(case: tiny_models.Tiny) -> None:
+def make(case: tiny_cases.Tiny) -> None:
     """Find a seed and store its run."""
     for seed in range(1000):
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def make_quantised() -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for case in tiny_models.CASES:
+    for case in tiny_cases.CASES:
         if not sys.argv[1:] or case.name in sys.argv[1:]:
             make(case)
     if not sys.argv[1:] or "quantised" in sys.argv[1:]:

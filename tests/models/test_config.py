@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kvarn.models import ARCHITECTURES, ModelConfig, ModelError
 
-from .tiny_models import CASES, metadata
+from .tiny_cases import CASES
+from .tiny_models import metadata
 
 BY_NAME = {case.name: case for case in CASES}
 

@@ -16,7 +16,7 @@ from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
 
-from .tiny_models import CASES
+from .tiny_cases import CASES
 
 NAMES = [case.name for case in CASES]
 # Errors in units of the logits' standard deviation. Both sides run in float32, whose rounding grows

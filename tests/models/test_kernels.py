@@ -17,7 +17,7 @@ from kvarn.models.weights import Weights
 from kvarn.ops.types import QUANT_TYPES
 
 from . import plain
-from .tiny_models import CASES
+from .tiny_cases import CASES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from . import plain, tiny_models
+from . import plain, tiny_cases, tiny_models
 
 # Where the blocks of a type hold float16 factors, as (byte offset, sign of its value), and the
 # ratio of the offset's factor to the scale's that centres the weights (0: symmetric types).
@@ -35,7 +35,7 @@ FACTORS: dict[str, tuple[tuple[int, ...], tuple[int, ...], float]] = {
 TYPES = (*FACTORS, "F16", "BF16")
 
 # Rows of 256 and 512 weights: whole blocks of every type.
-CASE = tiny_models.Tiny(
+CASE = tiny_cases.Tiny(
     "quantised", "llama", n_layers=2, n_embd=256, n_heads=4, head_dim=64, n_ff=512, n_vocab=61
 )
 SEED = 7
