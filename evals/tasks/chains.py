@@ -1,6 +1,6 @@
 """Facts that lead to one another: chains of things, and people who know people."""
 
-import random
+from random import Random
 
 from . import wording
 from .facts import LEAST_FILLER, facts_in
@@ -13,18 +13,14 @@ CHAIN = (3, 4, 5)
 
 
 def chains(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Numbers handed from thing to thing; all things that have the number of the first one are
-    asked for.
+    """Numbers are passed on from thing to thing; a question asks for all things with the number of
+    the first.
 
-    The kin of RULER's variable tracking: a chain's links stand in their order, those of several
-    chains mixed. Asked for by the number, as there, models answered with whole chains that began
-    at another number: to find a thing by its number is a task of its own.
+    Similar to RULER's variable tracking. The links of a chain stand in order, mixed with those of
+    other chains. RULER's questions name the number instead. Finding a thing by its number is a task
+    of its own: models answered such questions with whole chains that began at another number.
     """
     room = max(1, facts_in(n_chars, least_filler) // CHAIN[-1])
     values = numbers(rng, min(n_questions, room))
@@ -55,13 +51,9 @@ def chains(
 
 
 def homes(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Where people live and what they do, in filler; one of these is asked for."""
+    """Where people live or what they do, in filler; a question asks about one of them."""
     n = max(2, min(n_questions, facts_in(n_chars, least_filler)))
     facts, questions = [], []
     for person in people(rng, n):
@@ -80,11 +72,7 @@ def homes(
 
 
 def two_hop(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
     """Who is whose brother, and where that one lives: the answer takes both facts."""
     n = max(2, min(n_questions, facts_in(n_chars, least_filler) // 2))

@@ -1,12 +1,12 @@
-"""RULER's thirteen kinds of questions, in words of our own: what each of its contexts holds.
+"""RULER's thirteen tasks, worded by kvarn.
 
-Source: Hsieh et al. 2024, RULER, table 5 and the settings in its synthetic.yaml. Most contexts hold
-one question, as RULER's do; where one holds several facts alike, each is asked for by itself.
+Source: Hsieh et al. 2024, RULER, table 5 and the settings in its synthetic.yaml. Most contexts have
+one question, as in RULER; where a context holds several facts of a kind, each has a question.
 """
 
-import random
 import uuid
 from itertools import pairwise
+from random import Random
 
 from . import wording
 from .documents import qa_single, qa_two
@@ -21,57 +21,57 @@ NOISE = Prose(
         "It was as it had always been. "
     ]
 )
-"""A few sentences over and over."""
+"""A few sentences, repeated."""
 KEYS = VALUES = QUERIES = 4
 """Of multikey_1, multivalue and multiquery."""
 CHAIN = 5
 """Things in a chain of vt: one with a number, and four hops."""
 
 
-def identifiers(rng: random.Random, n: int) -> list[str]:
+def identifiers(rng: Random, n: int) -> list[str]:
     """n different random UUIDs."""
     return [str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(n)]
 
 
-def records(rng: random.Random, n: int) -> list[str]:
-    """n different things that go by a UUID."""
+def records(rng: Random, n: int) -> list[str]:
+    """n different things, each named by a UUID."""
     return [f"record {identifier}" for identifier in identifiers(rng, n)]
 
 
-def niah_single_1(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """One needle, the number of a thing, in a few sentences over and over."""
+def niah_single_1(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """One needle, the number of a thing, in a few repeated sentences."""
     return _hidden(rng, n_chars, NOISE, things, numbers, 1)
 
 
-def niah_single_2(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def niah_single_2(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """One needle, the number of a thing, in filler."""
     return _hidden(rng, n_chars, filler, things, numbers, 1)
 
 
-def niah_single_3(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def niah_single_3(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """One needle, the UUID of a thing, in filler."""
     return _hidden(rng, n_chars, filler, things, identifiers, 1)
 
 
-def niah_multikey_1(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Four needles in filler, of which one is asked for."""
+def niah_multikey_1(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four needles in filler; a question asks for one."""
     return _hidden(rng, n_chars, filler, things, numbers, KEYS)
 
 
-def niah_multikey_2(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Nothing but needles, of which one is asked for: the numbers of things."""
+def niah_multikey_2(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Nothing but needles, the numbers of things; a question asks for one."""
     form = rng.choice(wording.NUMBER_FACTS)
     return table(rng, form, things, numbers, n_chars, n_questions)
 
 
-def niah_multikey_3(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Nothing but needles, of which one is asked for: UUIDs that belong to UUIDs."""
+def niah_multikey_3(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Nothing but needles, UUIDs that belong to UUIDs; a question asks for one."""
     form = rng.choice(wording.NUMBER_FACTS)
     return table(rng, form, records, identifiers, n_chars, n_questions)
 
 
-def niah_multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Four numbers of one thing, in filler; all of them are asked for."""
+def niah_multivalue(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four numbers of one thing, in filler; the question asks for all of them."""
     (key,), values = things(rng, 1), numbers(rng, VALUES)
     form = rng.choice(wording.SEVERAL_QUESTIONS)
     question = Question(form.format(k=key), f" {listed(values)}.", tuple(values))
@@ -79,8 +79,8 @@ def niah_multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: 
     return Sample(scatter(rng, facts, n_chars, filler), (question,))
 
 
-def niah_multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Four needles in filler, which are asked for at once."""
+def niah_multiquery(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four needles in filler; the question asks for all of them."""
     keys, values = things(rng, QUERIES), numbers(rng, QUERIES)
     facts = [_fact(rng, k, v) for k, v in zip(keys, values, strict=True)]
     rng.shuffle(facts)
@@ -89,8 +89,8 @@ def niah_multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: 
     return Sample(scatter(rng, facts, n_chars, filler), (question,))
 
 
-def vt(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A number handed on four times, from thing to thing; all five are asked for."""
+def vt(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A number is passed on four times, from thing to thing; the question asks for all five."""
     members, (value,) = things(rng, CHAIN), numbers(rng, 1)
     facts = [_fact(rng, members[0], value)]
     for a, b in pairwise(members):
@@ -101,10 +101,10 @@ def vt(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sa
     return Sample(scatter(rng, facts, n_chars, NOISE), (question,))
 
 
-def cwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A numbered list of words; the ten are asked for that come ten times as often as the others.
+def cwe(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A numbered list of words; the question asks for the ten that occur ten times as often.
 
-    30 times, as in RULER, where there is room for as many words that come three times.
+    They occur 30 times and the others 3 times, as in RULER, if the context is long enough.
     """
     n, state = max(40, n_chars // 16), rng.getstate()
     while True:
@@ -120,12 +120,12 @@ def cwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> S
     return Sample(begun([Part(text, False)]), (question,))
 
 
-def fwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Made-up words, the k-th of which comes in proportion to 1 / k²; the three most frequent are
-    asked for, but for the dots, which come first."""
+def fwe(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Made-up words, the k-th with a frequency proportional to 1 / k². The first one is dots; the
+    question asks for the next three."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     n = max(100, n_chars // 7)
-    kinds = max(6, int((n * 6 / 9.87) ** 0.5))  # those that come at least once: n / ζ(2) / k² >= 1
+    kinds = max(6, int((n * 6 / 9.87) ** 0.5))  # that occur at least once: n / ζ(2) / k² >= 1
     words = ["......"]
     while len(words) < kinds:
         word = "".join(rng.choices(letters, k=6))
@@ -142,8 +142,8 @@ def fwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> S
     return Sample(begun([Part(" ".join(drawn), False)]), (question,))
 
 
-def _list_of(rng: random.Random, n: int) -> tuple[list[str], str]:
-    """About n numbered words, and the ten that come most often."""
+def _list_of(rng: Random, n: int) -> tuple[list[str], str]:
+    """The ten words that occur most often, and a text of about n numbered words."""
     often = min(30, n // 20)
     seldom = max(1, often // 10)
     words = [word.replace(" ", "-") for word in things(rng, 10 + (n - 10 * often) // seldom)]
@@ -152,9 +152,7 @@ def _list_of(rng: random.Random, n: int) -> tuple[list[str], str]:
     return words[:10], " ".join(f"{i}. {word}" for i, word in enumerate(drawn, 1))
 
 
-def _hidden(
-    rng: random.Random, n_chars: int, filler: Filler, keys: Draw, values: Draw, n: int
-) -> Sample:
+def _hidden(rng: Random, n_chars: int, filler: Filler, keys: Draw, values: Draw, n: int) -> Sample:
     """n needles in filler, each asked for."""
     named, given = keys(rng, n), values(rng, n)
     facts = [_fact(rng, key, value) for key, value in zip(named, given, strict=True)]
@@ -162,7 +160,7 @@ def _hidden(
     return Sample(scatter(rng, facts, n_chars, filler), questions)
 
 
-def _fact(rng: random.Random, key: str, value: str) -> str:
+def _fact(rng: Random, key: str, value: str) -> str:
     return rng.choice(wording.NUMBER_FACTS).format(k=key, v=value)
 
 
@@ -181,4 +179,4 @@ RULER: dict[str, Task] = {
     "qa_1": qa_single,
     "qa_2": qa_two,
 }
-"""RULER's names of the kinds → the task."""
+"""RULER's name → task."""

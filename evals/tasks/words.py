@@ -1,6 +1,6 @@
 """Tasks that need all of a context: counting frequent words, and repeating passages."""
 
-import random
+from random import Random
 
 from . import wording
 from .filler import Filler
@@ -13,9 +13,9 @@ KINDS = 40
 """Different words in a list."""
 
 
-def frequent(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A long list of words, three of which come far more often than the others; they are asked
-    for from the most frequent one on, and then that one alone."""
+def frequent(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A long list of words, three of which occur far more often than the others; one question
+    asks for the three, most frequent first, another for the most frequent one."""
     vocabulary = rng.sample(sorted({*ADJECTIVES, *NOUNS}), KINDS)
     n, state = max(KINDS, n_chars // 6), rng.getstate()
     while True:
@@ -33,7 +33,7 @@ def frequent(rng: random.Random, n_chars: int, n_questions: int, filler: Filler)
     return Sample((Part("Words:", False), Part(text, True)), questions[:n_questions])
 
 
-def _list_of(rng: random.Random, vocabulary: list[str], n: int) -> list[str]:
+def _list_of(rng: Random, vocabulary: list[str], n: int) -> list[str]:
     """At most n words in random order, each word of the vocabulary in its share."""
     counts = [round(share * n) for share in SHARES]
     others = len(vocabulary) - len(counts)
@@ -43,7 +43,7 @@ def _list_of(rng: random.Random, vocabulary: list[str], n: int) -> list[str]:
     return words
 
 
-def copy(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def copy(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """Filler alone; a question gives the first words of a sentence and asks how it goes on."""
     sentences: list[str] = []
     for sentence in filler.sentences(rng):
