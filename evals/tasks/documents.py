@@ -8,6 +8,7 @@ from . import wording
 from .filler import Filler
 from .names import JOBS, PLACES, RELATIONS, people
 from .sample import Part, Question, Sample, begun
+from .wording import worded
 
 SENTENCES = 2
 """Of filler in a document."""
@@ -76,9 +77,9 @@ def _documents(rng: Random, n_chars: int, filler: Filler) -> tuple[list[Person],
 def _document(rng: Random, person: Person, others: list[str]) -> str:
     """What is known of a person, in any order, between sentences of filler."""
     facts = [
-        rng.choice(wording.HOME_FACTS).format(p=person.name, x=person.home),
-        rng.choice(wording.JOB_FACTS).format(p=person.name, x=person.job),
-        rng.choice(wording.RELATION_FACTS).format(p=person.name, r=person.relation, q=person.whom),
+        worded(rng, wording.HOME_FACTS, p=person.name, x=person.home),
+        worded(rng, wording.JOB_FACTS, p=person.name, x=person.job),
+        worded(rng, wording.RELATION_FACTS, p=person.name, r=person.relation, q=person.whom),
     ]
     told = [*facts, *(" ".join(other.split()) for other in others)]
     rng.shuffle(told)

@@ -7,6 +7,7 @@ from . import wording
 from .filler import Filler
 from .names import numbers, things
 from .sample import Part, Question, Sample, scatter
+from .wording import worded
 
 Draw = Callable[[Random, int], list[str]]
 """(rng, n) → n different keys or values."""
@@ -27,9 +28,7 @@ def needle(
     """
     n = max(1, min(n_questions, facts_in(n_chars, least_filler)))
     keys, values = things(rng, n), numbers(rng, n)
-    facts = [
-        rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
-    ]
+    facts = number_facts(rng, keys, values)
     questions = number_questions(rng, keys, values, n_questions)
     return Sample(scatter(rng, facts, n_chars, filler), questions)
 
@@ -63,10 +62,10 @@ def multivalue(
     for k in owners:
         v = next(values)
         found[k].append(v)
-        facts.append(rng.choice(wording.NUMBER_FACTS).format(k=k, v=v))
+        facts.append(worded(rng, wording.NUMBER_FACTS, k=k, v=v))
     questions = [
         Question(
-            rng.choice(wording.SEVERAL_QUESTIONS).format(k=k),
+            worded(rng, wording.SEVERAL_QUESTIONS, k=k),
             f" {listed(found[k])}.",
             tuple(found[k]),
         )
@@ -81,9 +80,7 @@ def multiquery(
     """Numbers of things, in filler; a question asks for several at once."""
     n = max(4, min(2 * n_questions, facts_in(n_chars, least_filler)))
     keys, values = things(rng, n), numbers(rng, n)
-    facts = [
-        rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
-    ]
+    facts = number_facts(rng, keys, values)
     questions = []
     for _ in range(n_questions):
         asked = rng.sample(range(n), rng.choice((2, 3, 4)))
@@ -115,15 +112,18 @@ def facts_in(n_chars: int, least_filler: float) -> int:
     return int(n_chars / (FACT_CHARS * (least_filler + 1)))
 
 
+def number_facts(rng: Random, keys: list[str], values: list[str]) -> list[str]:
+    """For each thing, a sentence that tells its number."""
+    return [worded(rng, wording.NUMBER_FACTS, k=k, v=v) for k, v in zip(keys, values, strict=True)]
+
+
 def number_questions(
     rng: Random, keys: list[str], values: list[str], n: int
 ) -> tuple[Question, ...]:
     """n questions about different things, fewer where there are fewer."""
     asked = rng.sample(range(len(keys)), min(n, len(keys)))
     return tuple(
-        Question(
-            rng.choice(wording.NUMBER_QUESTIONS).format(k=keys[i]), f" {values[i]}.", (values[i],)
-        )
+        Question(worded(rng, wording.NUMBER_QUESTIONS, k=keys[i]), f" {values[i]}.", (values[i],))
         for i in asked
     )
 

@@ -10,10 +10,11 @@ from random import Random
 
 from . import wording
 from .documents import qa_single, qa_two
-from .facts import Draw, listed, number_questions, table
+from .facts import Draw, listed, number_facts, number_questions, table
 from .filler import Filler, Prose
 from .names import numbers, things
-from .sample import Part, Question, Sample, Task, begun, scatter
+from .sample import Part, Question, Sample, Task, begun, fitted, scatter
+from .wording import worded
 
 NOISE = Prose(
     [
@@ -73,16 +74,16 @@ def niah_multikey_3(rng: Random, n_chars: int, n_questions: int, filler: Filler)
 def niah_multivalue(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """Four numbers of one thing, in filler; the question asks for all of them."""
     (key,), values = things(rng, 1), numbers(rng, VALUES)
-    form = rng.choice(wording.SEVERAL_QUESTIONS)
-    question = Question(form.format(k=key), f" {listed(values)}.", tuple(values))
-    facts = [_fact(rng, key, value) for value in values]
+    asked = worded(rng, wording.SEVERAL_QUESTIONS, k=key)
+    question = Question(asked, f" {listed(values)}.", tuple(values))
+    facts = number_facts(rng, [key] * VALUES, values)
     return Sample(scatter(rng, facts, n_chars, filler), (question,))
 
 
 def niah_multiquery(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """Four needles in filler; the question asks for all of them."""
     keys, values = things(rng, QUERIES), numbers(rng, QUERIES)
-    facts = [_fact(rng, k, v) for k, v in zip(keys, values, strict=True)]
+    facts = number_facts(rng, keys, values)
     rng.shuffle(facts)
     names = listed([f"the {key}" for key in keys])
     question = Question(f"The numbers of {names} are", f" {listed(values)}.", tuple(values))
@@ -92,12 +93,12 @@ def niah_multiquery(rng: Random, n_chars: int, n_questions: int, filler: Filler)
 def vt(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """A number is passed on four times, from thing to thing; the question asks for all five."""
     members, (value,) = things(rng, CHAIN), numbers(rng, 1)
-    facts = [_fact(rng, members[0], value)]
+    facts = number_facts(rng, members[:1], [value])
     for a, b in pairwise(members):
-        facts.append(rng.choice(wording.LINK_FACTS).format(a=a, b=b))
-    form = rng.choice(wording.HOLDER_QUESTIONS)
+        facts.append(worded(rng, wording.LINK_FACTS, a=a, b=b))
     reply = " " + ", the ".join(members) + "."
-    question = Question(form.format(v=value), reply, tuple(members))
+    asked = worded(rng, wording.HOLDER_QUESTIONS, v=value)
+    question = Question(asked, reply, tuple(members))
     return Sample(scatter(rng, facts, n_chars, NOISE), (question,))
 
 
@@ -106,13 +107,7 @@ def cwe(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
 
     They occur 30 times and the others 3 times, as in RULER, if the context is long enough.
     """
-    n, state = max(40, n_chars // 16), rng.getstate()
-    while True:
-        rng.setstate(state)
-        common, text = _list_of(rng, n)
-        if len(text) <= n_chars or n == 40:
-            break
-        n = max(40, min(n - 1, n * n_chars // len(text)))
+    common, text = fitted(rng, lambda n: _list_of(rng, n), max(40, n_chars // 16), 40, n_chars)
     question = Question(
         "Which ten words of the list come most often? They are", f" {listed(common)}.",
         tuple(common),
@@ -155,13 +150,9 @@ def _list_of(rng: Random, n: int) -> tuple[list[str], str]:
 def _hidden(rng: Random, n_chars: int, filler: Filler, keys: Draw, values: Draw, n: int) -> Sample:
     """n needles in filler, each asked for."""
     named, given = keys(rng, n), values(rng, n)
-    facts = [_fact(rng, key, value) for key, value in zip(named, given, strict=True)]
+    facts = number_facts(rng, named, given)
     questions = number_questions(rng, named, given, n)
     return Sample(scatter(rng, facts, n_chars, filler), questions)
-
-
-def _fact(rng: Random, key: str, value: str) -> str:
-    return rng.choice(wording.NUMBER_FACTS).format(k=key, v=value)
 
 
 RULER: dict[str, Task] = {

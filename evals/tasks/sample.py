@@ -72,6 +72,22 @@ def scatter(rng: Random, facts: list[str], n_chars: int, filler: Filler) -> tupl
     return begun(parts)
 
 
+def fitted(
+    rng: Random, make: Callable[[int], tuple[list[str], str]], n: int, least: int, n_chars: int
+) -> tuple[list[str], str]:
+    """`make(n)`, whose second part is a text of at most n_chars, with n lowered as far as needed.
+
+    Every attempt draws the same random numbers; `least` is the lowest n, whatever the length.
+    """
+    state = rng.getstate()
+    while True:
+        rng.setstate(state)
+        words, text = make(n)
+        if len(text) <= n_chars or n == least:
+            return words, text
+        n = max(least, min(n - 1, n * n_chars // len(text)))
+
+
 def begun(parts: list[Part]) -> tuple[Part, ...]:
     """The parts that are not empty, the first without its leading space."""
     held = [part for part in parts if part.text]

@@ -5,6 +5,9 @@ question will name: the thing before its number, as in RULER's needles, and of t
 that was mentioned earlier.
 """
 
+from collections.abc import Sequence
+from random import Random
+
 NUMBER_FACTS = (
     "The number of the {k} is {v}.",
     "The {k} bears the number {v}.",
@@ -118,3 +121,8 @@ COPY_QUESTIONS = (
     'How does the passage go on that begins "{x}"? It goes on:',
     "Once more: {x}",
 )
+
+
+def worded(rng: Random, forms: Sequence[str], **names: str) -> str:
+    """One of the forms with these names."""
+    return rng.choice(forms).format(**names)

@@ -60,11 +60,8 @@ class ChatTemplate:
             )
         self.source = source
         self._now = now
-        self._tokens = {
-            name: text
-            for name, text in (("bos_token", bos_token), ("eos_token", eos_token))
-            if text is not None
-        }
+        tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._tokens = {name: text for name, text in tokens.items() if text is not None}
         self._renderer = Renderer(source)
         self.variants = {
             name: ChatTemplate(text, bos_token=bos_token, eos_token=eos_token, now=now)

@@ -38,12 +38,23 @@ _ENGINES: Mapping[str, type[SentencePiece] | type[BytePair] | type[WordPiece]] =
 
 
 class Tokenizer:
-    """Text to ids and back, with llama.cpp's ids."""
+    """Text to ids and back, with llama.cpp's ids.
+
+    n_vocab: number of tokens. model, pre: `tokenizer.ggml.model` and `.pre` of the file, "" where
+    there is none. add_bos, add_eos: whether `encode(bos=True)` begins with BOS and ends with EOS.
+    roles: ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …;
+    bos_id and eos_id are two of them, or None. eog_ids: the tokens that end generation.
+    """
 
     def __init__(self, vocab: Vocab, name: str = "", architecture: str = "") -> None:
         self._vocab = vocab
         self._engine: Engine = _ENGINES[vocab.kind](vocab)
         self.eog_ids = find_roles(vocab)
+        self.n_vocab = vocab.n_vocab
+        self.model, self.pre = vocab.model, vocab.pre
+        self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
+        self.roles: Mapping[str, int] = vocab.roles
+        self.bos_id, self.eos_id = vocab.roles.get("bos"), vocab.roles.get("eos")
         special = vocab.special()
         set_stripping(vocab, special, name, architecture)
         self._partition = Partition(vocab, special)
@@ -54,46 +65,6 @@ class Tokenizer:
         """From the `tokenizer.ggml.*` keys of a GGUF file; TokenizerError if they are unsound."""
         name, architecture = (metadata.get(f"general.{k}") for k in ("name", "architecture"))
         return cls(Vocab(metadata), _start_of(name), _start_of(architecture))
-
-    @property
-    def n_vocab(self) -> int:
-        """Number of tokens."""
-        return self._vocab.n_vocab
-
-    @property
-    def model(self) -> str:
-        """`tokenizer.ggml.model`: llama, gpt2, bert, ..."""
-        return self._vocab.model
-
-    @property
-    def pre(self) -> str:
-        """`tokenizer.ggml.pre`: the name of the pre-tokenizer; "" where there is none."""
-        return self._vocab.pre
-
-    @property
-    def add_bos(self) -> bool:
-        """Whether `encode(bos=True)` begins with BOS: as the file says, else its kind."""
-        return self._vocab.add_bos
-
-    @property
-    def add_eos(self) -> bool:
-        """Whether `encode(bos=True)` ends with EOS: as the file says."""
-        return self._vocab.add_eos
-
-    @property
-    def roles(self) -> Mapping[str, int]:
-        """Ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …"""
-        return self._vocab.roles
-
-    @property
-    def bos_id(self) -> int | None:
-        """Beginning of a text."""
-        return self._vocab.roles.get("bos")
-
-    @property
-    def eos_id(self) -> int | None:
-        """End of a text."""
-        return self._vocab.roles.get("eos")
 
     def id_of(self, text: str) -> int | None:
         """The token with this text in the file, if there is one."""
