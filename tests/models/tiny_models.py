@@ -6,6 +6,7 @@ Weights come from a counter hashed with splitmix64, so a golden file need only r
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,9 @@ def prompt(case: Tiny, seed: int) -> list[int]:
     return [1, *(3 + np.floor(drawn * (case.n_vocab - 3)).astype(int)).tolist()]
 
 
-def write_metadata(writer: gguf.GGUFWriter, case: Tiny) -> None:
-    """Put a model's metadata into the file to be."""
-    for key, value in metadata(case).items():
+def add_metadata(writer: gguf.GGUFWriter, values: Mapping[str, Any]) -> None:
+    """Add metadata of Python values to a file that is not written yet."""
+    for key, value in values.items():
         if key == "general.architecture":
             continue  # the writer has put it there
         if isinstance(value, list):
@@ -146,6 +147,8 @@ def write_metadata(writer: gguf.GGUFWriter, case: Tiny) -> None:
             writer.add_string(key, value)
         elif isinstance(value, float):
             writer.add_float32(key, value)
+        elif isinstance(value, bool):
+            writer.add_bool(key, value)
         else:
             writer.add_uint32(key, value)
 
@@ -161,7 +164,7 @@ def finish(writer: gguf.GGUFWriter) -> None:
 def write(path: Path, case: Tiny, seed: int) -> None:
     """Write a model as a GGUF file of float32 tensors."""
     writer = gguf.GGUFWriter(path, case.architecture)
-    write_metadata(writer, case)
+    add_metadata(writer, metadata(case))
     for name, values in tensors(case, seed).items():
         writer.add_tensor(name, values)
     finish(writer)

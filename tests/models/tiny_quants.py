@@ -100,7 +100,7 @@ def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
 def write(path: Path, kind: str) -> None:
     """Write the model with all matrices of one type."""
     writer = gguf.GGUFWriter(path, CASE.architecture)
-    tiny_models.write_metadata(writer, CASE)
+    tiny_models.add_metadata(writer, tiny_models.metadata(CASE))
     for name, (data, stored) in tensors(kind).items():
         quant = gguf.GGMLQuantizationType[stored]
         if stored in ("F32", "F16"):

@@ -19,17 +19,14 @@ from kvarn.runtime.store.disk.format import manifest, snapshot
 from kvarn.runtime.store.disk.format.manifest import Manifest, Parent
 from kvarn.runtime.store.disk.verify import verify
 
-from .packs import FACTS, fill, make, opened, random_tokens, save
+from .packs import FACTS, fill, make, opened, random_tokens, save, write
 
 TOKENS = random_tokens(1500)
 
 
 @pytest.fixture
 def full(pack: Path) -> Path:
-    store = opened(pack)
-    fill(store, TOKENS, 0)
-    save(store, TOKENS)
-    store.close()
+    write(pack, TOKENS, column=False)
     return pack
 
 
@@ -228,10 +225,7 @@ def test_what_is_at_home_is_the_users_alone(at_home: Path, tmp_path: Path) -> No
     try:
         for path in (at_home / "packs" / "book", tmp_path / "book"):
             make(path)
-            store = opened(path)
-            fill(store, TOKENS, 0)
-            save(store, TOKENS)
-            store.close()
+            write(path, TOKENS, column=False)
             files.replace(path / "conversation.json", b"{}")
         remember_model(tmp_path / "model.gguf")
     finally:

@@ -25,6 +25,7 @@ from .packs import (
     ram_twin,
     random_tokens,
     save,
+    write,
 )
 
 SIZES = [1, 15, 16, 17, SEGMENT - 1, SEGMENT, SEGMENT + 1, 2 * SEGMENT + 500]
@@ -143,10 +144,7 @@ def test_readers_stand_beside_the_writer_and_see_whole_commits(pack: Path) -> No
 
 def test_sessions_on_one_pack_go_on_in_memory(pack: Path) -> None:
     tokens = random_tokens(1500)
-    store = opened(pack)
-    fill(store, tokens, 0)
-    save(store, tokens)
-    store.close()
+    write(pack, tokens, column=False)
     first, second = opened(pack, writable=False), opened(pack, writable=False)
     one, two = tokens + random_tokens(900, seed=2), tokens[:800] + random_tokens(400, seed=3)
     fill(first, one, 1500)
@@ -167,11 +165,7 @@ def test_there_is_one_writer(pack: Path) -> None:
 
 def test_columns_are_kept_in_whole_segments(pack: Path) -> None:
     tokens = random_tokens(2500)
-    store = opened(pack)
-    fill(store, tokens, 0)
-    fill_column(store, tokens)
-    save(store, tokens)
-    store.close()
+    write(pack, tokens)
     again = opened(pack)
     assert again.column("signatures", ITEM).filled.tolist() == [2048] * LAYERS
     check(again, tokens)
@@ -196,11 +190,7 @@ def test_a_column_made_later_is_kept_too(pack: Path) -> None:
 
 def test_writing_an_item_again_reaches_neither_file_nor_signal(pack: Path) -> None:
     tokens = random_tokens(1024)
-    store = opened(pack)
-    fill(store, tokens, 0)
-    fill_column(store, tokens)
-    save(store, tokens)
-    store.close()
+    write(pack, tokens)
     again = opened(pack)
     again.column("signatures", ITEM).filled[:] = 0
     fill_column(again, random_tokens(1024, seed=5))

@@ -10,9 +10,8 @@ import pytest
 
 from kvarn.runtime.packs import all_packs
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
-from kvarn.runtime.store.disk.verify import verify
 
-from .packs import check, fill, fill_column, opened, random_tokens, save
+from .packs import holds, random_tokens, write
 
 TOKENS = random_tokens(2600)
 FEW, MANY = 10, 150
@@ -56,11 +55,7 @@ COPIES = textwrap.dedent(
 @pytest.fixture
 def full(pack: Path) -> Path:
     """A pack of two full segments, the beginning of a third, and a column."""
-    store = opened(pack)
-    fill(store, TOKENS, 0)
-    fill_column(store, TOKENS)
-    save(store, TOKENS)
-    store.close()
+    write(pack, TOKENS)
     return pack
 
 
@@ -79,15 +74,6 @@ def killed(kind: str, source: Path, folder: Path, lives: int, seed: int) -> None
     assert done.stdout.split().count("True") >= 0.8 * lives
 
 
-def holds_all(path: Path) -> bool:
-    """Whether the pack is sound and holds TOKENS."""
-    store = opened(path, writable=False)
-    check(store, TOKENS)
-    found = store.saved.tokens == TOKENS
-    store.close()
-    return found and verify(path) == []
-
-
 def exports(full: Path, folder: Path, lives: int, seed: int) -> None:
     killed("export", full, folder, lives, seed)
     for number in range(lives):
@@ -95,9 +81,9 @@ def exports(full: Path, folder: Path, lives: int, seed: int) -> None:
         if not target.exists():
             export_pack(full, target)  # over what the killed one left
         import_pack(target, folder / f"pack-{number}")
-        assert holds_all(folder / f"pack-{number}")
+        assert holds(folder / f"pack-{number}", TOKENS)
         assert not list(folder.glob(f".{number}.*"))
-    assert holds_all(full)
+    assert holds(full, TOKENS)
 
 
 def imports(full: Path, folder: Path, lives: int, seed: int) -> None:
@@ -106,7 +92,7 @@ def imports(full: Path, folder: Path, lives: int, seed: int) -> None:
     for number in range(lives):
         if not (folder / str(number)).exists():
             import_pack(full.with_name("exported"), folder / str(number))
-        assert holds_all(folder / str(number))
+        assert holds(folder / str(number), TOKENS)
 
 
 @pytest.mark.parametrize("copies", [exports, imports])
@@ -130,7 +116,7 @@ def test_what_a_killed_import_leaves_is_no_pack(
     killed("import", tmp_path / "exported", folder, FEW, 7)
     named = {path.name for path in all_packs()}
     assert named <= {"clean", *map(str, range(FEW))}
-    assert all(holds_all(path) for path in all_packs())
+    assert all(holds(path, TOKENS) for path in all_packs())
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
@@ -161,4 +147,4 @@ archive.import_pack(*map(Path, sys.argv[1:]))
         left = [path.name for path in folder.iterdir() if path.name.startswith(".importing-")]
         other.kill()
     assert len(left) == alive
-    assert holds_all(folder / "quick")
+    assert holds(folder / "quick", TOKENS)
