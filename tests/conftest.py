@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,3 +58,21 @@ def tiny(tiny_path: Path) -> "Model":
     from kvarn.runtime.loading.load import load
 
     return load(tiny_path)
+
+
+@pytest.fixture
+def plain_ops(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Run models on plain NumPy instead of the kernels; gives the module of helpers."""
+    from .models import plain
+
+    plain.use_plain_ops(monkeypatch)
+    return plain
+
+
+@pytest.fixture(scope="session")
+def llama_oracle() -> ModuleType:
+    """llama.cpp, live; skips where llama-cpp-python is not installed."""
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    from .models import llama_oracle
+
+    return llama_oracle

@@ -2,10 +2,11 @@
 
     python -m kvarn.evals.longctx [--depths N,…] [--methods M,…] [--budget 1%] [--kv-type q8_0]
 
-Every method runs over the same context in memory: --read tokens read for real, then filled (see
-`kvarn bench`); so does llama.cpp beside them, with its own K and V repeated. Depths that memory
-does not hold are left out with the bytes they need. Refuses to measure while other programs keep
-the CPU busy. Prints a markdown table; --json FILE writes the rows, too.
+Every method runs over the same context in memory, of which --read tokens are read and the rest is
+filled (see `kvarn bench`). llama.cpp runs beside them, with K and V of the tokens it has read
+repeated. Depths that do not fit in memory are left out, with the bytes they need. Refuses to
+measure while other programs keep the CPU busy. Prints a markdown table; --json FILE also writes the
+rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from ...runtime.attend.sparse.budget import Budget
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(row, file=sys.stderr, flush=True)
                 rows.append(row)
         if options.json is not None:
-            text = json.dumps([row.as_dict() for row in rows], indent=2)
+            text = json.dumps([asdict(row) for row in rows], indent=2)
             write_file(options.json, (text + "\n").encode())
     except KvarnError as error:
         print(f"longctx: {error}", file=sys.stderr)

@@ -1,11 +1,11 @@
-"""The rows of `make longctx`: what is measured at each depth, and what does not fit."""
+"""The rows of `make longctx`: what is measured at each depth, and what does not fit in memory."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.measure import read_rate
@@ -31,7 +31,7 @@ METHODS: dict[str, Callable[[str], Attend]] = {
 """Name in the table → the method with this budget."""
 
 ROOM_BYTES = 3 << 29
-"""Left beside K, V and indexes: scratch of the methods, and for other programs."""
+"""Kept free beside K, V and indexes, for the methods' scratch and for other programs."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Row:
     """One method at one depth; times in milliseconds a token.
 
     tokens_per_second  of decoding; None where it was not measured: `why` says the reason
-    index_ms           to choose what is attended, where the method chooses
-    attention_ms       to attend to that
-    of_memory          `full`: share of the tokens per second that reading all weights, K and V at
-                       `bandwidth` would allow
-    bandwidth          GB/s that all threads read just before
+    index_ms           choosing what to attend to, where the method chooses
+    attention_ms       attending to it
+    of_memory          `full`: share of the tokens per second that are possible when all weights, K
+                       and V are read at `bandwidth`
+    bandwidth          GB/s that all threads read immediately before
     """
 
     depth: int
@@ -54,9 +54,6 @@ class Row:
     of_memory: float | None = None
     bandwidth: float | None = None
     why: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         speed = self.why or f"{self.tokens_per_second:.2f} t/s"
@@ -87,7 +84,7 @@ def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
 
 
 def llama_bytes_needed(model: Model, plan: Plan, depth: int) -> int:
-    """The same for llama.cpp, whose K and V also stand in the state that they are made from."""
+    """The same for llama.cpp, whose K and V are also in the state from which they are restored."""
     config = model.config
     layout = TileLayout(config.head_dim, plan.kv_type, plan.kv_type)
     segment = layout.segment_bytes(config.n_kv_heads)
@@ -110,7 +107,7 @@ def rows_at(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterato
 
 
 def _lacks(needed: int) -> str:
-    """What is missing where memory has no room for so many bytes, else nothing."""
+    """Why so many bytes do not fit in memory; "" if they do."""
     available = available_bytes()
     if needed <= available:
         return ""

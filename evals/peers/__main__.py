@@ -2,12 +2,12 @@
 
     python -m kvarn.evals.peers [--types q8_0,q4_0,q4_k_m] [--depths 0,8192] [--folder DIR]
 
-For each file: start-up; for each depth prefill of 512 tokens and decode of 64, kvarn and llama.cpp
-in turn (flash attention off and on, the better one counts); and what a token costs when its kernels
-do nothing. Of a depth --read tokens are read; K and V of these are then repeated, by both. Medians
-of the rounds and the ratio, with the machine's read bandwidth of the moment, the share of it that
-decode reaches, and peak memory (of kvarn also beyond file and KV cache). Refuses to measure while
-other programs keep the CPU busy.
+For each file, it measures start-up; for each depth, prefill of 512 tokens and decode of 64, kvarn
+and llama.cpp in turn (with flash attention off and on; the better one counts); and the time of a
+token whose kernels do nothing. Both read --read tokens of a depth and repeat their K and V. The
+table has medians of the rounds, the ratio, the read bandwidth measured between the rounds, the
+share of it that decode reaches, and peak memory (of kvarn also beyond file and KV cache). Refuses
+to measure while other programs keep the CPU busy.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from .compare import Row, compare_file
@@ -55,7 +56,7 @@ def main() -> int:
 def render(rows: list[Row], output: str) -> str:
     """The rows as a markdown table or as JSON."""
     if output == "json":
-        return json.dumps([row.as_dict() for row in rows], indent=2)
+        return json.dumps([asdict(row) for row in rows], indent=2)
     lines = [HEAD, "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for row in rows:
         theirs = "" if row.llama is None else f"{row.llama:.3g} {row.unit}"

@@ -1,4 +1,4 @@
-"""Runs both workers alternately and measures what the machine can do in between."""
+"""Runs both workers alternately, and measures the memory's read bandwidth in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ class Row:
     """One comparison: medians over the rounds, in `unit` ("t/s", "s" or "ms").
 
     ratio        how many times better kvarn is
-    of_memory    decode: share of the tokens per second that reading the weights and the KV cache
-                 at `bandwidth` GB/s would allow
-    bandwidth    what reading gave between the rounds, GB/s
+    of_memory    decode: share of the tokens per second that are possible when weights and KV cache
+                 are read at `bandwidth`
+    bandwidth    GB/s, measured between the rounds
     kvarn_extra  peak resident bytes of kvarn beyond the model's file and the KV cache
     """
 
@@ -47,9 +47,6 @@ class Row:
     kvarn_bytes: int = 0
     kvarn_extra: int = 0
     llama_bytes: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         peer = f", llama.cpp {self.llama:.4g}" if self.llama else ""
@@ -108,7 +105,7 @@ def compare_file(
     depths: list[int],
     options: argparse.Namespace,
 ) -> Iterator[Row]:
-    """The rows of one file: start-up, each case at each depth, and what launching costs."""
+    """The rows of one file: start-up, each case at each depth, and launching empty kernels."""
     shared = {"path": str(path), "n_ctx": max(depths) + 1024, "threads": options.threads}
     shared.update(kv_type=options.kv_type, n_read=options.n_read)
     check_idle()

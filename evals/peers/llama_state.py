@@ -1,4 +1,4 @@
-"""The state of a llama.cpp context made longer: its KV cells repeated, to measure long contexts.
+"""Lengthens the state of a llama.cpp context by repeating its KV cells, to measure long contexts.
 
 The state of one sequence, little-endian (llama-context.cpp, `state_seq_get_data`):
 
@@ -27,7 +27,7 @@ CELL_BYTES = 12
 
 @dataclass(frozen=True)
 class _Part:
-    """Bytes [rows][cells][item] of the state; `n_cells` 0: bytes to be kept as they are."""
+    """Bytes [rows][cells][item] of the state; with `n_cells` 0, bytes that stay as they are."""
 
     data: U8
     n_cells: int = 0
@@ -67,13 +67,13 @@ def repeated(state: U8, n_tokens: int) -> U8:
 
 
 def _parts(state: U8) -> Iterator[_Part]:
-    """What a state consists of: its head, its cells, then heads and numbers of K and V."""
+    """The parts of a state: its head, its cells, then heads and values of K and V."""
     cursor = _Cursor(state)
     magic, _, streams, cells = cursor.words(0, 4)
     yield _Part(cursor.take(16))
     found = cursor.take(CELL_BYTES * cells).reshape(1, cells, CELL_BYTES)
     if magic != MAGIC or streams != 1 or cells == 0 or (found.view("<u4")[..., 1] != 1).any():
-        raise KvarnError("llama.cpp keeps its state in another way than was expected")
+        raise KvarnError("llama.cpp's state has another layout than expected")
     yield _Part(found, cells)
     transposed, layers = cursor.words(0, 2)
     yield _Part(cursor.take(8))
@@ -85,7 +85,7 @@ def _parts(state: U8) -> Iterator[_Part]:
         yield _Part(cursor.take(12))
         yield _Part(cursor.take(rows * cells * item).reshape(rows, cells, item), cells)
     if cursor.at != len(state):
-        raise KvarnError("llama.cpp keeps its state in another way than was expected")
+        raise KvarnError("llama.cpp's state has another layout than expected")
 
 
 class _Cursor:

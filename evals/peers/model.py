@@ -1,4 +1,4 @@
-"""Random-weight GGUF files of real models' shapes, to measure speed and memory with.
+"""Writes GGUF files with random weights and the shapes of real models, for benchmarks.
 
     python -m kvarn.evals.peers.model q4_0 FOLDER      → FOLDER/1b-q4_0.gguf
 
@@ -47,8 +47,8 @@ MIXES = {
 
 
 def kept_model(folder: Path | None, mix: str) -> Path:
-    """The file of a 1B-shaped model in a folder (default: among the user's data), written on first
-    use; `make peers` and `make longctx` have it in common."""
+    """The file of a 1B-shaped model in a folder (default: in kvarn's home), written on first use;
+    `make peers` and `make longctx` share it."""
     folder = folder or home() / "peers"
     private_folder(folder)
     path = folder / f"1b-{mix}.gguf"
@@ -60,7 +60,7 @@ def kept_model(folder: Path | None, mix: str) -> Path:
 
 
 def write_model(path: Path, mix: str, shape: Shape = LLAMA_1B) -> None:
-    """Write the GGUF file; about its size in seconds per GB, deterministic."""
+    """Write the GGUF file, always the same for the same arguments; takes some seconds per GB."""
     writer = gguf.GGUFWriter(path, "llama", use_temp_file=False)
     _write_metadata(writer, mix, shape)
     _write_vocabulary(writer, shape.n_vocab)

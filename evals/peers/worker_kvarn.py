@@ -36,7 +36,7 @@ class Peer:
         return ids
 
     def fill(self, depth: int) -> None:
-        """Have exactly `depth` tokens in the context."""
+        """Bring the context to exactly `depth` tokens."""
         context = self.context
         context.truncate(min(depth, len(context.tokens)))
         read = min(depth, self.n_read) - len(context.tokens)
@@ -60,7 +60,7 @@ def answer(peer: Peer, command: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts(peer: Peer) -> dict[str, Any]:
-    """What a token reads, in bytes, and the size of the file."""
+    """The bytes that a token reads, and the size of the file."""
     config, weights = peer.model.config, peer.model.transformer.weights
     layout = TileLayout(config.head_dim, peer.kv_type, peer.kv_type)
     segment = config.n_layers * layout.segment_bytes(config.n_kv_heads)

@@ -22,8 +22,8 @@ BATCH = 512
 
 
 class Peer:
-    """One model with one context; `flash` turns flash attention on, `n_read` is how many tokens of
-    a depth are read: beyond, their K and V are repeated."""
+    """One model with one context; `flash` turns flash attention on. Up to `n_read` tokens of a
+    depth are read; then their K and V are repeated."""
 
     def __init__(
         self, path: str, n_ctx: int, threads: int, flash: bool, kv_type: str, n_read: int
@@ -68,7 +68,7 @@ class Peer:
         self.n_tokens += n_tokens
 
     def fill(self, depth: int) -> None:
-        """Have exactly `depth` tokens in the context."""
+        """Bring the context to exactly `depth` tokens."""
         self.truncate(depth)
         if min(depth, self.n_read) > self.n_tokens:
             self.read(min(depth, self.n_read) - self.n_tokens)
@@ -76,7 +76,7 @@ class Peer:
             self._repeat(depth)
 
     def _repeat(self, depth: int) -> None:
-        """Go on to `depth` tokens with the K and V of those that are there."""
+        """Fill up to `depth` tokens by repeating the K and V in the context."""
         state = np.empty(llama_cpp.llama_state_seq_get_size(self.context, 0), np.uint8)
         pointer = ctypes.POINTER(ctypes.c_uint8)
         llama_cpp.llama_state_seq_get_data(

@@ -1,6 +1,6 @@
-"""`kvarn eval`: what a model recalls from long contexts, and how much each method loses.
+"""`kvarn eval`: what a model recalls from long contexts, and how much of it each method loses.
 
-Contexts are read once and kept as packs; every method answers the same questions about them.
+Contexts are read once and saved as packs; every method answers the same questions about them.
 """
 
 from .arms import Arm

@@ -1,4 +1,4 @@
-"""An arm: one way to read and keep a context, which answers all questions."""
+"""An arm of an evaluation: an attend and a keep method, with which all questions are answered."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arm:
-    """A method under its names, as the user wrote them.
+    """An attend and a keep method, and their names as the user wrote them.
 
-    method: how a query reads, as `hash:bits=64`; budget: what it may read, "" where it reads all.
-    keep: which tokens stay, as `hashevict`; keep_budget: how many, "" where all do.
+    method: the attend method, such as `hash:bits=64`; budget: its budget, "" where it reads all.
+    keep: the keep method, such as `hashevict`; keep_budget: its budget, "" where all tokens stay.
     """
 
     method: str = "full"
@@ -36,12 +36,12 @@ class Arm:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether all tokens stay, so that a pack serves."""
+        """Whether all tokens stay, so that a pack can be used."""
         return self.keeping.keeps_all
 
     def key(self, model: Model) -> str:
-        """What its answers are known by: a digest of all options, and of the names of the indexes
-        that it keeps for this model, which tell encoders apart."""
+        """The key of its answers: a digest of all options and of the names of the indexes that it
+        keeps for this model, because these names differ by encoder."""
         noting = _Noting()
         model.context(1, self.attend, store=noting).close()
         facts = [repr(self.attend), repr(self.keeping), *sorted(noting.names)]
@@ -56,7 +56,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class _Noting(Ram):
-    """An empty KV cache that notes which indexes a method wants beside it."""
+    """An empty KV cache that records the names of the indexes that a method adds."""
 
     names: list[str] = field(default_factory=list)
 

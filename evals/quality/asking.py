@@ -1,4 +1,4 @@
-"""One arm over one context, and the questions it is asked."""
+"""Asks one arm the questions about one context."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def opened(
     model: Model, read: Read, arm: Arm, progress: Progress | None = None
 ) -> Iterator[Context]:
-    """A context that holds what was read, under the arm's methods: the pack opened for reading, or
-    read anew into memory where the arm evicts, because what it keeps is not a pack."""
+    """A context with the arm's methods that holds what was read. It opens the pack, or reads the
+    text anew into memory where the arm evicts, because a pack holds all tokens."""
     store = Disk(read.pack, read_only=True) if arm.keeps_all else Ram(*read.kinds)
     with model.context(read.n_ctx, arm.attend, arm.keeping, store) as context:
         if not context.tokens and not read.inside:
@@ -40,7 +40,7 @@ def opened(
 def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer:
     """The greedy answer to question `number` after what was read. key: the arm's.
 
-    It ends at a line break, at its most tokens, or once it holds all that was asked for.
+    It ends at a line break, at the limit of tokens, or once it contains all that was asked for.
     """
     question = read.questions[number]
     before = _Totals.of(context.stats.layers)
@@ -60,11 +60,11 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
 
 
 def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
-    """Read a question, instead of the last one and its answer.
+    """Read a question in place of the previous one and its answer.
 
-    Asked apart, it is read token by token, because prompts are read with exact attention
-    whatever the method. Inside it, both are one prompt. Where tokens give way, what they left
-    cannot be cut back: the context is read again.
+    A separate question is read token by token, because prompts are read with exact attention under
+    every method. Inside the prompt, it is read with the context. Eviction cannot be undone: there
+    the context is read again.
     """
     if read.inside and not arm.keeps_all:
         context.truncate(0)
@@ -82,7 +82,7 @@ def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
 
 @dataclass(frozen=True)
 class _Totals:
-    """What all layers have read up to some time."""
+    """The counts of all layers so far."""
 
     stored: int
     attended: int

@@ -1,7 +1,7 @@
-"""What can be wrong with an evaluation that was asked for."""
+"""The error of this room."""
 
 from ...system.errors import KvarnError
 
 
 class EvalError(KvarnError):
-    """Tasks, lengths or the folder of contexts are not as an evaluation needs them."""
+    """An evaluation cannot be run with these tasks, lengths, methods or folder of contexts."""

@@ -1,4 +1,4 @@
-"""Samples as long as asked for, in a model's tokens."""
+"""Makes samples of a length that is given in a model's tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..tasks import Sample
 from .errors import EvalError
 
 CHARS_PER_TOKEN = 4.0
-"""Where the search begins: common in English."""
+"""Where the search begins: typical of English."""
 SLACK = 0.02
 ATTEMPTS = 24
 
@@ -16,10 +16,11 @@ ATTEMPTS = 24
 def fit(
     make: Callable[[int], Sample], n_tokens: Callable[[str], int], length: int, what: str
 ) -> Sample:
-    """`make(characters)` whose context has at most `length` tokens, and at least 98% of them or
-    as many as whole sentences allow.
+    """A sample of `make(characters)` whose context has 98% to 100% of `length` tokens, or as many
+    as whole sentences allow.
 
-    In proportion first, then between the most characters that fit and the fewest that do not.
+    The first guesses are proportional; then it bisects between a number of characters that fits
+    and one that does not.
     Raises `EvalError` where not even the shortest context fits.
     """
     best: tuple[int, Sample] | None = None

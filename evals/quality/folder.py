@@ -2,7 +2,7 @@
 
 NAME/                  the task, the length, the number and a digest, see `Cell.key`
 ├─ context.txt         what is read
-├─ questions.json      [{"text", "reply", "answers"}, …]; written last, so it is whole with it
+├─ questions.json      [{"text", "reply", "answers"}, …]; written after context.txt
 ├─ answers.jsonl       one line for each answer, see `Answer`
 └─ pack/               the context pack
 """
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class Answer:
     """What one arm said to one question.
 
-    arm: its name; key: see `Arm.key`. score: see `scoring.score`.
-    covered: mean share of the true softmax that was attended to, over all steps and layers that
-    were probed; read: mean share of the stored tokens that was attended to, over the steps in which
-    not all was. None where there were none.
+    arm: its name; key: see `Arm.key`. score: see `scoring.score`. covered: mean share of the
+    softmax's mass that was attended to, over all steps and layers that were probed. read: mean
+    share of the stored tokens that was attended to, over the steps that did not read all. None
+    where there were no such steps.
     """
 
     arm: str
@@ -54,7 +54,7 @@ class ContextFolder:
         self._answers = path / "answers.jsonl"
 
     def sample(self, make: Callable[[], Sample]) -> tuple[str, list[Question]]:
-        """The context and its questions: those that are there, or else those of `make()`."""
+        """The context and its questions: those in the folder, or new ones of `make()`."""
         context, questions = self.path / "context.txt", self.path / "questions.json"
         if not questions.exists():
             sample = make()
@@ -68,7 +68,7 @@ class ContextFolder:
         return text, [Question(q["text"], q["reply"], tuple(q["answers"])) for q in read]
 
     def answers(self) -> list[Answer]:
-        """All answers so far; a line that an interrupted run left half written is cut off."""
+        """All answers so far; cuts off a line that an interrupted run left incomplete."""
         if not self._answers.exists():
             return []
         with os.fdopen(open_regular(self._answers, writable=True), "r+b") as file:
@@ -85,7 +85,7 @@ class ContextFolder:
             file.write(json.dumps(asdict(answer)).encode() + b"\n")
 
     def remove_pack(self) -> list[str]:
-        """Free the space of the KV cache; it is built anew where it is wanted again.
+        """Remove the KV cache, which is built anew when needed.
 
         Returns what stays, see `runtime.packs.remove_pack`.
         """

@@ -1,7 +1,7 @@
 """Confidence intervals of scores whose questions share contexts.
 
 Questions about one context are not independent: the context may be an easy or a hard one. So the
-contexts are what is sampled (clusters), and C contexts say as much as C - 1 degrees of freedom.
+contexts are the sampled units (clusters), and C contexts give C - 1 degrees of freedom.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Clusters = Sequence[Sequence[float]]
 
 CONFIDENCE = 0.95
 PSEUDO = 2
-"""Differences added to a comparison, one of +1 and one of -1, each a context of its own."""
+"""Differences added to a comparison: +1 and -1, each as a context of its own."""
 
 
 def t_cdf(t: float, degrees: int) -> float:
@@ -35,7 +35,7 @@ def t_cdf(t: float, degrees: int) -> float:
 
 
 def t_quantile(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """The t that holds `confidence` of the distribution between -t and t."""
+    """The t with a probability of `confidence` between -t and t."""
     wanted = 0.5 + confidence / 2
     low, high = 0.0, 1.0
     while t_cdf(high, degrees) < wanted:
@@ -64,15 +64,16 @@ def variance(clusters: Clusters, centre: float) -> float:
 
 def score_interval(clusters: Clusters) -> Interval | None:
     """95% interval of a mean score in [0, 1]; None for fewer than two contexts, which say nothing
-    about others.
+    about the spread.
 
     Wilson's interval with t of C - 1 degrees for z, and the effective sample size
     m = min(n, p (1 - p) / variance) for n, so that it has a width at 0 and 1 too. Source: Korn &
     Graubard 1998 for m; Franco et al. 2019 for Wilson's interval with it. Scores between 0 and 1
     vary less than p (1 - p), which the bound by n allows for.
 
-    Its coverage is nominal while answers fail here and there; where nearly all contexts are
-    perfect and a rare one fails as a whole, a few contexts cannot tell, and it is too short.
+    It covers the true score in 95% of cases while failures are spread over contexts. Where nearly
+    all contexts are perfect and a rare one fails completely, a few contexts do not show it, and the
+    interval is too short.
     """
     if len(clusters) < 2:
         return None

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class Plan:
     """Tasks × lengths × arms, over the same contexts and questions for all arms.
 
-    lengths: tokens of the contexts, without their questions. n_contexts: of each task and length.
-    n_questions: at most so many about each; a task may have fewer. filler: the hay, and its name
-    for telling results apart. keep_packs: leave the KV caches for a later run. inside: the question
-    belongs to the prompt and is read with it, as eviction papers have it.
+    lengths: tokens of the contexts, without their questions. n_contexts: contexts of each task and
+    length. n_questions: the most questions about a context; a task may have fewer. filler_name:
+    tells results with different fillers apart. keep_packs: keep the KV caches for a later run.
+    inside: the question is part of the prompt and read with it, as in papers on eviction.
 
     Raises `EvalError` for what cannot be evaluated.
     """
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """One task at one length; inside: as in `Plan`, with the same contexts."""
+    """One task at one length; inside: as in `Plan`."""
 
     task: str
     length: int
@@ -72,8 +72,8 @@ class Cell:
         return ALL_TASKS[self.task](rng, n_chars, plan.n_questions, plan.filler)
 
     def key(self, plan: Plan, number: int, model: Model) -> str:
-        """A name of this context that changes with whatever could change it: the settings, the
-        model, and the generators themselves."""
+        """A name that is different wherever the context or its KV cache could be: by settings,
+        model and source of the generators."""
         facts = [
             model.fingerprint, plan.kinds, plan.seed, plan.n_questions, plan.filler_name,
             self.task, self.length, number, _generators(),

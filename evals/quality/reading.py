@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .plan import Cell, Plan
 
 BREAK = "\n"
-"""What stands between a context and a question, and ends an answer."""
+"""Separates a context from a question, and ends an answer."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Read:
         return len(self.ids) + max(after)
 
     def build(self, model: Model, progress: Progress | None = None) -> None:
-        """Read the context into its pack, from where an interrupted run left off."""
+        """Read the context into its pack; continues where an interrupted run stopped."""
         build_pack(model, self.pack, self.ids, self.n_ctx, self.kinds, progress=progress)
 
 
 def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:
-    """Context `number` of a cell, generated if the folder does not hold it yet."""
+    """Context `number` of a cell, generated unless the folder holds it."""
     tokenizer = model.tokenizer
 
     def encode(text: str) -> list[int]:

@@ -15,7 +15,7 @@ RIGHT = ("length", "budget", "score", "n", "difference", "covered", "read")
 def render(rows: Sequence[Row], output: str = "md") -> str:
     """The rows as a markdown table, scores in points of 100, or as JSON.
 
-    Columns of the table that no row has anything for are left out.
+    Columns that are empty in all rows are left out of the table.
     """
     if output == "json":
         return json.dumps([row.as_dict() for row in rows], indent=2)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Row:
     """One arm's answers to all questions of a cell.
 
-    score: mean over the questions, 0 to 1. ci95: see `score_interval`. n: questions; contexts: how
-    many they are about. against: the arm that `difference` (this score less that one's) and its
-    interval compare with, "" for the first. covered, read: means over the questions, see `Answer`.
+    score: mean over the questions, 0 to 1. ci95: see `score_interval`. n, contexts: numbers of
+    questions and contexts. against: the arm whose score is subtracted in `difference`, "" for the
+    first. covered, read: means over the questions, see `Answer`.
     """
 
     cell: Cell
@@ -71,7 +71,7 @@ def points(interval: Interval | None) -> str:
 def rows_of(
     cell: Cell, arms: Sequence[Arm], contexts: Sequence[Sequence[Sequence[Answer]]]
 ) -> list[Row]:
-    """A row for each arm. contexts: of each context for each arm all answers in their order."""
+    """A row for each arm. contexts[context][arm]: the answers in order of the questions."""
     first = [about[0] for about in contexts]
     return [
         _row(cell, arm, [about[i] for about in contexts], first if i else None, str(arms[0]))

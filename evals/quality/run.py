@@ -24,8 +24,8 @@ def evaluate(
 ) -> Iterator[Row]:
     """The rows of each task and length in turn.
 
-    work: the folder of contexts. What is there already (from a run that was interrupted, or one
-    with other methods) is neither read nor asked again.
+    work: the folder of contexts. Contexts and answers of earlier runs, interrupted or with other
+    methods, are used again.
     """
     run = _Run(model, plan, work, observer or Observer())
     for cell in plan.cells():
@@ -66,7 +66,7 @@ class _Run:
     def _ask_all(
         self, folder: ContextFolder, read: Read, arm: Arm, key: str, answers: dict[int, Answer]
     ) -> list[Answer]:
-        """All answers of one arm, which is asked what is not among `answers` yet."""
+        """All answers of one arm; asks the questions that `answers` does not hold."""
         left = [i for i in range(len(read.questions)) if i not in answers]
         if left:
             reading = self.observer.progress(f"reading {len(read.ids):,} tokens")

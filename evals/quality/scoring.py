@@ -1,4 +1,4 @@
-"""What an answer is worth, and how long it may get."""
+"""The score of an answer, and how long it may be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..tasks import Question
 
 MARGIN = 8
-"""Tokens beyond the expected reply: room for another wording of it."""
+"""Tokens added to the expected reply, for other wordings of it."""
 
 
 def score(text: str, answers: Sequence[str]) -> float:
@@ -23,6 +23,6 @@ def score(text: str, answers: Sequence[str]) -> float:
 
 
 def most_tokens(tokenizer: Tokenizer, question: Question) -> int:
-    """Most tokens of an answer: 1.5 times those of the expected reply, and a few more."""
+    """Most tokens of an answer: 1.5 times those of the expected reply, and a margin."""
     reply = tokenizer.encode(question.reply, bos=False)
     return len(reply) * 3 // 2 + MARGIN

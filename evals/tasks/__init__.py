@@ -17,7 +17,7 @@ SCATTERED: dict[str, Callable[..., Sample]] = {
     "homes": homes,
     "two-hop": two_hop,
 }
-"""Tasks of facts among filler; their generators also take least_filler, see `needle`."""
+"""Tasks of facts in filler; their generators also take least_filler, see `needle`."""
 TASKS: dict[str, Task] = {
     "needle": needle,
     "kv": kv,
@@ -26,7 +26,7 @@ TASKS: dict[str, Task] = {
     "frequent": frequent,
     "copy": copy,
 }
-"""Those that kvarn-mini learns from."""
+"""The tasks that kvarn-mini is trained on."""
 ALL_TASKS: dict[str, Task] = {**TASKS, **RULER}
 
 __all__ = [

@@ -1,30 +1,27 @@
 """Facts that lead to one another: chains of things, and people who know people."""
 
-import random
+from random import Random
 
 from . import wording
 from .facts import LEAST_FILLER, facts_in
 from .filler import Filler
 from .names import JOBS, PLACES, RELATIONS, numbers, people, things
 from .sample import Question, Sample, scatter
+from .wording import worded
 
 CHAIN = (3, 4, 5)
 """Things in a chain."""
 
 
 def chains(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Numbers handed from thing to thing; all things that have the number of the first one are
-    asked for.
+    """Numbers are passed on from thing to thing; a question asks for all things with the number of
+    the first.
 
-    The kin of RULER's variable tracking: a chain's links stand in their order, those of several
-    chains mixed. Asked for by the number, as there, models answered with whole chains that began
-    at another number: to find a thing by its number is a task of its own.
+    Similar to RULER's variable tracking. The links of a chain stand in order, mixed with those of
+    other chains. RULER's questions name the number instead. Finding a thing by its number is a task
+    of its own: models answered such questions with whole chains that began at another number.
     """
     room = max(1, facts_in(n_chars, least_filler) // CHAIN[-1])
     values = numbers(rng, min(n_questions, room))
@@ -39,13 +36,13 @@ def chains(
         at = told[i]
         told[i] += 1
         if at == 0:
-            facts.append(rng.choice(wording.NUMBER_FACTS).format(k=members[i][0], v=values[i]))
+            facts.append(worded(rng, wording.NUMBER_FACTS, k=members[i][0], v=values[i]))
         else:
             a, b = members[i][at - 1 : at + 1]
-            facts.append(rng.choice(wording.LINK_FACTS).format(a=a, b=b))
+            facts.append(worded(rng, wording.LINK_FACTS, a=a, b=b))
     questions = tuple(
         Question(
-            rng.choice(wording.CHAIN_QUESTIONS).format(k=members[i][0]),
+            worded(rng, wording.CHAIN_QUESTIONS, k=members[i][0]),
             " " + ", the ".join(members[i][1:]) + ".",
             tuple(members[i][1:]),
         )
@@ -55,36 +52,28 @@ def chains(
 
 
 def homes(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Where people live and what they do, in filler; one of these is asked for."""
+    """Where people live or what they do, in filler; a question asks about one of them."""
     n = max(2, min(n_questions, facts_in(n_chars, least_filler)))
     facts, questions = [], []
     for person in people(rng, n):
         if rng.random() < 0.5:
             place = rng.choice(PLACES)
-            facts.append(rng.choice(wording.HOME_FACTS).format(p=person, x=place))
-            form = rng.choice(wording.HOME_QUESTIONS)
-            questions.append(Question(form.format(p=person), f" {place}.", (place,)))
+            facts.append(worded(rng, wording.HOME_FACTS, p=person, x=place))
+            question = worded(rng, wording.HOME_QUESTIONS, p=person)
+            questions.append(Question(question, f" {place}.", (place,)))
         else:
             job = rng.choice(JOBS)
-            facts.append(rng.choice(wording.JOB_FACTS).format(p=person, x=job))
-            form = rng.choice(wording.JOB_QUESTIONS)
-            questions.append(Question(form.format(p=person), f" {job}.", (job,)))
+            facts.append(worded(rng, wording.JOB_FACTS, p=person, x=job))
+            question = worded(rng, wording.JOB_QUESTIONS, p=person)
+            questions.append(Question(question, f" {job}.", (job,)))
     rng.shuffle(questions)
     return Sample(scatter(rng, facts, n_chars, filler), tuple(questions[:n_questions]))
 
 
 def two_hop(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
     """Who is whose brother, and where that one lives: the answer takes both facts."""
     n = max(2, min(n_questions, facts_in(n_chars, least_filler) // 2))
@@ -92,12 +81,10 @@ def two_hop(
     facts, questions = [], []
     for p, q in zip(names[:n], names[n:], strict=True):
         relation, place = rng.choice(RELATIONS), rng.choice(PLACES)
-        facts.append(rng.choice(wording.RELATION_FACTS).format(p=p, r=relation, q=q))
-        facts.append(rng.choice(wording.HOME_FACTS).format(p=q, x=place))
-        form = rng.choice(wording.TWO_HOP_QUESTIONS)
-        questions.append(
-            Question(form.format(r=relation, p=p), f" {q}, who lives in {place}.", (place,))
-        )
+        facts.append(worded(rng, wording.RELATION_FACTS, p=p, r=relation, q=q))
+        facts.append(worded(rng, wording.HOME_FACTS, p=q, x=place))
+        question = worded(rng, wording.TWO_HOP_QUESTIONS, r=relation, p=p)
+        questions.append(Question(question, f" {q}, who lives in {place}.", (place,)))
     rng.shuffle(facts)
     rng.shuffle(questions)
     return Sample(scatter(rng, facts, n_chars, filler), tuple(questions[:n_questions]))

@@ -1,13 +1,14 @@
 """Questions over documents: short portraits of people, who know one another."""
 
-import random
 from dataclasses import dataclass
 from itertools import pairwise
+from random import Random
 
 from . import wording
 from .filler import Filler
 from .names import JOBS, PLACES, RELATIONS, people
 from .sample import Part, Question, Sample, begun
+from .wording import worded
 
 SENTENCES = 2
 """Of filler in a document."""
@@ -26,8 +27,8 @@ class Person:
     whom: str
 
 
-def qa_single(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Documents about people; where one lives, or what he or she does, stands in one of them."""
+def qa_single(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Documents about people; one of them tells where a person lives, or what he or she does."""
     persons, parts = _documents(rng, n_chars, filler)
     questions = []
     for person in rng.sample(persons, min(n_questions, len(persons))):
@@ -39,8 +40,8 @@ def qa_single(rng: random.Random, n_chars: int, n_questions: int, filler: Filler
     return Sample(parts, tuple(questions))
 
 
-def qa_two(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Documents about people; who one knows stands in one, where that one lives in another."""
+def qa_two(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Documents about people; one tells whom a person knows, another where that person lives."""
     persons, parts = _documents(rng, n_chars, filler)
     homes = {person.name: person.home for person in persons}
     asked = [person for person in persons if person.whom in homes]
@@ -52,9 +53,7 @@ def qa_two(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -
     return Sample(parts, tuple(questions))
 
 
-def _documents(
-    rng: random.Random, n_chars: int, filler: Filler
-) -> tuple[list[Person], tuple[Part, ...]]:
+def _documents(rng: Random, n_chars: int, filler: Filler) -> tuple[list[Person], tuple[Part, ...]]:
     """People each of whom knows the next, and their documents in another order; at least two."""
     names = people(rng, n_chars // LEAST_CHARS + 3)
     sentences = filler.sentences(rng)
@@ -75,12 +74,12 @@ def _documents(
     return persons, begun([Part(text, False) for text in numbered])
 
 
-def _document(rng: random.Random, person: Person, others: list[str]) -> str:
-    """What is known of a person, in any order between sentences of filler."""
+def _document(rng: Random, person: Person, others: list[str]) -> str:
+    """What is known of a person, in any order, between sentences of filler."""
     facts = [
-        rng.choice(wording.HOME_FACTS).format(p=person.name, x=person.home),
-        rng.choice(wording.JOB_FACTS).format(p=person.name, x=person.job),
-        rng.choice(wording.RELATION_FACTS).format(p=person.name, r=person.relation, q=person.whom),
+        worded(rng, wording.HOME_FACTS, p=person.name, x=person.home),
+        worded(rng, wording.JOB_FACTS, p=person.name, x=person.job),
+        worded(rng, wording.RELATION_FACTS, p=person.name, r=person.relation, q=person.whom),
     ]
     told = [*facts, *(" ".join(other.split()) for other in others)]
     rng.shuffle(told)

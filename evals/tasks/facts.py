@@ -1,15 +1,16 @@
 """Single facts to recall: needles in filler, and tables that consist only of facts."""
 
-import random
 from collections.abc import Callable, Sequence
+from random import Random
 
 from . import wording
 from .filler import Filler
 from .names import numbers, things
 from .sample import Part, Question, Sample, scatter
+from .wording import worded
 
-Draw = Callable[[random.Random, int], list[str]]
-"""(random, n) -> n different keys or values."""
+Draw = Callable[[Random, int], list[str]]
+"""(rng, n) → n different keys or values."""
 
 FACT_CHARS = 48
 """Length of a fact in a sentence, about."""
@@ -18,47 +19,38 @@ LEAST_FILLER = 4.0
 
 
 def needle(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Numbers of things, in sentences of many forms between sentences of filler; one is asked for.
+    """Numbers of things, in sentences of many forms, in filler; a question asks for one of them.
 
-    There are as many needles as questions, as far as least_filler times as much filler remains.
+    There are as many needles as questions, or fewer, so that there is at least least_filler times
+    as much filler.
     """
     n = max(1, min(n_questions, facts_in(n_chars, least_filler)))
     keys, values = things(rng, n), numbers(rng, n)
-    facts = [
-        rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
-    ]
+    facts = number_facts(rng, keys, values)
     questions = number_questions(rng, keys, values, n_questions)
     return Sample(scatter(rng, facts, n_chars, filler), questions)
 
 
-def kv(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A table of things and numbers that fills the context; one thing's number is asked for.
+def kv(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A table of things and numbers fills the context; a question asks for one number.
 
-    Half of the tables are bare, the others of sentences.
+    Half of the tables have bare rows, the others sentences.
     """
     form = rng.choice(rng.choice((wording.TABLE_FACTS, wording.NUMBER_FACTS)))
     return table(rng, form, things, numbers, n_chars, n_questions)
 
 
-def records(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def records(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """A table in a machine format: JSON, CSV, lines of `name = value`."""
     return table(rng, rng.choice(wording.RECORDS), things, numbers, n_chars, n_questions)
 
 
 def multivalue(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Needles with three or four numbers for each thing; a question asks for all of one thing's."""
+    """Three or four numbers for each thing, in filler; a question asks for all those of one."""
     per_key = rng.choice((3, 4))
     room = facts_in(n_chars, least_filler) // per_key
     keys = things(rng, max(1, min(n_questions, room)))
@@ -70,10 +62,10 @@ def multivalue(
     for k in owners:
         v = next(values)
         found[k].append(v)
-        facts.append(rng.choice(wording.NUMBER_FACTS).format(k=k, v=v))
+        facts.append(worded(rng, wording.NUMBER_FACTS, k=k, v=v))
     questions = [
         Question(
-            rng.choice(wording.SEVERAL_QUESTIONS).format(k=k),
+            worded(rng, wording.SEVERAL_QUESTIONS, k=k),
             f" {listed(found[k])}.",
             tuple(found[k]),
         )
@@ -83,18 +75,12 @@ def multivalue(
 
 
 def multiquery(
-    rng: random.Random,
-    n_chars: int,
-    n_questions: int,
-    filler: Filler,
-    least_filler: float = LEAST_FILLER,
+    rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Needles of which a question asks for several at once."""
+    """Numbers of things, in filler; a question asks for several at once."""
     n = max(4, min(2 * n_questions, facts_in(n_chars, least_filler)))
     keys, values = things(rng, n), numbers(rng, n)
-    facts = [
-        rng.choice(wording.NUMBER_FACTS).format(k=k, v=v) for k, v in zip(keys, values, strict=True)
-    ]
+    facts = number_facts(rng, keys, values)
     questions = []
     for _ in range(n_questions):
         asked = rng.sample(range(n), rng.choice((2, 3, 4)))
@@ -105,9 +91,9 @@ def multiquery(
 
 
 def table(
-    rng: random.Random, form: str, keys: Draw, values: Draw, n_chars: int, n_questions: int
+    rng: Random, form: str, keys: Draw, values: Draw, n_chars: int, n_questions: int
 ) -> Sample:
-    """Facts of one form, line by line, as many as there is room for; some are asked for."""
+    """Facts of one form, line by line, as many as there is room for; questions about some."""
     n = max(1, n_chars // len(form.format(k="old bed", v="12345")))
     named, given = keys(rng, n), values(rng, n)
     parts: list[Part] = []
@@ -122,19 +108,22 @@ def table(
 
 
 def facts_in(n_chars: int, least_filler: float) -> int:
-    """About how many facts a context holds with least_filler times as much filler."""
+    """About how many facts a context has room for, with least_filler times as much filler."""
     return int(n_chars / (FACT_CHARS * (least_filler + 1)))
 
 
+def number_facts(rng: Random, keys: list[str], values: list[str]) -> list[str]:
+    """For each thing, a sentence that tells its number."""
+    return [worded(rng, wording.NUMBER_FACTS, k=k, v=v) for k, v in zip(keys, values, strict=True)]
+
+
 def number_questions(
-    rng: random.Random, keys: list[str], values: list[str], n: int
+    rng: Random, keys: list[str], values: list[str], n: int
 ) -> tuple[Question, ...]:
     """n questions about different things, fewer where there are fewer."""
     asked = rng.sample(range(len(keys)), min(n, len(keys)))
     return tuple(
-        Question(
-            rng.choice(wording.NUMBER_QUESTIONS).format(k=keys[i]), f" {values[i]}.", (values[i],)
-        )
+        Question(worded(rng, wording.NUMBER_QUESTIONS, k=keys[i]), f" {values[i]}.", (values[i],))
         for i in asked
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from random import Random
 
 from . import names
 
@@ -16,15 +16,14 @@ class Filler(ABC):
     """A source of sentences."""
 
     @abstractmethod
-    def sentences(self, rng: random.Random) -> Iterator[str]:
-        """Sentences without end, each with the space or line break that stands before it."""
+    def sentences(self, rng: Random) -> Iterator[str]:
+        """Sentences without end, each with the space or line break before it."""
 
 
 class Prose(Filler):
-    """Running text of given documents, from a random sentence on, round and round.
+    """The text of given documents, from a random sentence on, repeated without end.
 
-    Source: the essays of RULER's needle tasks; here any text will do. Line breaks are kept as
-    single ones.
+    As the essays in RULER's needle tasks. Several line breaks become one.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -37,7 +36,7 @@ class Prose(Filler):
         if not self._sentences:
             raise ValueError("filler: the texts hold no sentence")
 
-    def sentences(self, rng: random.Random) -> Iterator[str]:
+    def sentences(self, rng: Random) -> Iterator[str]:
         at = rng.randrange(len(self._sentences))
         while True:
             yield self._sentences[at]
@@ -47,7 +46,7 @@ class Prose(Filler):
 class Plain(Filler):
     """Simple sentences put together from word lists: filler that needs no files."""
 
-    def sentences(self, rng: random.Random) -> Iterator[str]:
+    def sentences(self, rng: Random) -> Iterator[str]:
         count = 0
         while True:
             count += 1

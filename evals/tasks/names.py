@@ -1,7 +1,7 @@
-"""Words that facts are made of: common ones, one or two tokens in any vocabulary."""
+"""Words that facts are made of: common ones, of one or two tokens in any vocabulary."""
 
-import random
 from itertools import product
+from random import Random
 
 ADJECTIVES = tuple(
     """
@@ -94,7 +94,7 @@ PLAIN_FORMS = (
 )
 
 
-def things(rng: random.Random, n: int) -> list[str]:
+def things(rng: Random, n: int) -> list[str]:
     """n different things, such as `silver lantern`; with two adjectives where there are too few."""
     pairs = len(ADJECTIVES) * len(NOUNS)
     if n > pairs * (1 + len(ADJECTIVES)):
@@ -109,7 +109,7 @@ def things(rng: random.Random, n: int) -> list[str]:
     return list(found)
 
 
-def people(rng: random.Random, n: int) -> list[str]:
+def people(rng: Random, n: int) -> list[str]:
     """n different people, such as `Edith Hale`; with a middle initial where there are too few."""
     many = n > len(FIRST_NAMES) * len(SURNAMES) // 2
     found: dict[str, None] = {}
@@ -121,7 +121,7 @@ def people(rng: random.Random, n: int) -> list[str]:
     return list(found)
 
 
-def numbers(rng: random.Random, n: int) -> list[str]:
+def numbers(rng: Random, n: int) -> list[str]:
     """n different numbers of five digits; of seven where there are too few."""
     low, high = (10_000, 100_000) if n <= 20_000 else (1_000_000, 10_000_000)
     return [str(number) for number in rng.sample(range(low, high), n)]

@@ -1,19 +1,20 @@
-"""RULER's thirteen kinds of questions, in words of our own: what each of its contexts holds.
+"""RULER's thirteen tasks, worded by kvarn.
 
-Source: Hsieh et al. 2024, RULER, table 5 and the settings in its synthetic.yaml. Most contexts hold
-one question, as RULER's do; where one holds several facts alike, each is asked for by itself.
+Source: Hsieh et al. 2024, RULER, table 5 and the settings in its synthetic.yaml. Most contexts have
+one question, as in RULER; where a context holds several facts of a kind, each has a question.
 """
 
-import random
 import uuid
 from itertools import pairwise
+from random import Random
 
 from . import wording
 from .documents import qa_single, qa_two
-from .facts import Draw, listed, number_questions, table
+from .facts import Draw, listed, number_facts, number_questions, table
 from .filler import Filler, Prose
 from .names import numbers, things
-from .sample import Part, Question, Sample, Task, begun, scatter
+from .sample import Part, Question, Sample, Task, begun, fitted, scatter
+from .wording import worded
 
 NOISE = Prose(
     [
@@ -21,98 +22,82 @@ NOISE = Prose(
         "It was as it had always been. "
     ]
 )
-"""A few sentences over and over."""
+"""A few sentences, repeated."""
 KEYS = VALUES = QUERIES = 4
 """Of multikey_1, multivalue and multiquery."""
 CHAIN = 5
 """Things in a chain of vt: one with a number, and four hops."""
 
 
-def identifiers(rng: random.Random, n: int) -> list[str]:
+def identifiers(rng: Random, n: int) -> list[str]:
     """n different random UUIDs."""
     return [str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(n)]
 
 
-def records(rng: random.Random, n: int) -> list[str]:
-    """n different things that go by a UUID."""
+def records(rng: Random, n: int) -> list[str]:
+    """n different things, each named by a UUID."""
     return [f"record {identifier}" for identifier in identifiers(rng, n)]
 
 
-def niah_single_1(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """One needle, the number of a thing, in a few sentences over and over."""
-    return _hidden(rng, n_chars, NOISE, things, numbers, 1)
+def needles(keys: Draw, values: Draw, n: int, hay: Filler | None = None) -> Task:
+    """A task of n facts in filler (or in `hay`), each with a question."""
+
+    def task(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+        named, given = keys(rng, n), values(rng, n)
+        facts = number_facts(rng, named, given)
+        questions = number_questions(rng, named, given, n)
+        return Sample(scatter(rng, facts, n_chars, hay or filler), questions)
+
+    return task
 
 
-def niah_single_2(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """One needle, the number of a thing, in filler."""
-    return _hidden(rng, n_chars, filler, things, numbers, 1)
+def only_needles(keys: Draw, values: Draw) -> Task:
+    """A task of nothing but facts, all of one form; a question asks for one."""
+
+    def task(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+        form = rng.choice(wording.NUMBER_FACTS)
+        return table(rng, form, keys, values, n_chars, n_questions)
+
+    return task
 
 
-def niah_single_3(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """One needle, the UUID of a thing, in filler."""
-    return _hidden(rng, n_chars, filler, things, identifiers, 1)
-
-
-def niah_multikey_1(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Four needles in filler, of which one is asked for."""
-    return _hidden(rng, n_chars, filler, things, numbers, KEYS)
-
-
-def niah_multikey_2(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Nothing but needles, of which one is asked for: the numbers of things."""
-    form = rng.choice(wording.NUMBER_FACTS)
-    return table(rng, form, things, numbers, n_chars, n_questions)
-
-
-def niah_multikey_3(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Nothing but needles, of which one is asked for: UUIDs that belong to UUIDs."""
-    form = rng.choice(wording.NUMBER_FACTS)
-    return table(rng, form, records, identifiers, n_chars, n_questions)
-
-
-def niah_multivalue(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Four numbers of one thing, in filler; all of them are asked for."""
+def niah_multivalue(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four numbers of one thing, in filler; the question asks for all of them."""
     (key,), values = things(rng, 1), numbers(rng, VALUES)
-    form = rng.choice(wording.SEVERAL_QUESTIONS)
-    question = Question(form.format(k=key), f" {listed(values)}.", tuple(values))
-    facts = [_fact(rng, key, value) for value in values]
+    asked = worded(rng, wording.SEVERAL_QUESTIONS, k=key)
+    question = Question(asked, f" {listed(values)}.", tuple(values))
+    facts = number_facts(rng, [key] * VALUES, values)
     return Sample(scatter(rng, facts, n_chars, filler), (question,))
 
 
-def niah_multiquery(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Four needles in filler, which are asked for at once."""
+def niah_multiquery(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four needles in filler; the question asks for all of them."""
     keys, values = things(rng, QUERIES), numbers(rng, QUERIES)
-    facts = [_fact(rng, k, v) for k, v in zip(keys, values, strict=True)]
+    facts = number_facts(rng, keys, values)
     rng.shuffle(facts)
     names = listed([f"the {key}" for key in keys])
     question = Question(f"The numbers of {names} are", f" {listed(values)}.", tuple(values))
     return Sample(scatter(rng, facts, n_chars, filler), (question,))
 
 
-def vt(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A number handed on four times, from thing to thing; all five are asked for."""
+def vt(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A number is passed on four times, from thing to thing; the question asks for all five."""
     members, (value,) = things(rng, CHAIN), numbers(rng, 1)
-    facts = [_fact(rng, members[0], value)]
+    facts = number_facts(rng, members[:1], [value])
     for a, b in pairwise(members):
-        facts.append(rng.choice(wording.LINK_FACTS).format(a=a, b=b))
-    form = rng.choice(wording.HOLDER_QUESTIONS)
+        facts.append(worded(rng, wording.LINK_FACTS, a=a, b=b))
     reply = " " + ", the ".join(members) + "."
-    question = Question(form.format(v=value), reply, tuple(members))
+    asked = worded(rng, wording.HOLDER_QUESTIONS, v=value)
+    question = Question(asked, reply, tuple(members))
     return Sample(scatter(rng, facts, n_chars, NOISE), (question,))
 
 
-def cwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A numbered list of words; the ten are asked for that come ten times as often as the others.
+def cwe(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A numbered list of words; the question asks for the ten that occur ten times as often.
 
-    30 times, as in RULER, where there is room for as many words that come three times.
+    They occur 30 times and the others 3 times, as in RULER, if the context is long enough.
     """
-    n, state = max(40, n_chars // 16), rng.getstate()
-    while True:
-        rng.setstate(state)
-        common, text = _list_of(rng, n)
-        if len(text) <= n_chars or n == 40:
-            break
-        n = max(40, min(n - 1, n * n_chars // len(text)))
+    common, text = fitted(rng, lambda n: _list_of(rng, n), max(40, n_chars // 16), 40, n_chars)
     question = Question(
         "Which ten words of the list come most often? They are", f" {listed(common)}.",
         tuple(common),
@@ -120,12 +105,12 @@ def cwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> S
     return Sample(begun([Part(text, False)]), (question,))
 
 
-def fwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Made-up words, the k-th of which comes in proportion to 1 / k²; the three most frequent are
-    asked for, but for the dots, which come first."""
+def fwe(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Made-up words, the k-th with a frequency proportional to 1 / k². The first one is dots; the
+    question asks for the next three."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     n = max(100, n_chars // 7)
-    kinds = max(6, int((n * 6 / 9.87) ** 0.5))  # those that come at least once: n / ζ(2) / k² >= 1
+    kinds = max(6, int((n * 6 / 9.87) ** 0.5))  # that occur at least once: n / ζ(2) / k² >= 1
     words = ["......"]
     while len(words) < kinds:
         word = "".join(rng.choices(letters, k=6))
@@ -142,8 +127,8 @@ def fwe(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> S
     return Sample(begun([Part(" ".join(drawn), False)]), (question,))
 
 
-def _list_of(rng: random.Random, n: int) -> tuple[list[str], str]:
-    """About n numbered words, and the ten that come most often."""
+def _list_of(rng: Random, n: int) -> tuple[list[str], str]:
+    """The ten words that occur most often, and a text of about n numbered words."""
     often = min(30, n // 20)
     seldom = max(1, often // 10)
     words = [word.replace(" ", "-") for word in things(rng, 10 + (n - 10 * often) // seldom)]
@@ -152,27 +137,13 @@ def _list_of(rng: random.Random, n: int) -> tuple[list[str], str]:
     return words[:10], " ".join(f"{i}. {word}" for i, word in enumerate(drawn, 1))
 
 
-def _hidden(
-    rng: random.Random, n_chars: int, filler: Filler, keys: Draw, values: Draw, n: int
-) -> Sample:
-    """n needles in filler, each asked for."""
-    named, given = keys(rng, n), values(rng, n)
-    facts = [_fact(rng, key, value) for key, value in zip(named, given, strict=True)]
-    questions = number_questions(rng, named, given, n)
-    return Sample(scatter(rng, facts, n_chars, filler), questions)
-
-
-def _fact(rng: random.Random, key: str, value: str) -> str:
-    return rng.choice(wording.NUMBER_FACTS).format(k=key, v=value)
-
-
 RULER: dict[str, Task] = {
-    "niah_single_1": niah_single_1,
-    "niah_single_2": niah_single_2,
-    "niah_single_3": niah_single_3,
-    "niah_multikey_1": niah_multikey_1,
-    "niah_multikey_2": niah_multikey_2,
-    "niah_multikey_3": niah_multikey_3,
+    "niah_single_1": needles(things, numbers, 1, NOISE),
+    "niah_single_2": needles(things, numbers, 1),
+    "niah_single_3": needles(things, identifiers, 1),
+    "niah_multikey_1": needles(things, numbers, KEYS),
+    "niah_multikey_2": only_needles(things, numbers),
+    "niah_multikey_3": only_needles(records, identifiers),
     "niah_multivalue": niah_multivalue,
     "niah_multiquery": niah_multiquery,
     "vt": vt,
@@ -181,4 +152,4 @@ RULER: dict[str, Task] = {
     "qa_1": qa_single,
     "qa_2": qa_two,
 }
-"""RULER's names of the kinds → the task."""
+"""RULER's name → task."""

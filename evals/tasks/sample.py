@@ -1,10 +1,10 @@
-"""What a task is made of: a context, and separate questions about it."""
+"""What a task generates: a context, and separate questions about it."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 
 from .filler import Filler
 
@@ -13,8 +13,8 @@ from .filler import Filler
 class Part:
     """A stretch of a context.
 
-    is_foreseeable: whether what stands before it lets a reader guess at it, as with running text or
-    a list of few words over and over; not so what a task hid.
+    is_foreseeable: whether a reader can partly predict it from what stands before, as in running
+    text or a list of few repeated words, but not in the facts that a task hides.
     """
 
     text: str
@@ -25,9 +25,8 @@ class Part:
 class Question:
     """A prompt that ends where its answer begins, without a space.
 
-    reply: how a reader who knows continues, from its space to its full stop; the text that models
-    are trained on. answers: the strings that must occur in what a model writes; each found one
-    counts for its share.
+    reply: the right continuation, from its space to its full stop, which models are trained on.
+    answers: the strings that a model's answer must contain; each counts for an equal share.
     """
 
     text: str
@@ -48,13 +47,13 @@ class Sample:
         return "".join(part.text for part in self.parts)
 
 
-Task = Callable[[random.Random, int, int, Filler], Sample]
-"""(random, characters of context, most questions, filler) -> sample. A context is at most as long
-as asked for (but for what a single fact needs); the same seed gives the same sample."""
+Task = Callable[[Random, int, int, Filler], Sample]
+"""(rng, characters of context, most questions, filler) → sample. A context is at most as long as
+asked for, or as a single fact needs; the same seed gives the same sample."""
 
 
-def scatter(rng: random.Random, facts: list[str], n_chars: int, filler: Filler) -> tuple[Part, ...]:
-    """Facts in their order at random places between sentences of filler, n_chars in all."""
+def scatter(rng: Random, facts: list[str], n_chars: int, filler: Filler) -> tuple[Part, ...]:
+    """Facts in order, at random places between sentences of filler; n_chars in all."""
     room = n_chars - sum(len(fact) + 1 for fact in facts)
     sentences: list[str] = []
     for sentence in filler.sentences(rng):
@@ -73,8 +72,24 @@ def scatter(rng: random.Random, facts: list[str], n_chars: int, filler: Filler) 
     return begun(parts)
 
 
+def fitted(
+    rng: Random, make: Callable[[int], tuple[list[str], str]], n: int, least: int, n_chars: int
+) -> tuple[list[str], str]:
+    """`make(n)`, whose second part is a text of at most n_chars, with n lowered as far as needed.
+
+    Every attempt draws the same random numbers; `least` is the lowest n, whatever the length.
+    """
+    state = rng.getstate()
+    while True:
+        rng.setstate(state)
+        words, text = make(n)
+        if len(text) <= n_chars or n == least:
+            return words, text
+        n = max(least, min(n - 1, n * n_chars // len(text)))
+
+
 def begun(parts: list[Part]) -> tuple[Part, ...]:
-    """The parts that hold something, the first without its leading space."""
+    """The parts that are not empty, the first without its leading space."""
     held = [part for part in parts if part.text]
     if held:
         held[0] = Part(held[0].text.lstrip(), held[0].is_foreseeable)

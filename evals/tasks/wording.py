@@ -1,9 +1,12 @@
 """How facts and questions are worded: the forms that a generator draws from.
 
-{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact names first what
-is asked by: the thing before its number, as RULER's needles do, and of two things the one that was
-told of before.
+{k} is a thing (`silver lantern`), {v} its number, {p} and {q} are people. A fact names first what a
+question will name: the thing before its number, as in RULER's needles, and of two things the one
+that was mentioned earlier.
 """
+
+from collections.abc import Sequence
+from random import Random
 
 NUMBER_FACTS = (
     "The number of the {k} is {v}.",
@@ -31,7 +34,7 @@ TABLE_FACTS = (
     "> {k}\t{v}",
     "+ {k} -> {v}",
 )
-"""Each name follows a space, as it does in a question."""
+"""Names follow a space, as they do in questions."""
 RECORDS = (
     "{k}: {v}",
     '"{k}": "{v}",',
@@ -39,8 +42,8 @@ RECORDS = (
     "{k}\t{v}",
     "{k},{v}",
 )
-"""Each name opens a line or follows a quote: a small vocabulary spells it there in other pieces
-than behind a space, where a question has it."""
+"""Names begin a line or follow a quote. A small vocabulary has other tokens for them there than
+after a space, where questions have them."""
 NUMBER_QUESTIONS = (
     "What is the number of the {k}? It is",
     "Which number belongs to the {k}? It is",
@@ -118,3 +121,8 @@ COPY_QUESTIONS = (
     'How does the passage go on that begins "{x}"? It goes on:',
     "Once more: {x}",
 )
+
+
+def worded(rng: Random, forms: Sequence[str], **names: str) -> str:
+    """One of the forms with these names."""
+    return rng.choice(forms).format(**names)

@@ -1,11 +1,12 @@
 """Tasks that need all of a context: counting frequent words, and repeating passages."""
 
-import random
+from random import Random
 
 from . import wording
 from .filler import Filler
 from .names import ADJECTIVES, NOUNS
-from .sample import Part, Question, Sample, begun
+from .sample import Part, Question, Sample, begun, fitted
+from .wording import worded
 
 SHARES = (0.18, 0.12, 0.08)
 """Share of each frequent word among all words, by rank; the other words share the rest evenly."""
@@ -13,19 +14,14 @@ KINDS = 40
 """Different words in a list."""
 
 
-def frequent(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A long list of words, three of which come far more often than the others; they are asked
-    for from the most frequent one on, and then that one alone."""
+def frequent(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """A long list of words, three of which occur far more often than the others; one question
+    asks for the three, most frequent first, another for the most frequent one."""
     vocabulary = rng.sample(sorted({*ADJECTIVES, *NOUNS}), KINDS)
-    n, state = max(KINDS, n_chars // 6), rng.getstate()
-    while True:
-        rng.setstate(state)
-        text = "".join(f" {word}" for word in _list_of(rng, vocabulary, n))
-        room = n_chars - len("Words:")
-        if len(text) <= room or n == KINDS:
-            break
-        n = max(KINDS, min(n - 1, n * room // len(text)))
-    often = vocabulary[: len(SHARES)]
+    room = n_chars - len("Words:")
+    often, text = fitted(
+        rng, lambda n: _list_of(rng, vocabulary, n), max(KINDS, n_chars // 6), KINDS, room
+    )
     asked = ((wording.FREQUENT_QUESTIONS, often), (wording.MOST_FREQUENT_QUESTIONS, often[:1]))
     questions = tuple(
         Question(rng.choice(forms), f" {', '.join(words)}.", tuple(words)) for forms, words in asked
@@ -33,17 +29,17 @@ def frequent(rng: random.Random, n_chars: int, n_questions: int, filler: Filler)
     return Sample((Part("Words:", False), Part(text, True)), questions[:n_questions])
 
 
-def _list_of(rng: random.Random, vocabulary: list[str], n: int) -> list[str]:
-    """At most n words in random order, each word of the vocabulary in its share."""
+def _list_of(rng: Random, vocabulary: list[str], n: int) -> tuple[list[str], str]:
+    """The frequent words, and at most n words in random order, each of them in its share."""
     counts = [round(share * n) for share in SHARES]
     others = len(vocabulary) - len(counts)
     counts += [max(1, (n - sum(counts)) // others)] * others
     words = [word for word, count in zip(vocabulary, counts, strict=True) for _ in range(count)]
     rng.shuffle(words)
-    return words
+    return vocabulary[: len(SHARES)], "".join(f" {word}" for word in words)
 
 
-def copy(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+def copy(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
     """Filler alone; a question gives the first words of a sentence and asks how it goes on."""
     sentences: list[str] = []
     for sentence in filler.sentences(rng):
@@ -59,6 +55,6 @@ def copy(rng: random.Random, n_chars: int, n_questions: int, filler: Filler) -> 
     questions = []
     for words in rng.sample(asked, min(n_questions, len(asked))):
         goes_on = " ".join(words[5:13])
-        form = rng.choice(wording.COPY_QUESTIONS).format(x=" ".join(words[:5]))
-        questions.append(Question(form, " " + goes_on, (goes_on,)))
+        asking = worded(rng, wording.COPY_QUESTIONS, x=" ".join(words[:5]))
+        questions.append(Question(asking, " " + goes_on, (goes_on,)))
     return Sample(begun([Part("".join(sentences), True)]), tuple(questions))

@@ -1,6 +1,6 @@
 """Timing prefill and decode at any depth, reported as llama-bench reports them.
 
-`cases` holds what is measured, `measure` measures, `report` writes tables, `page_cache` makes cold.
+`cases`: what is measured; `measure`: measuring it; `report`: tables; `page_cache`: cold files.
 """
 
 from .cases import Case, Result, Setting, method_name

@@ -1,4 +1,4 @@
-"""What is measured, and what came of it."""
+"""What is measured, and the figures."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..keep import Keep, KeepAll
 
 KEEP_ALL = KeepAll()
 READ = 4096
-"""Tokens that are read for real before a depth is filled."""
+"""Tokens that are read before the rest of a depth is filled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What all cases of a run share.
 
-    attends: the methods, measured one after the other over the same K and V. folder: where these
-    are kept on disk, in packs that are removed after; None: in memory. n_read: deeper contexts are
-    read so far and then filled (`Context.fill`). record: a file to write what is attended to, in
-    the run before those that count. keep: what evicts reads all of a depth, and its repetitions
-    follow one another.
+    attends: the methods, measured one after the other over the same K and V. folder: K and V are
+    on disk, in packs in this folder that are removed afterwards; None: in memory. n_read: tokens
+    that are read; the rest of a depth is filled (`Context.fill`). record: a file for the choices of
+    the method, written in the run that does not count. keep: where it evicts, all of a depth is
+    read, and each repetition continues after the last.
     """
 
     type_k: str = "f16"
@@ -40,7 +40,7 @@ class Setting:
 class Case:
     """One measurement: read `n_prompt` or generate `n_gen` tokens after `n_depth` tokens.
 
-    cold: nothing of the K and V on disk is in memory at the beginning.
+    cold: at the start, no K and V on disk are in memory.
     """
 
     n_prompt: int
@@ -72,14 +72,14 @@ class Result:
     """ "ram" or "disk"."""
     method: str
     filled: bool
-    """Whether the depth was filled and not read."""
+    """Whether a part of the depth was filled, not read."""
     samples_ns: list[int] = field(default_factory=list)
     index_samples_ns: list[float] = field(default_factory=list)
-    """Of them, to choose what is attended, where the method chooses."""
+    """Part of them: choosing what to attend to, where the method chooses."""
     attention_samples_ns: list[float] = field(default_factory=list)
-    """Of them, to attend to what was chosen."""
+    """Part of them: attending to it."""
     disk_samples: list[int] = field(default_factory=list)
-    """Bytes of K and V that came into memory, in cold cases."""
+    """Bytes of K and V that were read from disk, in cold cases."""
 
     @property
     def samples_ts(self) -> list[float]:
@@ -87,7 +87,7 @@ class Result:
         return [n_tokens * 1e9 / ns for ns in self.samples_ns]
 
     def per_token(self, samples: list[float] | list[int]) -> float | None:
-        """The mean of what each repetition took, for one token; None where there is nothing."""
+        """The mean of the repetitions for one token; None where there is no figure."""
         n_tokens = self.case.n_prompt + self.case.n_gen
         return statistics.fmean(samples) / n_tokens if any(samples) else None
 

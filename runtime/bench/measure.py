@@ -1,4 +1,4 @@
-"""Contexts of a depth, and what reading and generating after it takes."""
+"""Makes contexts of a depth, and times reading and generating after it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from ..model import Model
 
 STILL_CACHED = 0.1
-"""Share of K and V on disk that may be left in memory where a case counts as cold."""
+"""Share of K and V on disk that may still be in memory in a cold case."""
 
 
 class Observer:
-    """Hears how a run goes; this one keeps it to itself."""
+    """Receives messages and progress; this one ignores them."""
 
     def say(self, line: str) -> None:
-        """One thing that the user should know."""
+        """A message for the user."""
 
     def progress(self, what: str) -> Progress | None:
-        """Called with (done, in all) while `what` goes on, or None."""
+        """A function to be called with (done, total) during `what`, or None."""
         return None
 
 
@@ -49,9 +49,9 @@ def run_depth(
 ) -> Iterator[Result]:
     """Time each of `sizes` (n_prompt, n_gen) after `depth` tokens, which are read or filled once.
 
-    Tokens are random; each case is run once before it counts. On disk, what is timed includes the
-    saving, and generating after at least a segment is timed cold too, from a pack opened anew of
-    which no K and V are in memory; indexes are.
+    Tokens are random; each case is run once before it counts. On disk, times include saving, and
+    generating after at least a segment is also timed cold: from a pack that is opened anew, with
+    its indexes in memory but no K and V.
     """
     benches = [
         _Bench(model, depth, sizes, setting, attend, observer or Observer())
@@ -73,7 +73,7 @@ def run_depth(
 
 @dataclass(frozen=True)
 class _Held(Ram):
-    """A KV cache in memory as another context has left it."""
+    """A KV cache in memory that another context has filled."""
 
     store: RamStore | None = None
     tokens: tuple[int, ...] = ()
@@ -109,8 +109,8 @@ class _Bench:
         self._new = self._ids[n_ids - longest :]
 
     def warm(self, store: Ram | Disk) -> Generator[Result, None, Ram | Disk]:
-        """Each case, in a context that is read first where the store is empty; gives the same one
-        for another method, if it is in memory."""
+        """Each case, in a context that is filled first if the store is empty. Returns the store for
+        the next method, with its K and V if they are in memory."""
         with self._open(store) as context:
             self._deepen(context)
             for size in self._sizes:
@@ -150,8 +150,8 @@ class _Bench:
             yield result
 
     def _forgets(self, files: list[Path]) -> bool:
-        """Make the files cold; False, and why, where that cannot be."""
-        gc.collect()  # what is mapped stays in memory
+        """Drop the files from memory; where that fails, say so and return False."""
+        gc.collect()  # mapped files stay in memory
         if page_cache.CAN_FORGET:
             page_cache.forget(files)
             total = sum(file.stat().st_size for file in files)
@@ -161,7 +161,7 @@ class _Bench:
         return False
 
     def _deepen(self, context: Context) -> None:
-        """Have `depth` tokens in the context, all of them indexed."""
+        """Bring the context to `depth` tokens, all of them indexed."""
         depth, n_read = self._depth, self._n_read
         if n_read > len(context.tokens):
             context.prefill(self._ids[:n_read], self._observer.progress(f"reading {n_read:,}"))
@@ -195,7 +195,7 @@ class _Bench:
         return time.perf_counter_ns() - began
 
     def _result(self, case: Case) -> Result:
-        """The case's facts, no figure yet."""
+        """The result of a case, without figures yet."""
         from ...jit.threads import n_threads
 
         model, setting = self._model, self._setting

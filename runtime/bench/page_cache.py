@@ -1,4 +1,4 @@
-"""The system's cache of files: how much of a file it holds, and forgetting it."""
+"""The system's cache of files: how much of a file it holds, and how to drop it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def resident_bytes(paths: Iterable[Path]) -> int:
 
 
 def forget(paths: Iterable[Path]) -> None:
-    """Drop what the cache has of the files: what is saved and that no process has mapped."""
+    """Drop the files' pages from the cache, if they are saved and no process has mapped them."""
     for path in paths:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -39,15 +39,13 @@ def _resident_bytes(path: Path) -> int:
             pages = np.zeros(-(-n_bytes // mmap.PAGESIZE), np.uint8)
             address = ctypes.c_void_p(view.ctypes.data)
             del view  # a mapping with views cannot be closed
-            failed = _libc.mincore(address, ctypes.c_size_t(n_bytes), _pointer(pages))
+            failed = _libc.mincore(
+                address, ctypes.c_size_t(n_bytes), ctypes.c_void_p(pages.ctypes.data)
+            )
             if failed:
                 number = ctypes.get_errno()
                 raise OSError(number, errno.errorcode.get(number, "mincore failed"), str(path))
             return int((pages & 1).sum()) * mmap.PAGESIZE
-
-
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

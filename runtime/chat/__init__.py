@@ -1,6 +1,6 @@
-"""Conversations: chat templates rendered in a sandbox, and a history that is read only once.
+"""Conversations: chat templates rendered in a sandbox, over a context that reads only new messages.
 
-`ChatTemplate` turns messages into a prompt; `Conversation` keeps a context in step with them.
+`ChatTemplate` turns messages into a prompt; `Conversation` reads it into a context and answers.
 """
 
 from .conversation import Conversation, ConversationError, Turn

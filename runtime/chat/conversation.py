@@ -1,4 +1,4 @@
-"""A chat over one context: messages in, answers out, and only what is new is read."""
+"""A chat over one context: messages in, answers out; only new tokens are read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class ConversationError(KvarnError):
-    """A turn that cannot be taken, or a file that holds no conversation."""
+    """A turn that is not possible, or a file that holds no conversation."""
 
 
 @dataclass
 class Turn:
-    """One answer: tokens found in the context, tokens read, and why the answer ended."""
+    """One answer: tokens that were in the context, tokens read, and why the answer ended."""
 
     reused: int
     read: int
@@ -38,9 +38,9 @@ class Turn:
 class Conversation:
     """Messages and the context that has read them.
 
-    A turn renders all messages with `template` and keeps the part of the context that already
-    holds their beginning. An answer stays in the context as the model wrote it, even where its
-    text would be cut into other tokens.
+    A turn renders all messages with `template` and keeps the beginning that the context holds
+    already. An answer stays in the context as the model wrote it, even where the tokenizer would
+    encode its text as other tokens.
     """
 
     context: Context
@@ -53,16 +53,16 @@ class Conversation:
     last: Turn | None = None
     draft: Draft | None = None
     base: int = 0
-    """Tokens of the context that stand before the conversation and stay: a pack's."""
+    """Tokens of a pack, with which the context begins; they stay."""
     prompt: tuple[str, int] = ("", 0)
-    """The text of the last prompt, and how many tokens of the context stand for it."""
+    """The text of the last prompt, and its number of tokens in the context."""
     _redraws: int = 0
 
     def ask(self, text: str, progress: Progress | None = None) -> Generator[str, None, None]:
         """Adds a user's message and yields the answer in pieces.
 
-        What was yielded counts as the answer, also when the caller stops early. If the message
-        cannot be read (refused by the template, too long) it is taken back and the error raised.
+        If the caller stops early, the answer is what was yielded. A message that cannot be read
+        (the template refuses it, it is too long) is removed, and the error raised.
         """
         before = list(self.messages)
         self.messages.append({"role": "user", "content": text})
@@ -70,9 +70,9 @@ class Conversation:
         return self._answer(before, progress)
 
     def regenerate(self, progress: Progress | None = None) -> Generator[str, None, None]:
-        """Another answer to the last message; a fixed seed moves on by one, or it would repeat.
+        """Answers the last message again. A fixed seed grows by one, or nothing would change.
 
-        The old answer stays where there is no new one.
+        The old answer stays if there is no new one.
         """
         before = list(self.messages)
         if self.messages and self.messages[-1]["role"] == "assistant":
@@ -83,14 +83,14 @@ class Conversation:
         return self._answer(before, progress)
 
     def undo(self) -> None:
-        """Takes back the last message of the user and the answer to it."""
+        """Removes the last message of the user and the answer to it."""
         if not self.messages:
             raise ConversationError("nothing to undo: the conversation is empty")
         while self.messages and self.messages.pop()["role"] != "user":
             pass
 
     def reset(self) -> None:
-        """Forgets all messages, not the system message."""
+        """Removes all messages but the system message."""
         self.messages.clear()
         self._redraws = 0
 
@@ -99,20 +99,13 @@ class Conversation:
 
         Raises `FileRefused` for a path that is no regular file; OSError.
         """
-        data = {"system": self.system, "messages": self.messages}
-        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-        write_file(path, text.encode("utf-8", "surrogatepass"))
+        write_file(path, encoded({"system": self.system, "messages": self.messages}))
 
     def load(self, path: Path) -> None:
-        """Takes up a saved conversation; raises `ConversationError` for any other file."""
-        try:
-            text = read_file(path, MOST_TEXT).decode("utf-8", "surrogatepass")
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ConversationError(f"{path}: not a saved conversation: {error}") from error
-        system, messages = checked_messages(data, path)
+        """Loads a saved conversation; raises `ConversationError` for any other file."""
+        data = decoded(read_file(path, MOST_TEXT), path)
         self.reset()
-        self.system, self.messages = system, messages
+        self.system, self.messages = data.get("system"), data["messages"]
 
     def _answer(
         self, before: list[dict[str, str]], progress: Progress | None
@@ -133,7 +126,7 @@ class Conversation:
                 yield piece
             self.last.finish = finish = generation.finish
         finally:
-            # Also where the caller stopped early: what was shown is part of the conversation.
+            # Also where the caller stopped early: what was yielded is part of the conversation.
             if parts or finish is not None:
                 self.messages.append({"role": "assistant", "content": "".join(parts)})
             else:
@@ -144,7 +137,7 @@ class Conversation:
         return self.sampler if seed is None else replace(self.sampler, seed=seed + self._redraws)
 
     def _plan(self) -> list[int]:
-        """The ids of the whole conversation, those that the context holds of it as they are."""
+        """The ids of the whole conversation; for text that the context holds, its own."""
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
         text = self.template.render([*system, *self.messages])
         ids = self._encode(text)
@@ -168,7 +161,7 @@ class Conversation:
         return self.context.tokens[self.base :]
 
     def _encode(self, text: str) -> list[int]:
-        """Templates write BOS themselves, or leave it to the tokenizer: never twice."""
+        """The ids of a prompt; BOS only where the context begins, in the template or not."""
         tokenizer = self.context.model.tokenizer
         ids = tokenizer.encode(text, special=True)
         if self.base:  # BOS stands at the beginning of the pack
@@ -178,10 +171,11 @@ class Conversation:
         return ids
 
     def _after_answer(self, text: str, ids: list[int]) -> tuple[int, int]:
-        """(n, i) so that the context's first n tokens and ids[i:] together spell `text`.
+        """(n, i) so that the context's first n tokens, followed by ids[i:], spell `text`.
 
-        Follows the answer in the context token by token, as far as `text` agrees with it and
-        `ids` has a border at the same place. (0, 0) where the last prompt is no beginning of it.
+        Follows the answer in the context token by token, while `text` agrees with it, to the last
+        place where a token of `ids` begins, too. (0, 0) if `text` does not begin with the last
+        prompt.
         """
         before, n = self.prompt
         held = self._held
@@ -202,7 +196,7 @@ class Conversation:
 
 
 def _borders(rest: bytes, pieces: list[bytes]) -> dict[int, int]:
-    """How many bytes of `rest` are left → the piece that begins there, reading from the end."""
+    """Bytes from a place in `rest` to its end → index of the piece that begins there."""
     borders = {0: len(pieces)}
     left = 0
     for index in range(len(pieces) - 1, -1, -1):
@@ -220,17 +214,27 @@ def _borders(rest: bytes, pieces: list[bytes]) -> dict[int, int]:
     return borders
 
 
-def checked_messages(data: Any, path: Path) -> tuple[str | None, list[dict[str, str]]]:
-    """System message and messages of a saved conversation; `ConversationError` for other data."""
+def encoded(data: dict[str, Any]) -> bytes:
+    """The JSON of a conversation."""
+    text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decoded(found: bytes, path: Path) -> dict[str, Any]:
+    """The data of a saved conversation, "messages" checked; `ConversationError` for other bytes."""
+    try:
+        data = json.loads(found.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise ConversationError(f"{path}: not a saved conversation: {error}") from error
     expected = f'{path}: not a saved conversation: expected {{"system": …, "messages": […]}}'
     if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
         raise ConversationError(expected)
     system = data.get("system")
     if system is not None and not isinstance(system, str):
-        raise ConversationError(f"{expected}, found a system message that is no text")
+        raise ConversationError(f"{expected}, found a system message that is not text")
     for i, message in enumerate(data["messages"]):
         if not isinstance(message, dict) or {type(v) for v in message.values()} != {str}:
-            raise ConversationError(f"{expected}, found that message {i} is no {{role, content}}")
+            raise ConversationError(f"{expected}, found that message {i} is not {{role, content}}")
         if message.keys() != {"role", "content"}:
             raise ConversationError(f"{expected}, found the keys {', '.join(message)}")
-    return system, [dict(message) for message in data["messages"]]
+    return data

@@ -3,8 +3,8 @@
     SESSION/                 a context pack (store/disk/folder.py), and in it
       conversation.json      {"system", "messages", "base", "prompt": {"text", "n_tokens", "check"}}
 
-The file is written after the context was saved. Should it be older or newer than the context, after
-a crash, the next turn only finds less of the conversation already read.
+The file is written after the context. If a crash leaves it older or newer than the context, the
+next turn only reads more of the conversation again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from ..store.disk import files
 from ..store.disk.contents import CONVERSATION as NAME
-from .conversation import Conversation, ConversationError, checked_messages
+from .conversation import Conversation, ConversationError, decoded, encoded
 
 _MOST_BYTES = 1 << 28  # far more than any context holds
 
@@ -40,17 +40,12 @@ class Session:
             "system": conversation.system,
             "messages": conversation.messages,
             "base": conversation.base,
-            "prompt": {
-                "text": text,
-                "n_tokens": n_tokens,
-                "check": _check(conversation, n_tokens),
-            },
+            "prompt": {"text": text, "n_tokens": n_tokens, "check": _check(conversation, n_tokens)},
         }
-        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n"
-        files.replace(self.file, text.encode("utf-8", "surrogatepass"))
+        files.replace(self.file, encoded(data))
 
     def load(self, conversation: Conversation) -> bool:
-        """Take up what was saved; False where nothing was.
+        """Load what was saved; False if there is nothing.
 
         Raises `ConversationError` for a file that holds no conversation, or one whose context has
         lost the pack it began with.
@@ -59,24 +54,21 @@ class Session:
             found = files.read_file(self.file, _MOST_BYTES)
         except FileNotFoundError:
             return False
-        try:
-            data = json.loads(found.decode("utf-8", "surrogatepass"))
-        except (ValueError, RecursionError) as error:
-            raise ConversationError(f"{self.file}: not a saved conversation: {error}") from error
-        system, messages = checked_messages(data, self.file)
+        data = decoded(found, self.file)
         base = data.get("base")
         if type(base) is not int or not 0 <= base <= len(conversation.context.tokens):
             raise ConversationError(
                 f"{self.file}: the conversation follows {base!r:.20} tokens of a pack, and the "
                 f"context holds {len(conversation.context.tokens)}"
             )
-        conversation.system, conversation.messages, conversation.base = system, messages, base
+        conversation.system, conversation.messages = data.get("system"), data["messages"]
+        conversation.base = base
         conversation.prompt = _prompt(conversation, data.get("prompt"))
         return True
 
 
 def _prompt(conversation: Conversation, data: Any) -> tuple[str, int]:
-    """The last prompt, if the context still holds it; else what stands for none."""
+    """The last prompt if the context still holds it, else ("", 0)."""
     if not isinstance(data, dict):
         return "", 0
     text, n_tokens = data.get("text"), data.get("n_tokens")
@@ -88,7 +80,7 @@ def _prompt(conversation: Conversation, data: Any) -> tuple[str, int]:
 
 
 def _check(conversation: Conversation, n_tokens: int) -> str:
-    """Digest of the tokens that the last prompt stands for."""
+    """Digest of the last prompt's tokens."""
     base = conversation.base
     ids = conversation.context.tokens[base : base + n_tokens]
     return files.digest(json.dumps(ids).encode()).hex()

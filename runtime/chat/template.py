@@ -1,4 +1,4 @@
-"""Chat templates: a conversation becomes the text that the model was trained on.
+"""Chat templates: turn a conversation into text of the form that the model was trained on.
 
 A GGUF file carries the template as Jinja source in `tokenizer.chat_template`, variants of it in
 `tokenizer.chat_template.NAME`. Renders like transformers' `apply_chat_template`.
@@ -16,7 +16,7 @@ from .sandbox.renderer import Renderer
 
 KEY = "tokenizer.chat_template"
 _TOOL_VARIANT = "tool_use"
-# Names under which messages carry the model's reasoning; the first is what templates read.
+# Keys of a message for the model's reasoning; templates read the first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 Message = Mapping[str, Any]
@@ -41,8 +41,8 @@ class ChatTemplate:
     `variants` are other templates by name: `tool_use` is taken when tools are given.
     `now` is the clock behind `strftime_now`.
 
-    A template is a program of a stranger: it is compiled and rendered in a process of its own with
-    limits (`sandbox`), which starts at the first rendering, or at `start`.
+    Templates are programs from untrusted files: each is compiled and rendered in a process of its
+    own with limits (`sandbox`), which starts at the first rendering, or at `start`.
     """
 
     def __init__(
@@ -60,11 +60,8 @@ class ChatTemplate:
             )
         self.source = source
         self._now = now
-        self._tokens = {
-            name: text
-            for name, text in (("bos_token", bos_token), ("eos_token", eos_token))
-            if text is not None
-        }
+        tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._tokens = {name: text for name, text in tokens.items() if text is not None}
         self._renderer = Renderer(source)
         self.variants = {
             name: ChatTemplate(text, bos_token=bos_token, eos_token=eos_token, now=now)
@@ -95,7 +92,7 @@ class ChatTemplate:
         return cls(PLAIN_SOURCE, bos_token=None, eos_token=None)
 
     def start(self) -> None:
-        """Starts the process that renders, and does not wait for it."""
+        """Starts the process that renders, without waiting for it."""
         self._renderer.start()
 
     def check(self) -> None:
@@ -110,10 +107,10 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **extra: Any,
     ) -> str:
-        """The text of `messages`, each a mapping with `role`, `content` and what else is known.
+        """The text of `messages`, each a mapping with `role`, `content` and perhaps other keys.
 
-        `tools` are JSON schemas, `extra` further variables of the template. Raises
-        `TemplateError` when the template is none, refuses the conversation, fails, or does not end.
+        `tools` are JSON schemas, `extra` further variables of the template. Raises `TemplateError`
+        where the template is not valid, refuses the conversation, fails, or does not end.
         """
         if tools and _TOOL_VARIANT in self.variants:
             variant = self.variants[_TOOL_VARIANT]
@@ -132,13 +129,13 @@ class ChatTemplate:
             return self._renderer.render(_plain(variables), self._now())
         except KvarnError:
             raise
-        except Exception as error:  # what was given is nested too deeply, or names are no names
+        except Exception as error:  # values nested too deeply, or invalid names
             line = one_line(" ".join(str(error).split()) or type(error).__name__, 300)
             raise TemplateError(f"chat template: rendering failed: {line}") from error
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """What templates expect: no empty keys, the reasoning under all of its names."""
+    """The message as templates expect it: no None, the reasoning under all its names."""
     if not isinstance(message, Mapping):
         raise TemplateError(
             f"chat template: a message is of type {type(message).__name__}, expected a mapping "

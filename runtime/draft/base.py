@@ -13,7 +13,7 @@ class DraftError(KvarnError):
 
 
 class Draft(ABC):
-    """How the tokens to come are guessed: options, shared by as many generations as one likes."""
+    """The options of a way to guess coming tokens; any number of generations may share them."""
 
     @abstractmethod
     def start(self) -> Drafter:
@@ -27,6 +27,6 @@ class Drafter(ABC):
     def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
         """Up to `n` ids that may follow `tokens`; none where a guess would not pay.
 
-        Called with all tokens so far, which begin with those of the call before. What was added
-        since shows which guesses were right.
+        Called with all tokens so far, which begin with those of the previous call. The new ones
+        show which guesses were right.
         """

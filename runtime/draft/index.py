@@ -1,4 +1,4 @@
-"""Where n-grams of the context stood last: one hash table per size, filled as tokens arrive."""
+"""Where each n-gram of the context occurred last: a hash table per size, filled token by token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Knuth's multiplicative hash with 2^64 / golden ratio: the high bits of the product are the slot.
+# Knuth's multiplicative hash with 2^64 / golden ratio: its high bits are the entry's number.
 _FACTOR = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
 _FEW = 32  # tokens up to which a loop is faster than NumPy's set-up
@@ -20,12 +20,12 @@ _BLOCK = 1 << 16  # tokens hashed at a time: 1.5 MB of temporary arrays
 class NgramIndex:
     """The last place of every n-gram in a list of tokens that only grows.
 
-    Per size a table int32 of 2^b slots, 2 to 4 for each token; a slot holds the place that follows
-    the n-gram, 0 where none was seen. N-grams that meet in a slot displace each other, so a look-up
-    can miss an old one, and compares tokens, so it never finds a wrong one.
+    Each size has an int32 table of 2^b entries, 2 to 4 per token. An entry holds the place after an
+    n-gram, or 0. N-grams with the same entry replace each other, so a look-up can miss an old one;
+    it compares the tokens, so it never returns a wrong one.
 
-    Cost: O(largest size) a token, amortised over doublings of the tables; 8 to 16 bytes for each
-    token and size (25 MB for 2^20 tokens and three sizes).
+    Cost: O(largest size) per token, amortised over doublings of the tables; 8 to 16 bytes per token
+    and size (25 MB for 2^20 tokens and three sizes).
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -39,20 +39,20 @@ class NgramIndex:
         return sum(table.nbytes for table in self._tables)
 
     def find(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """(place, length): where the last of `tokens` stood before, and how many they are.
+        """(place, length): an earlier place that the last `length` tokens precede, too.
 
-        tokens[place - length : place] are the last `length` tokens. The longest n-gram that is
-        known counts, and its latest place; `length` goes up to twice the largest size. (0, 0) where
-        nothing was found. Each call's tokens begin with those of the call before.
+        tokens[place - length : place] equal the last `length` tokens. The place is the latest of
+        the longest known n-gram; `length` is at most twice the largest size. (0, 0) where nothing
+        was found. Each call's tokens must begin with those of the call before.
         """
         end = len(tokens)
         self._catch_up(tokens)
-        slots = self._slots(tokens, end)
+        entries = self._entries(tokens, end)
         self._n_known = end + 1
         found = 0, 0
-        for i, slot in reversed(list(enumerate(slots))):
-            place, size = int(self._tables[i][slot]), self._sizes[i]
-            self._tables[i][slot] = end
+        for i, entry in reversed(list(enumerate(entries))):
+            place, size = int(self._tables[i][entry]), self._sizes[i]
+            self._tables[i][entry] = end
             if (
                 not found[1]
                 and 0 < place < end
@@ -69,23 +69,23 @@ class NgramIndex:
         return length
 
     def _catch_up(self, tokens: Sequence[int]) -> None:
-        """Take in the n-grams that end before the last token."""
+        """Add the n-grams that end before the last token."""
         if len(tokens) > 1 << (self._bits - 1):
             self._resize(len(tokens))
         first = self._n_known
         if len(tokens) - first <= _FEW:
             for end in range(first, len(tokens)):
-                for table, slot in zip(self._tables, self._slots(tokens, end)):
-                    table[slot] = end
+                for table, entry in zip(self._tables, self._entries(tokens, end)):
+                    table[entry] = end
             return
         for start in range(first, len(tokens), _BLOCK):
             stop = min(start + _BLOCK, len(tokens))
             for size, table in zip(self._sizes, self._tables):
                 self._fill(table, tokens, size, start, stop)
 
-    def _slots(self, tokens: Sequence[int], end: int) -> list[int]:
-        """The slots of the n-grams that end before `end`, for each size that fits."""
-        slots: list[int] = []
+    def _entries(self, tokens: Sequence[int], end: int) -> list[int]:
+        """The entries of the n-grams that end before `end`, for each size that fits."""
+        entries: list[int] = []
         value, n, shift = 0, 0, 64 - self._bits
         for size in self._sizes:
             if size > end:
@@ -93,13 +93,13 @@ class NgramIndex:
             for i in range(end - n - 1, end - size - 1, -1):
                 value = (value * _FACTOR + tokens[i]) & _WORD
             n = size
-            slots.append((value * _FACTOR & _WORD) >> shift)
-        return slots
+            entries.append((value * _FACTOR & _WORD) >> shift)
+        return entries
 
     def _fill(
         self, table: NDArray[np.int32], tokens: Sequence[int], size: int, start: int, stop: int
     ) -> None:
-        """`_slots` for all ends from `start` to `stop` - 1; of equal slots the last one stays."""
+        """Enter the n-grams of a size that end before `start` to `stop` - 1; the last one stays."""
         base = max(0, start - size)
         ids = np.asarray(tokens[base : stop - 1], np.uint64)
         if len(ids) < size:
@@ -109,11 +109,11 @@ class NgramIndex:
         for n in range(1, size):
             values *= factor
             values += ids[size - 1 - n : len(ids) - n]
-        slots = (values * factor) >> np.uint64(64 - self._bits)
-        table[slots] = np.arange(base + size, stop, dtype=np.int32)
+        entries = (values * factor) >> np.uint64(64 - self._bits)
+        table[entries] = np.arange(base + size, stop, dtype=np.int32)
 
     def _resize(self, n_tokens: int) -> None:
-        """Empty tables with two slots or more a token; what was known has to come again."""
+        """Make empty tables with two or more entries per token; n-grams must then be added anew."""
         self._bits = (2 * n_tokens - 1).bit_length()
         self._tables = [np.zeros(1 << self._bits, np.int32) for _ in self._sizes]
         self._n_known = 0  # n-grams that end before this place are in

@@ -1,4 +1,4 @@
-"""draft `ngram`: what followed the last time these tokens stood in the context."""
+"""draft `ngram`: the tokens that followed an earlier occurrence of the newest ones."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from .index import NgramIndex
 
 STEPS = (4, 2, 1)
-"""N-grams that are looked up, the longest first, in multiples of the shortest one."""
+"""Sizes of the n-grams that are looked up, longest first, in multiples of the shortest."""
 
 
 @dataclass(frozen=True)
 class Ngram(Draft):
-    """Prompt look-up: the newest tokens are sought in the context and what followed is copied.
+    """Prompt look-up: finds the newest tokens earlier in the context and copies what followed.
 
     max_tokens: the longest draft. The default makes batches of 32, and kernels take 4 at a time.
     min_match: the shortest n-gram that counts as a match.
@@ -42,10 +42,10 @@ class Ngram(Draft):
 
 
 class NgramDrafter(Drafter):
-    """Follows the latest longest match, learns how often that is right, drafts where it pays.
+    """Follows the latest of the longest matches; drafts where that has paid.
 
-    About 10 µs a token, whatever the length of the context; reading a prompt of 1M tokens into the
-    index takes 0.25 s.
+    About 10 µs per token, whatever the length of the context; indexing a prompt of 1M tokens takes
+    0.25 s.
     """
 
     def __init__(self, options: Ngram, index: NgramIndex) -> None:
@@ -69,7 +69,7 @@ class NgramDrafter(Drafter):
         return copied(tokens, self._place, self._drafted)
 
     def _follow(self, tokens: Sequence[int]) -> None:
-        """Compare the tokens that came with those that followed the match, drafted or not."""
+        """Compare the new tokens with those that followed the match, drafted or not."""
         first, self._n_seen = self._n_seen, len(tokens)
         if first:
             self._pace.pay(len(tokens) - first, self._drafted)

@@ -1,12 +1,12 @@
-"""How long a draft should be: as long as the expected tokens outrun what the pass costs.
+"""How long a draft should be: the expected gain in tokens is weighed against the pass's cost.
 
-Costs are in units of one decoded token. A pass over T tokens costs about
+The unit of cost is one decoded token. A pass over T tokens costs about
 
     cost(T) = 1 + 0.45 (T - 1) up to 4 tokens, 2.5 + 0.8 ⌈T / 4⌉ beyond
 
 (the 1B shapes of `make peers` on two Zen 3 cores with AVX2, Q4_0: 1.4 for 2 tokens, 2.4 for 4, 4.1
-for 8, 5.8 for 16, 8.8 for 32; Q8_0 1.4, 2.3, 2.9 for 8 and 4.3 for 16). Constants and not the clock
-decide, so that a run can be repeated.
+for 8, 5.8 for 16, 8.8 for 32; Q8_0 1.4, 2.3, 2.9 for 8 and 4.3 for 16). These constants
+decide, not the clock, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from __future__ import annotations
 TOKEN = 0.45  # for each token after the first, of up to 4
 PASS = 2.5
 STEP = 0.8  # for each 4 tokens
-# What failed drafts may cost in all: 2% of the tokens and 4 tokens to begin with. So text that
-# never repeats loses no more, however much looks like a repetition.
+# What failed drafts may cost in all: 2% of the tokens, and 4 tokens to begin with. Text that never
+# repeats loses no more than that.
 ALLOWANCE = 0.02
 CREDIT = 4.0
 MOST_CREDIT = 16.0
 # A pass that is expected to win less than this is not worth the risk.
 WORTHWHILE = 1.1
-# Guesses that count as already seen, and the share of them that was right, by length of the match
-# in multiples of the shortest one: 1, 2 to 3, 4 to 7, 8 and more.
+# Guesses that count as made before the first, and the share of right ones among them, for matches
+# of 1, 2 to 3, 4 to 7, and 8 or more times the shortest length.
 PRIOR_TRIES = 8.0
 PRIOR_RATES = (0.4, 0.6, 0.8, 0.95)
-# Each new guess takes 1/64 of the weight from the old ones: about the last hundred count.
+# Each new guess takes 1/64 of the weight from the older ones: about the last hundred count.
 MEMORY = 1 - 1 / 64
 
 
@@ -37,9 +37,9 @@ def cost(n_tokens: int) -> float:
 class Pace:
     """Learns how often guesses are right and chooses the length of drafts by it.
 
-    r(m) is the share of right guesses after a match of m tokens, of those seen lately. A draft of n
-    tokens after a match of m is expected to give E = Σ_{i=0…n} Π_{j<i} r(m + j) tokens; the n with
-    the best E / cost(n + 1) is taken if that is worthwhile and the credit could bear its failure.
+    r(m) is the recent share of right guesses after a match of m tokens. A draft of n tokens after a
+    match of m is expected to give E = Σ_{i=0…n} Π_{j<i} r(m + j) tokens. The n with the highest
+    E / cost(n + 1) is taken if that is worthwhile and the credit covers a failure.
     """
 
     def __init__(self, min_match: int) -> None:

@@ -1,7 +1,6 @@
-"""Reads GGUF files: metadata decoded when asked for, tensors as views of the mapped file.
+"""Reads GGUF files: metadata is decoded on first use, tensors are views of the mapped file.
 
-A file that is damaged or made to harm gives a GGUFError that names what is wrong, nothing else.
-Does not import Numba.
+A damaged or malicious file raises a GGUFError that names what is wrong. Does not import Numba.
 """
 
 from .errors import GGUFError

@@ -9,9 +9,9 @@ from ...system.text import one_line
 
 
 class GGUFError(KvarnError):
-    """`path`: `field`: found `found`, expected `expected`; and what to do, if there is something.
+    """`path`: `field`: found `found`, expected `expected` (`hint`: what to do, if anything).
 
-    The four parts are kept as attributes, so that a program can tell one fault from another.
+    The first four are attributes, so that a program can tell one fault from another.
     """
 
     def __init__(

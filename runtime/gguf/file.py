@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,8 +37,8 @@ class _Shard:
         cursor = Cursor(self.source)
         self.version = cursor.version
         n = cursor.count_bytes
-        # The least that a tensor (name, n_dims, one dim, type, offset) and a key (key, type,
-        # value) take.
+        # The fewest bytes of a tensor (name, n_dims, one dim, type, offset) and of a key (key,
+        # type, value).
         n_tensors = cursor.count("n_tensors", n + 4 + n + 4 + 8, MAX_TENSORS)
         n_keys = cursor.count("n_keys", n + 4 + 1, MAX_KEYS)
         self.metadata = read_metadata(cursor, n_keys)
@@ -53,7 +53,7 @@ class _Shard:
         return typed(self.source.path, self.metadata, key, int, default)
 
     def split(self) -> tuple[int, int]:
-        """Number of this shard, from 0, and of shards."""
+        """The number of this shard, from 0, and how many shards there are."""
         return self._number(SPLIT_NO, 0), self._number(SPLIT_COUNT, 1)
 
 
@@ -78,7 +78,7 @@ class GGUFFile:
 
     @property
     def architecture(self) -> str:
-        """`general.architecture`; GGUFError when the file does not say."""
+        """`general.architecture`; GGUFError where the file has none."""
         return self.get("general.architecture", str)
 
     @property
@@ -105,19 +105,14 @@ class GGUFFile:
             source.touch()
 
     def close(self) -> None:
-        """Let go of the files. Arrays taken from them stay valid; nothing new can be read."""
+        """Close the files. Arrays taken from them stay valid; nothing else can be read."""
         for source in self._sources:
             source.close()
 
     def __enter__(self) -> GGUFFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -127,10 +122,10 @@ class GGUFFile:
 
 
 def open_gguf(path: str | Path) -> GGUFFile:
-    """Open a GGUF file, or by any one of its shards a split one.
+    """Open a GGUF file; for a split one, any of its shards.
 
-    Reads the header only. Raises GGUFError when there is no such file or it is not a sound GGUF
-    file: one whose counts, lengths, offsets and types fit the bytes it has.
+    Reads only the headers. Raises GGUFError where a file is missing or not sound: its counts,
+    lengths, offsets and types must fit its size.
     """
     return GGUFFile(Path(path))
 
@@ -160,7 +155,7 @@ def typed(path: Path, metadata: Metadata, key: str, kind: type[T], default: T = 
 
 
 def _all_shards(opened: _Shard) -> list[_Shard]:
-    """The shards of the file that `opened` is part of, in order, `opened` among them."""
+    """All shards of the file that `opened` belongs to, in order."""
     number, count = opened.split()
     paths = shard_paths(opened.source.path, number, count)
     shards = [opened if i == number else _Shard(path) for i, path in enumerate(paths)]

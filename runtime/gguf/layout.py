@@ -1,4 +1,4 @@
-"""The GGUF format: every field of a file, value type ids, and the limits that we hold files to.
+"""The GGUF format: every field of a file, value type ids, and the limits that kvarn sets.
 
     magic       "GGUF"
     version     u32         1, 2 or 3; another byte order shows here
@@ -30,21 +30,20 @@ DEFAULT_ALIGNMENT = 32
 # Magic, version and two counts of version 1.
 MIN_FILE_BYTES = 16
 
-# Limits. Everything that is walked one by one or decoded has one, so that no file can keep us busy
-# or take much more memory than its size: the largest published models have some 800,000 strings,
-# 20 MB of arrays, 200 keys and 2,000 tensors per file; hash encoders take some 20 MB of base64 for
-# each layer.
+# Limits on all that is read item by item or decoded, so that no file takes unbounded time, or much
+# more memory than its own size. The largest published models have some 800,000 strings, 20 MB of
+# arrays, 200 keys and 2,000 tensors per file; hash encoders take some 20 MB of base64 per layer.
 MAX_ITEMS = 5 << 18
 MAX_KEYS = 1 << 14
 MAX_TENSORS = 1 << 14
 MAX_ARRAY_BYTES = 48 << 20  # of all arrays together
 MAX_ITEM_BYTES = 1 << 16  # of a string in an array: they are decoded many at a time
 MAX_STRING_BYTES = 64 << 20
-# One character beyond U+FFFF makes Python keep a string in four bytes per character: longer ones
-# must be ASCII.
+# A single character beyond U+FFFF makes Python store a whole string in four bytes per character:
+# longer strings must be ASCII.
 MAX_TEXT_BYTES = 1 << 20
 MAX_ARRAY_DEPTH = 4
-# An array inside an array costs us about as much as this many strings.
+# Reading an array inside an array takes about as long as this many strings.
 NESTED_ARRAY_ITEMS = 64
 MAX_DIMS = 4
 # The format's own limits on names.

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file: found when it is opened, decoded when it is asked for."""
+"""The metadata of a GGUF file: located when it is opened, decoded on first use."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Metadata(Mapping[str, Any]):
 
     @property
     def count_bytes(self) -> int:
-        """Bytes of a count in this file, which is also what precedes every string."""
+        """Bytes of a count in this file; every string begins with one."""
         return self._count_bytes
 
     def raw(self, entry: Entry) -> bytes:
@@ -93,11 +93,11 @@ class Metadata(Mapping[str, Any]):
         return bytes(self.view(entry))
 
     def view(self, entry: Entry) -> memoryview:
-        """As `raw`, not copied."""
+        """As `raw`, without a copy."""
         return self._source.view[entry.start : entry.end]
 
     def first(self, key: str, n: int) -> Any:
-        """The first `n` values of an array, or characters of a string, the rest left alone."""
+        """The first `n` values of an array or characters of a string, without decoding the rest."""
         entry = self._entries[key]
         if entry.kind is ValueType.STRING and key not in self._decoded:
             start = entry.start + self._count_bytes
@@ -133,7 +133,7 @@ class Metadata(Mapping[str, Any]):
         return self._numbers(entry.item, entry.start, entry.count, key)
 
     def _numbers(self, kind: ValueType, start: int, count: int, key: str) -> NDArray[Any]:
-        # Copied: values lie at any address, and arrays should outlive the file.
+        # Copied because values are not aligned and arrays should outlive the file.
         values = np.frombuffer(self._source.view, NUMBERS[kind], count, start).copy()
         if kind is ValueType.BOOL:
             if count and values.max() > 1:
@@ -146,7 +146,7 @@ class Metadata(Mapping[str, Any]):
 
 
 def read_metadata(cursor: Cursor, n_keys: int) -> Metadata:
-    """Walk the metadata section; raises GGUFError for all that is wrong with its structure."""
+    """Locate all values of the metadata section; GGUFError where its structure is not sound."""
     entries: dict[str, Entry] = {}
     for i in range(n_keys):
         key = cursor.name(f"metadata key {i}", MAX_KEY_BYTES)

@@ -1,4 +1,4 @@
-"""One file of bytes, mapped, and a cursor over it that never reads past its end."""
+"""A mapped file, and a cursor that never reads past its end."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ _OTHER_MAGICS = {
     b"<!DO": "a web page: download the file itself",
     b"<htm": "a web page: download the file itself",
 }
-
-
 _PAGES_AT_ONCE = 1 << 14
 TRUNCATED = "damaged or cut short: download it again"
 
@@ -33,7 +31,7 @@ TRUNCATED = "damaged or cut short: download it again"
 class Source:
     """A regular file, mapped read-only.
 
-    Its size is looked up before anything is mapped and every read is held against it. Arrays
+    Its size is read before it is mapped, and every access is checked against that size. Arrays
     made of `view` keep the mapping alive after `close`.
     """
 
@@ -43,7 +41,7 @@ class Source:
         self._view: memoryview | None = None
         try:
             with path.open("rb") as file:
-                # The file may have changed since; what is mapped is what was measured.
+                # It may have shrunk since its size was read.
                 if os.fstat(file.fileno()).st_size < self.size:
                     raise self.error("size", "a file that is shrinking", "a finished file")
                 mapped = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
@@ -59,23 +57,23 @@ class Source:
         return self._view
 
     def release(self, start: int, n_bytes: int) -> None:
-        """Have the pages of these bytes leave this process's memory until they are read again."""
+        """Drop the pages of these bytes from memory; the next read loads them again."""
         mapped = self.view.obj
         if sys.platform != "win32" and isinstance(mapped, mmap.mmap):
             first = start // mmap.PAGESIZE * mmap.PAGESIZE
             mapped.madvise(mmap.MADV_DONTNEED, first, start + n_bytes - first)
 
     def touch(self) -> None:
-        """Have the system map every page, reading those from disk that are not in memory.
+        """Load every page into memory.
 
-        For a thread of its own: NumPy reads without the interpreter's lock.
+        To be run in a thread of its own: NumPy reads without holding the interpreter's lock.
         """
         pages = np.frombuffer(self.view, np.uint8)[:: mmap.PAGESIZE]
         for start in range(0, len(pages), _PAGES_AT_ONCE):
             pages[start : start + _PAGES_AT_ONCE].max()
 
     def close(self) -> None:
-        """Let go of the mapping; it ends with the last array made of it."""
+        """Release the mapping; it ends with the last array made of it."""
         self._view = None
 
     def error(self, field: str, found: str, expected: str, hint: str = "") -> GGUFError:
@@ -117,7 +115,7 @@ class Cursor:
 
     @property
     def count_bytes(self) -> int:
-        """Bytes of a count, which is also what precedes every string."""
+        """Bytes of a count; every string begins with one."""
         return self._count.size
 
     def u32(self, field: str) -> int:
@@ -131,7 +129,7 @@ class Cursor:
         return self._number(self._count, field)
 
     def count(self, field: str, item_bytes: int, limit: int | None = None) -> int:
-        """A number of things that take at least `item_bytes` each, so the file bounds it."""
+        """A number of items of at least `item_bytes` each; GGUFError where they exceed the file."""
         n = self._number(self._count, field)
         room = (self.size - self.position) // max(item_bytes, 1)
         if n > room:
@@ -143,7 +141,7 @@ class Cursor:
         return n
 
     def items(self, n: int, field: str) -> None:
-        """Account for `n` things that are about to be walked one by one."""
+        """Count `n` items, which will be read one by one, against the file's limit."""
         self.items_left -= n
         if self.items_left < 0:
             raise self.source.error(
@@ -151,7 +149,7 @@ class Cursor:
             )
 
     def array(self, n_bytes: int, field: str) -> None:
-        """Account for an array of so many bytes, which may be decoded."""
+        """Count the bytes of an array, which may be decoded, against the file's limit."""
         self.array_bytes_left -= n_bytes
         if self.array_bytes_left < 0:
             raise self.source.error(

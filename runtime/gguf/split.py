@@ -17,9 +17,9 @@ _NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", 
 
 
 def shard_paths(path: Path, number: int, count: int) -> list[Path]:
-    """Paths of all shards of which `path` is number `number` (from 0) of `count`.
+    """Paths of all `count` shards, of which `path` is number `number` (from 0).
 
-    Raises GGUFError when the name does not say the same or a shard is not there.
+    Raises GGUFError where the file's name says otherwise or a shard is missing.
     """
     if not 1 <= count <= _MAX_SHARDS:
         raise GGUFError(path, f"metadata {SPLIT_COUNT!r}", f"{count:,}", f"1 to {_MAX_SHARDS:,}")

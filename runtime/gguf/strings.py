@@ -1,7 +1,7 @@
-"""Arrays of strings: stepping over them and decoding them, some hundred thousand at a time.
+"""Arrays of strings: finding where each one starts, and decoding them, by the hundred thousand.
 
-Each string is its length (u64, in version 1 u32) and its bytes, so where the second starts is
-known only after the first: a vocabulary cannot be skipped, it must be walked.
+A string is stored as its length (u64, in version 1 u32) and its bytes. Where it ends is known only
+after reading its length, so a vocabulary cannot be skipped at once.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from .layout import U32, U64
 
-# Strings and bytes decoded together; bound the temporary copies and keep them in the cache.
+# Strings and bytes decoded at once: temporary copies stay small and in the CPU's cache.
 _CHUNK = 16384
 _CHUNK_BYTES = 1 << 20
-# Bytes that are searched for strings at once, and strings walked one by one where that fails.
+# Bytes searched for strings at once, and strings stepped over one by one where that fails.
 _WINDOW = 1 << 16
 _MIN_HOPS = 64
 _MAX_HOPS = 1 << 16
@@ -52,7 +52,7 @@ def walk_strings(
         if position - begin >= _WINDOW // 2:
             hops = _MIN_HOPS
             continue
-        # A leap costs as much as some thousand hops: those that fall short must stay rare.
+        # A leap costs about a thousand hops: leaps that find few strings must stay rare.
         n = min(hops, count - done)
         position = _hop(view, position, starts[done : done + n], done, count_bytes)
         done += n
@@ -65,8 +65,8 @@ def _leap(
 ) -> tuple[int, int]:
     """Find many short strings at once; fills `starts`, returns how many and the end of the last.
 
-    The length of a string under 256 bytes is one byte with zeros after it. All such places in a
-    window are found; from `position` on, those that continue each other exactly are strings.
+    The length of a string under 256 bytes is one byte followed by zeros. All such places in a
+    window are candidates; those that follow each other without a gap from `position` are strings.
     """
     window = np.frombuffer(view[position : position + _WINDOW], np.uint8)
     zeros = window[1:] == 0
@@ -106,9 +106,9 @@ def decode_strings(
 ) -> list[str]:
     """The strings that start at `starts`, the last of which ends at `end`.
 
-    UTF-8; bytes that are not come back exactly from `s.encode("utf-8", "surrogateescape")`.
-    Some 100 ns per string: the lengths are overwritten with zero bytes and the whole text is
-    decoded and split in one go, which is exact when the strings hold no zero byte themselves.
+    UTF-8; other bytes are kept as surrogate escapes. Some 100 ns per string: the lengths are
+    overwritten with zero bytes, then the whole text is decoded and split at once, which is exact
+    where no string contains a zero byte.
     """
     texts: list[str] = []
     first = 0

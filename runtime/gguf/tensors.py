@@ -1,9 +1,9 @@
-"""The tensors of a GGUF file: what the header says of them, checked against the file's size."""
+"""The tensors of a GGUF file, as the header describes them, checked against the file's size."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,26 +37,15 @@ class Tensor:
         return flat.reshape(*self.shape[:-1], self.n_bytes // math.prod(self.shape[:-1]))
 
     def release(self) -> None:
-        """Let go of its pages; `data` stays valid, and what is read again comes from the file."""
+        """Drop its pages from memory; `data` stays valid and is read from the file again."""
         self.source.release(self.offset, self.n_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Info:
-    """A tensor of the header, its offset still relative to the start of the data."""
-
-    name: str
-    type: QuantType
-    shape: tuple[int, ...]
-    n_bytes: int
-    offset: int
 
 
 def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> list[Tensor]:
     """Read the tensor section and place every tensor; GGUFError when one does not fit.
 
-    Tensors must have names of their own, whole rows of blocks, aligned offsets, and lie inside
-    the file without touching each other.
+    Names must be unique, rows whole blocks, offsets aligned; tensors must lie inside the file and
+    must not overlap.
     """
     infos = [_read_info(cursor, i, alignment) for i in range(n_tensors)]
     begin = -(-cursor.position // alignment) * alignment
@@ -77,18 +66,13 @@ def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> list[Tensor]
         end, before = start + info.n_bytes, info.name
         if end > source.size:
             raise source.error(
-                f"{field}: data",
-                f"a file of {source.size:,} bytes",
-                f"at least {end:,}",
-                TRUNCATED,
+                f"{field}: data", f"a file of {source.size:,} bytes", f"at least {end:,}", TRUNCATED
             )
-    return [
-        Tensor(info.name, info.type, info.shape, info.n_bytes, begin + info.offset, source)
-        for info in infos
-    ]
+    return [replace(info, offset=begin + info.offset) for info in infos]
 
 
-def _read_info(cursor: Cursor, i: int, alignment: int) -> _Info:
+def _read_info(cursor: Cursor, i: int, alignment: int) -> Tensor:
+    """Tensor number `i`, its offset from the start of the data."""
     name = cursor.name(f"tensor {i}: name", MAX_TENSOR_NAME_BYTES)
     field = f"tensor {shown(name)}"
     error = cursor.source.error
@@ -121,4 +105,4 @@ def _read_info(cursor: Cursor, i: int, alignment: int) -> _Info:
         )
     if offset % alignment:
         raise error(f"{field}: offset", f"{offset:,}", f"a multiple of the alignment, {alignment}")
-    return _Info(name, quant_type, dims[::-1], n_bytes, offset)
+    return Tensor(name, quant_type, dims[::-1], n_bytes, offset, cursor.source)

@@ -1,4 +1,4 @@
-"""The tokens still in play, and the two ways to turn logits into probabilities."""
+"""The tokens that may still be chosen; softmax and log-softmax of logits."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ Ids = NDArray[np.intp]
 class Candidates:
     """Tokens that may still be chosen: `ids[n]` and their `logits[n]`, never empty.
 
-    `ordered` says that logits fall from first to last; equal logits stand in order of id.
+    `ordered`: the logits are in descending order, equal ones by id.
     """
 
     ids: Ids
@@ -40,7 +40,7 @@ class Candidates:
 
 @lru_cache(maxsize=4)
 def _all_ids(n_vocab: int) -> Ids:
-    """0 … V−1, made once: a fresh megabyte per token costs more than the rest of the chain."""
+    """0 … V−1, cached: a new megabyte per token costs more than the rest of the chain."""
     ids = np.arange(n_vocab)
     ids.flags.writeable = False
     return ids
@@ -48,7 +48,7 @@ def _all_ids(n_vocab: int) -> Ids:
 
 def softmax(logits: Floats) -> Floats:
     """p_i = exp(l_i − max l) / Σ exp(l_j − max l), float32 with the sum in float64."""
-    with np.errstate(over="ignore"):  # a difference beyond float32 is a probability of 0
+    with np.errstate(over="ignore"):  # beyond float32, the probability is 0
         exps = np.exp(logits - _finite(logits.max()))
     return np.asarray(exps / np.float32(exps.sum(dtype=np.float64)))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .candidates import Candidates, Floats, Ids, softmax
 
-# top_k looks at the maxima of blocks of this many logits to skip most of the vocabulary.
+# Logits in a block: top_k compares the blocks' maxima first, to skip most of the vocabulary.
 _BLOCK = 128
 # Temperatures below the smallest normal float32 would divide by zero.
 _TINY = float(np.finfo(np.float32).tiny)
@@ -19,7 +19,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 def top_k(candidates: Candidates, k: int) -> Candidates:
     """The k candidates with the highest logits, best first; k <= 0 keeps all.
 
-    Equal logits at the border: the lower ids stay. Cost: one pass for block maxima, one
+    Of equal logits at the border, the lower ids stay. Cost: one pass for block maxima, one
     comparison pass (0.1 ms), no full sort.
     """
     if k <= 0:
@@ -81,7 +81,7 @@ def typical_p(candidates: Candidates, p: float) -> Candidates:
 def temperature(candidates: Candidates, temp: float) -> Candidates:
     """(l_i − max l) / temp; temp <= 0 keeps the best candidate alone (greedy).
 
-    The shift changes no probability, and lets temperatures near 0 end in greedy, not overflow.
+    The shift changes no probability. With it, temperatures near 0 are greedy and do not overflow.
     """
     if temp <= 0.0:
         return candidates.take(np.argmax(candidates.logits, keepdims=True), ordered=True)

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from .state import SamplerState
 
 
-_NUMBERS = (
-    "temp", "top_p", "min_p", "typical_p",
-    "repeat_penalty", "presence_penalty", "frequency_penalty",
-)  # fmt: skip
+_NUMBERS = "temp top_p min_p typical_p repeat_penalty presence_penalty frequency_penalty".split()
 _WHOLE = ("top_k", "repeat_last_n", "n_probs")
 
 
@@ -91,7 +88,7 @@ class Sampler:
 
     @property
     def penalises(self) -> bool:
-        """Whether recent tokens matter at all."""
+        """Whether recent tokens change any logit."""
         changes = (self.repeat_penalty - 1, self.presence_penalty, self.frequency_penalty)
         return self.repeat_last_n != 0 and any(changes)
 

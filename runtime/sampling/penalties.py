@@ -23,7 +23,7 @@ class History:
         return self._counts
 
     def add(self, ids: Sequence[int]) -> None:
-        """Appends tokens; the oldest leave a full window. A long prompt costs its last n tokens."""
+        """Appends tokens; the oldest leave a full window, so at most the last n are counted."""
         if self._limit == 0:
             return
         if self._limit > 0:

@@ -1,6 +1,6 @@
-"""Text to token ids and back, from the vocabulary that a GGUF file carries.
+"""Text to token ids and back, with the vocabulary of a GGUF file.
 
-The ids are llama.cpp's: SentencePiece (`llama`), BPE (`gpt2`) and WordPiece (`bert`) vocabularies.
+The ids equal llama.cpp's, for SentencePiece (`llama`), BPE (`gpt2`) and WordPiece (`bert`).
 """
 
 from .errors import TokenizerError

@@ -1,18 +1,15 @@
-"""BPE as llama.cpp does it: cut into words, join by merge rank, spell unknown symbols in bytes."""
+"""BPE as llama.cpp does it: cut into words, merge by rank, spell unknown symbols in bytes."""
 
 import re
 
-from .merge import merge
+from .merge import MergeCache, merge
 from .split import split_words
 from .unicode_table import is_space
 from .vocab import Vocab
 
-_CACHED_LENGTH = 64  # words longer than this (characters) rarely come again
-_CACHE_SIZE = 1 << 18
-
 
 def _byte_alphabet() -> dict[int, str]:
-    """GPT-2's printable stand-in of each byte: itself, or from U+0100 on in order."""
+    """GPT-2's printable character for each byte: the same code, or the next one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in printable)
     alphabet = {byte: chr(byte) for byte in printable}
@@ -32,8 +29,8 @@ _LENIENT = re.compile(
 def decode_lenient(raw: bytes) -> str:
     """UTF-8 with llama.cpp's tolerance.
 
-    U+FFFD for each byte that begins nothing; overlong forms and surrogates are taken at their
-    value; U+FFFD for what would lie beyond U+10FFFF.
+    A byte that begins no character becomes U+FFFD, and so does a value beyond U+10FFFF. Overlong
+    forms and surrogates are decoded to their value.
     """
     return "".join(map(_character, _LENIENT.findall(raw)))
 
@@ -53,13 +50,13 @@ class BytePair:
     """Ids of text without special tokens."""
 
     def __init__(self, vocab: Vocab) -> None:
-        vocab.merges  # noqa: B018  # read while the file is open; absent merges are said now
+        vocab.merges  # noqa: B018  # read them while the file is open; raises where there are none
         self._pre = vocab.pre_tokenizer
         self._ids = vocab.ids
         self._vocab = vocab
         self._drop_spaces = vocab.model == "whitespace"
         self._lowercase = vocab.lowercase
-        self._cache: dict[str, list[int]] = {}
+        self._cache = MergeCache(self._merge)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
@@ -69,18 +66,7 @@ class BytePair:
             words = self._words_between_spaces(text)
         else:
             words = split_words(text, self._pre.steps)
-        cache = self._cache
-        if len(cache) > _CACHE_SIZE:
-            cache.clear()
-        ids: list[int] = []
-        for word in words:
-            found = cache.get(word)
-            if found is None:
-                found = self._merge(word)
-                if len(word) <= _CACHED_LENGTH:
-                    cache[word] = found
-            ids += found
-        return ids
+        return self._cache.encode(words)
 
     def encode_raw(self, raw: bytes) -> list[int]:
         """Ids of bytes that are not UTF-8."""
@@ -111,7 +97,7 @@ class BytePair:
         return ids
 
     def _spell(self, symbol: str) -> list[int]:
-        """A symbol that is no token, byte by byte; bytes without a token are left out."""
+        """The tokens of a symbol's bytes; bytes without a token are dropped."""
         raw = symbol.encode("utf-8", "surrogatepass")
         if self._pre.byte_level:
             texts = [bytes([byte]).decode("utf-8", "surrogateescape") for byte in raw]

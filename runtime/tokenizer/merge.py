@@ -1,20 +1,45 @@
-"""Byte-pair merging, shared by BPE and SentencePiece vocabularies."""
+"""Byte-pair merging and its cache, shared by BPE and SentencePiece vocabularies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
 Key = Callable[[str, str], float | None]
 
-# Up to here looking at all ranks for each merge is faster than keeping a heap of them.
+# Up to this many symbols, searching all ranks for each merge is faster than a heap.
 _SHORT = 48
+_CACHED_LENGTH = 64  # longer words (characters) rarely occur again
+_CACHE_SIZE = 1 << 18
 _NEVER = float("inf")
 
 
-def merge(symbols: list[str], key: Key) -> list[str]:
-    """Join neighbours, smallest key first and leftmost of equals, until no pair has a key.
+class MergeCache:
+    """Encodes words and remembers their ids; `encode_word` gives those of one."""
 
-    `key(left, right)` is the rank of a pair, None when it may not be joined. A long piece of n
-    symbols costs O(n log n). `symbols` is overwritten.
+    def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
+        self._encode_word = encode_word
+        self._ids: dict[str, list[int]] = {}
+
+    def encode(self, words: Iterable[str]) -> list[int]:
+        """The ids of all words, in order."""
+        known = self._ids
+        if len(known) > _CACHE_SIZE:
+            known.clear()
+        ids: list[int] = []
+        for word in words:
+            found = known.get(word)
+            if found is None:
+                found = self._encode_word(word)
+                if len(word) <= _CACHED_LENGTH:
+                    known[word] = found
+            ids += found
+        return ids
+
+
+def merge(symbols: list[str], key: Key) -> list[str]:
+    """Merge neighbours, smallest key first, the leftmost of equals, until no pair has a key.
+
+    `key(left, right)` is the rank of a pair, None where it is no merge. Costs O(n log n) for n
+    symbols. `symbols` is overwritten.
     """
     return (_merge_short if len(symbols) <= _SHORT else _merge_long)(symbols, key)
 
@@ -38,7 +63,7 @@ def _merge_short(symbols: list[str], key: Key) -> list[str]:
 
 
 def _merge_long(symbols: list[str], key: Key) -> list[str]:
-    """With a heap of candidates; those whose symbols have changed since are passed over."""
+    """With a heap of candidates; those whose symbols have changed in the meantime are skipped."""
     last = len(symbols) - 1
     heap = [
         (rank, i, i + 1, len(symbols[i]) + len(symbols[i + 1]))

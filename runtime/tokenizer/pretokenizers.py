@@ -1,8 +1,8 @@
 """Every pre-tokenizer that llama.cpp names (`tokenizer.ggml.pre`), and what it means.
 
 A name stands for the regular expressions that cut a text into words, and for a few defaults. The
-expressions are those of the models' own `tokenizer.json` files with llama.cpp's simplifications
-(its classes know no upper and lower case beyond ASCII), in the notation of `unicode_table`.
+expressions are those of the models' own `tokenizer.json` files with llama.cpp's simplification (it
+tells upper and lower case apart only in ASCII), in the notation of `unicode_table`.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from .unicode_table import HAN_LETTER, HAN_OTHER, LOWER, UPPER, L, M, N, P, S
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """How one family of BPE vocabularies cuts text and what it takes for granted.
+    """How one family of BPE vocabularies cuts a text into words, and its defaults.
 
-    steps: cuts, applied one after the other.
-    ignore_merges: a word that is a token is not built from merges.
+    steps: the cuts, applied one after the other.
+    ignore_merges: a word that is itself a token is taken as such; its merges are not applied.
     add_bos: the default where the file does not say; force_bos: whatever the file says.
     default_bos: False where there is no BOS unless the file names one.
     byte_level: words are written in GPT-2's byte alphabet; else raw UTF-8 with <0xXX> tokens.
@@ -49,7 +49,7 @@ _DIGIT, _DIGITS3 = f"[{N}]", f"[{N}]{{1,3}}"
 
 
 def _cased(upper: str, lower: str, suffix: str) -> str:
-    """Capitals then small letters, at least one of either: `UPPER*LOWER+` or `UPPER+LOWER*`."""
+    """Capitals followed by small letters: `UPPER*LOWER+` or `UPPER+LOWER*`."""
     before = rf"[^\r\n{L}{N}]?"
     return f"{before}[{upper}]*[{lower}]+{suffix}|{before}[{upper}]+[{lower}]*{suffix}"
 
@@ -70,7 +70,7 @@ _PUNCTUATED = (
     rf"|[^\r\n{L}{P}{S}]?[{L}{M}]+| ?[{P}{S}]+"
 )
 _DEEPSEEK3 = (Step(_DIGITS3), _CJK_KANA, Step(rf"{_PUNCTUATED}[\r\n]*|{_TAIL}"))
-# Cased letters of DeepSeek-LLM, as code points: some of them do not survive normalising editors.
+# Cased letters of DeepSeek-LLM, as code points: editors that normalise Unicode would change some.
 _CASED = """
 41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376 377 37b-37d 37f 386
 388-38a 38c 38e-3a1 3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba
@@ -94,198 +94,145 @@ _KIMI = _words(
     rf" ?[^\s{L}{N}{HAN_LETTER}]+[\r\n]*",
 )
 
-_GPT2_LIKE = PreTokenizer((_GPT2,))
-_STARCODER_LIKE = PreTokenizer((_ONE_DIGIT, _GPT2))
-_LLAMA3_LIKE = PreTokenizer((_LLAMA3,))
-_QWEN2_LIKE = PreTokenizer((_QWEN2,))
-_BLOOM_LIKE = PreTokenizer((_BLOOM,))
-_DEEPSEEK3_LIKE = PreTokenizer(_DEEPSEEK3)
-_GPT4O_LIKE = PreTokenizer((_GPT4O,))
-_GEMMA4_LIKE = PreTokenizer(
-    (_LINES,), force_bos=True, byte_level=False, escape_spaces=True, newline_words=True
-)
 
-# The table: names that mean the same stand together.
-_FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
-    (
+def _family(names: str, *steps: Step | DigitGroups, **rules: bool) -> dict[str, PreTokenizer]:
+    """Names that mean the same pre-tokenizer, with spaces between them."""
+    return dict.fromkeys(names.split(), PreTokenizer(steps, **rules))
+
+
+_FAMILIES = (
+    _family(
         "default",
-        PreTokenizer(
-            (
-                Step(rf"[{P}$+<=>\^~|]+"),
-                _GPT2,
-                Step(f"[{N}]+"),
-                Step("[0-9][0-9][0-9]", "text"),
-            )
-        ),
+        Step(rf"[{P}$+<=>\^~|]+"),
+        _GPT2,
+        Step(f"[{N}]+"),
+        Step("[0-9][0-9][0-9]", "text"),
     ),
-    (
+    _family(
         "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
-        PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True),
+        _LLAMA3,
+        ignore_merges=True,
+        add_bos=True,
     ),
-    ("dbrx smaug-bpe", _LLAMA3_LIKE),
-    ("chatglm-bpe", PreTokenizer((_LLAMA3,), default_bos=False)),
-    ("glm4 glm5", PreTokenizer((_LLAMA3,), ignore_merges=True, default_bos=False)),
-    (
+    _family("dbrx smaug-bpe", _LLAMA3),
+    _family("chatglm-bpe", _LLAMA3, default_bos=False),
+    _family("glm4 glm5", _LLAMA3, ignore_merges=True, default_bos=False),
+    _family(
         "minicpm5",
-        PreTokenizer(
-            (Step(_DIGITS3), Step(_words(f"{_ANY_CASE}|{_LETTERS}", f"[{N}]+"))),
-            ignore_merges=True,
-        ),
+        Step(_DIGITS3),
+        Step(_words(f"{_ANY_CASE}|{_LETTERS}", f"[{N}]+")),
+        ignore_merges=True,
     ),
-    (
+    _family(
         "jais-2",
-        PreTokenizer(
-            (
-                Step(
-                    _words(
-                        f"{_ANY_CASE}|{_LETTERS}",
-                        _DIGITS3,
-                        tail=rf"\s*[\r\n]+|{_HALVED_SPACES}|\s{{1,2}}(?!\S)|\s",
-                    )
-                ),
+        Step(
+            _words(
+                f"{_ANY_CASE}|{_LETTERS}",
+                _DIGITS3,
+                tail=rf"\s*[\r\n]+|{_HALVED_SPACES}|\s{{1,2}}(?!\S)|\s",
             )
         ),
     ),
-    (
+    _family(
         "deepseek-llm",
-        PreTokenizer(
-            (
-                _NEWLINE,
-                Step(rf"\s?[{_CASED_LETTERS}]+", "text"),
-                Step(r"\s?[!-/:-~！-／：-～‘-‟　-。]+", "text"),
-                Step(r"\s+\Z", "text"),
-                _CJK_HANGUL,
-                Step(f"[{N}]+"),
-            )
-        ),
+        _NEWLINE,
+        Step(rf"\s?[{_CASED_LETTERS}]+", "text"),
+        Step(r"\s?[!-/:-~！-／：-～‘-‟　-。]+", "text"),
+        Step(r"\s+\Z", "text"),
+        _CJK_HANGUL,
+        Step(f"[{N}]+"),
     ),
-    (
+    _family(
         "deepseek-coder",
-        PreTokenizer((_NEWLINE, Step(rf"\s?[{L}]+"), Step(rf"\s?[{P}]+"), _CJK_HANGUL, _ONE_DIGIT)),
+        _NEWLINE,
+        Step(rf"\s?[{L}]+"),
+        Step(rf"\s?[{P}]+"),
+        _CJK_HANGUL,
+        _ONE_DIGIT,
     ),
-    ("deepseek-v3 hunyuan-dense hy_v4 joyai-llm", _DEEPSEEK3_LIKE),
-    (
+    _family("deepseek-v3 hunyuan-dense hy_v4 joyai-llm", *_DEEPSEEK3),
+    _family(
         "spark2_5",
-        PreTokenizer(
-            (
-                Step(_DIGITS3),
-                _CJK_KANA,
-                Step(rf"{_PUNCTUATED}|[\r\n]|\s+(?!\S)|\s+"),
-                _ONE_DIGIT,
-            )
-        ),
+        Step(_DIGITS3),
+        _CJK_KANA,
+        Step(rf"{_PUNCTUATED}|[\r\n]|\s+(?!\S)|\s+"),
+        _ONE_DIGIT,
     ),
-    (
-        "youtu",
-        PreTokenizer(
-            (Step(_YOUTU, "text"), Step(_words(_MARKED, _DIGIT, _SLASHED))), ignore_merges=True
-        ),
+    _family(
+        "youtu", Step(_YOUTU, "text"), Step(_words(_MARKED, _DIGIT, _SLASHED)), ignore_merges=True
     ),
-    (
-        "falcon",
-        PreTokenizer((Step(rf"[{P}$+<=>\^~|`]+"), _GPT2, Step("[0-9][0-9][0-9]", "text"))),
+    _family("falcon", Step(rf"[{P}$+<=>\^~|`]+"), _GPT2, Step("[0-9][0-9][0-9]", "text")),
+    _family(
+        "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", _ONE_DIGIT, _GPT2
     ),
-    (
-        "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
-        _STARCODER_LIKE,
-    ),
-    (
+    _family(
         "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert "
         "mpt olmo jais exaone4 trillion granite-docling jina-v1-en jina-v2-code roberta-bpe",
-        _GPT2_LIKE,
+        _GPT2,
     ),
-    (
-        "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan grok-2 solar-open",
-        _QWEN2_LIKE,
+    _family(
+        "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan grok-2 solar-open", _QWEN2
     ),
-    (
+    _family(
         "qwen35",
-        PreTokenizer(
-            (
-                Step(
-                    _words(
-                        rf"{_ANY_CASE}|[^\r\n{L}{N}]?[{L}{M}]+",
-                        _DIGIT,
-                        rf" ?[^\s{L}{M}{N}]+[\r\n]*",
-                    )
-                ),
-            )
-        ),
+        Step(_words(rf"{_ANY_CASE}|[^\r\n{L}{N}]?[{L}{M}]+", _DIGIT, rf" ?[^\s{L}{M}{N}]+[\r\n]*")),
     ),
-    ("ufakzeka", PreTokenizer((Step(_words(_LETTERS, _DIGIT)),))),
-    ("laguna", PreTokenizer((_LINES, _QWEN2))),
-    ("poro-chat bloom gpt3-finnish", _BLOOM_LIKE),
-    ("viking", PreTokenizer((_BLOOM, _ONE_DIGIT))),
-    (
+    _family("ufakzeka", Step(_words(_LETTERS, _DIGIT))),
+    _family("laguna", _LINES, _QWEN2),
+    _family("poro-chat bloom gpt3-finnish", _BLOOM),
+    _family("viking", _BLOOM, _ONE_DIGIT),
+    _family(
         "tekken",
-        PreTokenizer(
-            (Step(_words(_cased(UPPER, LOWER, ""), _DIGIT, _SLASHED)),),
-            ignore_merges=True,
-            add_bos=True,
-        ),
+        Step(_words(_cased(UPPER, LOWER, ""), _DIGIT, _SLASHED)),
+        ignore_merges=True,
+        add_bos=True,
     ),
-    (
+    _family(
         "chameleon",
-        PreTokenizer(
-            (
-                Step("<sentinel:[0-9]+>", "text"),
-                Step("IMGIMG[A-I]{1,4}Z", "text"),
-                Step(r"[\t\n]|    |  ", "text"),
-                _ONE_DIGIT,
-                Step(rf"[{P}!-/:-@\[-`{{-~]"),
-                _GPT2,
-            ),
-            add_bos=True,
-        ),
+        Step("<sentinel:[0-9]+>", "text"),
+        Step("IMGIMG[A-I]{1,4}Z", "text"),
+        Step(r"[\t\n]|    |  ", "text"),
+        _ONE_DIGIT,
+        Step(rf"[{P}!-/:-@\[-`{{-~]"),
+        _GPT2,
+        add_bos=True,
     ),
-    ("gpt-4o llama4 kanana2 talkie minimax-m2", _GPT4O_LIKE),
-    (
+    _family("gpt-4o llama4 kanana2 talkie minimax-m2", _GPT4O),
+    _family(
         "granite-embed-multi-97m",
-        PreTokenizer(
-            (Step(_words(_cased(UPPER + M, LOWER + M, f"(?:{_ANY_CASE})?"), _DIGITS3, _SLASHED)),),
-            ignore_merges=True,
-        ),
+        Step(_words(_cased(UPPER + M, LOWER + M, f"(?:{_ANY_CASE})?"), _DIGITS3, _SLASHED)),
+        ignore_merges=True,
     ),
-    (
-        "tiny_aya cohere2moe",
-        PreTokenizer((DigitGroups(), Step(_words(_MARKED, _DIGITS3, _SLASHED)))),
-    ),
-    ("kimi-k2", PreTokenizer((Step(_KIMI, "han"),))),
-    (
-        "superbpe",
-        PreTokenizer((Step(f"[{N}]+"), Step(r"(?=(?:\d{3})+(?!\d))", "text"))),
-    ),
-    (
+    _family("tiny_aya cohere2moe", DigitGroups(), Step(_words(_MARKED, _DIGITS3, _SLASHED))),
+    _family("kimi-k2", Step(_KIMI, "han")),
+    _family("superbpe", Step(f"[{N}]+"), Step(r"(?=(?:\d{3})+(?!\d))", "text")),
+    _family(
         "bailingmoe bailingmoe2 llada-moe",
-        PreTokenizer(
-            (Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGIT, tail=r"\s*[\r\n]|\s+(?!\S)|\s+")),)
-        ),
+        Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGIT, tail=r"\s*[\r\n]|\s+(?!\S)|\s+")),
     ),
-    (
-        "seed-coder",
-        PreTokenizer((Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGIT, rf" ?[^\s{L}{N}\r\n]+")),)),
-    ),
-    ("afmoe", PreTokenizer((DigitGroups(), Step(_ASIAN, "text"), _DEEPSEEK3[2]))),
-    (
+    _family("seed-coder", Step(_words(f"{_ANY_CASE}|{_LETTERS}", _DIGIT, rf" ?[^\s{L}{N}\r\n]+"))),
+    _family("afmoe", DigitGroups(), Step(_ASIAN, "text"), _DEEPSEEK3[2]),
+    _family(
         "exaone-moe",
-        PreTokenizer(
-            (
-                Step(
-                    _words(
-                        rf"{_ANY_CASE}|[^\r\n{L}{N}]?(?:[{L}][{M}]*(?: [{L}][{M}]*)*)+",
-                        _DIGIT,
-                        rf"{_OTHERS}[\r\n/]?",
-                        r"\s*[\r\n]|\s+(?!\S)|\s+",
-                    )
-                ),
+        Step(
+            _words(
+                rf"{_ANY_CASE}|[^\r\n{L}{N}]?(?:[{L}][{M}]*(?: [{L}][{M}]*)*)+",
+                _DIGIT,
+                rf"{_OTHERS}[\r\n/]?",
+                r"\s*[\r\n]|\s+(?!\S)|\s+",
             )
         ),
     ),
-    ("gemma4 granite-embed-multi-311m", _GEMMA4_LIKE),
-    ("sarvam-moe", PreTokenizer((_LINES,), byte_level=False, escape_spaces=True)),
-    ("whitespace", PreTokenizer((Step(r"\S+", "text"),), byte_level=False)),
+    _family(
+        "gemma4 granite-embed-multi-311m",
+        _LINES,
+        force_bos=True,
+        byte_level=False,
+        escape_spaces=True,
+        newline_words=True,
+    ),
+    _family("sarvam-moe", _LINES, byte_level=False, escape_spaces=True),
+    _family("whitespace", Step(r"\S+", "text"), byte_level=False),
 )
 
-PRE_TOKENIZERS: dict[str, PreTokenizer] = {
-    name: family for names, family in _FAMILIES for name in names.split()
-}
+PRE_TOKENIZERS = {name: rules for family in _FAMILIES for name, rules in family.items()}

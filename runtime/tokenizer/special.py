@@ -1,6 +1,6 @@
-"""Which tokens are special: roles found by their text, ends of generation, cutting a text at them.
+"""Special tokens: their roles, which of them end generation, and where they occur in a text.
 
-GGUF files name only a few special tokens; llama.cpp finds the others by their text, and so do we.
+GGUF files name only a few special tokens. llama.cpp finds the others by their text, as kvarn does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,77 +9,36 @@ import numpy as np
 
 from .vocab import Attr, Vocab
 
-# Texts that play a role where the file names no token for it (llama.cpp's lists).
-ROLE_TEXTS: Mapping[str, tuple[str, ...]] = {
-    "eot": (
-        "<|eot_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<end_of_turn>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<EOT>",
-        "_<EOT>",
-        "[EOT]",
-        "<｜end▁of▁sentence｜>",
-        "<end_of_utterance>",
-    ),
-    "eom": ("<|eom_id|>",),
-    "fim_pre": (
-        "<|fim_prefix|>",
-        "<fim-prefix>",
-        "<fim_prefix>",
-        "<｜fim▁begin｜>",
-        "<PRE>",
-        "▁<PRE>",
-        "<|code_prefix|>",
-        "<|prefix|>",
-    ),
-    "fim_suf": (
-        "<|fim_suffix|>",
-        "<fim-suffix>",
-        "<fim_suffix>",
-        "<｜fim▁hole｜>",
-        "<SUF>",
-        "▁<SUF>",
-        "<|code_suffix|>",
-        "<|suffix|>",
-    ),
-    "fim_mid": (
-        "<|fim_middle|>",
-        "<fim-middle>",
-        "<fim_middle>",
-        "<｜fim▁end｜>",
-        "<MID>",
-        "▁<MID>",
-        "<|code_middle|>",
-        "<|middle|>",
-    ),
-    "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
-    "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
-    "fim_sep": ("<|file_sep|>",),
+# Tokens by role, for roles to which the file assigns none (llama.cpp's lists).
+ROLE_TEXTS: Mapping[str, list[str]] = {
+    role: texts.split()
+    for role, texts in {
+        "eot": "<|eot_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> "
+        "_<EOT> [EOT] <｜end▁of▁sentence｜> <end_of_utterance>",
+        "eom": "<|eom_id|>",
+        "fim_pre": "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> "
+        "<|code_prefix|> <|prefix|>",
+        "fim_suf": "<|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> "
+        "<|code_suffix|> <|suffix|>",
+        "fim_mid": "<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> "
+        "<|code_middle|> <|middle|>",
+        "fim_pad": "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD]",
+        "fim_rep": "<|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>",
+        "fim_sep": "<|file_sep|>",
+    }.items()
 }
 EOG_TEXTS = (
     *ROLE_TEXTS["eot"],
-    "<|return|>",
-    "<|call|>",
-    "<|flush|>",
-    "<|calls|>",
-    "</s>",
-    "<|eom_id|>",
-    "[EOS]",
-    "<eos>",
-    "<turn|>",
-    "<|tool_response>",
-    "[e~[",
+    *"<|return|> <|call|> <|flush|> <|calls|> </s> <|eom_id|> [EOS] <eos> <turn|>".split(),
+    *"<|tool_response> [e~[".split(),
 )
-# Harmony's marks: shown in the output although they steer it.
+# Harmony's channel marks: they structure the output, and are shown in it.
 _SHOWN_TEXTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 _SPACES = " \t\n\v\f\r"
 
 
 def find_roles(vocab: Vocab) -> frozenset[int]:
-    """Complete `vocab.roles` and attributes by the tokens' texts; the ids that end generation."""
+    """Complete roles and attributes by the tokens' texts; return the ids that end generation."""
     find = vocab.ids.get
     for role, texts in ROLE_TEXTS.items():
         if role not in vocab.roles:
@@ -102,7 +61,7 @@ def find_roles(vocab: Vocab) -> frozenset[int]:
 
 
 def _drop_false_ends(vocab: Vocab, ends: set[int]) -> None:
-    """Two texts that end generation in most vocabularies do not where others do that work."""
+    """`<|end|>` and `</s>` do not end generation in vocabularies with certain other ends."""
     texts = {vocab.tokens[i]: i for i in ends}
     calls = "<|call|>" in texts or "<|calls|>" in texts
     if calls and ("<|return|>" in texts or "<|flush|>" in texts) and "<|end|>" in texts:
@@ -114,7 +73,7 @@ def _drop_false_ends(vocab: Vocab, ends: set[int]) -> None:
 
 
 def set_stripping(vocab: Vocab, special: Iterable[int], name: str, architecture: str) -> None:
-    """Mark the tokens that swallow white space beside them; files do not say which, so by name."""
+    """Mark the tokens that absorb white space beside them, which only a model's name tells."""
     if any(pre in vocab.pre for pre in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
         known in architecture for known in ("nomic-bert-moe", "jina-bert-v3")
     ):
@@ -138,7 +97,7 @@ def _add_attr(vocab: Vocab, text: str, attr: Attr) -> None:
 
 
 class Partition:
-    """Cuts a text at the special tokens in it: longest token first, each from the left."""
+    """Cuts a text at its special tokens: the longest token first, each from left to right."""
 
     def __init__(self, vocab: Vocab, special: Iterable[int]) -> None:
         texts = self._texts = vocab.tokens
@@ -150,7 +109,7 @@ class Partition:
         self._starts = {texts[i][:2] for i in ids.tolist()}
 
     def cut(self, text: str, special: bool) -> list[str | int]:
-        """Pieces of text and ids of the special tokens between them, in order, nothing empty.
+        """Pieces of text, none empty, and the ids of the special tokens between them, in order.
 
         User-defined tokens are always found; control and unknown tokens where `special` is set.
         """

@@ -1,9 +1,10 @@
-"""Cuts a text into the words that BPE merges within, by one or more regular expressions.
+"""Cuts a text into words by one or more regular expressions; BPE merges only within a word.
 
-Each step cuts every piece of the step before into its matches and what lies between them; a piece
-is seen alone, so a look-ahead ends at its border. A pattern is matched against one view of the
-text (`unicode_table`): "class" (every character folded to its class), "han" (the same, Han apart)
-or "text" (only white space folded). All matching is ASCII matching: `\\s` is [ \\t\\n\\v\\f\\r].
+Each step cuts every piece from the step before into the pattern's matches and the gaps between
+them. Pieces are matched separately, so a look-ahead sees nothing beyond its piece. A pattern is
+matched against one view of the text (`unicode_table`): "class" (every character folded to its
+class), "han" (the same, with classes for Han) or "text" (only white space folded). All matching is
+ASCII matching: `\\s` is [ \\t\\n\\v\\f\\r].
 """
 
 import re
@@ -43,7 +44,7 @@ class Step:
 class DigitGroups:
     """Cuts runs of digits into groups of three from the right: 1234567 → 1 234 567.
 
-    As in llama.cpp, what stands before a run stays with its first group (the next step cuts it).
+    As in llama.cpp, the text before a run stays with its first group; the next step cuts it off.
     """
 
     view: str = "class"
@@ -66,13 +67,13 @@ class DigitGroups:
 
 @cache
 def _matchers(pattern: str) -> tuple[Callable[[str], list[str]], Callable[[str], list[str]]]:
-    """The matches of a pattern; the matches with the gaps between them (slower)."""
+    """Functions that find a pattern's matches, and the matches with the gaps between (slower)."""
     isolated = re.compile(f"({pattern})", re.ASCII)
     return re.compile(pattern, re.ASCII).findall, isolated.split
 
 
 def split_words(text: str, steps: Iterable[Step | DigitGroups]) -> list[str]:
-    """The words of `text`, which joined give `text` again."""
+    """The words of `text`; joined, they are `text` again."""
     words = [text] if text else []
     ascii_only = text.isascii()
     views: dict[str, str] = {}

@@ -1,24 +1,21 @@
-"""SentencePiece BPE as llama.cpp does it: join by score, spell the rest in bytes.
+"""SentencePiece BPE as llama.cpp does it: merge by score, spell the rest in bytes.
 
-Spaces are written as U+2581 "▁". The whole text is one piece to merge, but no merge crosses a place
-where no token holds the two characters that meet there; so the text is cut at such places into
-chunks, about words, and each chunk is merged once and remembered. That gives the same ids: the
-order of merges in one chunk does not matter to another.
+Spaces become U+2581 "▁". By its rules the whole text is merged at once. But two neighbouring
+characters that no token holds side by side are never merged: there the text can be cut without
+changing the ids. The chunks between such cuts are about as long as words, and their ids are cached.
 """
 
 import re
 
 import numpy as np
 
-from .merge import merge
+from .merge import MergeCache, merge
 from .vocab import Vocab
 
 SPACE = "▁"
 _TOKENS_AT_ONCE = 1 << 16  # of a vocabulary: bounds the copies
-_CACHED_LENGTH = 64  # chunks longer than this (characters) rarely come again
-_CACHE_SIZE = 1 << 18
-# Number of bytes that a first byte announces, by its high four bits; no check of the others.
-_ANNOUNCED = (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
+# Bytes of a UTF-8 character by the high four bits of the first; the others are not checked.
+_LENGTHS = (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
 
 
 class SentencePiece:
@@ -30,31 +27,19 @@ class SentencePiece:
         self._unknown = vocab.roles.get("unk")
         self._bytes = [vocab.ids.get(f"<0x{b:02X}>", vocab.ids.get(chr(b))) for b in range(256)]
         self._chunks = re.compile(_chunk_pattern(vocab.tokens)).findall
-        self._cache: dict[str, list[int]] = {}
+        self._cache = MergeCache(lambda chunk: self._merge(list(chunk)))
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
-        text = text.replace(" ", SPACE)
-        cache = self._cache
-        if len(cache) > _CACHE_SIZE:
-            cache.clear()
-        ids: list[int] = []
-        for chunk in self._chunks(text):
-            found = cache.get(chunk)
-            if found is None:
-                found = self._merge(list(chunk))
-                if len(chunk) <= _CACHED_LENGTH:
-                    cache[chunk] = found
-            ids += found
-        return ids
+        return self._cache.encode(self._chunks(text.replace(" ", SPACE)))
 
     def encode_raw(self, raw: bytes) -> list[int]:
-        """Ids of bytes that are not UTF-8: symbols are as long as their first byte says."""
+        """Ids of bytes that are not UTF-8; the first byte of each symbol gives its length."""
         raw = raw.replace(b" ", SPACE.encode())
         symbols = []
         start = 0
         while start < len(raw):
-            end = start + _ANNOUNCED[raw[start] >> 4]
+            end = start + _LENGTHS[raw[start] >> 4]
             symbols.append(raw[start:end].decode("utf-8", "surrogateescape"))
             start = end
         return self._merge(symbols)
@@ -75,7 +60,7 @@ class SentencePiece:
         return None if token is None else -self._scores[token]
 
     def _spell(self, symbol: str, ids: list[int]) -> None:
-        """Append a symbol's bytes; where bytes have no token, one unknown for a run of them."""
+        """Append the tokens of a symbol's bytes, one unknown token for each run without tokens."""
         for byte in symbol.encode("utf-8", "surrogateescape"):
             token = self._bytes[byte]
             if token is not None:
@@ -85,11 +70,11 @@ class SentencePiece:
 
 
 def _chunk_pattern(tokens: list[str]) -> str:
-    """Chunks end only where no token holds both neighbours (see above).
+    """A regular expression whose matches are chunks: they end only where merging never crosses.
 
-    Three kinds, tried in this order: a word up to "▁" or a mark that no token joins to a letter
-    before it; marks up to "▁" or up to a letter, where no token joins the last to a letter after
-    it; whatever stands between two runs of "▁".
+    It tries, in this order: a word, up to "▁" or to a mark that follows a letter in no token;
+    marks, up to "▁" or to a letter if the last mark precedes a letter in no token; whatever stands
+    between two runs of "▁".
     """
     glued, after, before = set[int](), set[int](), set[int]()
     for first in range(0, len(tokens), _TOKENS_AT_ONCE):

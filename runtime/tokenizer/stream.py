@@ -1,11 +1,11 @@
-"""Token ids to text as they come, never half a character."""
+"""Decodes token ids one by one, to whole characters only."""
 
 import codecs
 from collections.abc import Callable
 
 
 class TokenStream:
-    """Turns ids into text one by one; bytes of an unfinished character wait for the next id."""
+    """Decodes ids one by one; bytes of an unfinished character wait for the next id."""
 
     def __init__(self, piece: Callable[[int], bytes]) -> None:
         self._piece = piece
@@ -16,7 +16,7 @@ class TokenStream:
         return self._decoder.decode(self._piece(token))
 
     def flush(self) -> str:
-        """The rest: U+FFFD for a character that never ended. The stream starts anew."""
+        """The rest of the text, U+FFFD for an unfinished character. Resets the stream."""
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return rest

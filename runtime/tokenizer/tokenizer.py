@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file: special tokens, BOS and EOS around the vocabulary's own rules."""
+"""The tokenizer of a GGUF file: its vocabulary's rules, special tokens, BOS and EOS."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -38,12 +38,23 @@ _ENGINES: Mapping[str, type[SentencePiece] | type[BytePair] | type[WordPiece]] =
 
 
 class Tokenizer:
-    """Text to ids and back, with llama.cpp's ids."""
+    """Text to ids and back, with llama.cpp's ids.
+
+    n_vocab: number of tokens. model, pre: `tokenizer.ggml.model` and `.pre` of the file, "" where
+    there is none. add_bos, add_eos: whether `encode(bos=True)` begins with BOS and ends with EOS.
+    roles: ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …;
+    bos_id and eos_id are two of them, or None. eog_ids: the tokens that end generation.
+    """
 
     def __init__(self, vocab: Vocab, name: str = "", architecture: str = "") -> None:
         self._vocab = vocab
         self._engine: Engine = _ENGINES[vocab.kind](vocab)
         self.eog_ids = find_roles(vocab)
+        self.n_vocab = vocab.n_vocab
+        self.model, self.pre = vocab.model, vocab.pre
+        self.add_bos, self.add_eos = vocab.add_bos, vocab.add_eos
+        self.roles: Mapping[str, int] = vocab.roles
+        self.bos_id, self.eos_id = vocab.roles.get("bos"), vocab.roles.get("eos")
         special = vocab.special()
         set_stripping(vocab, special, name, architecture)
         self._partition = Partition(vocab, special)
@@ -51,71 +62,16 @@ class Tokenizer:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
-        """From the `tokenizer.ggml.*` keys of a GGUF file; TokenizerError where they do not fit."""
+        """From the `tokenizer.ggml.*` keys of a GGUF file; TokenizerError if they are unsound."""
         name, architecture = (metadata.get(f"general.{k}") for k in ("name", "architecture"))
         return cls(Vocab(metadata), _start_of(name), _start_of(architecture))
 
-    @property
-    def n_vocab(self) -> int:
-        """Number of tokens."""
-        return self._vocab.n_vocab
-
-    @property
-    def model(self) -> str:
-        """`tokenizer.ggml.model`: llama, gpt2, bert, ..."""
-        return self._vocab.model
-
-    @property
-    def pre(self) -> str:
-        """`tokenizer.ggml.pre`: the name of the pre-tokenizer; "" where there is none."""
-        return self._vocab.pre
-
-    @property
-    def add_bos(self) -> bool:
-        """Whether `encode(bos=True)` begins with BOS: what the file, or its kind, says."""
-        return self._vocab.add_bos
-
-    @property
-    def add_eos(self) -> bool:
-        """Whether `encode(bos=True)` ends with EOS: what the file says."""
-        return self._vocab.add_eos
-
-    @property
-    def roles(self) -> Mapping[str, int]:
-        """Ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …"""
-        return self._vocab.roles
-
-    @property
-    def bos_id(self) -> int | None:
-        """Beginning of a text."""
-        return self._vocab.roles.get("bos")
-
-    @property
-    def eos_id(self) -> int | None:
-        """End of a text."""
-        return self._vocab.roles.get("eos")
-
-    @property
-    def eot_id(self) -> int | None:
-        """End of a turn."""
-        return self._vocab.roles.get("eot")
-
-    @property
-    def unk_id(self) -> int | None:
-        """What stands for text that has no tokens."""
-        return self._vocab.roles.get("unk")
-
-    @property
-    def pad_id(self) -> int | None:
-        """Filler."""
-        return self._vocab.roles.get("pad")
-
     def id_of(self, text: str) -> int | None:
-        """The token spelt so in the file, if there is one."""
+        """The token with this text in the file, if there is one."""
         return self._vocab.ids.get(text)
 
     def text_of(self, token: int) -> str:
-        """The token as spelt in the file."""
+        """The token's text in the file."""
         return self._vocab.tokens[self._check(token)]
 
     def attr(self, token: int) -> Attr:
@@ -125,9 +81,10 @@ class Tokenizer:
     def encode(self, text: str | bytes, bos: bool = False, special: bool = False) -> list[int]:
         """Ids of a text.
 
-        text: str, or bytes of any kind. bos: surround with what the file asks for: BOS where
-        `add_bos`, EOS where `add_eos`, CLS and SEP for WordPiece. special: control tokens written
-        out in the text count as such; else they are plain text (user-defined tokens always count).
+        text: str, or any bytes. bos: add what the file asks for around the text: BOS if `add_bos`,
+        EOS if `add_eos`, CLS and SEP for WordPiece. special: recognise control tokens that are
+        written out in the text, else read them as plain text; user-defined tokens are always
+        recognised.
         """
         text, valid = _as_text(text)
         vocab = self._vocab
@@ -148,7 +105,7 @@ class Tokenizer:
         return ids
 
     def _encode_plain(self, text: str, valid: bool, after_special: bool) -> list[int]:
-        """Ids of what stands between special tokens."""
+        """Ids of the text between special tokens."""
         vocab = self._vocab
         if vocab.kind == "spm":
             if vocab.remove_extra_whitespaces:  # SentencePiece's rule; llama.cpp has none
@@ -160,14 +117,14 @@ class Tokenizer:
         return self._engine.encode_raw(text.encode("utf-8", "surrogateescape"))
 
     def decode(self, ids: Iterable[int], special: bool = False) -> str:
-        """The text of ids; U+FFFD for bytes that are no UTF-8. See `decode_bytes`."""
+        """The text of ids; U+FFFD for bytes that are not UTF-8. See `decode_bytes`."""
         return self.decode_bytes(ids, special).decode("utf-8", "replace")
 
     def decode_bytes(self, ids: Iterable[int], special: bool = False) -> bytes:
-        """The bytes of ids; control tokens are written out where `special`, else left out.
+        """The bytes of ids. Control tokens are written out if `special`, else left out.
 
-        The space that a SentencePiece vocabulary puts before a text is taken off the first token.
-        WordPiece, which loses spaces, gets llama.cpp's tidying of spaces before punctuation.
+        The space that a SentencePiece vocabulary puts before a text is removed. For WordPiece,
+        spaces before punctuation are removed as in llama.cpp.
         """
         pieces = [self._shown(token, special) for token in ids]
         if pieces and self._vocab.add_space_prefix:
@@ -176,7 +133,7 @@ class Tokenizer:
         return _tidy(text) if self._vocab.kind == "wordpiece" else text
 
     def stream(self, special: bool = False) -> TokenStream:
-        """Ids to text as they come; unlike `decode`, a leading space stays."""
+        """Decodes ids one by one; unlike `decode`, keeps a leading space."""
         return TokenStream(lambda token: self._shown(token, special))
 
     def piece(self, token: int) -> bytes:
@@ -217,12 +174,12 @@ class Tokenizer:
 
 
 def _start_of(name: object) -> str:
-    """A name as far as anybody looks into it; "" for what is none."""
+    """The first characters of a name; "" for a value that is not text."""
     return name[:_NAME_LENGTH] if isinstance(name, str) else ""
 
 
 def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
-    """The tokenizer of a GGUF file; TokenizerError or GGUFError where there is none to be had."""
+    """The tokenizer of a GGUF file; TokenizerError or GGUFError where it cannot be read."""
     with open_gguf(Path(path)) as file:
         try:
             return Tokenizer.from_metadata(file.metadata)
@@ -248,7 +205,7 @@ def _as_text(text: str | bytes) -> tuple[str, bool]:
 
 
 def _lone_surrogates(text: str) -> bytes:
-    """Escaped bytes as the operating system hands them to Python, other surrogates as they are."""
+    """The bytes that surrogates from the operating system stand for; others encoded as they are."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -272,7 +229,7 @@ def _from_byte_alphabet(text: str) -> bytes:
 
 
 def _tidy(text: bytes) -> bytes:
-    """No space before ? ! . , nor around a lone apostrophe, nor before 's 'm 're 've."""
+    """Remove spaces before ? ! . , around a lone apostrophe, and before 's 'm 're 've."""
     text = re.sub(rb" (?=[?!.,])", b"", text)
     text = re.sub(rb" ' ", b"'", text)
     return re.sub(rb" (?='(?:[sm]|re|ve))", b"", text)

@@ -1,9 +1,9 @@
-"""Classes of Unicode 15.1 characters, each written as one 8-bit character.
+"""Classes of Unicode 15.1 characters, each represented by one 8-bit character.
 
-The regular expressions of pre-tokenizers ask for `\\p{L}`, `\\p{N}`, ..., which `re` does not know.
-A text is therefore *folded* before matching: ASCII stays, every other character becomes the letter
-of its class, and a pattern names the ASCII members and that letter. Positions are kept, so a match
-in the folded text is a match in the text.
+The regular expressions of pre-tokenizers use `\\p{L}`, `\\p{N}`, …, which `re` does not know. So a
+text is *folded* before matching: ASCII stays, and every other character becomes the character of
+its class, which patterns name beside the ASCII members. Positions stay the same, so a match in the
+folded text is a match in the text.
 
     letter 0xD2   number 0xD1   punctuation 0xD3   mark 0xD4   symbol 0xD5   white space 0x0B
     other 0xD0    Han letter 0xD6 and unassigned Han 0xD7 (only in the folding that tells Han apart)
@@ -75,7 +75,7 @@ def general_class(character: str) -> str:
 
 
 class Fold(dict[int, str]):
-    """A table for `str.translate` that is filled as characters are met."""
+    """A table for `str.translate`, filled when a character is first seen."""
 
     def __init__(self) -> None:
         super().__init__((code, chr(code)) for code in range(128))
@@ -92,7 +92,7 @@ class Fold(dict[int, str]):
 
 
 class FoldHan(Fold):
-    """As `Fold`, with Han characters told apart from other letters."""
+    """As `Fold`, with classes of their own for Han characters."""
 
     def fold(self, character: str) -> str:
         """The stand-in of one character beyond ASCII."""

@@ -1,4 +1,4 @@
-"""The vocabulary of a GGUF file: tokens, kinds, scores, flags, checked once at the edge.
+"""The vocabulary of a GGUF file: tokens, kinds, scores and flags, checked when they are read.
 
 Keys are `tokenizer.ggml.*` of the GGUF specification; defaults are llama.cpp's.
 """
@@ -19,7 +19,7 @@ _PREFIX = "tokenizer.ggml."
 
 
 class Attr(IntFlag):
-    """What a token is; several may hold at once."""
+    """What a token is; several may apply."""
 
     UNDEFINED = 0
     UNKNOWN = 1
@@ -28,8 +28,8 @@ class Attr(IntFlag):
     CONTROL = 8
     USER_DEFINED = 16
     BYTE = 32
-    LSTRIP = 64  # swallows white space before it
-    RSTRIP = 128  # swallows white space after it
+    LSTRIP = 64  # absorbs white space before it
+    RSTRIP = 128  # absorbs white space after it
 
 
 # Values of tokenizer.ggml.token_type.
@@ -51,21 +51,11 @@ _REFUSED = {
     "hybriddna": "a HybriDNA vocabulary",
     "replit": "a unigram (UGM) vocabulary",
 }
-_ROLE_KEYS = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "eot": "eot_token_id",
-    "eom": "eom_token_id",
+_ROLES = "bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid fim_pad fim_rep fim_sep".split()
+_ROLE_KEYS = {role: f"{role}_token_id" for role in _ROLES} | {
     "unk": "unknown_token_id",
     "sep": "seperator_token_id",  # spelt so in the format
     "pad": "padding_token_id",
-    "mask": "mask_token_id",
-    "fim_pre": "fim_pre_token_id",
-    "fim_suf": "fim_suf_token_id",
-    "fim_mid": "fim_mid_token_id",
-    "fim_pad": "fim_pad_token_id",
-    "fim_rep": "fim_rep_token_id",
-    "fim_sep": "fim_sep_token_id",
 }
 _OLD_ROLE_KEYS = {
     "fim_pre": "prefix_token_id",
@@ -147,12 +137,9 @@ class Vocab:
 
     @cached_property
     def ranks(self) -> dict[str, int]:
-        """Merge → rank, the first of equals. Made when first needed: it costs more than reading."""
+        """Merge → rank, the first of equals. Built on first use, because that takes long."""
         merges = self.merges
-        ranks = dict(zip(merges, range(len(merges))))
-        if len(ranks) != len(merges):
-            ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1)))
-        return ranks
+        return dict(zip(reversed(merges), range(len(merges) - 1, -1, -1)))
 
     def attr(self, token: int) -> Attr:
         """What the token is."""
@@ -165,7 +152,7 @@ class Vocab:
         return _TYPES[value] if 0 <= value < len(_TYPES) else Attr.UNDEFINED
 
     def set_attr(self, token: int, attr: Attr) -> None:
-        """Correct what the file says of a token."""
+        """Override what the file says of a token."""
         self._changed[token] = attr
 
     def special(self) -> list[int]:

@@ -3,6 +3,7 @@
 import unicodedata
 
 from .bpe import decode_lenient
+from .merge import MergeCache
 from .unicode_table import general_class, is_space
 from .vocab import Vocab
 
@@ -20,7 +21,7 @@ _IDEOGRAPHS = (
 
 
 class WordPiece:
-    """Ids of text without special tokens. Spacing, and by default case and accents, are lost."""
+    """Ids of text without special tokens. Loses spacing and, by default, case and accents."""
 
     def __init__(self, vocab: Vocab) -> None:
         self._ids = vocab.ids
@@ -28,21 +29,15 @@ class WordPiece:
         self._longest = max(map(len, vocab.tokens))
         self._lowercase, self._strip_accents = vocab.lowercase, vocab.strip_accents
         self._cleaned: dict[str, str] = {}
-        self._cache: dict[str, list[int]] = {}
+        self._cache = MergeCache(self._longest_tokens)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
         cleaned = self._cleaned
         for character in set(text).difference(cleaned):
             cleaned[character] = self._clean(character)
-        ids: list[int] = []
-        for word in "".join(map(cleaned.__getitem__, text)).split(" "):
-            if word:
-                found = self._cache.get(word)
-                if found is None:
-                    found = self._cache[word] = self._longest_tokens(_PHANTOM + word)
-                ids += found
-        return ids
+        words = "".join(map(cleaned.__getitem__, text)).split(" ")
+        return self._cache.encode(_PHANTOM + word for word in words if word)
 
     def encode_raw(self, raw: bytes) -> list[int]:
         """Ids of bytes that are not UTF-8."""
@@ -74,6 +69,6 @@ class WordPiece:
                     ids.append(token)
                     start = end
                     break
-            else:  # one hole makes the whole word unknown
+            else:  # a part without a token makes the whole word unknown
                 return [] if self._unknown is None else [self._unknown]
         return ids

@@ -1,6 +1,20 @@
-"""Helpers stand in `command_lines.py` and `line_runner.py`."""
+"""Runs commands about packs on the tiny model, in a home of their own."""
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import pytest
+
+from .pack_runner import TEXT, Kvarn
+
+
+@pytest.fixture
+def run(
+    tiny_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Kvarn:
+    monkeypatch.setenv("KVARN_HOME", str(tmp_path / "home"))
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    return Kvarn(tiny_path, text, capsys)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import command_lines
 
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.system.text import lines
+
+from .command_lines import command_lines
 
 PATIENCE = 200.0
 """Seconds for one command line, kernels compiled included."""

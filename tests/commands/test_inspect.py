@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gguf
@@ -19,20 +17,7 @@ from kvarn.commands import inspect
 from kvarn.runtime.gguf import open_gguf
 from kvarn.system.errors import KvarnError
 
-
-def helper(name: str) -> ModuleType:
-    """A helper module of the GGUF reader's tests."""
-    if name not in sys.modules:
-        path = Path(__file__).parent.parent / "runtime" / "gguf" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-gguf_bytes = helper("gguf_bytes")
+from ..runtime.gguf import gguf_bytes
 
 
 def write(path: Path, architecture: str = "llama", **tensors: tuple[str, tuple[int, ...]]) -> Path:

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -17,46 +16,11 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.cli import main
 from kvarn.runtime.home import home, pack_path, session_path
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, PackError
 
-TEXT = "The mill stood by the river, and the wheel turned all day. " * 30
-
-
-class Kvarn:
-    """Runs commands on the tiny model: exit code, stdout, stderr."""
-
-    def __init__(self, model: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.model, self.text, self._capsys = ["-m", str(model)], str(text), capsys
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        captured = self._capsys.readouterr()
-        return code, captured.out, captured.err
-
-    def build(self, name: str, *arguments: str) -> str:
-        code, out, err = self("pack", "build", *self.model, "-f", self.text, "-o", name, *arguments)
-        assert (code, out) == (0, ""), err
-        return err
-
-
-@pytest.fixture
-def run(
-    tiny_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Kvarn:
-    monkeypatch.setenv("KVARN_HOME", str(tmp_path / "home"))
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
-    return Kvarn(tiny_path, text, capsys)
-
-
-def ids_of(model: Model, text: str) -> list[int]:
-    return model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
+from .pack_runner import TEXT, Kvarn, ids_of
 
 
 def test_a_question_to_a_pack_is_answered_as_after_reading(
@@ -220,84 +184,6 @@ def test_rm_leaves_files_of_others_and_says_so(run: Kvarn) -> None:
     assert code == 0
     assert "what is not kvarn's stays: notes.txt" in err
     assert [path.name for path in pack_path("mill").iterdir()] == ["notes.txt"]
-
-
-@pytest.mark.parametrize("option", [[], ["--kv-type", "f16"]])
-def test_a_refused_kv_folder_stays_as_it_is(run: Kvarn, tmp_path: Path, option: list[str]) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letter.txt").write_text("Dear reader")
-    (tmp_path / "file").write_text("")
-    for folder in ("mine", "file", "file/below", "new/" + "x" * 300):
-        kv = ["--kv", str(tmp_path / folder)]
-        code, _, err = run("run", *run.model, *kv, *option, "-p", "x", "-n", "1")
-        assert code == 1
-        assert len(err.splitlines()) == 1
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
-    assert not (tmp_path / "new").exists()
-
-
-def test_kv_in_a_folder_reads_a_prompt_once(run: Kvarn, tmp_path: Path) -> None:
-    stats, folder = tmp_path / "stats.json", ["--kv", str(tmp_path / "kv")]
-    tail = ["-n", "4", "--temp", "0", "--stats-json", str(stats)]
-    prompt = "One two three four five six"
-    first = run("run", *run.model, *folder, "-p", prompt, *tail)[1]
-    assert json.loads(stats.read_text())["prefilled_tokens"] > 6
-    assert run("run", *run.model, *folder, "-p", prompt, *tail)[1] == first
-    assert json.loads(stats.read_text())["prefilled_tokens"] == 0
-    assert run("run", *run.model, *folder, "-p", prompt + " seven", *tail)[0] == 0
-    assert 0 < json.loads(stats.read_text())["prefilled_tokens"] < 7
-    bench = ["bench", *run.model, "-p", "4", "-n", "2", "-r", "1", "-o", "json"]
-    assert len(json.loads(run(*bench, "--kv", str(tmp_path / "bench"))[1])) == 2
-    assert list((tmp_path / "bench").iterdir()) == []
-
-
-def test_a_chat_follows_a_pack(run: Kvarn, tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.build("mill")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n/stats\n/reset\nHello\n/stats\n"))
-    code, out, err = run("chat", "--pack", "mill", "-n", "4", "--temp", "0", "-c", "4000")
-    assert code == 0, err
-    reads = re.findall(r"last turn: (\d+) tokens kept, (\d+) read", err)
-    assert len(reads) == 2
-    assert 0 < int(reads[0][1]) < 60  # the message, not the pack
-    held = re.findall(r"(\d+) of 4000 tokens in the context", err)
-    assert int(held[0]) == int(held[1]) > len(ids_of(tiny, TEXT))
-    half = len(out) // 2
-    assert out[:half] == out[half:]
-
-
-def test_a_session_goes_on_in_the_next_process(run: Kvarn, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.build("mill")
-
-    def chat(text: str, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        return run("chat", "-n", "4", "--temp", "0", "-c", "4000", *arguments)
-
-    together = chat("Hello\nAnd you?\n", *run.model)
-    first, second = (chat(f"{t}\n", *run.model, "--session", "s") for t in ("Hello", "And you?"))
-    assert first[1] + second[1] == together[1]
-    assert "2 messages so far" in second[2]
-    _, _, err = chat("More\n/stats\n", "--session", "s")
-    assert "using the model of the pack" in err
-    assert "last turn: 0 tokens kept" not in err
-    after = chat("Hello\nAnd you?\n", "--pack", "mill")
-    first, second = (
-        chat("Hello\n", "--session", "t", "--pack", "mill"),
-        chat("And you?\n", "--session", "t"),
-    )
-    assert first[1] + second[1] == after[1]
-    assert str(session_path("t")) in run("pack", "ls")[1]
-    code, _, err = run("pack", "rm", "mill")
-    assert code == 1
-    assert f"{session_path('t')} begins with its segments" in err
-    code, _, err = chat("x\n", "--session", "t", "--pack", "mill")
-    assert code == 1
-    assert "has begun already" in err
-    # As after a crash before the first turn: the pack is not taken for a conversation.
-    chat("", "--session", "u", "--pack", "mill")
-    (session_path("u") / "conversation.json").unlink()
-    assert chat("Hello\n", "--session", "u")[1] == first[1]
-    (session_path("t") / "conversation.json").write_text("[1]")
-    assert "not a saved conversation" in chat("x\n", "--session", "t")[2]
 
 
 def test_names_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

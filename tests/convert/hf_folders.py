@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import vocabularies
+
+from . import vocabularies
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

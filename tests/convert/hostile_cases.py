@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 
-from hostile_hub import (
+from .hostile_hub import (
     FILE,
     SIZE,
     Case,

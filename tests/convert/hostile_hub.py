@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from hub_server import Hub, Repository, info, tiny_gguf
+from .hub_server import Hub, Repository, info, tiny_gguf
 
 SIZE = 5000
 FILE = "model-Q8_0.gguf"

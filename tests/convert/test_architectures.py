@@ -6,10 +6,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import hf_models
 import numpy as np
 import pytest
-import vocabularies
+
+from . import hf_models, vocabularies
 
 torch = pytest.importorskip("torch", reason="the oracle, torch, is absent")
 pytest.importorskip("transformers", reason="the oracle, transformers, is absent")

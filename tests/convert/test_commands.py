@@ -13,13 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import gguf
-import hf_folders
 import numpy as np
 import pytest
-from hub_server import Hub
 
 from kvarn.cli import main
 from kvarn.runtime.home import last_model, last_pull, remember_model, remember_pull
+
+from . import hf_folders
+from .hub_server import Hub
 
 REPO = "org/tiny-llama"
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import hf_folders
 import pytest
-import vocabularies
 
 from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf import convert
 from kvarn.convert.hf.vocabulary import library
 from kvarn.convert.quantize.mixes import mix_of
 from kvarn.runtime.gguf import open_gguf
+
+from . import hf_folders, vocabularies
 
 
 def converted(folder: Path) -> gguf.GGUFReader | dict[str, Any]:

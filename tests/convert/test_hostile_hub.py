@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hostile_cases
-import hostile_hub
 import pytest
-from hostile_hub import FILE, SIZE, Case
-from hub_server import TOKEN, Hub, git_id, tiny_gguf
+
+from . import hostile_cases, hostile_hub
+from .hostile_hub import FILE, SIZE, Case
+from .hub_server import TOKEN, Hub, git_id, tiny_gguf
 
 # One process pulls them all: the time that a hub is given is shorter, and each result is told.
 SCRIPT = """

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hub_server import TOKEN, Hub, Repository, tiny_gguf
+
+from .hub_server import TOKEN, Hub, Repository, tiny_gguf
 
 REPO = "org/tiny"
 WEIGHTS = np.random.default_rng(0).bytes(12_000_000)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hub_server import LARGE, Hub, Repository, tiny_gguf
 from huggingface_hub import constants, hf_hub_download
 
 from kvarn.convert.errors import HubError
 from kvarn.convert.hub import Pulled, fetch, pull
 from kvarn.system.errors import KvarnError
+
+from .hub_server import LARGE, Hub, Repository, tiny_gguf
 
 REPO = "org/tiny"
 MODEL = "model-Q8_0.gguf"

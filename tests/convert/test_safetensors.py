@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import hf_folders
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +13,8 @@ from hypothesis import strategies as st
 from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf.folder import read_tensors
 from kvarn.convert.hf.safetensors import read_header
+
+from . import hf_folders
 
 
 def test_what_the_library_writes(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from importlib import import_module
 from pathlib import Path
 
 import gguf
-import hf_folders
 import numpy as np
 import pytest
 
 from kvarn.convert.hf import convert
 from kvarn.convert.quantize.mixes import mix_of
+
+from . import hf_folders
 
 NAMES = {
     "self_attn.q_proj": "attn_q",

@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from . import tiny_cases, tiny_models
+
 HERE = Path(__file__).parent
-
-
-def _helper(name: str) -> ModuleType:
-    """A helper module beside this file, imported under its own name."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-tiny_models = _helper("tiny_models")
-plain = _helper("plain")
-_helper("tiny_quants")
 
 
 @dataclass(frozen=True)
 class Golden:
     """One tiny model and what llama.cpp makes of its prompt."""
 
-    case: Any
+    case: tiny_cases.Tiny
     seed: int
     prompt: list[int]
     ids: list[int]
@@ -49,12 +32,12 @@ class Golden:
     @property
     def metadata(self) -> dict[str, Any]:
         """The model's metadata."""
-        return tiny_models.metadata(self.case)  # type: ignore[no-any-return]
+        return tiny_models.metadata(self.case)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The model's tensors."""
-        return tiny_models.tensors(self.case, self.seed)  # type: ignore[no-any-return]
+        return tiny_models.tensors(self.case, self.seed)
 
     def path(self) -> Path:
         """The model as a GGUF file, written when first asked for."""
@@ -66,9 +49,9 @@ class Golden:
 
 @pytest.fixture(scope="session")
 def golden_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Golden]:
-    """name → Golden, for every name in `tiny_models.CASES`."""
+    """name → Golden, for every name in `tiny_cases.CASES`."""
     folder = tmp_path_factory.mktemp("tiny")
-    cases = {case.name: case for case in tiny_models.CASES}
+    cases = {case.name: case for case in tiny_cases.CASES}
 
     def load(name: str) -> Golden:
         with np.load(HERE / "golden" / f"{name}.npz") as stored:
@@ -84,26 +67,6 @@ def golden_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], G
             )
 
     return load
-
-
-@pytest.fixture
-def plain_ops(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Run models on plain NumPy instead of the kernels; gives the module of helpers."""
-    plain.use_plain_ops(monkeypatch)
-    yield plain
-
-
-@pytest.fixture(scope="session")
-def plain_helpers() -> ModuleType:
-    """The module of plain operations, put in nobody's place."""
-    return plain
-
-
-@pytest.fixture(scope="session")
-def llama_oracle() -> ModuleType:
-    """llama.cpp, live; skips where llama-cpp-python is not installed."""
-    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-    return _helper("llama_oracle")
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Writes the golden logits and greedy ids of the tiny models, computed by llama.cpp.
 
-Run by hand, with llama-cpp-python installed: `python tests/models/golden.py [NAME…]`. For every
-model it takes the first seed whose greedy run never comes near a tie and does not fall into a loop
-at once, so that exact ids are a fair question.
+Run by hand from the folder of the repository, with llama-cpp-python installed:
+`python -m tests.models.golden [NAME…]`. For every model it takes the first seed whose greedy run
+never comes near a tie and does not fall into a loop at once, so that exact ids are a fair question.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import tiny_models
-import tiny_quants
-from llama_oracle import oracle
+from . import tiny_cases, tiny_models, tiny_quants
+from .llama_oracle import oracle
 
 FOLDER = Path(__file__).parent / "golden"
 N_GREEDY = 64
@@ -31,7 +28,7 @@ MARGINS = {"gemma2-46": 3e-2, "gemma2": 2e-2, "gemma3": 2e-2}
 DISTINCT = 12
 
 
-def make(case: tiny_models.Tiny) -> None:
+def make(case: tiny_cases.Tiny) -> None:
     """Find a seed and store its run."""
     for seed in range(1000):
         with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +70,7 @@ def make_quantised() -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for case in tiny_models.CASES:
+    for case in tiny_cases.CASES:
         if not sys.argv[1:] or case.name in sys.argv[1:]:
             make(case)
     if not sys.argv[1:] or "quantised" in sys.argv[1:]:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import CASES, metadata
 
 from kvarn.models import ARCHITECTURES, ModelConfig, ModelError
+
+from .tiny_cases import CASES
+from .tiny_models import metadata
 
 BY_NAME = {case.name: case for case in CASES}
 

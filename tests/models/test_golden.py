@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import CASES
 
 from kvarn.models import ModelConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
+
+from .tiny_cases import CASES
 
 NAMES = [case.name for case in CASES]
 # Errors in units of the logits' standard deviation. Both sides run in float32, whose rounding grows

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from tiny_models import CASES
 
 import kvarn
 from kvarn.models import ModelConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.ops.types import QUANT_TYPES
+
+from . import plain
+from .tiny_cases import CASES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,16 +26,14 @@ GELU_TOLERANCE = {"gemma2-46": 3e-2}
 
 
 @pytest.mark.parametrize("name", [case.name for case in CASES])
-def test_kernels_give_llama_cpps_ids(
-    name: str, golden_models: Callable[[str], Any], plain_helpers: ModuleType
-) -> None:
+def test_kernels_give_llama_cpps_ids(name: str, golden_models: Callable[[str], Any]) -> None:
     golden = golden_models(name)
     config = ModelConfig.from_metadata(golden.metadata)
-    weights = Weights.load(plain_helpers.as_tensors(golden.arrays), config)
+    weights = Weights.load(plain.as_tensors(golden.arrays), config)
     model = Transformer(config, weights, 64)
-    ids, logits = plain_helpers.greedy(
+    ids, logits = plain.greedy(
         model,
-        plain_helpers.PlainAttention(config),
+        plain.PlainAttention(config),
         golden.prompt,
         len(golden.ids),
         golden.case.n_ctx,
@@ -86,22 +85,20 @@ def test_the_whole_stack_gives_a_trained_models_ids(name: str, data_dir: Path) -
 
 
 @pytest.mark.parametrize("chunk", [1, 7])
-def test_cached_equals_uncached_on_kernels(
-    chunk: int, golden_models: Callable[[str], Any], plain_helpers: ModuleType
-) -> None:
+def test_cached_equals_uncached_on_kernels(chunk: int, golden_models: Callable[[str], Any]) -> None:
     golden = golden_models("llama-odd")
     config = ModelConfig.from_metadata(golden.metadata)
-    weights = Weights.load(plain_helpers.as_tensors(golden.arrays), config)
+    weights = Weights.load(plain.as_tensors(golden.arrays), config)
     model = Transformer(config, weights, 512)
     ids = (golden.prompt + golden.ids) * 5
-    whole = plain_helpers.read(model, plain_helpers.PlainAttention(config), ids[:512], 512)
-    parts = plain_helpers.read(model, plain_helpers.PlainAttention(config), ids[:512], chunk)
+    whole = plain.read(model, plain.PlainAttention(config), ids[:512], 512)
+    parts = plain.read(model, plain.PlainAttention(config), ids[:512], chunk)
     assert np.abs(parts - whole).max() < 1e-4 * whole.std()
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16"])
 def test_rows_that_no_block_divides_in_half_precision(
-    kind: str, golden_models: Callable[[str], Any], plain_helpers: ModuleType
+    kind: str, golden_models: Callable[[str], Any]
 ) -> None:
     """Kernels multiply these types without rounding activations: float32 errors, no more."""
     golden = golden_models("llama-odd")
@@ -110,16 +107,14 @@ def test_rows_that_no_block_divides_in_half_precision(
         stored = values.astype(np.float16) if kind == "F16" else values.view(np.uint32) >> 16
         stored = stored.astype(np.uint16) if kind == "BF16" else stored
         quant = QUANT_TYPES[kind if values.ndim == 2 else "F32"]
-        tensors[name] = plain_helpers.ArrayTensor(
-            name, stored if values.ndim == 2 else values, quant
-        )
+        tensors[name] = plain.ArrayTensor(name, stored if values.ndim == 2 else values, quant)
     config = ModelConfig.from_metadata(golden.metadata)
     runs = []
-    for plain in (False, True):
+    for decoded in (False, True):
         with pytest.MonkeyPatch.context() as patch:
-            if plain:
-                plain_helpers.use_plain_ops(patch)
+            if decoded:
+                plain.use_plain_ops(patch)
             model = Transformer(config, Weights.load(tensors, config), 64)
-            attention = plain_helpers.PlainAttention(config)
-            runs.append(plain_helpers.read(model, attention, golden.prompt, 13))
+            attention = plain.PlainAttention(config)
+            runs.append(plain.read(model, attention, golden.prompt, 13))
     assert np.abs(runs[0] - runs[1]).max() < 1e-4 * runs[1].std()

@@ -9,23 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_models
 
 from kvarn.models import ARCHITECTURES, ModelConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
 
+from . import tiny_cases, tiny_models
+
 # A seed that no golden file was chosen for.
 SEED = 4321
 FIRST_OF_EACH = [
-    next(case for case in tiny_models.CASES if case.architecture == name) for name in ARCHITECTURES
+    next(case for case in tiny_cases.CASES if case.architecture == name) for name in ARCHITECTURES
 ]
 
 
 @pytest.mark.parametrize("case", FIRST_OF_EACH, ids=lambda case: case.name)
 def test_logits_are_llama_cpps(
-    case: tiny_models.Tiny,
+    case: tiny_cases.Tiny,
     llama_oracle: ModuleType,
     plain_ops: ModuleType,
     tmp_path: Path,

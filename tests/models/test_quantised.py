@@ -7,16 +7,16 @@ llama.cpp's rounding does is measured: its distance from exact arithmetic on the
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-import tiny_quants
 
 from kvarn.models import ModelConfig
 from kvarn.models.transformer import Transformer
 from kvarn.models.weights import Weights
 from kvarn.runtime.gguf import open_gguf
+
+from . import plain, tiny_quants
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,18 +24,16 @@ GOLDEN = Path(__file__).parent / "golden" / "quantised.npz"
 
 
 @pytest.fixture(scope="module")
-def exact(plain_helpers: ModuleType) -> dict[str, np.ndarray]:
+def exact() -> dict[str, np.ndarray]:
     """Logits of every type on decoded weights, without quantised arithmetic."""
     results = {}
     for kind in tiny_quants.TYPES:
         with pytest.MonkeyPatch.context() as patch:
-            plain_helpers.use_plain_ops(patch)
+            plain.use_plain_ops(patch)
             config = ModelConfig.from_metadata(tiny_quants.metadata())
-            weights = Weights.load(tiny_quants.array_tensors(kind, plain_helpers), config)
+            weights = Weights.load(tiny_quants.array_tensors(kind), config)
             model = Transformer(config, weights, 64)
-            results[kind] = plain_helpers.read(
-                model, plain_helpers.PlainAttention(config), tiny_quants.ids()
-            )
+            results[kind] = plain.read(model, plain.PlainAttention(config), tiny_quants.ids())
     return results
 
 
@@ -54,7 +52,6 @@ def test_same_choice_as_llama_cpp_wherever_noise_cannot_decide(
     kind: str,
     chunk: int,
     exact: dict[str, np.ndarray],
-    plain_helpers: ModuleType,
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "model.gguf"
@@ -62,8 +59,8 @@ def test_same_choice_as_llama_cpp_wherever_noise_cannot_decide(
     with open_gguf(path) as file:
         config = ModelConfig.from_metadata(file.metadata)
         model = Transformer(config, Weights.load(file.tensors, config), 64)
-        attention = plain_helpers.PlainAttention(config)
-        ours = plain_helpers.read(model, attention, tiny_quants.ids(), chunk)
+        attention = plain.PlainAttention(config)
+        ours = plain.read(model, attention, tiny_quants.ids(), chunk)
     with np.load(GOLDEN) as golden:
         theirs = golden[kind].astype(np.float32)
     noise = (theirs - exact[kind]).std()

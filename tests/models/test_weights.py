@@ -13,6 +13,8 @@ from kvarn.models import ModelConfig, ModelError
 from kvarn.models.weights import Weights
 from kvarn.ops.types import QUANT_TYPES
 
+from . import plain
+
 
 def load(golden: Any, plain: ModuleType, **changes: Any) -> Weights:
     """Load a tiny model with some tensors replaced, or removed by None."""
@@ -136,10 +138,10 @@ class Counted:
 
 
 def test_matrices_that_are_laid_out_anew_let_go_of_the_file(
-    golden_models: Callable[[str], Any], plain_helpers: ModuleType
+    golden_models: Callable[[str], Any],
 ) -> None:
     golden = golden_models("llama-fused")
-    tensors = plain_helpers.as_tensors(golden.arrays)
+    tensors = plain.as_tensors(golden.arrays)
     counted = [
         Counted("blk.0.attn_qkv.weight", (128, 64)),
         Counted("blk.0.attn_output.weight", (64, 64)),

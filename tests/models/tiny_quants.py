@@ -12,7 +12,8 @@ from typing import Any
 
 import gguf
 import numpy as np
-import tiny_models
+
+from . import plain, tiny_cases, tiny_models
 
 # Where the blocks of a type hold float16 factors, as (byte offset, sign of its value), and the
 # ratio of the offset's factor to the scale's that centres the weights (0: symmetric types).
@@ -34,7 +35,7 @@ FACTORS: dict[str, tuple[tuple[int, ...], tuple[int, ...], float]] = {
 TYPES = (*FACTORS, "F16", "BF16")
 
 # Rows of 256 and 512 weights: whole blocks of every type.
-CASE = tiny_models.Tiny(
+CASE = tiny_cases.Tiny(
     "quantised", "llama", n_layers=2, n_embd=256, n_heads=4, head_dim=64, n_ff=512, n_vocab=61
 )
 SEED = 7
@@ -99,7 +100,7 @@ def tensors(kind: str) -> dict[str, tuple[np.ndarray, str]]:
 def write(path: Path, kind: str) -> None:
     """Write the model with all matrices of one type."""
     writer = gguf.GGUFWriter(path, CASE.architecture)
-    tiny_models.write_metadata(writer, CASE)
+    tiny_models.add_metadata(writer, tiny_models.metadata(CASE))
     for name, (data, stored) in tensors(kind).items():
         quant = gguf.GGMLQuantizationType[stored]
         if stored in ("F32", "F16"):
@@ -120,7 +121,7 @@ def ids() -> list[int]:
     return [1, *(3 + np.floor(drawn * (CASE.n_vocab - 3)).astype(int)).tolist()]
 
 
-def array_tensors(kind: str, plain: Any) -> dict[str, Any]:
+def array_tensors(kind: str) -> dict[str, Any]:
     """The model as tensors of decoded float32 values: exact weights, no quantised arithmetic."""
     result = {}
     for name, (data, stored) in tensors(kind).items():

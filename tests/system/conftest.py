@@ -1,14 +1,11 @@
 """A folder that everybody can reach, for the tests of what others can do to its owner's files."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for users.py
 
 
 @pytest.fixture

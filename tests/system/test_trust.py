@@ -8,9 +8,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from users import EVIL, GOOD, OTHER, as_root, made, n_open, names, read, second_user
 
 from kvarn.system.trust import Untrusted, open_folder
+
+from .users import EVIL, GOOD, OTHER, as_root, made, n_open, names, read, second_user
 
 
 def refusal(folder: Path, name: str = "file") -> Untrusted:

@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from users import EVIL, GOOD, OTHER, as_root, foreign, made, n_open, read, second_user
 
 from kvarn.system.trust import Untrusted
+
+from .users import EVIL, GOOD, OTHER, as_root, foreign, made, n_open, read, second_user
 
 
 def look_up(n: int, folder: Path) -> dict[bytes | None, int]:

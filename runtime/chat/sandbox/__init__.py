@@ -1,6 +1,6 @@
-"""What compiles and renders a template, in a process of its own that has limits.
+"""Compiles and renders a template in a process of its own, which has limits.
 
-`renderer` asks, `process` starts that process and talks with it; `worker` runs in it, where
-`environment` is Jinja with the checks that a template meets first. What runs there imports this
-folder without the rest of kvarn: `checks`, `environment`, `limits`, `worker`.
+`process` starts that process and talks to it on behalf of `renderer`. In it, `worker` runs Jinja
+with the checks of `environment`. `checks`, `environment`, `limits` and `worker` are imported there
+without the rest of kvarn.
 """

@@ -1,4 +1,4 @@
-"""Sizes that a template may ask for: each check raises `SecurityError` before memory is taken."""
+"""Checks of sizes: each raises `SecurityError` before a template can allocate too much memory."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ def check_size(size: int, limit: int = MAX_CHARS) -> None:
 
 
 def whole(value: Any) -> Any:
-    """`value` itself, unless it is a text or list that grew too long."""
+    """`value` itself, unless it is a text or list that is too long."""
     if isinstance(value, str | bytes | list | tuple):
         check_size(len(value), _limit(value))
     return value
@@ -53,7 +53,7 @@ def _limit(value: Any) -> int:
 
 
 def check_counts(values: Iterable[Any]) -> None:
-    """Refuses numbers that stand for widths or amounts and are beyond all use."""
+    """Refuses widths and amounts larger than any template needs."""
     for value in values:
         if isinstance(value, int) and abs(value) > MAX_COUNT:
             raise SecurityError("a width, amount or power is too large for a template")

@@ -1,9 +1,9 @@
-"""The Jinja environment for templates that come with model files, and are not to be trusted.
+"""The Jinja environment for templates of model files, which are untrusted.
 
 Renders like transformers' `apply_chat_template`: blocks trimmed, `tojson` without HTML escapes,
-`raise_exception`, `strftime_now`, `break`/`continue`, `{% generation %}`. On top of Jinja's
-sandbox, which keeps templates away from Python, a render is bounded in steps and in the sizes that
-it asks for. These checks say in words what went wrong; what they miss ends at the limits of the
+`raise_exception`, `strftime_now`, `break`/`continue`, `{% generation %}`. Jinja's sandbox keeps
+templates away from Python. In addition, the number of steps and the sizes of a rendering are
+limited. These checks give readable errors; whatever they miss is stopped by the limits of the
 process that they run in.
 """
 
@@ -48,7 +48,7 @@ class Refusal(JinjaError):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """An environment for one template, which takes `max_steps`. One render at a time."""
+    """An environment for one template of at most `max_steps`; for one rendering at a time."""
 
     intercepted_binops = frozenset({"*", "**", "+", "%"})
 
@@ -74,12 +74,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         }
 
     def restart(self, now: datetime) -> None:
-        """Starts the count of a new render, which takes place at `now`."""
+        """Starts the count for a new rendering; `now` is its time."""
         self._steps = 0
         self._now = now
 
     def step(self) -> None:
-        """Counts one round or call; raises `SecurityError` beyond the limit."""
+        """Counts one loop round or call; raises `SecurityError` beyond the limit."""
         self._steps += 1
         if self._steps > self._max_steps:
             raise SecurityError(f"more than {self._max_steps:,} steps: the template does not end")
@@ -91,7 +91,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             yield item
 
     def weigh(self, value: Any) -> None:
-        """Counts what lies in nested lists before they become text; shared parts count again."""
+        """Counts the parts of nested lists before they become text, shared ones each time."""
         waiting = [value]
         while waiting:
             top = waiting.pop()
@@ -144,7 +144,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         __self.step()
         if isinstance(__obj, LoopContext) and args:
             args = (__self.counted(iter(args[0])), *args[1:])
-        # The sandbox wraps str.format; what it wraps knows the text.
+        # The sandbox wraps str.format; the wrapped method knows its text.
         method = getattr(__obj, "__wrapped__", __obj)
         owner = getattr(method, "__self__", None)
         if isinstance(owner, str):
@@ -187,7 +187,7 @@ def _check_name(name: object) -> None:
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}` marks what the model wrote; the text passes as is."""
+    """`{% generation %}…{% endgeneration %}` marks the model's text, which stays as it is."""
 
     tags = {"generation"}  # noqa: RUF012  (Jinja declares it so)
 
@@ -229,7 +229,7 @@ class _Limits(NodeTransformer):
 
 def _filter(inner: nodes.Node | None, name: str, line: int | None = None) -> nodes.Filter:
     line = line if inner is None else inner.lineno
-    # Inside `{% set %}` blocks the innermost filter has no operand: the block's text is.
+    # Inside `{% set %}` blocks, the innermost filter has no operand: it takes the block's text.
     return nodes.Filter(cast(nodes.Expr | None, inner), name, [], [], None, None, lineno=line)
 
 

@@ -1,4 +1,4 @@
-"""How the process that renders is started: a Python with three packages and no environment."""
+"""How the rendering process is started: Python with three packages and almost no environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .errors import TemplateError
 
-# Puts the packages that it is given on the map, each by its folder, and nothing beside them.
+# Imports the packages given as NAME FOLDER pairs, and makes no others importable.
 _BOOT = """\
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -24,7 +24,7 @@ for name, folder in zip(sys.argv[1::2], sys.argv[2::2]):
 from sandbox.worker import main
 main()
 """
-# What an interpreter may need to find its libraries, and the zone of strftime's %s.
+# What an interpreter may need to find its libraries, and the time zone for strftime's %s.
 _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -34,12 +34,12 @@ def command() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The variables that the process gets: no tokens, no proxies, no paths of Python's."""
+    """The process's environment variables: no secrets, no proxies, no Python paths."""
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 
 
 def _packages() -> list[str]:
-    """Name and folder of each package that the process imports, those it builds on first."""
+    """Name and folder of each package that the process imports, dependencies first."""
     folders = {}
     for name in ("markupsafe", "jinja2"):
         spec = find_spec(name)
@@ -51,7 +51,7 @@ def _packages() -> list[str]:
 
 
 def _interpreter() -> str:
-    """The Python that runs us. Where a C program does, `sys.executable` may be that program."""
+    """The running Python. If it is embedded in a C program, `sys.executable` may be that one."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     candidates = [
         sys.executable,

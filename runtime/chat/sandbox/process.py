@@ -1,4 +1,4 @@
-"""A running process that compiles and renders one template, seen from the one that started it."""
+"""A running process that compiles and renders one template, seen by the process that uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .interpreter import command, environment
 from .limits import COMPILE, DONE, HEADER, MAX_CHARS, MEMORY, READY, TEXT, Limits
 
 FAILED_FOR_GOOD = b"X"
-"""The process ended, or is to be ended."""
+"""The process has ended, or must be ended."""
 
 
 class Worker:
@@ -35,7 +35,7 @@ class Worker:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env=environment(),
-                start_new_session=True,  # Ctrl-C at the terminal is not meant for it
+                start_new_session=True,  # keeps Ctrl-C at the terminal from it
             )
         except OSError as error:
             ours.close()
@@ -50,7 +50,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """It can be asked: it runs, and this process started it, not the one it was forked from."""
+        """Whether it can be asked: it runs, and this very process, not its parent, started it."""
         mine = self._owner == os.getpid()
         return mine and bool(self.end.alive) and self._process.poll() is None
 
@@ -70,7 +70,7 @@ class Worker:
         except watch.TooMuchMemory:
             return MEMORY, ""
         except ValueError as error:
-            return FAILED_FOR_GOOD, f"its process answered what it should not: {error}"
+            return FAILED_FOR_GOOD, f"its process sent an invalid answer: {error}"
 
     def _greet(self) -> None:
         kind, body = self._frame(limit=100)
@@ -147,6 +147,6 @@ class Worker:
 
 def _end(process: subprocess.Popen[bytes], ours: socket.socket, owner: int) -> None:
     ours.close()
-    if owner == os.getpid():  # a fork of that process only lets go
+    if owner == os.getpid():  # in a fork, only the socket is closed
         process.kill()
         process.wait()

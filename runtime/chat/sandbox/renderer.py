@@ -9,20 +9,10 @@ from typing import Any
 
 from ....system.text import one_line
 from .errors import TemplateError
-from .limits import (
-    COMPILE,
-    DONE,
-    FAILED,
-    MARSHAL_VERSION,
-    MEMORY,
-    REFUSED,
-    RENDER,
-    SYNTAX,
-    Limits,
-)
+from .limits import COMPILE, DONE, FAILED, MARSHAL_VERSION, MEMORY, REFUSED, RENDER, SYNTAX, Limits
 from .process import Worker
 
-# Requests and texts beyond this leave holes in a process's memory: the next one gets a new one.
+# Larger requests and texts fragment a process's memory: the next request gets a new process.
 _LARGE = 4 << 20
 
 
@@ -40,7 +30,7 @@ class Renderer:
         self._compiled = False
 
     def start(self) -> None:
-        """Starts the process and does not wait for it."""
+        """Starts the process without waiting for it."""
         with self._lock:
             self._started()
 
@@ -50,7 +40,7 @@ class Renderer:
             self._ready()
 
     def render(self, variables: dict[str, Any], now: datetime) -> str:
-        """The text for `variables`, plain JSON values; `now` is what `strftime_now` tells."""
+        """The text for `variables`, plain JSON values; `now` is the time of `strftime_now`."""
         moment = (now.year, now.month, now.day, now.hour, now.minute, now.second, now.microsecond)
         offset = now.utcoffset()
         seconds = None if offset is None else offset.total_seconds()
@@ -73,7 +63,7 @@ class Renderer:
         return worker
 
     def _ask(self, worker: Worker, kind: bytes, request: dict[str, Any]) -> str:
-        """The answer; `TemplateError` where it is none. A process in doubt is not used again."""
+        """The answer; `TemplateError` for a failure. After most failures, the process is ended."""
         data = marshal.dumps(request, MARSHAL_VERSION)
         keep = False
         try:

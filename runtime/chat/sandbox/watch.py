@@ -1,8 +1,8 @@
-"""The memory of another process, on systems that do not hold it to a limit themselves.
+"""The memory of another process, on systems that do not enforce a limit themselves.
 
-Linux does: RLIMIT_AS. macOS accepts that limit and ignores it, so the process that waits looks at
-the one that works every few milliseconds and gives up on it: what it took until then is not bounded
-as exactly, and depends on how fast it takes it.
+Linux enforces RLIMIT_AS. macOS accepts it and ignores it. There the waiting process checks the
+other's memory every few milliseconds and ends it if it has too much. How far it exceeds the limit
+until then depends on how fast it allocates.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import sys
 
 NEEDED = sys.platform == "darwin"
 INTERVAL = 0.005 if NEEDED else 3600.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 class TooMuchMemory(Exception):
@@ -18,7 +18,7 @@ class TooMuchMemory(Exception):
 
 
 def check(pid: int, limit: int) -> None:
-    """Raises `TooMuchMemory` where the process has more than `limit` bytes; nothing on Linux."""
+    """Raises `TooMuchMemory` if the process has more than `limit` bytes; does nothing on Linux."""
     if NEEDED and footprint(pid) > limit:
         raise TooMuchMemory
 
@@ -42,7 +42,7 @@ class _Usage(ctypes.Structure):
 
 
 def footprint(pid: int) -> int:
-    """Bytes of memory of a process of ours on macOS; 0 for one that has just ended."""
+    """Bytes of memory of a child process on macOS; 0 if it has just ended."""
     usage = _Usage()
     library = ctypes.CDLL(None, use_errno=True)
     failed = library.proc_pid_rusage(ctypes.c_int(pid), ctypes.c_int(0), ctypes.byref(usage))

@@ -1,8 +1,8 @@
-"""The process that compiles one template and renders it: frames in at descriptor 0, frames out.
+"""The process that compiles and renders one template; messages come and go by descriptor 0.
 
-It starts with no environment to speak of, and gives up what it can before it reads the template:
-memory and CPU time beyond the limits, new files, sockets and processes. An error of the template is
-told; where the limits end the process, the other side sees how it died.
+It starts with almost no environment variables. Before it reads the template, it gives up memory and
+CPU time beyond the limits and the right to open files, sockets and processes. It reports errors of
+the template; if a limit ends it, the other side learns that from its exit code.
 """
 
 import codecs
@@ -36,7 +36,7 @@ from .limits import (
 # Parts of a text are sent once they have this many characters together.
 _CHUNK = 1 << 20
 _PIPE = 0
-# What Python and Jinja import when they first need it: here, once no file can be opened any more.
+# What Python and Jinja import on first use, when no file can be opened any more.
 _LATE_MODULES = ("jinja2.debug", "pprint", "textwrap", "unicodedata")
 _LATE_CODECS = ("ascii", "latin-1", "unicode-escape", "utf-8")
 
@@ -84,7 +84,7 @@ class _Server:
 
 
 def chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
-    """The rendered text in parts; raises Jinja's `TemplateError` when it is beyond all use."""
+    """The rendered text in parts; raises Jinja's `TemplateError` if it is too long."""
     parts: list[str] = []
     total = waiting = 0
     for part in template.generate(variables):
@@ -101,9 +101,9 @@ def chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
 
 
 def _confine(memory: int) -> None:
-    """Nothing is opened, written or started from here on, and memory is bounded.
+    """From here on, nothing can be opened, written or started, and memory is limited.
 
-    macOS does not hold a process to RLIMIT_AS: there, the other side watches its memory.
+    macOS does not enforce RLIMIT_AS: there, the other side watches the memory (`watch`).
     """
     for name in _LATE_MODULES:
         import_module(name)
@@ -123,7 +123,7 @@ def _confine(memory: int) -> None:
 
 
 def _allow_seconds(seconds: int) -> None:
-    """So much more CPU time, then SIGXCPU ends the process. The kernel counts whole seconds."""
+    """Allows this much more CPU time, then SIGXCPU ends the process. Whole seconds only."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     until = int(used.ru_utime + used.ru_stime) + seconds
@@ -151,7 +151,7 @@ def _receive() -> tuple[bytes, dict[str, Any]] | None:
 
 
 def _read(length: int) -> bytearray | None:
-    """So many bytes, or None where the other side hung up."""
+    """`length` bytes, or None if the other side hung up."""
     buffer = bytearray(length)
     view = memoryview(buffer)
     while view:

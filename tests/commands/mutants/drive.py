@@ -1,8 +1,9 @@
 """Drives commands over mutants, in a process of its own that may die of them.
 
-    drive.py gguf|folders|large FOLDER NUMBER…      the mutants with these numbers
-    drive.py choose gguf|folders N SEED             numbers, drawn by a seed
+    python -m tests.commands.mutants.drive gguf|folders|large FOLDER NUMBER…
+    python -m tests.commands.mutants.drive choose gguf|folders N SEED
 
+The first tries the mutants with these numbers, the second draws N numbers by a seed.
 Prints a line of JSON before and after each: a parent knows which one a crash or a hang belongs to.
 """
 
@@ -24,9 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-TESTS = HERE.parent.parent
-sys.path[:0] = [str(TESTS / part) for part in ("runtime/gguf", "models", "convert")]
 BASES = ("llama-mha", "llama-mha/bpe", "llama-yarn", "gemma3", "phi3-long", "cohere2", "qwen3")
 WATCHDOG = 60
 """Seconds for one mutant: some twenty for the kernels that it is the first to need."""
@@ -56,7 +54,7 @@ def main(kind: str, folder: Path, numbers: list[int]) -> None:
 
 def gguf_cases() -> Any:
     """Every GGUF mutant: name, what writes it, commands."""
-    import gguf_mutants
+    from . import gguf_mutants
 
     for base in BASES:
         file = gguf_mutants.base(base)
@@ -79,7 +77,7 @@ def gguf_cases() -> Any:
 
 def folder_cases() -> Any:
     """Every mutant of a folder."""
-    import folder_mutants
+    from . import folder_mutants
 
     for name, form, spoil in folder_mutants.mutants():
 
@@ -97,7 +95,7 @@ def folder_cases() -> Any:
 
 def large_cases() -> Any:
     """Files that ask for much memory; what they need before weights are laid out."""
-    import large_files
+    from . import large_files
 
     for name, written in large_files.LARGE.items():
 
@@ -123,7 +121,7 @@ def _given(command: list[str], path: Path) -> list[str]:
 
 def _warm(folder: Path) -> None:
     """Import what the commands import."""
-    import gguf_mutants
+    from . import gguf_mutants
 
     path = folder / "sound.gguf"
     path.write_bytes(gguf_mutants.base("llama-mha").written())

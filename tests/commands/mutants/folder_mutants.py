@@ -8,9 +8,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import hf_folders
-import vocabularies
-from hostile_tokenizers import Save, hostile_tokenizers, saving, small_json
+from ...convert import hf_folders, vocabularies
+from ...convert.hf_models import LLAMA3
+from .hostile_tokenizers import Save, hostile_tokenizers, saving, small_json
 
 ESCAPE = "\x1b]0;owned\x07\nkvarn: all is well"
 VALUES: dict[str, Any] = {
@@ -34,14 +34,6 @@ COMMON = {
     "vocab_size": 296,
     "tie_word_embeddings": False,
     "_name_or_path": "org/Model-1B-Chat",
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 5e5,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
 }
 YARN = {
     "rope_type": "yarn",

@@ -8,10 +8,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-import gguf_bytes
 import numpy as np
-import tiny_models
-from gguf_bytes import ARRAY, BOOL, F32, F64, I32, I64, STRING, U8, U32, U64
+
+from ...models import tiny_cases, tiny_models
+from ...runtime.gguf import gguf_bytes
+from ...runtime.gguf.gguf_bytes import ARRAY, BOOL, F32, F64, I32, I64, STRING, U8, U32, U64
 
 ESCAPE = "\x1b]0;owned\x07\nkvarn: all is well"
 # Values that a key may have in place of its own: (type, content).
@@ -106,7 +107,7 @@ class Mutant:
 
 def base(name: str) -> File:
     """A tiny model; "bpe" is a llama with a byte-level vocabulary."""
-    case = next(case for case in tiny_models.CASES if case.name == name.removesuffix("/bpe"))
+    case = next(case for case in tiny_cases.CASES if case.name == name.removesuffix("/bpe"))
     pairs = [_pair(key, value) for key, value in tiny_models.metadata(case).items()]
     tensors = [
         (key, list(values.shape[::-1]), 0, 0, values.astype(np.float32).tobytes())

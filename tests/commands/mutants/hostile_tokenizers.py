@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import vocabularies
+from ...convert import vocabularies
 
 Save = Callable[[Path], None]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gguf_bytes import ARRAY, I32, STRING, U8, U32, U64, build, count, info, pair
-from gguf_mutants import File, base
+from ...runtime.gguf.gguf_bytes import ARRAY, I32, STRING, U8, U32, U64, build, count, info, pair
+from .gguf_mutants import File, base
 
 FACE = "\U0001f600"
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-DRIVE = Path(__file__).with_name("drive.py")
+ROOT = Path(__file__).resolve().parents[3]
+DRIVE = [sys.executable, "-m", "tests.commands.mutants.drive"]
 SEED = 19
 GROWTH = 256 << 20
 """Bytes of memory beyond a file's size, of a process that tries many, kernels included."""
@@ -26,7 +27,8 @@ def survey(kind: str, numbers: list[int], folder: Path) -> tuple[list[str], dict
     left = list(numbers)
     while left:
         done = subprocess.run(
-            [sys.executable, str(DRIVE), kind, str(folder), *map(str, left)],
+            [*DRIVE, kind, str(folder), *map(str, left)],
+            cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
@@ -62,7 +64,8 @@ def _faults(report: dict[str, Any], done: subprocess.CompletedProcess[str]) -> l
 def chosen(kind: str, n: int) -> list[int]:
     """Numbers of the mutants to try."""
     done = subprocess.run(
-        [sys.executable, str(DRIVE), "choose", kind, str(n), str(SEED)],
+        [*DRIVE, "choose", kind, str(n), str(SEED)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,

@@ -85,3 +85,16 @@ def write(
 def types_of(path: Path) -> dict[str, str]:
     """Type of each tensor of a file, by gguf-py."""
     return {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(path).tensors}
+
+
+def data_of(path: Path) -> dict[str, np.ndarray]:
+    """Bytes of each tensor, by gguf-py."""
+    return {tensor.name: tensor.data.view(np.uint8) for tensor in gguf.GGUFReader(path).tensors}
+
+
+def decoded(path: Path) -> dict[str, np.ndarray]:
+    """Values of each tensor, by gguf-py."""
+    return {
+        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        for tensor in gguf.GGUFReader(path).tensors
+    }

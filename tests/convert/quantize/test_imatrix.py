@@ -19,7 +19,7 @@ from kvarn.runtime.gguf import GGUFError
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
-from ...models import tiny_models
+from ...models import tiny_cases, tiny_models
 from . import models
 from .models import Sizes
 
@@ -61,7 +61,7 @@ def test_sums_of_other_architectures(
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     from . import llama_inputs
 
-    case = next(case for case in tiny_models.CASES if case.name == name)
+    case = next(case for case in tiny_cases.CASES if case.name == name)
     tiny_models.write(tmp_path / "tiny.gguf", case, seed=3)
     model = load(tmp_path / "tiny.gguf")
     monkeypatch.setitem(model.__dict__, "tokenizer", SimpleNamespace(add_bos=False))

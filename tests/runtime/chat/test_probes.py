@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("probes.py")
+from .probes import PROBES
+
+ROOT = Path(__file__).resolve().parents[3]
 MAX_SECONDS = 10.0
 MAX_BYTES = 256_000_000
 # macOS holds no process to a limit of memory: it is ended when it is seen above it, and may by then
@@ -18,12 +20,7 @@ MAX_BYTES = 256_000_000
 BOUNDED = sys.platform != "darwin"
 
 
-def names() -> list[str]:
-    listed = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=True)
-    return listed.stdout.splitlines()
-
-
-NAMES = names()
+NAMES = list(PROBES)
 SAMPLE = sorted(random.Random(12).sample(NAMES, len(NAMES) // 10))
 BATCH = 8
 
@@ -36,7 +33,8 @@ def measured(chosen: list[str]) -> list[dict[str, Any]]:
     """From a small process: what is said of the memory of those it starts counts its own, too."""
     path = os.pathsep.join(p for p in sys.path if p)
     ran = subprocess.run(
-        [sys.executable, PROGRAM, *chosen],
+        [sys.executable, "-m", "tests.runtime.chat.run_probes", *chosen],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=len(chosen) * 60,

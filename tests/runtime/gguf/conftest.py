@@ -1,29 +1,11 @@
-"""Tiny GGUF files, good and bad."""
+"""Files of bytes that a test made."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-
-def _helper(name: str) -> ModuleType:
-    """A helper module beside this file, imported under its own name."""
-    if name not in sys.modules:
-        path = Path(__file__).with_name(f"{name}.py")
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-_helper("gguf_bytes")
 
 
 @pytest.fixture

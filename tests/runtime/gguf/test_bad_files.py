@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import gguf_bytes as made
 import pytest
-from gguf_bytes import ARRAY, BOOL, STRING, U8, U32, build, info, pair, string
 
 from kvarn.runtime.gguf import GGUFError, open_gguf, source
 from kvarn.system.errors import KvarnError
+
+from . import gguf_bytes as made
+from .gguf_bytes import ARRAY, BOOL, STRING, U8, U32, build, info, pair, string
 
 Write = Callable[[bytes], Path]
 ARCH = pair("general.architecture", STRING, "llama")

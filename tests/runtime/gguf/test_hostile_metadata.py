@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf_bytes import ARRAY, STRING, U8, U32, build, info, pair
 
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.tensors import re_encoded_bytes, repacked_bytes
@@ -20,6 +19,8 @@ from kvarn.runtime.tokenizer import TokenizerError
 from kvarn.runtime.tokenizer.tokenizer import Tokenizer
 from kvarn.system.errors import KvarnError
 from kvarn.system.text import brief
+
+from .gguf_bytes import ARRAY, STRING, U8, U32, build, info, pair
 
 Write = Callable[[bytes], Path]
 ARCH = pair("general.architecture", STRING, "llama")

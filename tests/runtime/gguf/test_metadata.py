@@ -7,15 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import gguf_bytes as made
 import numpy as np
 import pytest
-from gguf_bytes import ARRAY, F32, STRING, U8, U32, build, info, pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvarn.runtime.gguf import GGUFError, open_gguf
 from kvarn.runtime.gguf import strings as walking
+
+from . import gguf_bytes as made
+from .gguf_bytes import ARRAY, F32, STRING, U8, U32, build, info, pair
 
 Write = Callable[[bytes], Path]
 

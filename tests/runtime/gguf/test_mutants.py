@@ -6,10 +6,11 @@ import time
 import tracemalloc
 from pathlib import Path
 
-import gguf_bytes
 import pytest
 
 from kvarn.runtime.gguf import GGUFError, open_gguf
+
+from . import gguf_bytes
 
 # Of a file of some 10 KB; the bounds that users are promised are 1 s and 200 MB.
 MAX_SECONDS = 1.0

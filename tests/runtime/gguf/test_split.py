@@ -7,9 +7,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from gguf_bytes import STRING, U16, U32, build, info, pair
 
 from kvarn.runtime.gguf import GGUFError, open_gguf
+
+from .gguf_bytes import STRING, U16, U32, build, info, pair
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvarn.runtime.sampling import Sampler, SamplingError, softmax
+from kvarn.runtime.sampling import Sampler, SamplingError
+from kvarn.runtime.sampling.candidates import softmax
 
 HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "golden.json").read_text(encoding="utf-8"))

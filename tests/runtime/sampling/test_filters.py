@@ -7,19 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvarn.runtime.sampling import (
-    Candidates,
-    History,
-    SamplingError,
-    log_softmax,
-    min_p,
-    penalise,
-    softmax,
-    temperature,
-    top_k,
-    top_p,
-    typical_p,
-)
+from kvarn.runtime.sampling import SamplingError
+from kvarn.runtime.sampling.candidates import Candidates, log_softmax, softmax
+from kvarn.runtime.sampling.filters import min_p, temperature, top_k, top_p, typical_p
+from kvarn.runtime.sampling.penalties import History, penalise
 
 # Rounded, so that ties are common; sizes around the blocks of top_k.
 LOGITS = st.builds(

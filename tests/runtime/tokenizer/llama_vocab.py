@@ -11,6 +11,8 @@ from typing import Any
 import gguf
 import llama_cpp
 
+from ...models.tiny_models import add_metadata
+
 ROLES = ("bos", "eos", "eot", "sep", "pad", "mask")
 _FIM = ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")
 _silent = llama_cpp.llama_log_callback(lambda *_: None)
@@ -20,17 +22,7 @@ llama_cpp.llama_log_set(_silent, ctypes.c_void_p(0))
 def write_vocab(path: Path, metadata: Mapping[str, Any]) -> Path:
     """A GGUF file with these metadata and no tensors."""
     writer = gguf.GGUFWriter(path, metadata.get("general.architecture", "llama"))
-    for key, value in metadata.items():
-        if key == "general.architecture":
-            continue
-        if isinstance(value, list):
-            writer.add_array(key, value)
-        elif isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        else:
-            writer.add_string(key, value)
+    add_metadata(writer, metadata)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()

@@ -1,23 +1,21 @@
 """Writes golden.json: ids that llama.cpp gives for the tiny vocabularies.
 
-Run by hand, with llama-cpp-python installed: `python tests/runtime/tokenizer/make_golden.py`.
+Run by hand from the folder of the repository, with llama-cpp-python installed:
+`python -m tests.runtime.tokenizer.make_golden`.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import tiny_vocabs
-from llama_vocab import llama_vocab, write_vocab
-
 from kvarn.runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
+
+from . import tiny_vocabs
+from .llama_vocab import llama_vocab, write_vocab
 
 HERE = Path(__file__).parent
 _PRE = "tokenizer.ggml.pre"

@@ -11,6 +11,8 @@ import pytest
 
 from kvarn.runtime.tokenizer import load_tokenizer
 
+from . import tiny_vocabs
+
 N_TEXTS = 80
 
 
@@ -33,26 +35,21 @@ def test_random_texts(
     changes: dict[str, Any],
     golden: dict[str, Any],
     llama_vocab: ModuleType,
-    tiny_vocabs: ModuleType,
     tmp_path: Path,
 ) -> None:
     metadata = golden["vocabularies"][base] | changes
     path = llama_vocab.write_vocab(tmp_path / "vocab.gguf", metadata)
-    compare(path, llama_vocab, tiny_vocabs, N_TEXTS, tidied=base == "bert")
+    compare(path, llama_vocab, N_TEXTS, tidied=base == "bert")
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["llama-spm", "phi-3", "qwen2", "falcon", "bert-bge"])
-def test_published_vocabularies(
-    name: str, data_dir: Path, llama_vocab: ModuleType, tiny_vocabs: ModuleType
-) -> None:
+def test_published_vocabularies(name: str, data_dir: Path, llama_vocab: ModuleType) -> None:
     path = data_dir / "vocab" / f"ggml-vocab-{name}.gguf"
-    compare(path, llama_vocab, tiny_vocabs, N_TEXTS, tidied=name == "bert-bge")
+    compare(path, llama_vocab, N_TEXTS, tidied=name == "bert-bge")
 
 
-def compare(
-    path: Path, llama_vocab: ModuleType, tiny_vocabs: ModuleType, n_texts: int, tidied: bool
-) -> None:
+def compare(path: Path, llama_vocab: ModuleType, n_texts: int, tidied: bool) -> None:
     """Facts, pieces, ids and, where llama.cpp's detokeniser keeps all spaces, bytes."""
     rng = random.Random(3)
     tokenizer = load_tokenizer(path)

@@ -17,6 +17,8 @@ from kvarn.runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from kvarn.runtime.tokenizer.split import split_words
 from kvarn.runtime.tokenizer.unicode_table import general_class
 
+from . import tiny_vocabs
+
 # Examples load or encode with whole vocabularies: on a busy machine some take long.
 RELAXED = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -48,7 +50,7 @@ def test_control_tokens_count_where_asked(spm: Tokenizer) -> None:
     assert spm.encode("<|endoftext|>", special=True) == [end]
     assert end not in spm.encode("<|endoftext|>")
     assert spm.decode([end]) == "" and spm.decode([end], special=True) == "<|endoftext|>"
-    assert spm.attr(end) == Attr.CONTROL and end == spm.eot_id
+    assert spm.attr(end) == Attr.CONTROL and end == spm.roles["eot"]
     assert spm.eog_ids >= {end, spm.eos_id}
 
 
@@ -89,11 +91,11 @@ def test_extra_spaces_go_where_the_file_says_so(golden: dict[str, Any]) -> None:
     assert tidy.encode(b"  \xff   a ") == tidy.encode(b"\xff a")
 
 
-def test_bytes_without_tokens_become_one_unknown(tiny_vocabs: Any) -> None:
+def test_bytes_without_tokens_become_one_unknown() -> None:
     metadata = tiny_vocabs.sentencepiece(60, byte_tokens=False)
     narrow = Tokenizer.from_metadata(metadata)
-    assert narrow.encode("\u2603\u2604") == [narrow.id_of("▁"), narrow.unk_id]
-    assert narrow.unk_id == 0
+    assert narrow.encode("\u2603\u2604") == [narrow.id_of("▁"), narrow.roles["unk"]]
+    assert narrow.roles["unk"] == 0
 
 
 @RELAXED

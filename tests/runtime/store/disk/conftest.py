@@ -1,13 +1,10 @@
-"""An empty pack; helpers stand in `packs.py` and `medium.py`."""
+"""An empty pack."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from packs import make
+from .packs import make
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.store import DiskStore, RamStore
 from kvarn.runtime.store.disk.folder import PackFolder, create
 from kvarn.runtime.store.disk.format.manifest import Manifest, ModelFacts
+from kvarn.runtime.store.disk.verify import verify
 
 LAYERS, HEADS, HEAD_DIM, EMBD = 2, 1, 16, 8
 FACTS = ModelFacts("a small model", "0123456789abcdef", LAYERS, HEADS, HEAD_DIM, EMBD)
@@ -65,6 +66,25 @@ def column_memory(store: DiskStore, layer: int, segment: int) -> NDArray[np.uint
     address = int(store.column("signatures", ITEM).segments(layer)[segment])
     memory = (ctypes.c_char * (HEADS * SEGMENT * ITEM)).from_address(address)
     return np.frombuffer(memory, np.uint32).reshape(HEADS, SEGMENT)
+
+
+def write(path: Path, tokens: Sequence[int], column: bool = True) -> None:
+    """Fill the pack with these tokens, and the column `signatures`; save and close it."""
+    store = opened(path)
+    fill(store, tokens, 0)
+    if column:
+        fill_column(store, tokens)
+    save(store, tokens)
+    store.close()
+
+
+def holds(path: Path, tokens: Sequence[int]) -> bool:
+    """Whether the pack is sound and holds these tokens."""
+    store = opened(path, writable=False)
+    check(store, tokens)
+    found = store.saved.tokens == tokens
+    store.close()
+    return found and verify(path) == []
 
 
 def check(store: DiskStore, tokens: Sequence[int]) -> None:

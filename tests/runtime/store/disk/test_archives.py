@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from archives import KINDS, header, joined, members_of, numbered, starts
-from packs import check, make, opened, random_tokens, write
 
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.archive import clear_imports, export_pack, import_pack, unpack
 from kvarn.runtime.store.disk.contents import take_lock
-from kvarn.runtime.store.disk.verify import verify
 from kvarn.system.files import FileRefused
+
+from .archives import KINDS, header, joined, members_of, numbered, starts
+from .packs import holds, make, random_tokens, write
 
 TOKENS = random_tokens(2600)
 EACH = 7  # of every kind
@@ -30,14 +30,6 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "pack", TOKENS)
     export_pack(folder / "pack", folder / "archive")
     return folder / "archive"
-
-
-def holds_all(path: Path) -> bool:
-    store = opened(path, writable=False)
-    check(store, TOKENS)
-    found = store.saved.tokens == TOKENS
-    store.close()
-    return found and verify(path) == []
 
 
 def listing(folder: Path) -> dict[str, str]:
@@ -76,7 +68,7 @@ def hostile(exported: Path, folder: Path, numbers: range) -> None:
         # A bit of a mode or a time: it is the same pack.
         assert kind.__name__ in ("flipped", "other_type", "other_order", "other_size", "other_name")
         assert [c for _, c in members_of(changed)] == [c for _, c in members_of(data)]
-        assert holds_all(folder / "home" / "packs" / "pack")
+        assert holds(folder / "home" / "packs" / "pack", TOKENS)
         for path in (folder / "home" / "packs" / "pack").iterdir():
             path.unlink()
         for path in ("home/packs/pack", "home/packs", "home"):
@@ -101,7 +93,7 @@ def test_an_export_of_before_is_imported(exported: Path, tmp_path: Path) -> None
         changed = [*members[:place], (tarfile.TarInfo("index-gone"), b""), *members[place:]]
         (tmp_path / "old").write_bytes(joined(changed))
         import_pack(tmp_path / "old", tmp_path / f"pack-{place}")
-        assert holds_all(tmp_path / f"pack-{place}")
+        assert holds(tmp_path / f"pack-{place}", TOKENS)
         assert not (tmp_path / f"pack-{place}" / "index-gone").exists()
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from packs import FACTS, fill, make, opened, random_tokens, save
 
 from kvarn.runtime.home import home, last_model, remember_model
 from kvarn.runtime.packs import all_packs, pack_info, remove_pack
@@ -20,15 +19,14 @@ from kvarn.runtime.store.disk.format import manifest, snapshot
 from kvarn.runtime.store.disk.format.manifest import Manifest, Parent
 from kvarn.runtime.store.disk.verify import verify
 
+from .packs import FACTS, fill, make, opened, random_tokens, save, write
+
 TOKENS = random_tokens(1500)
 
 
 @pytest.fixture
 def full(pack: Path) -> Path:
-    store = opened(pack)
-    fill(store, TOKENS, 0)
-    save(store, TOKENS)
-    store.close()
+    write(pack, TOKENS, column=False)
     return pack
 
 
@@ -227,10 +225,7 @@ def test_what_is_at_home_is_the_users_alone(at_home: Path, tmp_path: Path) -> No
     try:
         for path in (at_home / "packs" / "book", tmp_path / "book"):
             make(path)
-            store = opened(path)
-            fill(store, TOKENS, 0)
-            save(store, TOKENS)
-            store.close()
+            write(path, TOKENS, column=False)
             files.replace(path / "conversation.json", b"{}")
         remember_model(tmp_path / "model.gguf")
     finally:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from medium import Medium, PowerCut, broken, disk_full, power_cut
-from packs import check, fill, fill_column, hidden_of, make, opened, save
 
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError
 from kvarn.runtime.store.disk.verify import verify
+
+from .medium import Medium, PowerCut, broken, disk_full, power_cut
+from .packs import check, fill, fill_column, hidden_of, make, opened, save
 
 STEPS = 9
 FEW, MANY = 20, 300

@@ -9,13 +9,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from packs import FACTS, check, fill, fill_column, make, opened, random_tokens, save
 
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.folder import PackFolder, create
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
 from kvarn.system.errors import KvarnError
+
+from .packs import FACTS, check, fill, fill_column, make, opened, random_tokens, save
 
 TOKENS = random_tokens(2200)
 HUGE = asdict(FACTS) | {"n_layers": 1 << 40}

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packs import (
+
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.runtime.store import DiskStore, PackError, RamStore, StoreError
+from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.format.manifest import Manifest
+
+from .packs import (
     FACTS,
     ITEM,
     LAYERS,
@@ -21,11 +27,6 @@ from packs import (
     save,
     write,
 )
-
-from kvarn.ops.attention.layout import SEGMENT
-from kvarn.runtime.store import DiskStore, PackError, RamStore, StoreError
-from kvarn.runtime.store.disk.folder import PackFolder, create
-from kvarn.runtime.store.disk.format.manifest import Manifest
 
 SIZES = [1, 15, 16, 17, SEGMENT - 1, SEGMENT, SEGMENT + 1, 2 * SEGMENT + 500]
 
@@ -143,10 +144,7 @@ def test_readers_stand_beside_the_writer_and_see_whole_commits(pack: Path) -> No
 
 def test_sessions_on_one_pack_go_on_in_memory(pack: Path) -> None:
     tokens = random_tokens(1500)
-    store = opened(pack)
-    fill(store, tokens, 0)
-    save(store, tokens)
-    store.close()
+    write(pack, tokens, column=False)
     first, second = opened(pack, writable=False), opened(pack, writable=False)
     one, two = tokens + random_tokens(900, seed=2), tokens[:800] + random_tokens(400, seed=3)
     fill(first, one, 1500)

@@ -7,11 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from packs import check, opened, random_tokens, write
 
 from kvarn.runtime.packs import all_packs
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
-from kvarn.runtime.store.disk.verify import verify
+
+from .packs import holds, random_tokens, write
 
 TOKENS = random_tokens(2600)
 FEW, MANY = 10, 150
@@ -74,15 +74,6 @@ def killed(kind: str, source: Path, folder: Path, lives: int, seed: int) -> None
     assert done.stdout.split().count("True") >= 0.8 * lives
 
 
-def holds_all(path: Path) -> bool:
-    """Whether the pack is sound and holds TOKENS."""
-    store = opened(path, writable=False)
-    check(store, TOKENS)
-    found = store.saved.tokens == TOKENS
-    store.close()
-    return found and verify(path) == []
-
-
 def exports(full: Path, folder: Path, lives: int, seed: int) -> None:
     killed("export", full, folder, lives, seed)
     for number in range(lives):
@@ -90,9 +81,9 @@ def exports(full: Path, folder: Path, lives: int, seed: int) -> None:
         if not target.exists():
             export_pack(full, target)  # over what the killed one left
         import_pack(target, folder / f"pack-{number}")
-        assert holds_all(folder / f"pack-{number}")
+        assert holds(folder / f"pack-{number}", TOKENS)
         assert not list(folder.glob(f".{number}.*"))
-    assert holds_all(full)
+    assert holds(full, TOKENS)
 
 
 def imports(full: Path, folder: Path, lives: int, seed: int) -> None:
@@ -101,7 +92,7 @@ def imports(full: Path, folder: Path, lives: int, seed: int) -> None:
     for number in range(lives):
         if not (folder / str(number)).exists():
             import_pack(full.with_name("exported"), folder / str(number))
-        assert holds_all(folder / str(number))
+        assert holds(folder / str(number), TOKENS)
 
 
 @pytest.mark.parametrize("copies", [exports, imports])
@@ -125,7 +116,7 @@ def test_what_a_killed_import_leaves_is_no_pack(
     killed("import", tmp_path / "exported", folder, FEW, 7)
     named = {path.name for path in all_packs()}
     assert named <= {"clean", *map(str, range(FEW))}
-    assert all(holds_all(path) for path in all_packs())
+    assert all(holds(path, TOKENS) for path in all_packs())
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
@@ -156,4 +147,4 @@ archive.import_pack(*map(Path, sys.argv[1:]))
         left = [path.name for path in folder.iterdir() if path.name.startswith(".importing-")]
         other.kill()
     assert len(left) == alive
-    assert holds_all(folder / "quick")
+    assert holds(folder / "quick", TOKENS)

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from packs import check, fill, make, opened, random_tokens, save
 
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk.verify import verify
+
+from .packs import check, fill, make, opened, random_tokens, save, write
 
 TOKENS = random_tokens(5000)
 
@@ -146,10 +147,7 @@ def test_a_largest_file_size_is_one_line_too(pack: Path) -> None:
 def test_a_read_only_medium_is_read(small_disk: Path) -> None:
     path = small_disk / "pack"
     make(path)
-    store = opened(path)
-    fill(store, TOKENS[:1200], 0)
-    save(store, TOKENS[:1200])
-    store.close()
+    write(path, TOKENS[:1200], column=False)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     check(opened(path, writable=False), TOKENS[:1200])
     with pytest.raises(OSError, match="Read-only file system"):
@@ -161,10 +159,7 @@ def test_a_vanished_medium_under_a_reader_that_reads(small_disk: Path, cut: bool
     """`--io pread`: all is in memory, so nothing that happens to the files is felt."""
     path = small_disk / "pack"
     make(path)
-    store = opened(path)
-    fill(store, TOKENS[:1200], 0)
-    save(store, TOKENS[:1200])
-    store.close()
+    write(path, TOKENS[:1200], column=False)
     reader = opened(path, writable=False, io="pread")
     if cut:
         for file in path.glob("*.kv"):

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from packs import FACTS, check, fill, fill_column, opened, random_tokens, save, write
 
 from kvarn.runtime.store import DiskStore
 from kvarn.runtime.store.disk.factory import _parent
 from kvarn.runtime.store.disk.folder import PackFolder, create
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
+
+from .packs import FACTS, check, fill, fill_column, opened, random_tokens, save, write
 
 TOKENS = random_tokens(2500)
 
@@ -75,10 +76,7 @@ def test_a_parent_goes_on_and_its_children_stay(above: Path, tmp_path: Path) -> 
 
 
 def test_a_child_of_a_short_pack_copies_it(pack: Path, tmp_path: Path) -> None:
-    store = opened(pack)
-    fill(store, TOKENS[:300], 0)
-    save(store, TOKENS[:300])
-    store.close()
+    write(pack, TOKENS[:300], column=False)
     child_of(pack, tmp_path / "child").close()
     again = opened(tmp_path / "child")
     assert again.saved.tokens == TOKENS[:300]
