@@ -10,8 +10,8 @@ from ..runtime.attend.sidecar import sidecar_path
 from ..runtime.home import last_pull, remember_model
 from ..system.errors import KvarnError
 from ..system.terminal import show_path
-from .notices import ENCODERS, CompileNotice, notice
-from .progress import byte_bar
+from .terminal.notices import ENCODERS, CompileNotice, notice
+from .terminal.progress import byte_bar
 
 DEFAULT_TYPE = "q8_0"
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError("--embed-hash takes a GGUF file: convert the model first")
     else:
         _from_folder(options, source, name, out)
-    remember_model(out)
+    remember_model(out, "converted")
     show_path(out)
     return 0
 

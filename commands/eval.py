@@ -15,7 +15,7 @@ from ..runtime.keep import KEEPS, Keep
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
-from .notices import notice
+from .terminal.notices import notice
 from .options.attend import ATTEND_AXIS
 from .options.model import (
     KEEP_AXIS,
@@ -26,7 +26,7 @@ from .options.model import (
 )
 from .options.texts import decoded
 from .options.values import positive
-from .progress import terminal
+from .terminal.progress import terminal
 
 if TYPE_CHECKING:
     from ..evals.quality import Arm
@@ -77,7 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="apart",
         help="asked after the context was read (default), or at the end of the same prompt",
     )
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the contexts")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="random seed of the contexts")
     parser.add_argument(
         "--text",
         metavar="PATH",

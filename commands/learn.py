@@ -13,9 +13,9 @@ from ..runtime.attend.sidecar import sidecar_path, write_sidecar
 from ..runtime.engine import on_engine
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .columns import columns
-from .interrupt import Interruptible, StoppedReading
-from .notices import notice
+from .terminal.columns import columns
+from .terminal.interrupt import Interruptible, StoppedReading
+from .terminal.notices import notice
 from .options.model import add_kv_type_option, model_from, ram_from
 from .options.output import check_output
 from .options.values import positive
@@ -40,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "resume. Needs torch: pip install 'kvarn[train]'."
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="a GGUF file")
+    parser.set_defaults(hf=None)
     parser.add_argument(
         "--text",
         metavar="FILE",
@@ -101,7 +102,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         default="softmax",
         help="each label against all other tokens (default), or the paper's cross-entropy",
     )
-    group.add_argument("--seed", metavar="N", type=int, default=0, help="default 0")
+    group.add_argument("--seed", metavar="N", type=int, default=0, help="random seed (default 0)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,11 +12,11 @@ from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json, show_row
 from ..system.text import one_line
-from .notices import notice
+from .terminal.notices import notice
 from .options.model import add_kv_type_option, add_model_options, model_from
 from .options.texts import add_files_option, text_from
 from .options.values import file_name, positive
-from .progress import bar
+from .terminal.progress import bar
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 

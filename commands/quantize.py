@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ..runtime.engine import on_engine
 from ..runtime.memory import human_bytes
-from .notices import ENCODERS, CompileNotice, notice
+from .terminal.notices import ENCODERS, CompileNotice, notice
 from .options.values import positive
-from .progress import byte_bar
+from .terminal.progress import byte_bar
 
 if TYPE_CHECKING:
     from ..convert.quantize.files import Report

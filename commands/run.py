@@ -13,7 +13,7 @@ from ..system.errors import KvarnError
 from ..system.files import write_file
 from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
-from .notices import notice
+from .terminal.notices import notice
 from .options.attend import check_recording
 from .options.draft import add_draft_options, draft_from
 from .options.model import add_context_options, add_model_options, context_from, model_from
@@ -22,7 +22,7 @@ from .options.sampling import add_sampling_options, sampler_from
 from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
 from .options.texts import decoded
 from .options.values import utf8
-from .progress import bar
+from .terminal.progress import bar
 
 if TYPE_CHECKING:
     from ..runtime.context import Context

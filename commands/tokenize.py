@@ -11,7 +11,7 @@ from ..runtime.default_model import usual_model_path
 from ..runtime.tokenizer import load_tokenizer
 from ..system.reading import read_stdin
 from ..system.terminal import show
-from .notices import notice
+from .terminal.notices import notice
 from .options.values import utf8
 
 if TYPE_CHECKING:

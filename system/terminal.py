@@ -2,7 +2,8 @@
 
 Nothing else in kvarn writes there (but tqdm, which has texts of kvarn's own alone). What the
 encoding of a stream lacks is written as a backslash escape: no text fails because of it, and none
-is lost, whatever PYTHONIOENCODING and the locale say.
+is lost, whatever PYTHONIOENCODING and the locale say. Where both streams lead to one place, what
+is said begins a line of its own.
 
 A failure on stdout is an error, which names it: whoever reads a result must not take a part for
 the whole. A failure on stderr ends nothing: there is nobody left to tell.
@@ -23,6 +24,12 @@ from typing import TextIO
 from .text import MESSAGE, lines, one_line, printable
 
 _PIECES = 4096  # of JSON that are written together
+
+
+class _Line:
+    """Whether the line that stdout is in has an end yet."""
+
+    is_open = False
 
 
 def say(line: str, *more: str) -> None:
@@ -131,13 +138,26 @@ class _Said(logging.Handler):
 def _tell(text: str) -> None:
     if sys.stderr is None:
         return
+    if _Line.is_open and _is_one_place():
+        _Line.is_open = False
+        text = text if text.startswith("\n") else f"\n{text}"
     try:
         _put(sys.stderr, text)
     except OSError:
         silence(sys.stderr)
 
 
+def _is_one_place() -> bool:
+    """Whether stdout and stderr lead to one terminal, file or pipe."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):  # a stream without a descriptor
+        return False
+
+
 def _write(text: str) -> None:
+    if text:
+        _Line.is_open = not text.endswith("\n")
     with _failing_aloud():
         _put(sys.stdout, text)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
-from ..interrupt import Interruptible, StoppedReading
-from ..notices import notice
+from ..terminal.interrupt import Interruptible, StoppedReading
+from ..terminal.notices import notice
 from ..options.draft import add_draft_options, draft_from
 from ..options.model import add_context_options, add_model_options, model_from
 from ..options.sampling import add_sampling_options, sampler_from
