@@ -75,4 +75,3 @@ def _message(error: BaseException) -> str:
         f"unexpected {type(error).__name__}: {str(error) or 'it says no more'} "
         "(a fault of kvarn: KVARN_DEBUG=1 shows where)"
     )
-

@@ -17,7 +17,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print a script that completes kvarn's command lines in your shell."
     parser.epilog = (
-        "bash: eval \"$(kvarn completion bash)\" in ~/.bashrc. zsh: kvarn completion zsh > "
+        'bash: eval "$(kvarn completion bash)" in ~/.bashrc. zsh: kvarn completion zsh > '
         "FOLDER/_kvarn, for a FOLDER in $fpath. tcsh: kvarn completion tcsh > FILE, and source it "
         "in ~/.tcshrc."
     )

@@ -13,12 +13,12 @@ from ..runtime.attend.sidecar import sidecar_path, write_sidecar
 from ..runtime.engine import on_engine
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .terminal.columns import columns
-from .terminal.interrupt import Interruptible, StoppedReading
-from .terminal.notices import notice
 from .options.model import add_kv_type_option, model_from, ram_from
 from .options.output import check_output
 from .options.values import positive
+from .terminal.columns import columns
+from .terminal.interrupt import Interruptible, StoppedReading
+from .terminal.notices import notice
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress
@@ -126,8 +126,9 @@ def run(options: argparse.Namespace) -> int:
             recalls = learning.recalls(interrupt.progress)
         except StoppedReading:
             learning.save()
-            notice(f"stopped: run the same command to resume from {checkpoint}")
-            raise KeyboardInterrupt from None
+            raise KeyboardInterrupt(
+                f"stopped: {checkpoint} keeps what was learned; run the same command to resume"
+            ) from None
     learning.checkpoint.remove()
     show(_as_json(recalls, output) if options.json else _as_text(recalls))
     return 0

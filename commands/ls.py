@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ..runtime.default_model import default_model_path
 from ..runtime.home import last_model, last_pull, models_made
 from ..runtime.memory import human_bytes
 from ..system.terminal import show, show_json
 from .terminal.columns import columns
-from .terminal.packs import known_packs, pack_table
+from .terminal.packs import NO_PACKS, known_packs, pack_table
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,18 +27,25 @@ def run(options: argparse.Namespace) -> int:
         show_json({"models": models, "packs": [pack.as_dict() for pack in packs]})
         return 0
     rows = [
-        ("*" * model["default"], model["from"], human_bytes(model["n_bytes"]), model["path"])
+        (
+            "*" if model["default"] else "",
+            model["from"],
+            human_bytes(model["n_bytes"]),
+            model["path"],
+        )
         for model in models
     ]
     show(columns([("", "models", "size", "file"), *rows], "<<><"))
     pulled = last_pull()
     if pulled is not None and pulled[1].is_dir():
-        show(f"\nweights of {pulled[0]}, pulled last: `kvarn convert OUT.gguf` makes a model of them")
-    show("\n" + (pack_table(packs) if packs else "no packs: `kvarn pack build` makes one"))
+        show(
+            f"\nweights of {pulled[0]}, pulled last: `kvarn convert OUT.gguf` makes a model of them"
+        )
+    show("\n" + (pack_table(packs) if packs else NO_PACKS))
     return 0
 
 
-def _models() -> list[dict[str, object]]:
+def _models() -> list[dict[str, Any]]:
     """Files of models that are there, the one taken without -m first."""
     last, ours = last_model(), default_model_path()
     usual = last if last is not None and last.is_file() else ours

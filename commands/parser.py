@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, with a pointer to the help; exit code 2."""
         said = self._in_words(message)
-        say(f"{said}{'' if said.endswith('?') else ';'} see `{self.prog} --help`")
+        say(f"{said}{' See' if said.endswith('?') else '; see'} `{self.prog} --help`")
         sys.exit(2)
 
     def _in_words(self, message: str) -> str:

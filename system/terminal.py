@@ -57,11 +57,6 @@ def show(text: str) -> None:
     _write(f"{lines(text)}\n")
 
 
-def show_row(*cells: str) -> None:
-    """One line of a table, its cells parted by tabs."""
-    show("\t".join(map(one_line, cells)))
-
-
 def show_json(value: object) -> None:
     """A result for programs: JSON in ASCII, written bit by bit, as it may be long."""
     pieces = json.JSONEncoder(indent=2).iterencode(value)

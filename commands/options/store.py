@@ -89,3 +89,10 @@ def disk_from(
     """The KV cache in the folder `path`, as the options want it."""
     k, v = options.kv_type or (None, None)
     return Disk(path, k, v, read_only=read_only, io=options.io, parent=parent)
+
+
+def n_kept(path: Path) -> int:
+    """Tokens that a pack holds; none where its making did not come that far."""
+    from ...runtime.packs import pack_info
+
+    return pack_info(path).n_tokens if (path / "pack.json").exists() else 0

@@ -15,6 +15,7 @@ from .notices import notice
 if TYPE_CHECKING:
     from ...runtime.packs import PackInfo
 
+NO_PACKS = "no packs yet: `kvarn pack build` makes one"
 _HEADS = ("name", "kind", "tokens", "KV cache", "on disk", "model")
 
 

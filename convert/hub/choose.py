@@ -91,7 +91,8 @@ def choose(
 
     Safetensors in the root with a config.json come first, with what their conversion reads; else
     one ready model. include, exclude: patterns of names that decide instead; file: the name of a
-    ready model, or its type; "" for one that suits the memory. budget: bytes that a model may take in memory.
+    ready model, or its type; "" for one that suits the memory. budget: bytes that a model may take
+    in memory.
 
     Raises `HubError` where nothing fits: no weights, pickles alone, an unknown `file`.
     """
