@@ -27,13 +27,8 @@ def run(options: argparse.Namespace) -> int:
         show_json({"models": models, "packs": [pack.as_dict() for pack in packs]})
         return 0
     rows = [
-        (
-            "*" if model["default"] else "",
-            model["from"],
-            human_bytes(model["n_bytes"]),
-            model["path"],
-        )
-        for model in models
+        ("*" if one["default"] else "", one["from"], human_bytes(one["n_bytes"]), one["path"])
+        for one in models
     ]
     show(columns([("", "models", "size", "file"), *rows], "<<><"))
     pulled = last_pull()

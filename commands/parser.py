@@ -17,6 +17,7 @@ from .. import __version__
 from ..system.terminal import say, say_lines, show
 from ..system.text import shown
 from . import COMMANDS
+from .options.foreign import COMMANDS_ELSEWHERE, FOREIGN
 from .options.values import file_path, integer, number
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
@@ -63,18 +64,23 @@ class Parser(argparse.ArgumentParser):
     def _in_words(self, message: str) -> str:
         """What argparse says, in plain words."""
         if found := _NEEDS_VALUE.fullmatch(message):
-            return f"{found[1]} needs a value: {self._form(found[1])}"
+            return f"{_short(found[1])} needs a value: {self._form(found[1])}"
         if found := _TAKES_NONE.fullmatch(message):
-            return f"{found[1]} takes no value: found {found[2]}"
+            return f"{_short(found[1])} takes no value: found {found[2]}"
         if found := _EXCLUDE.fullmatch(message):
-            return f"give one of {found[2]} and {found[1]}, not both"
+            return f"give one of {_short(found[2])} and {_short(found[1])}, not both"
         if found := _REQUIRED.fullmatch(message):
             missing = ", ".join(map(self._form, found[1].split(", ")))
             choices = f", one of {', '.join(self._commands())}" if self._commands() else ""
             return f"{self.prog} needs {missing}{choices}"
         if found := _OTHER.fullmatch(message):
-            return f"{found[1]}: {found[2]}"
+            return f"{_short(found[1])}: {found[2]}"
         return message
+
+    def _refuse(self, what: str) -> NoReturn:
+        """End with `run has no option …`; the line begins with kvarn's name already."""
+        command = self.prog.removeprefix("kvarn").strip()
+        self.error(f"{command} has no {what}" if command else f"there is no {what}")
 
     def _form(self, name: str) -> str:
         """How an option is written, of what argparse calls it: -f/--file → -f FILE."""
@@ -116,7 +122,9 @@ class Parser(argparse.ArgumentParser):
 
     def _get_option_tuples(self, option_string: str) -> Any:
         """An option with its value behind it (`-n8`): neither a part of a longer one's name, nor
-        several in one word."""
+        several in one word, nor one of llama.cpp's (`-cnv`)."""
+        if option_string in FOREIGN:
+            return []
         return [
             found
             for found in super()._get_option_tuples(option_string)
@@ -125,29 +133,28 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse_unknown(self, word: str) -> None:
         """End with what was meant instead, unless `word` is an option of this parser."""
-        from .options.foreign import FOREIGN
-
         flag = word.partition("=")[0]
         known = self._option_string_actions
         if word in ("-", "--") or flag in known:
             return
+        if self._commands():
+            near = _nearest(flag, known) or ": other options follow the command"
+            self._refuse(f"option {shown(flag)}{near}")
         if words := FOREIGN.get(flag):
-            self.error(f"{self.prog} has no {flag}: {words}")
-        self.error(f"{self.prog} has no option {shown(flag)}{_nearest(flag, known)}")
+            self._refuse(f"{flag}: {words}")
+        self._refuse(f"option {shown(flag)}{_nearest(flag, known)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse what is not among the choices; for a command, say which one was meant."""
         if action.choices is None or value in action.choices:
             return
         if isinstance(action, argparse._SubParsersAction):
-            from .options.foreign import COMMANDS_ELSEWHERE
-
             what = str(action.metavar).lower()
             words = COMMANDS_ELSEWHERE.get(value) if what == "command" else None
             if str(value).endswith(".gguf"):
                 words = f"did you mean `{self.prog} run {value}`?"
             mend = f": {words}" if words else _nearest(value, action.choices)
-            self.error(f"{self.prog} has no {what} {shown(value)}{mend}")
+            self._refuse(f"{what} {shown(value)}{mend}")
         choices = list(map(str, action.choices))
         near = _nearest(str(value), choices)
         raise argparse.ArgumentError(
@@ -188,6 +195,12 @@ def build_parser(*commands: str) -> Parser:
 def module_of(command: str) -> Any:
     """The module of a command, imported."""
     return import_module(f".{COMMANDS[command][0]}", __package__)
+
+
+def _short(name: str) -> str:
+    """The best known name of an option, of argparse's for it: -c/--ctx/--ctx-size → --ctx."""
+    first, *others = name.split("/") if name.startswith("-") else [name]
+    return others[0] if others and len(first) == 2 else first
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

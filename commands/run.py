@@ -21,6 +21,7 @@ from .options.draft import add_draft_options, draft_from
 from .options.model import (
     add_context_options,
     add_model_options,
+    check_methods,
     context_from,
     model_from,
     names_model,
@@ -119,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
     if options.system is not None and not options.instruct:
         raise KvarnError("--system has no effect without --instruct")
+    check_methods(options)
     check_recording(options)
     check_output(options.stats_json, options.model, options.file)
     sampler, draft = sampler_from(options), draft_from(options)
@@ -218,7 +220,9 @@ def _prompt(options: argparse.Namespace) -> str:
         return text
     if not names_model(options):
         return DEFAULT_PROMPT
-    raise KvarnError("no prompt: give one with -p TEXT, -f FILE or - (stdin)")
+    raise KvarnError(
+        "no prompt: give one with -p TEXT, -f FILE or - (stdin), or talk with `kvarn chat`"
+    )
 
 
 def _as_message(model: Model, text: str, system: str | None) -> str:

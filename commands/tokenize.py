@@ -46,11 +46,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    path = options.model
-    if path is None:
-        path = usual_model_path(notice)
-    tokenizer = load_tokenizer(path)
     text = " ".join(options.text) if options.text else read_text(options.file or STDIN)
+    path = options.model if options.model is not None else usual_model_path(notice)
+    tokenizer = load_tokenizer(path)
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
     show(_render(options, tokenizer, ids))
     return 0

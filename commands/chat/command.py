@@ -13,7 +13,7 @@ from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
 from .. import REAL_MODEL
 from ..options.draft import add_draft_options, draft_from
-from ..options.model import add_context_options, add_model_options, model_from
+from ..options.model import add_context_options, add_model_options, check_methods, model_from
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
 from ..options.values import file_name, limit, utf8
@@ -91,6 +91,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from .input import TurnReader
 
+    check_methods(options)
     sampler, draft = sampler_from(options), draft_from(options)
     pack, saved = pack_of(options), saved_session(options)
     # A session that has saved no turn yet holds its pack alone.

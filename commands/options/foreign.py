@@ -7,13 +7,13 @@ from __future__ import annotations
 
 _OMIT = "omit it"
 _CPU = f"kvarn computes on the CPU; {_OMIT}"
-_SAMPLER = "kvarn has no such sampler; `kvarn run --help` lists those it has"
+_SAMPLER = "no sampler of kvarn does that"
 
 _WORDS = (
     ("-b --batch-size -ub --ubatch-size", f"kvarn reads prompts 512 tokens at a time; {_OMIT}"),
     ("-tb --threads-batch", "--threads is for prompts too"),
     ("-i --interactive -if --interactive-first -cnv --conversation -mli", "use `kvarn chat`"),
-    ("-no-cnv --no-conversation", f"`kvarn run` never holds a conversation; {_OMIT}"),
+    ("-no-cnv --no-cnv --no-conversation", f"`kvarn run` never holds a conversation; {_OMIT}"),
     ("-st --single-turn", "use `kvarn run --instruct -p TEXT`"),
     ("-dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu --list-devices", _CPU),
     ("-nkvo --no-kv-offload -ot --override-tensor -cmoe --cpu-moe", _CPU),
@@ -40,7 +40,7 @@ _WORDS = (
     ("--dry-multiplier --dry-base --dry-allowed-length --xtc-probability", _SAMPLER),
     ("--xtc-threshold --dynatemp-range --dynatemp-exp --adaptive-target", _SAMPLER),
     ("-v --verbose --log-verbosity -lv", "use --stats for speed and memory"),
-    ("--host --port -np --parallel", "kvarn has no server"),
+    ("--host --port -np --parallel", "kvarn is no server"),
     ("-gan --grp-attn-n -gaw --grp-attn-w", "kvarn has no self-extend"),
     ("--context-length --num-ctx --max-kv-size", "use --ctx N"),
     ("--max-new-tokens --max-length --num-predict", "use -n N"),
@@ -66,7 +66,7 @@ _INSTEAD = {
 }
 COMMANDS_ELSEWHERE = {
     **{name: f"did you mean `kvarn {ours}`?" for name, ours in _INSTEAD.items()},
-    "serve": "it has no server; `kvarn chat` holds a conversation",
-    "server": "it has no server; `kvarn chat` holds a conversation",
+    "serve": "kvarn is no server; talk with `kvarn chat`, or import it in Python",
+    "server": "kvarn is no server; talk with `kvarn chat`, or import it in Python",
 }
 """Command → what to do instead."""

@@ -37,7 +37,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         nargs="?",
         type=model_word,
-        default=argparse.SUPPRESS,
+        action=_ModelWord,
         help="a GGUF file (default: the one converted or pulled last, or the small one of kvarn)",
     )
     which.add_argument("-m", "--model", metavar="FILE", type=Path, help="the same")
@@ -66,17 +66,29 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class _ModelWord(argparse.Action):
+    """Where the word is missing, what `-m` says stays."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if values is not None:
+            namespace.model = values
+
+
 def model_word(text: str) -> Path:
-    """An argparse type: a model file among the words, which must exist."""
+    """An argparse type: a model file among the words, which may be another word by mistake."""
     path = file_path(text)
-    if path.exists():
+    if path.exists() or path.suffix == ".gguf":
         return path
-    if path.suffix == ".gguf":
-        raise KvarnError(f"there is no model file {shown(text)}: `kvarn ls` lists those known")
-    said = f"found {shown(text)} where a model file is expected, and there is no such file: "
+    mend = "give a GGUF file, -hf USER/REPO, or put a text with spaces in quotes"
     if text.count("/") == 1:
-        raise KvarnError(f"{said}for a model of the Hugging Face hub, use -hf {one_line(text, 64)}")
-    raise KvarnError(f"{said}give a GGUF file, -hf USER/REPO, or put a text with spaces in quotes")
+        mend = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
+    raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {mend}")
 
 
 def _no_gpu(text: str) -> str:
@@ -207,7 +219,11 @@ def model_path(options: argparse.Namespace) -> Path:
     if options.hf is not None:
         options.model = hub_model(options.hf)
     path: Path | None = options.model
-    return usual_model_path(notice) if path is None else path
+    if path is None:
+        return usual_model_path(notice)
+    if not path.exists():
+        raise KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+    return path
 
 
 def names_model(options: argparse.Namespace) -> bool:
@@ -218,6 +234,12 @@ def names_model(options: argparse.Namespace) -> bool:
 def ram_from(options: argparse.Namespace) -> Ram:
     """A KV cache in memory of the type that the options name."""
     return Ram(*(options.kv_type or ()))
+
+
+def check_methods(options: argparse.Namespace) -> None:
+    """Refuse options of other methods than those named, before a model is loaded."""
+    keep_from(options)
+    attend_from(options)
 
 
 def context_from(
