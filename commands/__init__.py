@@ -20,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("bench", "measure prefill and decode speed"),
     "perplexity": ("perplexity", "measure how well a model predicts a text"),
     "eval": ("eval", "measure what a model recalls from long contexts"),
+    "ls": ("ls", "list the models and packs on this machine"),
     "doctor": ("doctor", "show what kvarn found on this machine and what to fix"),
+    "completion": ("completion", "print a script that completes command lines in your shell"),
 }
 """Name → module, and its line in the list of commands."""
+REAL_MODEL = "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M"
+"""A chat model of 0.5 GB, for those who have none: what messages name after -hf."""

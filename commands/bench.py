@@ -19,7 +19,7 @@ from .options.model import (
 )
 from .options.store import add_kv_option, kv_folder
 from .options.values import counts, positive
-from .progress import terminal
+from .terminal.progress import terminal
 
 if TYPE_CHECKING:
     from ..runtime.attend import Attend

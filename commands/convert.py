@@ -10,8 +10,10 @@ from ..runtime.attend.encoders.sidecar import sidecar_path
 from ..runtime.home import last_pull, remember_model
 from ..system.errors import KvarnError
 from ..system.terminal import show_path
-from .notices import ENCODERS, CompileNotice, notice
-from .progress import byte_bar
+from .options.output import tell_dropped
+from .terminal.interrupt import on_ctrl_c
+from .terminal.notices import ENCODERS, CompileNotice, notice
+from .terminal.progress import byte_bar
 
 DEFAULT_TYPE = "q8_0"
 
@@ -54,13 +56,14 @@ def run(options: argparse.Namespace) -> int:
     source, name, out = _source_and_out(options.paths)
     if options.hash is not None and not options.embed_hash:
         raise KvarnError("--hash FILE goes with --embed-hash, which copies what it holds")
-    if source.suffix == ".gguf":
-        _from_gguf(options, source, out)
-    elif options.embed_hash:
-        raise KvarnError("--embed-hash takes a GGUF file: convert the model first")
-    else:
-        _from_folder(options, source, name, out)
-    remember_model(out)
+    with on_ctrl_c(lambda: f"stopped: {out} was not written"):
+        if source.suffix == ".gguf":
+            _from_gguf(options, source, out)
+        elif options.embed_hash:
+            raise KvarnError("--embed-hash takes a GGUF file: convert the model first")
+        else:
+            _from_folder(options, source, name, out)
+    remember_model(out, "converted")
     show_path(out)
     return 0
 
@@ -106,4 +109,5 @@ def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
         raise KvarnError(f"{source} is a GGUF file already: run it as it is, or give --type")
     else:
         with byte_bar("converting") as progress:
-            quantise_file(source, out, mix_of(options.type), progress=progress)
+            report = quantise_file(source, out, mix_of(options.type), progress=progress)
+        tell_dropped(source, report)

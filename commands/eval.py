@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..evals.tasks import ALL_TASKS, RULER, Plain, Prose
+from ..evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
 from ..runtime.attend import ATTENDS
 from ..runtime.home import home
 from ..runtime.keep import KEEPS, Keep
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
-from .notices import notice
 from .options.attend import ATTEND_AXIS
 from .options.model import (
     KEEP_AXIS,
@@ -26,7 +25,10 @@ from .options.model import (
 )
 from .options.texts import decoded
 from .options.values import positive
-from .progress import terminal
+from .terminal.columns import columns
+from .terminal.interrupt import on_ctrl_c
+from .terminal.notices import notice
+from .terminal.progress import terminal
 
 if TYPE_CHECKING:
     from ..evals.quality import Arm
@@ -77,7 +79,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="apart",
         help="asked after the context was read (default), or at the end of the same prompt",
     )
-    parser.add_argument("--seed", metavar="N", type=int, default=0, help="of the contexts")
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="random seed of the contexts"
+    )
     parser.add_argument(
         "--text",
         metavar="PATH",
@@ -158,8 +162,7 @@ def run(options: argparse.Namespace) -> int:
     from ..evals.quality import Plan, evaluate, render
 
     if options.task == ["?"]:
-        for name, task in ALL_TASKS.items():
-            show(f"{name:<12} {(task.__doc__ or '').splitlines()[0]}")
+        show(columns([(name, _told(task)) for name, task in ALL_TASKS.items()], "<<"))
         return 0
     filler, filler_name = _filler(options.text)
     plan = Plan(
@@ -179,12 +182,20 @@ def run(options: argparse.Namespace) -> int:
     longest = max(plan.lengths)
     if longest > model.config.n_ctx_train:
         notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
-    rows = []
-    for row in evaluate(model, plan, options.work or home() / "evals", terminal()):
-        notice(str(row))
-        rows.append(row)
+    rows, work = [], options.work or home() / "evals"
+    with on_ctrl_c(
+        lambda: f"stopped: {work} keeps what was read and answered; run the same command to resume"
+    ):
+        for row in evaluate(model, plan, work, terminal()):
+            notice(str(row))
+            rows.append(row)
     show(render(rows, "json" if options.json else "md"))
     return 0
+
+
+def _told(task: Task) -> str:
+    """The first paragraph of a task's docstring, on one line."""
+    return " ".join((task.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _arms(options: argparse.Namespace) -> Iterator[Arm]:

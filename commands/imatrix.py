@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .interrupt import Interruptible
-from .notices import notice
 from .options.model import add_model_options, model_from
 from .options.output import check_output
 from .options.texts import add_files_option, add_piece_options, text_from
-from .progress import bar
+from .terminal.interrupt import Interruptible
+from .terminal.notices import notice
+from .terminal.progress import bar
 
 
 def add(parser: argparse.ArgumentParser) -> None:

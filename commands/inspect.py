@@ -15,7 +15,7 @@ from ..runtime.attend.encoders.sidecar import Description
 from ..runtime.gguf import open_gguf
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
-from .columns import columns
+from .terminal.columns import columns
 
 if TYPE_CHECKING:
     from ..runtime.gguf import GGUFFile

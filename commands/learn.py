@@ -13,12 +13,12 @@ from ..runtime.attend.encoders.sidecar import sidecar_path, write_sidecar
 from ..runtime.engine import on_engine
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .columns import columns
-from .interrupt import Interruptible, StoppedReading
-from .notices import notice
 from .options.model import add_kv_type_option, model_from, ram_from
 from .options.output import check_output
 from .options.values import positive
+from .terminal.columns import columns
+from .terminal.interrupt import Interruptible, StoppedReading
+from .terminal.notices import notice
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress
@@ -40,6 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "resume. Needs torch: pip install 'kvarn[train]'."
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="a GGUF file")
+    parser.set_defaults(hf=None)
     parser.add_argument(
         "--text",
         metavar="FILE",
@@ -101,7 +102,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         default="softmax",
         help="each label against all other tokens (default), or the paper's cross-entropy",
     )
-    group.add_argument("--seed", metavar="N", type=int, default=0, help="default 0")
+    group.add_argument("--seed", metavar="N", type=int, default=0, help="random seed (default 0)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -125,8 +126,9 @@ def run(options: argparse.Namespace) -> int:
             recalls = learning.recalls(interrupt.progress)
         except StoppedReading:
             learning.save()
-            notice(f"stopped: run the same command to resume from {checkpoint}")
-            raise KeyboardInterrupt from None
+            raise KeyboardInterrupt(
+                f"stopped: {checkpoint} keeps what was learned; run the same command to resume"
+            ) from None
     learning.checkpoint.remove()
     show(_as_json(recalls, output) if options.json else _as_text(recalls))
     return 0

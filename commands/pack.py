@@ -10,13 +10,16 @@ from typing import Any
 from ..runtime.home import pack_path
 from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
-from ..system.terminal import show, show_json, show_row
+from ..system.terminal import show, show_json
 from ..system.text import one_line
-from .notices import notice
 from .options.model import add_kv_type_option, add_model_options, model_from
+from .options.store import n_kept
 from .options.texts import add_files_option, text_from
-from .options.values import file_name, positive
-from .progress import bar
+from .options.values import count, file_name
+from .terminal.interrupt import on_ctrl_c
+from .terminal.notices import notice
+from .terminal.packs import NO_PACKS, known_packs, pack_table
+from .terminal.progress import bar
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
@@ -60,9 +63,10 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "-c",
         "--ctx",
+        "--ctx-size",
         metavar="N",
-        type=positive,
-        help="largest text in tokens (default: the model's training length)",
+        type=count,
+        help="largest text in tokens (default, and for 0: the model's training length)",
     )
     add_model_options(build)
     add_kv_type_option(build)
@@ -101,16 +105,18 @@ def build(options: argparse.Namespace) -> int:
         )
     bar = _Bar(len(ids), "tok", "reading")
     began = time.perf_counter()
-    try:
-        info = build_pack(
-            model, path, ids, n_ctx, options.kv_type or (None, None), bar.begin, bar.more
+    with on_ctrl_c(
+        lambda: (
+            f"stopped: {path} keeps {n_kept(path):,} of {len(ids):,} tokens; run the same "
+            "command to resume"
         )
-    except KeyboardInterrupt:
-        bar.close()
-        notice(f"stopped at {bar.done:,} of {len(ids):,} tokens: run the same command to resume")
-        raise
-    finally:
-        bar.close()
+    ):
+        try:
+            info = build_pack(
+                model, path, ids, n_ctx, options.kv_type or (None, None), bar.begin, bar.more
+            )
+        finally:
+            bar.close()
     notice(
         f"{path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
         f"{len(ids) - bar.first:,} of them read in {time.perf_counter() - began:.1f} s"
@@ -119,22 +125,13 @@ def build(options: argparse.Namespace) -> int:
 
 
 def ls(options: argparse.Namespace) -> int:
-    from ..runtime.packs import all_packs, pack_info
-
-    rows = []
-    for path in all_packs():
-        try:
-            rows.append(pack_info(path))
-        except KvarnError as error:
-            notice(str(error))
+    packs = known_packs()
     if options.json:
-        show_json([row.as_dict() for row in rows])
-        return 0
-    for row in rows:
-        path = Path(row.path)
-        name = path.name if path.parent.name == "packs" else row.path
-        size = f"{row.n_tokens:,}" + ("" if row.complete else f" of {row.goal:,}")
-        show_row(name, f"{size} tokens", row.kv, human_bytes(row.n_bytes), row.model)
+        show_json([pack.as_dict() for pack in packs])
+    elif packs:
+        show(pack_table(packs))
+    else:
+        notice(NO_PACKS)
     return 0
 
 
@@ -186,18 +183,22 @@ def rm(options: argparse.Namespace) -> int:
         path = pack_path(name)
         if left := remove_pack(path):
             what = one_line(", ".join(left))
-            notice(f"{path}: the pack is removed, what is not kvarn's stays: {what}")
+            notice(f"removed {path}; what is not kvarn's stays: {what}")
+        else:
+            notice(f"removed {path}")
     return 0
 
 
 def export(options: argparse.Namespace) -> int:
     from ..runtime.store.disk.archive import export_pack
 
-    bar = _Bar(0, "B", "exporting")
-    try:
-        export_pack(pack_path(options.name), options.output, bar.of)
-    finally:
-        bar.close()
+    bar, path = _Bar(0, "B", "exporting"), pack_path(options.name)
+    with on_ctrl_c(lambda: f"stopped: {options.output} was not written"):
+        try:
+            export_pack(path, options.output, bar.of)
+        finally:
+            bar.close()
+    notice(f"exported {path} to {options.output}, {human_bytes(options.output.stat().st_size)}")
     return 0
 
 
@@ -206,10 +207,11 @@ def import_(options: argparse.Namespace) -> int:
 
     path = pack_path(options.output or options.file.name.partition(".")[0])
     bar = _Bar(0, "B", "importing")
-    try:
-        import_pack(options.file, path, bar.of)
-    finally:
-        bar.close()
+    with on_ctrl_c(lambda: f"stopped: {path} was not made"):
+        try:
+            import_pack(options.file, path, bar.of)
+        finally:
+            bar.close()
     notice(f"imported to {path}")
     return 0
 
@@ -218,12 +220,12 @@ class _Bar:
     """Progress with the time left, on a terminal."""
 
     def __init__(self, total: int, unit: str, what: str) -> None:
-        self.first = self.done = 0
+        self.first = 0
         self._bar: Any = bar(what, unit, total or None, delay=0)
 
     def begin(self, done: int) -> None:
         """So much is there already, and no part of the time."""
-        self.first = self.done = self._bar.initial = self._bar.n = done
+        self.first = self._bar.initial = self._bar.n = done
 
     def more(self, done: int, _: int) -> None:
         """`done` of what was left at the beginning."""
@@ -231,7 +233,7 @@ class _Bar:
 
     def of(self, done: int, total: int) -> None:
         """`done` of `total`."""
-        self._bar.total, self.done = total, done
+        self._bar.total = total
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

@@ -10,9 +10,9 @@ from ..runtime.perplexity import perplexity
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
-from .notices import notice
 from .options.model import add_kv_type_option, add_model_options, model_from, ram_from
 from .options.texts import add_piece_options
+from .terminal.notices import notice
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..runtime.engine import on_engine
 from ..runtime.memory import human_bytes
-from .notices import ENCODERS, CompileNotice, notice
+from .options.output import tell_dropped
 from .options.values import positive
-from .progress import byte_bar
+from .terminal.interrupt import on_ctrl_c
+from .terminal.notices import ENCODERS, CompileNotice, notice
+from .terminal.progress import byte_bar
 
 if TYPE_CHECKING:
     from ..convert.quantize.files import Report
@@ -63,17 +65,19 @@ def run(options: argparse.Namespace) -> int:
     imatrix = (options.imatrix, read_imatrix(options.imatrix)) if options.imatrix else None
     if options.threads is not None:
         on_engine(threads.set_threads, options.threads)
-    with byte_bar("quantizing") as progress:
+    stopped = on_ctrl_c(lambda: f"stopped: {options.target} was not written")
+    with stopped, byte_bar("quantizing") as progress:
         report = quantise_file(
             options.source, options.target, mix, imatrix, options.allow_requantize, progress
         )
+    tell_dropped(options.source, report)
     _tell(options.target, mix.name, report)
     return 0
 
 
 def _tell(target: Path, mix_name: str, report: Report) -> None:
     types = ", ".join(f"{n} {name}" for name, n in report.types.most_common())
-    bits = 8 * report.n_bytes / report.n_parameters
+    bits = 8 * report.n_tensor_bytes / report.n_parameters
     notice(f"{target}: {human_bytes(report.n_bytes)}, {bits:.2f} bits per weight ({types})")
     if report.n_odd:
         notice(

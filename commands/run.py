@@ -6,47 +6,77 @@ import argparse
 import json
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..runtime.loading.default_model import default_model_path
 from ..system.errors import KvarnError
 from ..system.files import write_file
 from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
-from .notices import notice
+from . import REAL_MODEL
 from .options.attend import check_recording
 from .options.draft import add_draft_options, draft_from
-from .options.model import add_context_options, add_model_options, context_from, model_from
+from .options.model import (
+    add_context_options,
+    add_model_options,
+    check_methods,
+    context_from,
+    model_from,
+    names_model,
+)
 from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
-from .options.store import RAM, add_kv_option, add_pack_options, disk_from, kv_folder, pack_of
+from .options.store import (
+    RAM,
+    add_kv_option,
+    add_pack_options,
+    disk_from,
+    kv_folder,
+    n_kept,
+    pack_of,
+)
 from .options.texts import decoded
-from .options.values import utf8
-from .progress import bar
+from .options.values import limit, utf8
+from .terminal.interrupt import on_ctrl_c
+from .terminal.notices import notice
+from .terminal.progress import bar
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
     from ..runtime.context.generation import Generation
     from ..runtime.model import Model
     from ..runtime.packs import PackInfo
+    from .parser import Parser
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
+SHOWN = 400
+"""Characters of a prompt's end that a terminal shows before what follows."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add(parser: Parser) -> None:
     parser.description = (
         "Read a prompt and write the text that follows to stdout. Everything else "
         "(progress, statistics) goes to stderr."
     )
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
-    prompt.add_argument("-f", "--file", metavar="FILE", type=Path, help="read the prompt from FILE")
-    prompt.add_argument("stdin", nargs="?", choices=["-"], help="read the prompt from stdin")
+    prompt.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        type=Path,
+        help="read the prompt from FILE; -, also without -f: from stdin",
+    )
+    parser.dash = "-f"
     parser.add_argument(
         "-n",
         "--max-tokens",
+        "--n-predict",
+        "--predict",
         metavar="N",
-        type=int,
+        type=limit,
         default=128,
         help="generate at most N tokens (default 128; -1: until the model or the context ends)",
     )
@@ -54,6 +84,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--instruct",
         action="store_true",
         help="send the prompt as a user's message through the model's chat template",
+    )
+    parser.add_argument(
+        "-sys",
+        "--system",
+        "--system-prompt",
+        metavar="TEXT",
+        type=utf8,
+        help="the system message before it",
+    )
+    parser.add_argument(
+        "--display-prompt",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="write the prompt before the text, on a terminal (default)",
     )
     parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr")
     parser.add_argument("--stats-json", metavar="FILE", type=Path, help="write them to FILE")
@@ -74,24 +118,51 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.pack is not None and options.kv != RAM:
         raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
+    if options.system is not None and not options.instruct:
+        raise KvarnError("--system has no effect without --instruct")
+    check_methods(options)
     check_recording(options)
     check_output(options.stats_json, options.model, options.file)
     sampler, draft = sampler_from(options), draft_from(options)
-    text = _prompt(options)
+    prompt = text = _prompt(options)
     pack = pack_of(options)
     model = model_from(options)
     if options.instruct:
-        text = _as_message(model, text)
-    with _context(options, model, pack) as context:
+        text = _as_message(model, text, options.system)
+    else:
+        _tell_what_continues(model)
+    folder = kv_folder(options)
+    kept = nullcontext() if folder is None else on_ctrl_c(partial(_kept, folder))
+    with kept, _context(options, model, pack) as context:
         _read(context, text, after_pack=pack is not None)
-        generation = context.generation(
-            (), None if options.max_tokens < 0 else options.max_tokens, sampler, options.stop, draft
-        )
+        if options.display_prompt and not options.instruct and sys.stdout.isatty():
+            generate(prompt if len(prompt) <= SHOWN else f"… {prompt[-SHOWN:]}")
+        most = None if options.max_tokens < 0 else options.max_tokens
+        generation = context.generation((), most, sampler, options.stop, draft)
         record = options.record_selections
         with nullcontext() if record is None else context.recording(record):
             _write(generation)
         _report(options, model, context, generation)
     return 0
+
+
+def _kept(folder: Path) -> str:
+    return f"stopped: {folder} keeps {n_kept(folder):,} tokens, which are not read again"
+
+
+def _tell_what_continues(model: Model) -> None:
+    """Say what a prompt that is not sent as a message may be surprising with."""
+    if "tokenizer.chat_template" in model.file.metadata:
+        notice(
+            f"{model.name} has a chat template and may expect messages: --instruct sends the "
+            "prompt as one"
+        )
+    elif model.path == default_model_path() and sys.stderr.isatty():
+        millions = model.file.n_parameters / 1e6
+        notice(
+            f"{model.name} is a small base model ({millions:.1f}M parameters): it continues texts "
+            f"and answers no questions; `kvarn chat -hf {REAL_MODEL}` gets one that does"
+        )
 
 
 def _context(options: argparse.Namespace, model: Model, pack: PackInfo | None) -> Context:
@@ -132,26 +203,35 @@ def _write(generation: Generation) -> None:
         generate("\n")
     if generation.finish == "context":
         notice(
-            f"stopped at a full context of {generation.context.n_ctx} tokens; use a larger --ctx"
+            f"stopped at a full context of {generation.context.n_ctx:,} tokens; use a larger --ctx"
         )
+    elif generation.finish == "length":
+        notice(f"stopped after {generation.n_tokens:,} tokens, as -n says (-n -1: no limit)")
 
 
 def _prompt(options: argparse.Namespace) -> str:
     if options.prompt is not None:
         return str(options.prompt)
-    file = STDIN if options.stdin is not None else options.file
-    if file is not None:
-        return decoded(read_text(file), file)
-    if options.model is None:
+    if options.file is not None:
+        text = decoded(read_text(options.file), options.file)
+        if not text.strip():
+            where = "standard input" if options.file == STDIN else options.file
+            raise KvarnError(f"the prompt from {where} is empty: expected a text")
+        return text
+    if not names_model(options):
         return DEFAULT_PROMPT
-    raise KvarnError("no prompt: give one with -p TEXT, -f FILE or - (stdin)")
+    raise KvarnError(
+        "no prompt: give one with -p TEXT, -f FILE or - (stdin), or talk with `kvarn chat`"
+    )
 
 
-def _as_message(model: Model, text: str) -> str:
+def _as_message(model: Model, text: str, system: str | None) -> str:
     template = model.chat_template
     if template is None:
         raise KvarnError(f"{model.path.name} has no chat template: omit --instruct")
-    return template.render([{"role": "user", "content": text}], add_generation_prompt=True)
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    messages.append({"role": "user", "content": text})
+    return template.render(messages, add_generation_prompt=True)
 
 
 def _report(

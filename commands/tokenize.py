@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..runtime.loading.default_model import usual_model_path
 from ..runtime.tokenizer import load_tokenizer
-from ..system.reading import read_stdin
+from ..system.reading import STDIN, read_text
 from ..system.terminal import show
-from .notices import notice
 from .options.values import utf8
+from .terminal.notices import notice
 
 if TYPE_CHECKING:
     from ..runtime.tokenizer import Tokenizer
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Print the tokens of TEXT, or of standard input, one per line: id, tab, piece "
+        "Print the tokens of TEXT, of a file or of standard input, one per line: id, tab, piece "
         "(what is not printable, and the backslash, escaped as in Python)."
     )
-    parser.add_argument(
-        "text", metavar="TEXT", nargs="*", type=utf8, help="words, joined by spaces"
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "text", metavar="TEXT", nargs="*", default=[], type=utf8, help="words, joined by spaces"
     )
+    source.add_argument("-f", "--file", metavar="FILE", type=Path, help="a text")
     parser.add_argument(
         "-m", "--model", metavar="FILE", type=Path, help="a GGUF file (default: as `run`)"
     )
@@ -44,11 +46,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    path = options.model
-    if path is None:
-        path = usual_model_path(notice)
+    text = " ".join(options.text) if options.text else read_text(options.file or STDIN)
+    path = options.model if options.model is not None else usual_model_path(notice)
     tokenizer = load_tokenizer(path)
-    text = " ".join(options.text) if options.text else read_stdin()
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
     show(_render(options, tokenizer, ids))
     return 0

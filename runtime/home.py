@@ -3,7 +3,7 @@
 $KVARN_HOME, else $XDG_DATA_HOME/kvarn, else ~/.local/share/kvarn
   ├─ packs/NAME       context packs
   ├─ sessions/NAME    chats, each a pack of its own
-  └─ last.json        {"pull": {"name", "path"}, "model": {"path"}}
+  └─ last.json        {"pull": {"name", "path"}, "model": {"path"}, "models": {path: origin}}
 
 New files in it are the user's alone: 0600, in folders 0700. Existing ones keep their modes.
 """
@@ -102,14 +102,24 @@ def last_model() -> Path | None:
     return _path(_last().get("model", {}))
 
 
+def models_made() -> dict[Path, str]:
+    """GGUF files that were converted or pulled → which of the two; some may be gone."""
+    found = {Path(path): str(origin) for path, origin in _last().get("models", {}).items()}
+    last = last_model()
+    return found if last is None else {last: "converted or pulled", **found}
+
+
 def remember_pull(name: str, path: Path) -> None:
     """For `last_pull`."""
-    _remember("pull", {"name": name, "path": str(path.absolute())})
+    _remember(pull={"name": name, "path": str(path.absolute())})
 
 
-def remember_model(path: Path) -> None:
-    """For `last_model`."""
-    _remember("model", {"path": str(path.absolute())})
+def remember_model(path: Path, origin: str) -> None:
+    """For `last_model` and `models_made`; those that are gone are forgotten."""
+    name = str(path.absolute())
+    known = {**_last().get("models", {}), name: origin}
+    there = {one: str(how) for one, how in known.items() if Path(one).is_file()}
+    _remember(model={"path": name}, models=there)
 
 
 def _last() -> dict[str, Any]:
@@ -128,10 +138,10 @@ def _path(entry: dict[str, Any]) -> Path | None:
     return Path(path) if isinstance(path, str) else None
 
 
-def _remember(key: str, entry: dict[str, str]) -> None:
+def _remember(**entries: dict[str, str]) -> None:
     folder = home()
     make_folder(folder)
-    text = json.dumps({**_last(), key: entry}, indent=2) + "\n"
+    text = json.dumps({**_last(), **entries}, indent=2) + "\n"
     write_file(folder / _LAST, text.encode(), PRIVATE)
 
 

@@ -1,7 +1,8 @@
 """All of kvarn's output: `say` and others on stderr; `show…` and `generate` on stdout.
 
 Nothing else in kvarn writes there, except tqdm, which gets only kvarn's own texts. Characters that
-a stream's encoding lacks are written as backslash escapes, so no text fails and none is lost.
+a stream's encoding lacks are written as backslash escapes, so no text fails and none is lost. Where
+both streams lead to one place, what is said begins a line of its own.
 
 A failure on stdout is an error: nobody must take part of a result for all of it. A failure on
 stderr is ignored, as nobody could read of it.
@@ -22,6 +23,12 @@ from typing import TextIO
 from .text import MESSAGE, lines, one_line, printable
 
 _PIECES = 4096  # pieces of JSON that are written together
+
+
+class _Line:
+    """Whether the line that stdout is in has an end yet."""
+
+    is_open = False
 
 
 def say(line: str, *more: str) -> None:
@@ -46,11 +53,6 @@ def show(text: str) -> None:
     Newlines and tabs are printed as they are, so text from outside needs `one_line` first.
     """
     _write(f"{lines(text)}\n")
-
-
-def show_row(*cells: str) -> None:
-    """Print one line of a table, tabs between its cells."""
-    show("\t".join(map(one_line, cells)))
 
 
 def show_json(value: object) -> None:
@@ -129,13 +131,26 @@ class _Said(logging.Handler):
 def _tell(text: str) -> None:
     if sys.stderr is None:
         return
+    if _Line.is_open and _is_one_place():
+        _Line.is_open = False
+        text = text if text.startswith("\n") else f"\n{text}"
     try:
         _put(sys.stderr, text)
     except OSError:
         silence(sys.stderr)
 
 
+def _is_one_place() -> bool:
+    """Whether stdout and stderr lead to one terminal, file or pipe."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):  # a stream without a descriptor
+        return False
+
+
 def _write(text: str) -> None:
+    if text:
+        _Line.is_open = not text.endswith("\n")
     with _failing_aloud():
         _put(sys.stdout, text)
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
-from ..interrupt import Interruptible, StoppedReading
-from ..notices import notice
+from .. import REAL_MODEL
 from ..options.draft import add_draft_options, draft_from
-from ..options.model import add_context_options, add_model_options, model_from
+from ..options.model import add_context_options, add_model_options, check_methods, model_from
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
-from ..options.values import file_name, utf8
+from ..options.values import file_name, limit, utf8
+from ..terminal.interrupt import Interruptible, StoppedReading
+from ..terminal.notices import notice
 from .session import chat_context, saved_session, session_of
 
 if TYPE_CHECKING:
@@ -52,12 +53,21 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Ctrl-C stops an answer, not the program. At the prompt, pressing it twice in a "
         "row exits with code 130; /quit and the end of input exit with 0."
     )
-    parser.add_argument("--system", metavar="TEXT", type=utf8, help="the system message")
+    parser.add_argument(
+        "-sys",
+        "--system",
+        "--system-prompt",
+        metavar="TEXT",
+        type=utf8,
+        help="the system message",
+    )
     parser.add_argument(
         "-n",
         "--max-tokens",
+        "--n-predict",
+        "--predict",
         metavar="N",
-        type=int,
+        type=limit,
         default=-1,
         help="at most N tokens an answer (default -1: until the model or the context ends)",
     )
@@ -81,6 +91,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from .input import TurnReader
 
+    check_methods(options)
     sampler, draft = sampler_from(options), draft_from(options)
     pack, saved = pack_of(options), saved_session(options)
     # A session that has saved no turn yet holds its pack alone.
@@ -119,8 +130,9 @@ def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
     from ...runtime.chat import PLAIN_STOP, ChatTemplate
 
     notice(
-        f"{model.name} has no chat template: turns are marked with plain '### User:' and "
-        "'### Assistant:' lines, which it may never have seen"
+        f"{model.name} has no chat template, so it was hardly made for conversations (turns are "
+        f"marked '### User:' and '### Assistant:'): `kvarn chat -hf {REAL_MODEL}` gets a model "
+        "that was"
     )
     return ChatTemplate.plain(), [*stop, PLAIN_STOP]
 
@@ -210,9 +222,15 @@ class Chat:
             generate("\n")
         last = self.conversation.last
         if interrupt.asked:
-            notice("stopped" if wrote else "stopped before the answer: the message is taken back")
+            notice(
+                "stopped: what was written stays in the conversation"
+                if wrote
+                else "stopped before the answer: the message is taken back"
+            )
         elif last is not None and last.finish == "context":
             notice("the context is full: /undo, /reset, or start with a larger --ctx")
+        elif last is not None and last.finish == "length":
+            notice("the answer stopped at -n tokens")
 
     def system(self, text: str) -> None:
         conversation = self.conversation

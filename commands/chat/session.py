@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...runtime.home import session_path
 from ...system.errors import KvarnError
-from ..notices import notice
 from ..options.model import context_from
 from ..options.store import disk_from, with_its_model
+from ..terminal.notices import notice
 
 if TYPE_CHECKING:
     from ...runtime.chat import Conversation, Session

@@ -23,7 +23,8 @@ class Axis(Generic[M]):
     """The methods of one axis on a command line: one of them by `flag`, and what they declare.
 
     what: what a method is called in messages. prefix: of the flags of their options. checks:
-    argparse types of options whose values are refused as wrong usage.
+    argparse types of options whose values are refused as wrong usage. named_by: the one of the
+    methods' names.
     """
 
     what: str
@@ -32,12 +33,14 @@ class Axis(Generic[M]):
     default: str
     prefix: str = ""
     checks: Mapping[str, Callable[[str], Any]] | None = None
+    named_by: Callable[[str], str] = str
 
     def add(self, group: argparse._ActionsContainer, help: str) -> None:
         """Add the flag, with the methods' summaries after `help`, and all options."""
         said = "; ".join(self._summary(name) for name in self.methods)
         group.add_argument(
             self.flag,
+            type=self.named_by,
             choices=tuple(self.methods),
             default=self.default,
             help=f"{help}: {said}".replace("%", "%%"),

@@ -13,10 +13,12 @@ from ...runtime.loading.load import load
 from ...runtime.memory import available_bytes, human_bytes
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
-from ..notices import KERNELS, CompileNotice, notice
+from ...system.text import one_line, shown
+from ..terminal.notices import KERNELS, CompileNotice, notice
 from .attend import add_attend_options, attend_from
+from .hub import hub_model
 from .methods import Axis
-from .values import positive
+from .values import count, file_path, positive
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
@@ -27,13 +29,26 @@ ROOM = 4096
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the model in its three forms (MODEL, `-m`, `-hf`) and what computes it."""
     group = parser.add_argument_group("model")
-    group.add_argument(
-        "-m",
-        "--model",
-        metavar="FILE",
-        type=Path,
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        type=model_word,
+        action=_ModelWord,
         help="a GGUF file (default: the one converted or pulled last, or the small one of kvarn)",
+    )
+    which.add_argument("-m", "--model", metavar="FILE", type=Path, help="the same")
+    which.add_argument(
+        "-hf",
+        "-hfr",
+        "--hf-repo",
+        dest="hf",
+        metavar="USER/REPO[:QUANT]",
+        help="a GGUF file of the Hugging Face hub, pulled if need be "
+        "(default QUANT: the largest that suits this machine)",
     )
     group.add_argument(
         "-t",
@@ -42,6 +57,53 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="kernel threads (default: one per physical core)",
     )
+    # What llama.cpp's users write by habit, where it asks for what kvarn does anyway.
+    group.add_argument(
+        "-ngl", "--gpu-layers", "--n-gpu-layers", type=_no_gpu, help=argparse.SUPPRESS
+    )
+    group.add_argument(
+        "-fa", "--flash-attn", nargs="?", type=_flash_attention, help=argparse.SUPPRESS
+    )
+
+
+class _ModelWord(argparse.Action):
+    """Where the word is missing, what `-m` says stays."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if values is not None:
+            namespace.model = values
+
+
+def model_word(text: str) -> Path:
+    """An argparse type: a model file among the words, which may be another word by mistake."""
+    path = file_path(text)
+    if path.exists() or path.suffix == ".gguf":
+        return path
+    mend = "give a GGUF file, -hf USER/REPO, or put a text with spaces in quotes"
+    if text.count("/") == 1:
+        mend = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
+    raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {mend}")
+
+
+def _no_gpu(text: str) -> str:
+    if text != "0":
+        raise argparse.ArgumentTypeError("kvarn computes on the CPU: omit it, or give 0")
+    return text
+
+
+def _flash_attention(text: str) -> str:
+    if text in ("on", "auto", "1"):
+        return text
+    words = "kvarn always computes attention this way: omit it"
+    if text in ("off", "0"):
+        raise argparse.ArgumentTypeError(words)
+    raise argparse.ArgumentTypeError(f"expected on or auto, found {shown(text)}; {words}")
 
 
 def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -50,9 +112,11 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     group.add_argument(
         "-c",
         "--ctx",
+        "--ctx-size",
         metavar="N",
-        type=positive,
-        help="room for N tokens (default: the model's training length, or what fits in memory)",
+        type=count,
+        help="room for N tokens, as 8192, 128K or 1M (default: the model's training length, or "
+        "what fits in memory; 0: the training length)",
     )
     add_kv_type_option(group)
     add_keep_options(group)
@@ -73,6 +137,30 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
         help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16, or what a pack has), or "
         "K/V apart as in q8_0/q4_0",
     )
+    for flag, part in (("-ctk", "k"), ("-ctv", "v")):
+        parser.add_argument(
+            flag,
+            f"--cache-type-{part}",
+            dest="kv_type",
+            action=_OneKVType,
+            choices=KV_TYPES,
+            help=argparse.SUPPRESS,
+        )
+
+
+class _OneKVType(argparse.Action):
+    """llama.cpp's options for K and V one by one: the other stays f16, as there."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        k, v = namespace.kv_type or ("f16", "f16")
+        is_k = "--cache-type-k" in self.option_strings
+        namespace.kv_type = (values, v) if is_k else (k, values)
 
 
 def kv_type(text: str) -> tuple[str, str]:
@@ -96,8 +184,24 @@ def keep_budget(text: str) -> str:
     return text
 
 
+def keep_method(text: str) -> str:
+    """An argparse type: the name of a method; in llama.cpp, a number stands there."""
+    if text.lstrip("-").isdigit():
+        raise argparse.ArgumentTypeError(
+            f"found {shown(text)}, expected {', '.join(KEEPS)}: `--keep streaming` always keeps "
+            "the first 4 tokens"
+        )
+    return text
+
+
 KEEP_AXIS: Axis[Keep] = Axis(
-    "keep", "--keep", KEEPS, "all", prefix="keep-", checks={"budget": keep_budget}
+    "keep",
+    "--keep",
+    KEEPS,
+    "all",
+    prefix="keep-",
+    checks={"budget": keep_budget},
+    named_by=keep_method,
 )
 
 
@@ -105,14 +209,37 @@ def model_from(options: argparse.Namespace) -> Model:
     """The model that the options name; where they name none, says which it is."""
     from ...jit.kernel_cache import on_compile
 
+    path = model_path(options)
     on_compile(CompileNotice(KERNELS))
-    path = options.model if options.model is not None else usual_model_path(notice)
     return load(path, threads=options.threads, notice=notice)
+
+
+def model_path(options: argparse.Namespace) -> Path:
+    """The file of the model that the options name, which is pulled if need be."""
+    if options.hf is not None:
+        options.model = hub_model(options.hf)
+    path: Path | None = options.model
+    if path is None:
+        return usual_model_path(notice)
+    if not path.exists():
+        raise KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+    return path
+
+
+def names_model(options: argparse.Namespace) -> bool:
+    """Whether the options name a model."""
+    return options.model is not None or options.hf is not None
 
 
 def ram_from(options: argparse.Namespace) -> Ram:
     """A KV cache in memory of the type that the options name."""
     return Ram(*(options.kv_type or ()))
+
+
+def check_methods(options: argparse.Namespace) -> None:
+    """Refuse options of other methods than those named, before a model is loaded."""
+    keep_from(options)
+    attend_from(options)
 
 
 def context_from(
@@ -124,7 +251,7 @@ def context_from(
     """
     keep, attend, limit = keep_from(options), attend_from(options), model.config.n_ctx_train
     if options.ctx is not None:
-        n_ctx = options.ctx
+        n_ctx = options.ctx or limit
         if n_ctx > limit:
             notice(f"--ctx {n_ctx} is more than the {limit} tokens {model.name} was trained on")
     elif disk is not None:

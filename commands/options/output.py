@@ -1,11 +1,16 @@
-"""Files that a command is to write."""
+"""Files that a command is to write, or has written."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...system.errors import KvarnError
 from ...system.files import check_target
+from ..terminal.notices import notice
+
+if TYPE_CHECKING:
+    from ...convert.quantize.files import Report
 
 
 def check_output(path: Path | None, *inputs: Path | None) -> None:
@@ -17,3 +22,12 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
     for one in inputs:
         if one is not None and one.exists() and path.exists() and path.samefile(one):
             raise KvarnError(f"{path} is a file to read from: write to another one")
+
+
+def tell_dropped(source: Path, report: Report) -> None:
+    """Say what a model of other types lacks that its source has."""
+    if report.dropped_encoders:
+        notice(
+            f"the hash encoders in {source.name} are left out: they fit its keys and queries "
+            "alone; `kvarn learn` trains others"
+        )

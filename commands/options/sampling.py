@@ -47,11 +47,12 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         help="adds to a token's logit, as 15043+1 or 15043-1; ID-inf forbids it; may be repeated",
     )
     group.add_argument(
+        "-s",
         "--seed",
         type=int,
         default=-1,
         metavar="N",
-        help="random numbers to start from, -1 = fresh ones (default %(default)s)",
+        help="random seed; -1 = new each run (default %(default)s)",
     )
     group.add_argument(
         "--stop",

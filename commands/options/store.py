@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ...runtime.home import pack_path
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
-from ..notices import notice
+from ..terminal.notices import notice
+from .model import names_model
 from .values import file_name
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def with_its_model(options: argparse.Namespace, path: Path) -> PackInfo:
     from ...runtime.packs import pack_info
 
     info = pack_info(path)
-    if options.model is None and Path(info.model_path).is_file():
+    if not names_model(options) and Path(info.model_path).is_file():
         options.model = Path(info.model_path)
         notice(f"using the model of the pack: {options.model}")
     return info
@@ -88,3 +89,10 @@ def disk_from(
     """The KV cache in the folder `path`, as the options want it."""
     k, v = options.kv_type or (None, None)
     return Disk(path, k, v, read_only=read_only, io=options.io, parent=parent)
+
+
+def n_kept(path: Path) -> int:
+    """Tokens that a pack holds; none where its making did not come that far."""
+    from ...runtime.packs import pack_info
+
+    return pack_info(path).n_tokens if (path / "pack.json").exists() else 0

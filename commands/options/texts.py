@@ -27,7 +27,10 @@ def text_from(options: argparse.Namespace) -> bytes:
     """The texts of `add_files_option`, joined: at most `MOST_TEXT` together."""
     parts: list[bytes] = []
     for file in options.files:
-        parts.append(read_text(file, MOST_TEXT - sum(map(len, parts))))
+        part = read_text(file, MOST_TEXT - sum(map(len, parts)))
+        if part.startswith(b"GGUF"):
+            raise KvarnError(f"{file} is a model, expected a text: give the model before -f, or -m")
+        parts.append(part)
     return b"".join(parts)
 
 
@@ -48,6 +51,7 @@ def add_piece_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c",
         "--ctx",
+        "--ctx-size",
         metavar="N",
         type=positive,
         default=512,

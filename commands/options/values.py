@@ -1,10 +1,12 @@
 """Types of values that options take, for argparse: what does not do is wrong usage."""
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 
 from ...system.text import shown
 
+_MULTIPLES = {"k": 1 << 10, "m": 1 << 20}
 LARGEST = 2**31 - 1
 """No count that an option takes is larger: kernels number tokens in 32 bits."""
 LARGEST_SEED = 2**32 - 1
@@ -37,31 +39,49 @@ def utf8(text: str) -> str:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """A count from 1 on."""
     return _within(text, 1)
 
 
 def count(text: str) -> int:
-    """A whole number from 0 on."""
+    """A count from 0 on: 512, 128K (1,024 each), 1M (1,048,576)."""
     return _within(text, 0)
 
 
+def limit(text: str) -> int:
+    """A count, or -1 for no limit."""
+    return _within(text, -1)
+
+
 def integer(text: str) -> int:
-    """A whole number, below 0 too."""
-    return _within(text, -LARGEST_SEED, LARGEST_SEED)
+    """A whole number that counts nothing, such as a seed; below 0 too."""
+    return _within(text, -LARGEST_SEED, LARGEST_SEED, ())
 
 
 def counts(text: str) -> list[int]:
-    """ "0,512" → [0, 512]."""
+    """ "0,512,8K" → [0, 512, 8192]."""
     return [count(part) for part in text.split(",")]
 
 
-def _within(text: str, least: int, most: int = LARGEST) -> int:
-    digits = text.removeprefix("-") if least < 0 else text
+def number(text: str) -> float:
+    """A decimal number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, found {shown(text)}") from None
+
+
+def _within(
+    text: str, least: int, most: int = LARGEST, endings: Collection[str] = _MULTIPLES
+) -> int:
+    ending = text[-1:].lower()
+    times = _MULTIPLES[ending] if ending in endings and ending else 1
+    written = text[:-1] if times > 1 else text
+    digits = written.removeprefix("-") if least < 0 else written
     if digits.isascii() and digits.isdigit() and len(digits) <= 100:
-        number = int(text)
-        if least <= number <= most:
-            return number
+        found = int(written) * times
+        if least <= found <= most:
+            return found
     raise argparse.ArgumentTypeError(
         f"expected a whole number from {least} to {most}, found {shown(text)}"
     )

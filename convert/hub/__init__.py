@@ -4,6 +4,6 @@ Its caches, tokens, environment and offline mode; what is chosen, checked and sa
 """
 
 from .choose import Listed, choose
-from .pull import Pulled, pull
+from .pull import Pulled, pull, pulled_before
 
-__all__ = ["Listed", "Pulled", "choose", "pull"]
+__all__ = ["Listed", "Pulled", "choose", "pull", "pulled_before"]

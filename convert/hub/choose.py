@@ -91,12 +91,16 @@ def choose(
 
     Safetensors in the root with a config.json come first, with what their conversion reads; else
     one ready model. include, exclude: patterns of names that decide instead; file: the name of a
-    ready model, or its type. budget: bytes that a model may take in memory.
+    ready model, or its type; "" for one that suits the memory. budget: bytes that a model may take
+    in memory.
 
     Raises `HubError` where nothing fits: no weights, pickles alone, an unknown `file`.
     """
     if file is not None:
-        return _ready(quantisations(files), file, budget)
+        ready = quantisations(files)
+        if not ready and not file:
+            raise HubError("it has no GGUF file: pull its weights with `kvarn hf-pull` and convert")
+        return _ready(ready, file or None, budget)
     if include or exclude:
         return _by_pattern(files, include, exclude)
     weights = _safetensors(files)

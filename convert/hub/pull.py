@@ -94,11 +94,33 @@ def pull(
     return Pulled(repo, place.folder, model)
 
 
+def pulled_before(repo: str, file: str) -> Path | None:
+    """The GGUF file of a repository that is in the cache, found without asking the hub; None where
+    it is not, or not whole. file: as of `choose`."""
+    repo = _repository(repo)
+    check_repository(repo)
+    place = cached(repo, "main")
+    if place is None:
+        return None
+    try:
+        choice = choose(_files_in(place), file=file, budget=_budget())
+    except HubError:  # not pulled yet: the hub may have it
+        return None
+    if choice.model is None or any(place.stored(file) is None for file in choice.files):
+        return None
+    return place.folder / choice.model
+
+
+def _budget() -> int:
+    """Bytes that a model may take in memory."""
+    return int(available_bytes() * MEMORY_SHARE)
+
+
 def _repository(text: str) -> str:
     """ORGANISATION/MODEL of a name or of a page's address."""
     from huggingface_hub.constants import ENDPOINT
 
-    for prefix in (ENDPOINT, "https://huggingface.co", "https://hf.co", "hf://"):
+    for prefix in (ENDPOINT, "https://huggingface.co", "https://hf.co", "hf.co/", "hf://"):
         text = text.removeprefix(prefix)
     return text.strip("/")
 
@@ -112,9 +134,8 @@ def _choose(
     notice: Notice,
 ) -> Choice:
     free = available_bytes()
-    budget = int(free * MEMORY_SHARE)
     try:
-        choice = choose(listed, include=include, exclude=exclude, file=file, budget=budget)
+        choice = choose(listed, include=include, exclude=exclude, file=file, budget=_budget())
     except HubError as error:
         raise HubError(f"{repo}: {one_line(str(error))}") from None
     if choice.ready:
@@ -125,7 +146,7 @@ def _choose(
             notice(f"  {q.type or '?':<10} {human_bytes(q.n_bytes):>9}  {name}{taken}")
         if (n_more := len(choice.ready) - _MAX_SHOWN) > 0:
             notice(f"  and {n_more} more")
-    if choice.model is not None and file is None and len(choice.ready) > 1:
+    if choice.model is not None and not file and len(choice.ready) > 1:
         notice(f"chosen for {human_bytes(free)} of free memory; --file takes another")
     return choice
 

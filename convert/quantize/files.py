@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ...ops.linear import Weight, get_rows
 from ...ops.reference.quants import dequantise
 from ...ops.types import QUANT_TYPES, treatment_of
+from ...runtime.attend.encoders.sidecar import is_hash_key
 from ...runtime.engine import on_engine
 from ...runtime.gguf import GGUFError, GGUFFile, Tensor, open_gguf
 from ...system.files import check_target, new_file
@@ -45,11 +46,15 @@ class Report:
     """What was written."""
 
     n_bytes: int
+    """Of the file."""
+    n_tensor_bytes: int
     n_parameters: int
     types: Counter[str] = field(default_factory=Counter)
     """Tensors by type."""
     n_odd: int = 0
     """Matrices that got another type, because the mix's blocks do not divide their rows."""
+    dropped_encoders: bool = False
+    """Whether the source had hash encoders, which belong to its weights as they are."""
     unweighted: list[str] = field(default_factory=list)
     """Matrices of layers that were encoded without importances although others have some."""
 
@@ -64,7 +69,8 @@ def quantise_file(
 ) -> Report:
     """Write the model `source` (or all shards, by any of them) to `target` in the types of `mix`.
 
-    Metadata stay as they are but for what describes the types. `target` appears whole or not at
+    Metadata stay as they are but for what describes the types, and for hash encoders, which are
+    left out: they belong to the weights of the source. `target` appears whole or not at
     all. allow_requantise: matrices may be decoded from quantised types, which adds their errors.
     Raises `GGUFError` for a file that cannot be read, `ConvertError` for one that is not to be
     quantised so, or where there is no room; `FileRefused` for a target that is no regular file;
@@ -78,7 +84,10 @@ def quantise_file(
             raise ConvertError(f"{source}: the file holds no tensors, only metadata")
         entries = imatrix[1].means if imatrix else {}
         plans = _plans(file, mix, bool(imatrix))
-        report = Report(0, file.n_parameters, Counter(plan.type_name for plan in plans))
+        n_tensor_bytes = sum(plan.n_bytes for plan in plans)
+        types = Counter(plan.type_name for plan in plans)
+        report = Report(0, n_tensor_bytes, file.n_parameters, types)
+        report.dropped_encoders = any(map(is_hash_key, file.metadata))
         block = QUANT_TYPES[mix.type_name].block
         for plan in plans:
             report.n_odd += plan.n_rows > 1 and plan.shape[-1] % block > 0
@@ -163,7 +172,9 @@ def _n_matrices(tensor: Tensor) -> int:
 
 def _metadata(file: GGUFFile, mix: Mix, imatrix: tuple[Path, Imatrix] | None) -> dict[str, bytes]:
     values = {
-        key: copied_value(file.metadata, key) for key in file.metadata if not key.startswith(_SPLIT)
+        key: copied_value(file.metadata, key)
+        for key in file.metadata
+        if not key.startswith(_SPLIT) and not is_hash_key(key)
     }
     values["general.quantization_version"] = u32_value(_QUANTISATION_VERSION)
     values["general.file_type"] = u32_value(int(mix.file_type))

@@ -38,7 +38,7 @@ def _cells(row: Row) -> dict[str, str]:
         "95%": points(row.ci95),
         "n": str(row.n),
         "difference": "" if row.difference is None else f"{100 * row.difference:+.1f}",
-        "of it 95%": points(row.difference_ci95),
+        "difference, 95%": points(row.difference_ci95),
         "covered": "" if row.covered is None else f"{row.covered:.1%}",
         "read": "" if row.read is None else f"{row.read:.1%}",
     }

@@ -34,7 +34,7 @@ class Evicting(Keep):
     """
 
     budget: int | str = option(
-        "20%", "tokens that stay, where not all do: a number, or a share of --ctx such as 20%"
+        "20%", "tokens that stay, where not all do: a share of --ctx (20%) or a count"
     )
 
     def __post_init__(self) -> None:

@@ -172,7 +172,7 @@ def test_ctrl_c_keeps_what_was_shown(reading: bool, capsys: pytest.CaptureFixtur
     assert ChatLoop(script, Keys("Hello", "^C", None)).run() == 0  # type: ignore[arg-type]
     out, err = capsys.readouterr()
     assert out == ("" if reading else "abc\n")
-    assert ("stopped before the answer" if reading else "stopped\n") in err
+    assert ("stopped before the answer" if reading else "stopped: what was written stays") in err
     assert script.closed
     assert signal.getsignal(signal.SIGINT) is before
 

@@ -47,9 +47,11 @@ def test_a_commands_options_import_no_kernel_and_no_other_command(command: str) 
 
 
 WRONG = [
-    "",
     "dance",
-    "run --ctx 0",
+    "run --ctx -1",
+    "run --seed 1K",
+    "run -n -2",
+    "run --ctx 4G",
     "run --ctx x",
     "run --kv-type q3",
     "bench -p 1,,2",
@@ -66,6 +68,13 @@ def test_wrong_usage_is_exit_code_2(
         main(arguments)
     assert stopped.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_without_a_command_it_shows_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "kvarn run -p" in captured.out and "kvarn --help" in captured.out
 
 
 def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -37,7 +37,7 @@ def test_the_table_has_a_row_for_each_task_length_method_and_budget(run: Eval) -
         [cell.strip() for cell in text.strip("|").split("|")] for text in out.splitlines()
     ]
     assert head == [
-        "task", "length", "method", "budget", "score", "95%", "n", "difference", "of it 95%",
+        "task", "length", "method", "budget", "score", "95%", "n", "difference", "difference, 95%",
         "covered", "read",
     ]  # fmt: skip
     assert len(line) == len(head)

@@ -44,7 +44,7 @@ FORESEEN = [
     (OSError(28, "No space left on device", 3), "3: No space"),
     (OSError(28, "No space left on device", b"a\xff"), "No space"),
     (OSError("no number"), "no number"),
-    (FileNotFoundError(2, "No such file or directory", EVIL), "No such file"),
+    (FileNotFoundError(2, "No such file or directory", EVIL), "no such file"),
     (MemoryError(), "out of memory"),
 ]
 
@@ -157,7 +157,9 @@ def test_wrong_usage_is_told_in_escaped_and_bounded_words(
     assert stopped.value.code == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("usage: kvarn")
+    assert captured.err.startswith("kvarn: ")
+    assert captured.err.count("\n") == 1
+    assert captured.err.endswith(" --help`\n")
     assert lines(captured.err) == captured.err
     assert len(captured.err.splitlines()[-1]) < 3000
 

@@ -47,14 +47,18 @@ def test_a_question_to_a_pack_is_answered_as_after_reading(
 
 
 def test_ls_and_info_tell_what_is_there(run: Kvarn, tmp_path: Path) -> None:
-    assert run("pack", "ls") == (0, "", "")
+    code, out, err = run("pack", "ls")
+    assert (code, out) == (0, "")
+    assert "no packs yet" in err
     run.build("mill", "--kv-type", "q8_0/q4_0")
     run.build(str(tmp_path / "elsewhere"))
     rows = json.loads(run("pack", "ls", "--json")[1])
     assert [(Path(row["path"]).name, row["kv"], row["complete"]) for row in rows] == [
         ("mill", "q8_0/q4_0", True)
     ]
-    assert run("pack", "ls")[1].startswith("mill\t")
+    head, row = run("pack", "ls")[1].splitlines()
+    assert head.split()[:3] == ["name", "kind", "tokens"]
+    assert row.split()[:2] == ["mill", "pack"]
     out = run("pack", "info", str(tmp_path / "elsewhere"))[1]
     assert "KV cache    f16" in out
     (tmp_path / "home" / "packs" / "mill" / "pack.json").write_text("{}")
@@ -123,7 +127,8 @@ def test_wrong_uses_are_one_line(run: Kvarn, tmp_path: Path, arguments: str, tol
 def test_export_and_import_make_the_same_pack(run: Kvarn, tmp_path: Path) -> None:
     run.build("mill")
     file = tmp_path / "mill.kvpack"
-    assert run("pack", "export", "mill", "-o", str(file))[0] == 0
+    code, out, err = run("pack", "export", "mill", "-o", str(file))
+    assert (code, out) == (0, "") and f"to {file}, " in err
     assert run("pack", "import", str(file), "-o", "copy")[0] == 0
     question = ["-p", "Who is there?", "-n", "8", "--temp", "0"]
     assert run("run", "--pack", "copy", *question)[1] == run("run", "--pack", "mill", *question)[1]
@@ -132,7 +137,7 @@ def test_export_and_import_make_the_same_pack(run: Kvarn, tmp_path: Path) -> Non
     assert "exists already" in err
     with pytest.raises(SystemExit, match="2"):
         run("pack", "export", "mill", "-o", "")
-    run("pack", "rm", "mill")
+    assert f"removed {pack_path('mill')}" in run("pack", "rm", "mill")[2]
     assert run("pack", "import", str(file))[0] == 0
     assert run("pack", "verify", "mill")[0] == 0
 
@@ -236,6 +241,8 @@ def test_a_stopped_build_goes_on(slow_text: Kvarn, tiny: Model, how: signal.Sign
         assert b"Traceback" not in err
     assert run("pack", "verify", "mill")[0] == 0
     done = json.loads(run("pack", "info", "mill", "--json")[1])["n_tokens"]
+    if how == signal.SIGINT:
+        assert f"keeps {done:,} of {len(ids):,} tokens".encode() in err
     assert 1024 <= done < len(ids)
     assert "not finished" in run("run", "--pack", "mill", "-p", "x", "-n", "1")[2]
     left = len(ids) - done

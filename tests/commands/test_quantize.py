@@ -1,5 +1,6 @@
 """`kvarn quantize` and `kvarn imatrix`: what they say, and how they end."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.convert.quantize.imatrix import read_imatrix
+from kvarn.evals.peers import model as models
 from kvarn.evals.peers.model import Shape, write_model
 
 TEXT = "The mill stood by the river, and the wheel turned all day. " * 30
@@ -56,6 +58,34 @@ def test_other_types_than_asked_for_are_told(
 ) -> None:
     assert main(["quantize", str(tiny_path), str(tmp_path / "out.gguf"), "--type", "q6_k"]) == 0
     assert "15 matrices have rows that the blocks of q6_k do not divide" in capsys.readouterr().err
+
+
+def test_encoders_of_other_weights_are_left_out_and_told(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embedded, target = tmp_path / "embedded.gguf", tmp_path / "out.gguf"
+
+    class Writer(gguf.GGUFWriter):
+        def add_name(self, name: str) -> None:
+            super().add_name(name)
+            self.add_uint32("kvarn.hash.version", 1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models.gguf, "GGUFWriter", Writer)
+        write_model(embedded, "f16", SHAPE)
+    for words in (
+        ["quantize", str(embedded), str(target)],
+        ["convert", str(embedded), str(target)],
+    ):
+        assert main([*words, "--type", "q8_0"]) == 0
+        assert "the hash encoders in embedded.gguf are left out" in capsys.readouterr().err
+        assert not any(key.startswith("kvarn.hash") for key in gguf.GGUFReader(target).fields)
+    assert main(["quantize", str(source), str(target), "--type", "q8_0"]) == 0
+    told = capsys.readouterr().err
+    assert "left out" not in told
+    main(["inspect", str(target), "--json"])
+    bits = json.loads(capsys.readouterr().out)["bits_per_weight"]
+    assert f"{bits:.2f} bits per weight" in told
 
 
 def test_what_cannot_be_quantised_is_one_line(

@@ -64,6 +64,11 @@ def test_standard_input_may_be_any_bytes(
     assert pieces == [" a", "\\xff", "\\r", "\\n"]
 
 
+def test_a_file_is_read(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_text("a a")
+    assert ran(capsys, "-m", path, "--count", "-f", tmp_path / "text") == "2\n"
+
+
 def test_the_default_model(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,7 +171,7 @@ def test_windows_that_files_do_not_have_are_told(
 def test_what_was_pulled_and_made_last_is_remembered(at_home: Path) -> None:
     assert last_pull() is None and last_model() is None
     remember_pull("org/one", Path("one"))
-    remember_model(Path("m.gguf"))
+    remember_model(Path("m.gguf"), "converted")
     assert last_pull() == ("org/one", at_home / "work" / "one")
     assert last_model() == at_home / "work" / "m.gguf"
     (at_home / "home" / "last.json").write_text("[not what kvarn wrote")
@@ -181,7 +181,7 @@ def test_what_was_pulled_and_made_last_is_remembered(at_home: Path) -> None:
 def test_a_model_that_is_gone_gives_way_to_the_default(
     at_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    remember_model(Path("gone.gguf"))
+    remember_model(Path("gone.gguf"), "converted")
     assert main(["tokenize", "--count", "x"]) == 0
     assert "gone.gguf, the last converted or pulled one, is gone" in capsys.readouterr().err
 

@@ -88,9 +88,9 @@ def bypasses(tree: ast.AST) -> set[str]:
 
 def test_nothing_writes_to_the_terminal_but_the_doors() -> None:
     allowed = {
-        "cli.py": {"sys.stderr"},  # to tell argparse's two streams apart
+        "commands/parser.py": {"sys.stderr"},  # to tell argparse's two streams apart
         "convert/hf/vocabulary/worker.py": {"sys.stdout"},  # a pipe to the process that asked
-        "commands/progress.py": {"from tqdm", "sys.stderr"},  # bars, with names of kvarn's own
+        "commands/terminal/progress.py": {"from tqdm", "sys.stderr"},  # bars, kvarn's own names
     }
     found = {
         path.relative_to(PRODUCT).as_posix(): bypasses(ast.parse(path.read_text()))
@@ -125,16 +125,33 @@ def test_every_encoding_takes_every_text(encoding: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "stderr", err)
     terminal.say(HOSTILE)
     terminal.show(HOSTILE)
-    terminal.show_row(HOSTILE, "x")
     terminal.generate(HOSTILE)
-    told, shown, row, generated = *err.text.splitlines(), *out.text.split("\n")
+    told, shown, generated = *err.text.splitlines(), *out.text.split("\n")
     escaped = r"\x1b]0;title\x07 \x9b2J"
     assert told.startswith(f"kvarn: {escaped}")
     assert shown.startswith(escaped)
-    assert row.startswith(escaped) and row.endswith("\tx")
     assert generated.startswith("\x1b]0;title\x07")
-    for text in (told, shown, row, generated):
+    for text in (told, shown, generated):
         assert r"\ud800 \udcff" in text, "what no encoding has is not lost"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_is_said_begins_a_line_where_both_streams_end_in_one_place(
+    together: bool, tmp_path: Path
+) -> None:
+    code = (
+        "from kvarn.system.terminal import generate, say; generate('The mill'); say('one'); "
+        "say('two'); generate('stood\\n'); say('three')"
+    )
+    out = (tmp_path / "out").open("w+")
+    err = out if together else (tmp_path / "err").open("w+")
+    with out, err:
+        subprocess.run([sys.executable, "-c", code], stdout=out, stderr=err, check=True)
+        texts = [(out.seek(0), out.read())[1], (err.seek(0), err.read())[1]]
+    if together:
+        assert texts[0] == "The mill\nkvarn: one\nkvarn: two\nstood\nkvarn: three\n"
+    else:
+        assert texts == ["The millstood\n", "kvarn: one\nkvarn: two\nkvarn: three\n"]
 
 
 def test_a_terminal_gets_no_controls_and_a_pipe_what_was_generated(

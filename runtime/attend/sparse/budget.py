@@ -31,7 +31,7 @@ class Budget:
                 return Budget(number=number)
         except ValueError:
             pass  # the same error as for a number out of range
-        raise AttendError(f"budget is {text!r}, expected a share such as 1%, or a number of tokens")
+        raise AttendError(f"budget is {text!r}, expected a share (1%) or a count of tokens")
 
     def tokens(self, stored: int) -> int:
         """Tokens allowed out of `stored`."""

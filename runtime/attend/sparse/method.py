@@ -41,9 +41,7 @@ class Sparse(Attend, ABC):
 
     selects: ClassVar[bool] = True
 
-    budget: str | int = option(
-        "1%", "tokens read per KV head: a share of those stored such as 1%, or a number"
-    )
+    budget: str | int = option("1%", "tokens read per KV head: a share (1%) or a count")
     sink: int = option(0, "always read the first N tokens", int)
     window: int = option(0, "always read the last N tokens", int)
     budget_unit: str = option(

@@ -13,7 +13,7 @@ torch = pytest.importorskip(
 )
 
 from kvarn import cli  # noqa: E402
-from kvarn.commands.interrupt import Interruptible  # noqa: E402
+from kvarn.commands.terminal.interrupt import Interruptible  # noqa: E402
 from kvarn.convert.learn.learning import Learning, table  # noqa: E402
 from kvarn.convert.learn.loss import ALPHA, cross_entropy, softmax_loss  # noqa: E402
 from kvarn.convert.learn.networks import HeadNetworks, StraightSign  # noqa: E402

@@ -120,15 +120,6 @@ def save(store: DiskStore, tokens: Sequence[int]) -> None:
     store.commit(tokens, hidden_of(tokens) if tokens else None)
 
 
-def write(path: Path, tokens: Sequence[int]) -> None:
-    """Save tokens, with their items of the column, in an empty pack."""
-    store = opened(path)
-    fill(store, tokens, 0)
-    fill_column(store, tokens)
-    save(store, tokens)
-    store.close()
-
-
 def random_tokens(n: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, 1000, n).tolist()
 

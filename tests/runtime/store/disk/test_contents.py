@@ -227,7 +227,7 @@ def test_what_is_at_home_is_the_users_alone(at_home: Path, tmp_path: Path) -> No
             make(path)
             write(path, TOKENS, column=False)
             files.replace(path / "conversation.json", b"{}")
-        remember_model(tmp_path / "model.gguf")
+        remember_model(tmp_path / "model.gguf", "converted")
     finally:
         os.umask(old)
     assert stat.S_IMODE(at_home.stat().st_mode) == 0o700
@@ -251,7 +251,7 @@ def test_last_json_is_not_written_through_a_link(at_home: Path, tmp_path: Path) 
     at_home.mkdir()
     (tmp_path / "mine").write_text("mine")
     (at_home / f"last.json.{os.getpid()}").symlink_to(tmp_path / "mine")
-    remember_model(tmp_path / "model.gguf")
+    remember_model(tmp_path / "model.gguf", "converted")
     assert (tmp_path / "mine").read_text() == "mine"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..system.text import one_line
+from ...system.text import one_line
 
 CELL_WIDTH = 1000
 """Characters of a cell that are shown: a file may hold longer names."""

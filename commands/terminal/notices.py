@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..system.terminal import say
+from ...system.terminal import say
 
 notice = say
 """Tell the user one thing, on stderr."""

@@ -1,12 +1,23 @@
-"""Ctrl-C that stops an answer and not the program."""
+"""Ctrl-C: one that stops an answer and not the program, and what is said at the end."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 from .progress import bar
+
+
+@contextmanager
+def on_ctrl_c(said: Callable[[], str]) -> Iterator[None]:
+    """Where Ctrl-C ends what is inside, the program's last line is what `said` gives then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(said()) from None
 
 
 class StoppedReading(Exception):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..system.text import one_line
+from ...system.text import one_line
 from .notices import notice
 
 if TYPE_CHECKING:
-    from ..runtime.bench import Observer
-    from ..runtime.context import Progress
+    from ...runtime.bench import Observer
+    from ...runtime.context import Progress
 
 
 def bar(
@@ -51,7 +51,7 @@ def terminal() -> Observer:
     """Tells what a measurement is doing: lines, and bars with the time that is left."""
     from tqdm import tqdm
 
-    from ..runtime.bench import Observer
+    from ...runtime.bench import Observer
 
     class Terminal(Observer):
         def say(self, line: str) -> None:

@@ -1,0 +1,211 @@
+"""The parser of the command line: argparse's, with its complaints in one line that names the mend.
+
+No abbreviations: an option that is added later must not change what a script means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .. import __version__
+from ..system.terminal import say, say_lines, show
+from ..system.text import shown
+from . import COMMANDS
+from .options.foreign import COMMANDS_ELSEWHERE, FOREIGN
+from .options.values import file_path, integer, number
+
+_NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
+_TAKES_NONE = re.compile(r"argument (.+): ignored explicit argument (.+)")
+_EXCLUDE = re.compile(r"argument (.+): not allowed with argument (.+)")
+_REQUIRED = re.compile(r"the following arguments are required: (.+)")
+_OTHER = re.compile(r"argument (.+?): (.+)", re.DOTALL)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with its messages in kvarn's words and through the same doors as all others.
+
+    dash: the option that a bare `-` among the words stands for, with `-` as its value.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+        self.color = False  # Python 3.14 paints help and errors; what is painted is escaped here
+        self.dash = ""
+        self.register("type", Path, file_path)
+        self.register("type", int, integer)
+        self.register("type", float, number)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """As argparse's, but what is not known ends it here: whose parser this is can say more."""
+        words = sys.argv[1:] if args is None else list(args)
+        if self._commands() and words and words[0][:1] == "-":
+            self._refuse_unknown(words[0])
+        parsed, left = super().parse_known_args(self._without_dash(words), namespace)
+        if left:
+            self.error(
+                f"no word is expected where {shown(left[0])} stands: texts with spaces need quotes"
+            )
+        return parsed, left
+
+    def error(self, message: str) -> NoReturn:
+        """One line, with a pointer to the help; exit code 2."""
+        said = self._in_words(message)
+        say(f"{said}{' See' if said.endswith('?') else '; see'} `{self.prog} --help`")
+        sys.exit(2)
+
+    def _in_words(self, message: str) -> str:
+        """What argparse says, in plain words."""
+        if found := _NEEDS_VALUE.fullmatch(message):
+            return f"{_short(found[1])} needs a value: {self._form(found[1])}"
+        if found := _TAKES_NONE.fullmatch(message):
+            return f"{_short(found[1])} takes no value: found {found[2]}"
+        if found := _EXCLUDE.fullmatch(message):
+            return f"give one of {_short(found[2])} and {_short(found[1])}, not both"
+        if found := _REQUIRED.fullmatch(message):
+            missing = ", ".join(map(self._form, found[1].split(", ")))
+            choices = f", one of {', '.join(self._commands())}" if self._commands() else ""
+            return f"{self.prog} needs {missing}{choices}"
+        if found := _OTHER.fullmatch(message):
+            return f"{_short(found[1])}: {found[2]}"
+        return message
+
+    def _refuse(self, what: str) -> NoReturn:
+        """End with `run has no option …`; the line begins with kvarn's name already."""
+        command = self.prog.removeprefix("kvarn").strip()
+        self.error(f"{command} has no {what}" if command else f"there is no {what}")
+
+    def _form(self, name: str) -> str:
+        """How an option is written, of what argparse calls it: -f/--file → -f FILE."""
+        for action in self._actions:
+            if action.option_strings and name == "/".join(action.option_strings):
+                metavar = action.metavar or "|".join(map(str, action.choices or ("VALUE",)))
+                return f"{action.option_strings[0]} {metavar}"
+        return name
+
+    def _commands(self) -> tuple[str, ...]:
+        """The commands, or actions, below this parser; none for one of options alone."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return tuple(action.choices)
+        return ()
+
+    def _without_dash(self, words: list[str]) -> list[str]:
+        """The words, with `dash` before each `-` that is not the value of an option."""
+        if not self.dash or "-" not in words:
+            return words
+        written: list[str] = []
+        for i, word in enumerate(words):
+            if word == "--":
+                return [*written, *words[i:]]
+            before = self._option_string_actions.get(words[i - 1]) if i else None
+            if word == "-" and (before is None or before.nargs == 0):
+                written.append(self.dash)
+            written.append(word)
+        return written
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        """What a word means; unknown options are refused at once, before anything that is missing
+        because of them."""
+        found = super()._parse_optional(arg_string)
+        first = found[0] if isinstance(found, list) else found  # a list since Python 3.12
+        if first is not None and first[0] is None and not self._commands():
+            self._refuse_unknown(arg_string)
+        return found
+
+    def _get_option_tuples(self, option_string: str) -> Any:
+        """An option with its value behind it (`-n8`): neither a part of a longer one's name, nor
+        several in one word, nor one of llama.cpp's (`-cnv`)."""
+        if option_string in FOREIGN:
+            return []
+        return [
+            found
+            for found in super()._get_option_tuples(option_string)
+            if option_string.startswith(found[1]) and found[0].nargs != 0
+        ]
+
+    def _refuse_unknown(self, word: str) -> None:
+        """End with what was meant instead, unless `word` is an option of this parser."""
+        flag = word.partition("=")[0]
+        known = self._option_string_actions
+        if word in ("-", "--") or flag in known:
+            return
+        if self._commands():
+            near = _nearest(flag, known) or ": other options follow the command"
+            self._refuse(f"option {shown(flag)}{near}")
+        if words := FOREIGN.get(flag):
+            self._refuse(f"{flag}: {words}")
+        self._refuse(f"option {shown(flag)}{_nearest(flag, known)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse what is not among the choices; for a command, say which one was meant."""
+        if action.choices is None or value in action.choices:
+            return
+        if isinstance(action, argparse._SubParsersAction):
+            what = str(action.metavar).lower()
+            words = COMMANDS_ELSEWHERE.get(value) if what == "command" else None
+            if str(value).endswith(".gguf"):
+                words = f"did you mean `{self.prog} run {value}`?"
+            mend = f": {words}" if words else _nearest(value, action.choices)
+            self._refuse(f"{what} {shown(value)}{mend}")
+        choices = list(map(str, action.choices))
+        near = _nearest(str(value), choices)
+        raise argparse.ArgumentError(
+            action, f"expected {', '.join(choices)}, found {shown(str(value))}{near}"
+        )
+
+    def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
+        """An option's value; Python before 3.13 takes the one of `--option=--` away."""
+        if not action.option_strings or words != ["--"]:
+            return super()._get_values(action, words)
+        value = self._get_value(action, "--")
+        self._check_value(action, value)
+        return value if action.nargs is None else [value]
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """What `print_help`, `print_usage` and `exit` write with."""
+        if message:
+            door = say_lines if file is None or file is sys.stderr else show
+            door(message.removesuffix("\n"))
+
+
+def build_parser(*commands: str) -> Parser:
+    """The parser of the whole program, with the options of `commands` alone, which are imported."""
+    parser = Parser(
+        prog="kvarn",
+        description="A GGUF runtime for contexts that do not fit in memory.",
+        epilog="Counts may end in K (1024) or M (1048576): --ctx 128K.",
+    )
+    parser.add_argument("--version", action="version", version=f"kvarn {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (_, help) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=help)
+        if name in commands:
+            module_of(name).add(subparser)
+    return parser
+
+
+def module_of(command: str) -> Any:
+    """The module of a command, imported."""
+    return import_module(f".{COMMANDS[command][0]}", __package__)
+
+
+def _short(name: str) -> str:
+    """The best known name of an option, of argparse's for it: -c/--ctx/--ctx-size → --ctx."""
+    first, *others = name.split("/") if name.startswith("-") else [name]
+    return others[0] if others and len(first) == 2 else first
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """`: did you mean …?` where one is like `word`."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word[:100], list(known), 1)
+    return f": did you mean {found[0]}?" if found else ""

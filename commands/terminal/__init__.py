@@ -1,0 +1,1 @@
+"""What commands write and hear while they work: messages, progress bars, tables, Ctrl-C."""
