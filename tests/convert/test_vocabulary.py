@@ -36,8 +36,11 @@ def converted(folder: Path, architecture: Any = LLAMA, **arguments: Any) -> dict
     return {k.removeprefix("tokenizer."): v for k, v in keys.items() if k.startswith("tokenizer.")}
 
 
-def tokenizer_of(keys: dict[str, Any]) -> Tokenizer:
-    return Tokenizer.from_metadata({f"tokenizer.{key}": value for key, value in keys.items()})
+def check_ids(keys: dict[str, Any], texts: list[str], expected: list[list[int]]) -> None:
+    metadata = {f"tokenizer.{key}": value for key, value in keys.items()}
+    tokenizer = Tokenizer.from_metadata(metadata)
+    for text, ids in zip(texts, expected, strict=True):
+        assert tokenizer.encode(text) == ids, text
 
 
 def published(data_dir: Path, name: str) -> tuple[dict[str, Any], list[str], list[list[int]]]:
@@ -73,9 +76,7 @@ def test_byte_level_vocabularies_give_transformers_ids(
     for key in ("tokens", "merges"):
         assert keys[f"ggml.{key}"] == metadata[f"tokenizer.ggml.{key}"]
     assert list(keys["ggml.token_type"]) == metadata["tokenizer.ggml.token_type"]
-    tokenizer = tokenizer_of(keys)
-    for text, ids in zip(texts, expected, strict=True):
-        assert tokenizer.encode(text) == ids, text
+    check_ids(keys, texts, expected)
 
 
 @pytest.mark.data
@@ -98,9 +99,7 @@ def test_vocab_and_merges_files_give_transformers_ids(
     assert keys["ggml.pre"] == name
     assert keys["ggml.tokens"] == metadata["tokenizer.ggml.tokens"]
     assert list(keys["ggml.token_type"]) == metadata["tokenizer.ggml.token_type"]
-    tokenizer = tokenizer_of(keys)
-    for text, ids in zip(texts, expected, strict=True):
-        assert tokenizer.encode(text) == ids, text
+    check_ids(keys, texts, expected)
 
 
 @pytest.mark.data
@@ -118,9 +117,7 @@ def test_sentencepiece_vocabularies_give_transformers_ids(
         (tmp_path / "tokenizer.json").write_text(saved)
     keys = converted(tmp_path)
     assert keys["ggml.model"] == "llama"
-    tokenizer = tokenizer_of(keys)
-    for text, ids in zip(texts, expected, strict=True):
-        assert tokenizer.encode(text) == ids, text
+    check_ids(keys, texts, expected)
 
 
 def test_sentencepiece_tokens_kinds_and_scores(tmp_path: Path) -> None:
