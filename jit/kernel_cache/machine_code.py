@@ -1,4 +1,4 @@
-"""Machine code of kernels, kept so that it is loaded without Numba. Imports no Numba.
+"""Machine code of kernels, in files that are loaded without Numba. Imports no Numba.
 
 A kernel as Numba keeps it has types, an environment and LLVM IR beside its machine code. It takes
 some 10 ms to load, and importing Numba takes 350 ms. But a kernel that is called by address returns
@@ -68,7 +68,7 @@ class Code(NamedTuple):
     called   names of the functions that the object file calls in the process
     symbol   its only exported function: int64 symbol(int64 record, int64 part, int64 parts)
     kinds    a letter for each word of its arguments (`lazy.Kernel`)
-    traits   numbers that its callers have to know
+    traits   numbers that its callers need, such as how much scratch it takes
     object   the object file
     """
 

@@ -121,7 +121,8 @@ def kernel(function: Callable[..., None] | None = None, /, *, traits: tuple[int,
     int, float  a number
     NamedTuple  with arrays: the address of its `Arguments`; without: its fields, as `*values`
 
-    traits: numbers that callers have to know. Raises JitError if a record has too few words.
+    traits: numbers that callers need, such as how much scratch it takes. Raises JitError if the
+    arguments do not fit in a record.
     """
 
     def wrap(python: Callable[..., None]) -> CompiledKernel:

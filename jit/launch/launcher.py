@@ -24,7 +24,7 @@ _SYMBOL = "kvarn_launch"
 
 
 def _function(head: str, first: str, step: str, last: str, body: str, begin: str = "") -> str:
-    """A function that does `body` for each %i from `first` up to, without, `last`, by `step`."""
+    """A function: `begin`, then `body` for %i = first, first + step, … while it is below last."""
     return f"""
 define {head} {{
 entry:{begin}

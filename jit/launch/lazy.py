@@ -44,7 +44,7 @@ class Kernel(ABC):
     @property
     @abstractmethod
     def traits(self) -> tuple[int, ...]:
-        """Numbers that its callers have to know, as given to `define.kernel`."""
+        """Numbers that its callers need, as given to `define.kernel`."""
 
     @cached_property
     def words(self) -> Struct:

@@ -37,8 +37,11 @@ def converted(folder: Path, architecture: Any = LLAMA, **arguments: Any) -> dict
     return {k.removeprefix("tokenizer."): v for k, v in keys.items() if k.startswith("tokenizer.")}
 
 
-def tokenizer_of(keys: dict[str, Any]) -> Tokenizer:
-    return Tokenizer.from_metadata({f"tokenizer.{key}": value for key, value in keys.items()})
+def check_ids(keys: dict[str, Any], texts: list[str], expected: list[list[int]]) -> None:
+    metadata = {f"tokenizer.{key}": value for key, value in keys.items()}
+    tokenizer = Tokenizer.from_metadata(metadata)
+    for text, ids in zip(texts, expected, strict=True):
+        assert tokenizer.encode(text) == ids, text
 
 
 def check_ids(keys: dict[str, Any], texts: list[str], expected: list[list[int]]) -> None:
