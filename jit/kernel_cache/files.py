@@ -9,7 +9,9 @@ kernel is compiled anew and replaces it. Folders and access to them: see `folder
 """
 
 import hashlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,10 +37,14 @@ class Damaged(ValueError):
 
 
 class Counts:
-    """What this process has done: kernels compiled, loaded from files, and not to be cached."""
+    """What this process has done: kernels compiled, loaded from files, and not to be cached.
+
+    seconds: compiling the kernels of recorded steps, what their first callers waited.
+    """
 
     compiled: int = 0
     loaded: int = 0
+    seconds: float = 0.0
     uncachable: tuple[str, ...] = ()
 
 
@@ -51,10 +57,19 @@ def on_compile(listener: Callable[[str], None]) -> None:
     _listener = listener
 
 
-def compiling(name: str) -> None:
-    """Count a kernel that is about to be compiled, and tell who listens."""
-    Counts.compiled += 1
+def missing(name: str) -> None:
+    """Tell who listens of a kernel that is about to be compiled."""
     _listener(name)
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Count the seconds that compiling takes, with what the listener does."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        Counts.seconds += time.perf_counter() - begin
 
 
 def find(name: str, parse: Callable[[bytes], T]) -> T | None:

@@ -45,6 +45,10 @@ class Attend(Method, ABC):
     selects: ClassVar[bool] = False
     """Whether it chooses the tokens of a step, so that they can be recorded (`selections`)."""
 
+    def shortened(self) -> Attend:
+        """The method as it is rehearsed, in a context of a thousand tokens."""
+        return self
+
     @abstractmethod
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         """The method over one context's store, for up to n_ctx tokens.

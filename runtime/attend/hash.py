@@ -67,6 +67,10 @@ class Hash(Sparse):
         if self.bits is not None and self.bits not in BITS:
             raise AttendError(f"bits of a signature are {self.bits}, expected 32 or 64")
 
+    @classmethod
+    def variants(cls) -> tuple[Hash, ...]:
+        return (cls(), *(cls(bits=bits, encoders=SIMHASH) for bits in BITS))
+
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         encoder = self.encoder(model)
         if encoder is not None:

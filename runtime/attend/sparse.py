@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -78,6 +78,9 @@ class Sparse(Attend, ABC):
                 raise AttendError(f"{name} is {getattr(self, name)}, expected 0 or more")
         if self.window < 1:
             raise AttendError("window is 0, expected at least 1: the newest token is always read")
+
+    def shortened(self) -> Sparse:
+        return replace(self, budget=16, sink=4, window=16)
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
         index = self.make_index(model, store)

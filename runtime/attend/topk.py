@@ -61,6 +61,10 @@ class TopK(Sparse):
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
 
+    @classmethod
+    def variants(cls) -> tuple[TopK, ...]:
+        return tuple(cls(index=index, levels=levels) for index, levels in INDEXES)
+
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         return INDEXES[self.index, self.levels](model.config, store)
 
