@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .runtime.draft import Ngram as Ngram
     from .runtime.gguf import open_gguf as open_gguf
     from .runtime.keep.registry import *
-    from .runtime.load import load as load
+    from .runtime.loading.load import load as load
     from .runtime.model import Model as Model
     from .runtime.sampling import Sampler as Sampler
     from .runtime.store.registry import *
@@ -36,7 +36,7 @@ _HOMES = {
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
     "Sampler": ".runtime.sampling",
-    "load": ".runtime.load",
+    "load": ".runtime.loading.load",
     "load_tokenizer": ".runtime.tokenizer",
     "open_gguf": ".runtime.gguf",
 }

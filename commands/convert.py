@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..convert.embed import embed_encoders
-from ..runtime.attend.sidecar import sidecar_path
+from ..runtime.attend.encoders.sidecar import sidecar_path
 from ..runtime.home import last_pull, remember_model
 from ..system.errors import KvarnError
 from ..system.terminal import show_path

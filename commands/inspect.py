@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..models.config import ModelConfig
 from ..ops.types import treatment_of
-from ..runtime.attend.sidecar import Description
+from ..runtime.attend.encoders.sidecar import Description
 from ..runtime.gguf import open_gguf
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json

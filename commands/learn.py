@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.attend.sidecar import sidecar_path, write_sidecar
+from ..runtime.attend.encoders.sidecar import sidecar_path, write_sidecar
 from ..runtime.engine import on_engine
 from ..system.errors import KvarnError
 from ..system.terminal import show

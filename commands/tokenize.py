@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.default_model import usual_model_path
+from ..runtime.loading.default_model import usual_model_path
 from ..runtime.tokenizer import load_tokenizer
 from ..system.reading import read_stdin
 from ..system.terminal import show

@@ -1,7 +1,7 @@
 """Hash encoders inside a model file: one file to share, which llama.cpp loads like any other.
 
 llama.cpp refuses tensors that it does not know and ignores such metadata, so that the encoders go
-there, one base64 string a layer (see `runtime.attend.sidecar`).
+there, one base64 string a layer (see `runtime.attend.encoders.sidecar`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.attend.sidecar import add_embedded, is_hash_key, read_sidecar
+from ..runtime.attend.encoders.sidecar import add_embedded, is_hash_key, read_sidecar
 from ..runtime.gguf import GGUFFile, open_gguf
 from ..system.errors import KvarnError
 from ..system.files import check_target, new_file

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..jit.launch import Graph
+if TYPE_CHECKING:
+    from ..jit.launch import Graph
 
 F32 = npt.NDArray[np.float32]
 

@@ -6,11 +6,11 @@ from functools import cached_property
 
 from .attend import Attend
 from .attend.encoders import Learned
-from .attend.sidecar import find_encoders
+from .attend.encoders.sidecar import find_encoders
 from .chat.template import ChatTemplate
 from .context import Context
 from .keep import Keep
-from .loaded_model import LoadedModel
+from .loading.loaded_model import LoadedModel
 from .store import Store
 
 
@@ -19,7 +19,7 @@ class Model(LoadedModel):
 
     @property
     def encoders(self) -> Learned | None:
-        """Learned hash encoders beside the file or in it, see `attend.sidecar.find_encoders`."""
+        """Learned hash encoders beside the file or in it: `attend.encoders.sidecar`."""
         return self.info.once(find_encoders)
 
     @cached_property

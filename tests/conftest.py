@@ -54,6 +54,6 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tiny_path: Path) -> "Model":
     """That model, loaded."""
-    from kvarn.runtime.load import load
+    from kvarn.runtime.loading.load import load
 
     return load(tiny_path)

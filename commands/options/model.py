@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import KV_TYPES
-from ...runtime.default_model import usual_model_path
 from ...runtime.keep import KEEPS, Keep, KeepError, parse_budget
-from ...runtime.load import load
+from ...runtime.loading.default_model import usual_model_path
+from ...runtime.loading.load import load
 from ...runtime.memory import available_bytes, human_bytes
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...runtime.attend.encoders import Learned, SimHash
-from ...runtime.attend.sidecar import HIDDEN
+from ...runtime.attend.encoders.sidecar import HIDDEN
 from ...runtime.attend.sparse import SEED
 from ...runtime.context.prompt import CHUNK
 from ...runtime.engine import on_engine

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ...runtime.model_info import ModelInfo
+    from ...runtime.loading.model_info import ModelInfo
     from ...runtime.store import KVStore
 
     F32 = NDArray[np.float32]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...runtime.attend.sidecar import BITS
+from ...runtime.attend.encoders.sidecar import BITS
 from ...runtime.context.prompt import CHUNK
 from ...system.errors import KvarnError
 

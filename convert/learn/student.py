@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...runtime.attend.encoders import Dense, LearnedLayer, SimHash
-from ...runtime.attend.sidecar import HIDDEN
+from ...runtime.attend.encoders.sidecar import HIDDEN
 from ...runtime.attend.sparse import SEED
 from .loss import LOSSES
 from .networks import HeadNetworks, LayerStudent

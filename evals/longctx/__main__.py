@@ -16,9 +16,9 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from ...runtime.attend.budget import Budget
+from ...runtime.attend.sparse.budget import Budget
 from ...runtime.bench import Observer
-from ...runtime.load import load
+from ...runtime.loading.load import load
 from ...system.errors import KvarnError
 from ...system.files import check_target, write_file
 from ..peers.model import kept_model

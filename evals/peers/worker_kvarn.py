@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout
-from ...runtime.load import load
+from ...runtime.loading.load import load
 from ...runtime.memory import peak_resident_bytes
 
 if TYPE_CHECKING:

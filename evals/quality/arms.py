@@ -14,8 +14,8 @@ from ...runtime.store import Ram, RamStore
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.keep import Keep
+    from ...runtime.loading.model_info import ModelInfo
     from ...runtime.model import Model
-    from ...runtime.model_info import ModelInfo
     from ...runtime.store import Column
 
 

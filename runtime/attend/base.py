@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ...models.config import LayerConfig
     from ...ops.attention import AttentionScratch
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .reads import LayerReads
     from .selections import SelectionWriter

@@ -15,7 +15,7 @@ import numpy as np
 from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
-from .sidecar import BITS, find_encoders, read_sidecar
+from .encoders.sidecar import BITS, find_encoders, read_sidecar
 from .sparse import SEED, Sparse, TokenIndex
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ...ops.select import Range
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
     F32 = NDArray[np.float32]

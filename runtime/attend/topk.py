@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ...ops.select import Range
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
     F32 = NDArray[np.float32]

@@ -22,8 +22,8 @@ from .cases import Case, Result, Setting, method_name
 if TYPE_CHECKING:
     from ..attend import Attend
     from ..context import Context, Progress
+    from ..loading.model_info import ModelInfo
     from ..model import Model
-    from ..model_info import ModelInfo
 
 STILL_CACHED = 0.1
 """Share of K and V on disk that may be left in memory where a case counts as cold."""

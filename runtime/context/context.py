@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..draft import Draft
-    from ..loaded_model import LoadedModel
+    from ..loading.loaded_model import LoadedModel
     from ..sampling import Sampler
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.transformer import Transformer
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
 
 N_TOKENS, N_FIRST = 256, 4
 """Tokens that are read, and how many of them are left out: what comes first is unlike the rest."""

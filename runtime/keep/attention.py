@@ -13,6 +13,7 @@ from ...ops.pointwise import add_row
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...models.attention import F32
     from ..attend import BoundAttend, LayerView
     from ..store import KVStore
 
@@ -38,14 +39,7 @@ class StoredAttention:
             if self.graphs:
                 self.graphs.clear()
 
-    def __call__(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None:
+    def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         start = Cell.at(self._start)
         if self._taken_off is not None:
             add_row(_flat(k), self._taken_off[layer])
@@ -57,6 +51,6 @@ class StoredAttention:
         self._attend(view, q, first, out)
 
 
-def _flat(k: NDArray[np.float32]) -> NDArray[np.float32]:
+def _flat(k: F32) -> F32:
     """k (n, J, E), the heads of each row side by side."""
     return k.reshape(len(k), -1)

@@ -10,7 +10,7 @@ from ..methods import Method
 
 if TYPE_CHECKING:
     from ..attend import Attend
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import Store
     from .cache import KVCache
 

@@ -7,38 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from ...models.attention import Attention
 from ..attend import BoundAttend, LayerView
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...jit.launch import Graph
     from ...models.config import LayerConfig
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
 
-class CacheAttention(Protocol):
-    """`models.attention.Attention` over a KV cache."""
+class CacheAttention(Attention, Protocol):
+    """What the forward pass calls, over a KV cache."""
 
     layers: list[LayerView]
-    graphs: dict[bool, Graph] | None
-
-    @property
-    def every_query(self) -> bool: ...
 
     def begin(self, start: int) -> None:
         """The next calls are for tokens from position `start` on, for which there is room."""
-
-    def __call__(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None: ...
 
 
 class KVCache(ABC):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..attend import Attend, BoundAttend
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import KVStore, Store
     from .cache import CacheAttention
 

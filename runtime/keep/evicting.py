@@ -19,7 +19,7 @@ from .slots import Ring, SlotAttention, SlotCache, Slots
 if TYPE_CHECKING:
     from ...ops.evict import Staging
     from ..attend import Attend
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from ..store import SlotStore, Store
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)

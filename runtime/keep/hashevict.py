@@ -10,9 +10,7 @@ from .evicting import Evicting
 from .slots import Slots
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from ...models.attention import F32
     from ...ops.evict import Signatures, Staging
     from ..store import SlotStore
 
@@ -68,7 +66,7 @@ class HashSlots(Slots):
         self._signer = Signer(store.layout, keep.bits, (keep.seed, layer))
         self._columns = [store.column(f"signature-{word}", 4) for word in range(self._signer.words)]
 
-    def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
+    def fill(self, k: F32, v: F32, start: int) -> None:
         from ...ops.evict import sign_tokens
 
         super().fill(k, v, start)
@@ -78,7 +76,7 @@ class HashSlots(Slots):
         for column in self._columns:
             column.filled[self.layer] = stop
 
-    def choose(self, q: NDArray[np.float32], position: int) -> None:
+    def choose(self, q: F32, position: int) -> None:
         from ...ops.evict import Protected, choose_farthest
 
         choose_farthest(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...jit.launch import Graph
+    from ...models.attention import F32
     from ...ops.evict import Staging
     from ..attend import BoundAttend, LayerView
     from ..store import SlotStore
@@ -32,7 +33,7 @@ class Slots(ABC):
         self.store, self.layer, self.staging = store, layer, staging
         self.n_slots = store.slots[layer]
 
-    def fill(self, k: NDArray[np.float32], v: NDArray[np.float32], start: int) -> None:
+    def fill(self, k: F32, v: F32, start: int) -> None:
         """Store k, v float32 (T, J, E) of positions start … in the slots of these numbers."""
         from ...ops.evict import set_positions
 
@@ -42,7 +43,7 @@ class Slots(ABC):
         positions.filled[self.layer] = start + len(k)
 
     @abstractmethod
-    def choose(self, q: NDArray[np.float32], position: int) -> None:
+    def choose(self, q: F32, position: int) -> None:
         """Choose slots for the staged tokens of queries q (T, H, E), from `position` on."""
 
     def write_staged(self, position: int) -> None:
@@ -64,7 +65,7 @@ class Ring(Slots):
         super().__init__(store, layer, staging)
         self._sinks = sinks
 
-    def choose(self, q: NDArray[np.float32], position: int) -> None:
+    def choose(self, q: F32, position: int) -> None:
         from ...ops.evict import choose_oldest
 
         choose_oldest(self.staging, self.n_slots, position, self._sinks)
@@ -88,14 +89,7 @@ class SlotAttention:
         """The next calls are for tokens from position `start` on."""
         self.start = start
 
-    def __call__(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None:
+    def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         view, slots, start = self.layers[layer], self.slots[layer], self.start
         free = min(max(slots.n_slots - start, 0), len(q))
         if free:
@@ -104,15 +98,7 @@ class SlotAttention:
         if free < len(q):
             self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
 
-    def _evict(
-        self,
-        layer: int,
-        q: NDArray[np.float32],
-        k: NDArray[np.float32],
-        v: NDArray[np.float32],
-        position: int,
-        out: NDArray[np.float32],
-    ) -> None:
+    def _evict(self, layer: int, q: F32, k: F32, v: F32, position: int, out: F32) -> None:
         """The slots are full: each token evicts another, and sees what is left."""
         view, slots = self.layers[layer], self.slots[layer]
         slots.staging.put(k, v)
@@ -123,9 +109,7 @@ class SlotAttention:
         if len(q) == 1:
             self.attend(view, q, slots.n_slots - 1, out)
 
-    def _attend_staged(
-        self, view: LayerView, slots: Slots, q: NDArray[np.float32], out: NDArray[np.float32]
-    ) -> None:
+    def _attend_staged(self, view: LayerView, slots: Slots, q: F32, out: F32) -> None:
         from ...ops.evict import staged_attention
 
         config = view.config

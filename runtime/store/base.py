@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...ops.attention.layout import TileLayout
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from .slots import SlotStore
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
 
     F32 = NDArray[np.float32]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
-    from ..model_info import ModelInfo
+    from ..loading.model_info import ModelInfo
     from .slots import SlotStore
 
 

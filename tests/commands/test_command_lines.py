@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command_lines import command_lines
 
-from kvarn.runtime.default_model import default_model_path
+from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.system.text import lines
 
 PATIENCE = 200.0

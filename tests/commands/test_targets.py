@@ -17,10 +17,10 @@ import pytest
 from kvarn.cli import main
 from kvarn.evals.longctx.__main__ import main as longctx
 from kvarn.runtime.attend.encoders import Dense, Learned, LearnedLayer
-from kvarn.runtime.attend.sidecar import write_sidecar
+from kvarn.runtime.attend.encoders.sidecar import write_sidecar
 from kvarn.runtime.chat import Conversation
 from kvarn.runtime.chat.template import ChatTemplate
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.system.files import FileRefused
 
 TEXT = "The mill stood by the river, and the wheel turned all day. " * 40

@@ -11,7 +11,7 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.tokenize import visible
-from kvarn.runtime import default_model
+from kvarn.runtime.loading import default_model
 
 TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", "a", "▁a", "é"]
 FIRST_BYTE, SPACE, A, SPACE_A, E_ACUTE = 3, 259, 260, 261, 262

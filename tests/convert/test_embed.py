@@ -10,8 +10,8 @@ import pytest
 from kvarn.convert.embed import embed_encoders
 from kvarn.runtime.attend import AttendError, Hash
 from kvarn.runtime.attend.encoders import Dense, Learned, LearnedLayer
-from kvarn.runtime.attend.sidecar import find_encoders, sidecar_path, write_sidecar
-from kvarn.runtime.load import load
+from kvarn.runtime.attend.encoders.sidecar import find_encoders, sidecar_path, write_sidecar
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.system.errors import KvarnError
 

@@ -11,7 +11,7 @@ from kvarn.evals.peers import compare, worker_kvarn
 from kvarn.evals.peers.__main__ import render
 from kvarn.evals.peers.compare import Row, Worker, compare_file
 from kvarn.evals.peers.model import MIXES, Shape, write_model
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError
 
 SMALL = Shape(n_layers=8, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.perplexity import perplexity
 from kvarn.runtime.store import Ram

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kvarn
-from kvarn.runtime.fingerprint import tokenizer_digest
 from kvarn.runtime.gguf import GGUFFile
+from kvarn.runtime.loading.fingerprint import tokenizer_digest
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.format.manifest import Manifest, _check

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...model_info import ModelInfo
+    from ...loading.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

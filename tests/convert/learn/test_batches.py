@@ -15,7 +15,7 @@ from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import nearest_reference, pack_bits
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Ram
 

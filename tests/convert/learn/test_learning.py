@@ -21,10 +21,10 @@ from kvarn.convert.learn.settings import LearnError, Settings  # noqa: E402
 from kvarn.convert.learn.student import _dense, _found  # noqa: E402
 from kvarn.convert.learn.texts import Texts  # noqa: E402
 from kvarn.ops.reference.select import network_reference  # noqa: E402
-from kvarn.runtime.attend.encoders import LearnedLayer, SimHash, _networks  # noqa: E402
-from kvarn.runtime.attend.sidecar import sidecar_path  # noqa: E402
-from kvarn.runtime.default_model import default_model_path  # noqa: E402
-from kvarn.runtime.load import load  # noqa: E402
+from kvarn.runtime.attend.encoders.networks import LearnedLayer, SimHash, _networks  # noqa: E402
+from kvarn.runtime.attend.encoders.sidecar import sidecar_path  # noqa: E402
+from kvarn.runtime.loading.default_model import default_model_path  # noqa: E402
+from kvarn.runtime.loading.load import load  # noqa: E402
 from kvarn.runtime.model import Model  # noqa: E402
 from kvarn.runtime.store import Ram  # noqa: E402
 

@@ -22,7 +22,7 @@ from kvarn.convert.quantize.imatrix import Imatrix
 from kvarn.convert.quantize.mixes import mix_of
 from kvarn.evals.peers.model import Shape, write_model
 from kvarn.runtime.gguf import GGUFError, open_gguf
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError
 
 from ...runtime.gguf import gguf_bytes

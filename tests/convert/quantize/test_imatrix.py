@@ -16,7 +16,7 @@ from kvarn.convert.quantize.observe import Observer
 from kvarn.ops.linear import Activations, Weight
 from kvarn.ops.types import QUANT_TYPES
 from kvarn.runtime.gguf import GGUFError
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
 from ...models import tiny_models

@@ -12,7 +12,7 @@ from kvarn.evals.tasks import Filler, Part, Plain, Question, Sample
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.context import Context
 from kvarn.runtime.keep import KEEPS
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
 from .copier import write_copier

@@ -13,11 +13,16 @@ from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import nearest_reference
 from kvarn.runtime.attend import Attend, AttendError, BoundAttend, Hash
+from kvarn.runtime.attend.encoders.sidecar import (
+    find_encoders,
+    read_sidecar,
+    sidecar_path,
+    write_sidecar,
+)
 from kvarn.runtime.attend.hash import NOTICE
-from kvarn.runtime.attend.sidecar import find_encoders, read_sidecar, sidecar_path, write_sidecar
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.gguf import GGUFError
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
 from .hash_files import random_encoders, signatures

@@ -26,11 +26,11 @@ from kvarn.runtime.attend import (
     Sparse,
     TopK,
 )
-from kvarn.runtime.attend.budget import Budget, layer_weights
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
+from kvarn.runtime.attend.sparse.budget import Budget, layer_weights
 from kvarn.runtime.engine import on_engine
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram

@@ -10,7 +10,7 @@ import kvarn
 from kvarn.runtime.context import Context
 from kvarn.runtime.context.prompt import CHUNK, ContextError
 from kvarn.runtime.draft import Draft, Drafter, Ngram
-from kvarn.runtime.load import load
+from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
 GREEDY = kvarn.Sampler(temp=0)

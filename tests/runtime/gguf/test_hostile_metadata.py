@@ -13,9 +13,9 @@ from gguf_bytes import ARRAY, STRING, U8, U32, build, info, pair
 from kvarn.models import ModelConfig, ModelError
 from kvarn.models.tensors import re_encoded_bytes, repacked_bytes
 from kvarn.ops.types import QUANT_TYPES
-from kvarn.runtime import load as loading
 from kvarn.runtime.gguf import GGUFError, open_gguf
 from kvarn.runtime.gguf.layout import MAX_ARRAY_BYTES, MAX_ITEM_BYTES, MAX_TEXT_BYTES
+from kvarn.runtime.loading import load as loading
 from kvarn.runtime.tokenizer import TokenizerError
 from kvarn.runtime.tokenizer.tokenizer import Tokenizer
 from kvarn.system.errors import KvarnError
@@ -67,7 +67,7 @@ def test_texts_never_become_one_wide_array(written: Write, key: str) -> None:
     ],
 )
 def test_a_name_is_one_line_of_text(written: Write, name: tuple[int, Any], expected: str) -> None:
-    from kvarn.runtime.model_info import ModelInfo
+    from kvarn.runtime.loading.model_info import ModelInfo
 
     with open_gguf(written(build([pair("general.name", *name)]))) as file:
         info = ModelInfo.__new__(ModelInfo)
@@ -125,7 +125,7 @@ def test_a_value_is_shown_in_short(value: object, expected: str) -> None:
 def test_the_fingerprint_of_long_arrays_is_that_of_their_lists(
     written: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvarn.runtime import fingerprint
+    from kvarn.runtime.loading import fingerprint
 
     values = pair("llama.a", ARRAY, (U8, list(range(100))))
     with open_gguf(written(build([ARCH, values, pair("llama.b", *LONG)]))) as file:

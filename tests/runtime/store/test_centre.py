@@ -12,11 +12,11 @@ import kvarn
 from kvarn import Disk, Ram
 from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
-from kvarn.runtime import loaded_model
 from kvarn.runtime.attend.encoders import SimHash
-from kvarn.runtime.load import load
+from kvarn.runtime.loading import loaded_model
+from kvarn.runtime.loading.load import load
+from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
-from kvarn.runtime.model_info import ModelInfo
 from kvarn.runtime.store import KVStore, PackError, RamStore, centre
 from kvarn.runtime.store.centre import has_centre, mean_keys
 from kvarn.runtime.store.disk.archive import export_pack, import_pack

@@ -7,8 +7,8 @@
      "parent": {"path", "id", "n_segments", "log_bytes", "log_chain"} or null,
      "goal": N, "check": "…"}
 
-"tokenizer" is the digest of what made its ids of text (`runtime.fingerprint`); packs that kvarn
-made before it kept one lack it. A kvarn of then reads the packs of now, for it passes over it.
+"tokenizer" is the digest of the tokenizer (`loading.fingerprint`). Packs of older versions of kvarn
+lack it; those versions ignore it when they read a newer pack.
 
 That of a context that evicts has format 2 and one more: "slots": {"keep": "…", "sizes": […]}.
 Format 3 is as 1, with "centre": "…" in "kv", the digest of the file `centre` (centre.py).

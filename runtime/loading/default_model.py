@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..system.errors import KvarnError
-from .home import last_model
+from ...system.errors import KvarnError
+from ..home import last_model
 
 
 def default_model_path() -> Path:
     """The small model that ships with kvarn."""
-    path = Path(__file__).resolve().parent.parent / "mini" / "kvarn-mini.gguf"
+    path = Path(__file__).resolve().parents[2] / "mini" / "kvarn-mini.gguf"
     if not path.is_file():
         raise KvarnError(
             f"the default model is missing from this installation ({path}): "

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...models.config import ModelConfig
-from ...system.files import new_file
-from ..fingerprint import fingerprint
-from ..gguf import open_gguf
-from .base import AttendError
-from .encoders import Dense, Learned, LearnedLayer
+from ....models.config import ModelConfig
+from ....system.files import new_file
+from ...gguf import open_gguf
+from ...loading.fingerprint import fingerprint
+from ..base import AttendError
+from .networks import Dense, Learned, LearnedLayer
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
     from numpy.typing import NDArray
 
-    from ..gguf import GGUFFile
+    from ...gguf import GGUFFile
 
 VERSION = 1
 HIDDEN = 128

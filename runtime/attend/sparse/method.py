@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..methods import option
-from .ahead import ReadAhead
-from .base import Attend, AttendError, BoundAttend, LayerView
+from ...methods import option
+from ..base import Attend, AttendError, BoundAttend, LayerView
+from ..full import FullAttention
+from ..reads import LayerReads
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
-from .full import FullAttention
 from .probe import MassProbe
-from .reads import LayerReads
+from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from ...models.config import ModelConfig
-    from ...ops.select import Range
-    from ..model_info import ModelInfo
-    from ..store import Column, KVStore
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...loading.model_info import ModelInfo
+    from ...store import Column, KVStore
 
     F32 = NDArray[np.float32]
 
@@ -132,7 +132,7 @@ class SparseAttention(BoundAttend):
     def __init__(
         self, method: Sparse, config: ModelConfig, store: KVStore, n_ctx: int, index: TokenIndex
     ) -> None:
-        from ...ops.attention.decode.gathered import GatherScratch
+        from ....ops.attention.decode.gathered import GatherScratch
 
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
@@ -189,7 +189,7 @@ class SparseAttention(BoundAttend):
                 progress(done, len(layers))
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        from ...ops.attention.decode.gathered import gathered_attention
+        from ....ops.attention.decode.gathered import gathered_attention
 
         among = self._among(layer, q, start)
         if among is None:
@@ -222,7 +222,7 @@ class SparseAttention(BoundAttend):
 
     def _among(self, layer: LayerView, q: F32, start: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""
-        from ...ops.select import Range
+        from ....ops.select import Range
 
         weight = self._weights.get(layer.index)
         if len(q) > 1 or weight is None:

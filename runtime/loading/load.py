@@ -7,17 +7,17 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from ..jit.arena import Arena
-from ..models.tensors import re_encoded_bytes, repacked_bytes
-from ..system.errors import KvarnError
-from ..system.text import one_line
+from ...jit.arena import Arena
+from ...models.tensors import re_encoded_bytes, repacked_bytes
+from ...system.errors import KvarnError
+from ...system.text import one_line
+from ..engine import on_engine
+from ..gguf import GGUFFile, open_gguf
+from ..memory import available_bytes, human_bytes
 from .default_model import default_model_path
-from .engine import on_engine
-from .gguf import GGUFFile, open_gguf
-from .memory import available_bytes, human_bytes
 
 if TYPE_CHECKING:
-    from .model import Model
+    from ..model import Model
 
 
 def load(
@@ -46,8 +46,8 @@ def load(
         )
     arena = Arena(n_bytes)
     _start_ahead(file, arena, n_bytes, available)
-    from ..jit import threads as kernel_threads
-    from .model import Model
+    from ...jit import threads as kernel_threads
+    from ..model import Model
 
     if threads is not None:
         on_engine(kernel_threads.set_threads, threads)

@@ -8,17 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..jit.arena import Arena
-from ..models.config import ModelConfig
-from ..models.transformer import Transformer
-from ..models.weights import Weights
-from ..ops.types import treatment_of
-from .context.mean_keys import measured_keys
-from .context.prompt import CHUNK
-from .engine import on_engine
-from .gguf import GGUFFile
+from ...jit.arena import Arena
+from ...models.config import ModelConfig
+from ...models.transformer import Transformer
+from ...models.weights import Weights
+from ...ops.types import treatment_of
+from ..context.mean_keys import measured_keys
+from ..context.prompt import CHUNK
+from ..engine import on_engine
+from ..gguf import GGUFFile
+from ..tokenizer import Tokenizer
 from .model_info import ModelInfo
-from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .base import AttendError
+from ..base import AttendError
 
 UNITS = ("kv-head", "query-head")
 SCHEDULES = ("uniform", "linear")

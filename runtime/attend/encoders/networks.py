@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.attention.layout import SEGMENT
+from ....ops.attention.layout import SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ...models.config import ModelConfig
-    from ...ops.select import Network
-    from ..store import Column
-    from .base import LayerView
+    from ....models.config import ModelConfig
+    from ....ops.select import Network
+    from ...store import Column
+    from ..base import LayerView
 
     F32 = NDArray[np.float32]
 
@@ -34,7 +34,7 @@ class LayerNetworks:
 
     def sign_queries(self, q: F32, out: NDArray[np.uint64]) -> None:
         """Signatures of q float32 (H, E), one query head each, into out uint64 (H,)."""
-        from ...ops.select import encode_rows
+        from ....ops.select import encode_rows
 
         n = len(q) // len(self.queries)
         for i, network in enumerate(self.queries):
@@ -51,7 +51,7 @@ class LayerNetworks:
 
     def sign_keys(self, layer: LayerView, column: Column, first: int, last: int) -> None:
         """Signatures of the layer's keys first … last - 1, as stored, into the column."""
-        from ...ops.select import encode_keys
+        from ....ops.select import encode_keys
 
         store = layer.store
         keys, items = store.segments(layer.index), column.segments(layer.index)
@@ -93,12 +93,12 @@ class SimHash(Encoder):
 
     def planes(self, head_dim: int, layer: int) -> F32:
         """The directions of one layer, float32 (E, bits)."""
-        from ...ops.select import hyperplanes
+        from ....ops.select import hyperplanes
 
         return hyperplanes(head_dim, self.bits, (self.seed, layer), "by element")
 
     def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
-        from ...ops.select import simhash_network
+        from ....ops.select import simhash_network
 
         network = simhash_network(self.planes(config.head_dim, layer))
         return LayerNetworks((network,), (network,))
@@ -159,7 +159,7 @@ class Learned(Encoder):
 
 def _less(network: Network, centre: F32) -> Network:
     """The network for inputs that lack `centre` (E,)."""
-    from ...ops.select import Network
+    from ....ops.select import Network
 
     n_in, n_out = network.widths[:2]
     weights, end = network.weights.copy(), n_in * n_out
@@ -169,7 +169,7 @@ def _less(network: Network, centre: F32) -> Network:
 
 def _networks(dense: tuple[Dense, ...]) -> tuple[Network, ...]:
     """One network a head, its weights as the kernels read them: `[in][out]`, then the bias."""
-    from ...ops.select import Network
+    from ....ops.select import Network
 
     widths = (dense[0].weight.shape[2], *(one.weight.shape[1] for one in dense))
     parts = []

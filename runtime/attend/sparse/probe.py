@@ -9,9 +9,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...models.config import ModelConfig
-    from ..store import KVStore
-    from .base import LayerView
+    from ....models.config import ModelConfig
+    from ...store import KVStore
+    from ..base import LayerView
 
     F32 = NDArray[np.float32]
 
@@ -20,7 +20,7 @@ class MassProbe:
     """Reads all keys of a layer to find the share of the softmax that a list of tokens covers."""
 
     def __init__(self, config: ModelConfig, store: KVStore, n_ctx: int) -> None:
-        from ...ops.select import ExactScratch
+        from ....ops.select import ExactScratch
 
         heads, kv_heads = config.n_heads, config.n_kv_heads
         self._scratch = ExactScratch(heads, kv_heads, n_ctx, 1, store.layout)
@@ -35,7 +35,7 @@ class MassProbe:
         counts: NDArray[np.int64],
     ) -> float:
         """Mean over the query heads of the softmax mass of the listed tokens, of 0 … stop - 1."""
-        from ...ops.select import products
+        from ....ops.select import products
 
         config = layer.config
         scores = np.empty((q.shape[1], stop), np.float32)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .base import LayerView
+from ..base import LayerView
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class ReadAhead:
     def _ask(
         self, layer: LayerView, index: int, lists: NDArray[np.uint32], counts: NDArray[np.int64]
     ) -> None:
-        from ...ops.attention.decode.read_ahead import read_ahead
+        from ....ops.attention.decode.read_ahead import read_ahead
 
         store = layer.store
         read_ahead(lists, counts, store.segments(index), store.n_mapped, store.layout)
@@ -68,7 +68,7 @@ class ReadAhead:
 
 def bytes_from_disk() -> int:
     """What this process has had read so far; 0 where the system cannot read ahead."""
-    from ...ops.attention.decode.read_ahead import CAN_READ_AHEAD
+    from ....ops.attention.decode.read_ahead import CAN_READ_AHEAD
 
     if not CAN_READ_AHEAD:
         return 0

@@ -10,10 +10,10 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.config import ModelConfig
-from ..system.text import one_line
+from ...models.config import ModelConfig
+from ...system.text import one_line
+from ..gguf import GGUFFile
 from .fingerprint import fingerprint, tokenizer_digest
-from .gguf import GGUFFile
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 
 if TYPE_CHECKING:
-    from .gguf import GGUFFile
+    from ..gguf import GGUFFile
 
 _ITEMS = 1 << 16  # of an array, written at a time
 _SAMPLE = 256  # bytes, from the start, the middle and the end of each tensor

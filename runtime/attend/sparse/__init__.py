@@ -1,0 +1,10 @@
+"""Attention that reads only chosen tokens: what all such methods share beside their index.
+
+Sinks and window are always read. Of the tokens between them, each query head chooses its k best,
+and the heads that share a KV head attend to all that any of them chose. Prefill, layers with a
+sliding window, and contexts of which nearly all would be read use `full`, bit for bit.
+"""
+
+from .method import SEED, Sparse, SparseAttention, TokenIndex
+
+__all__ = ["SEED", "Sparse", "SparseAttention", "TokenIndex"]
