@@ -124,6 +124,6 @@ def _ids(context: Context, n: int) -> list[int]:
 
 @cache
 def _model(path: Path) -> Model:
-    from .load import load
+    from .loading.load import load
 
     return load(path, threads=1)
