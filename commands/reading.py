@@ -49,7 +49,9 @@ def reading(what: str, held: int) -> Iterator[Progress]:
     """For `Context.prefill` after `held` tokens: a bar with the time left where stderr is a
     terminal, else a line now and then."""
     pace, last, known = Pace(), [time.perf_counter()] * 2, 0
-    with bar(what, "tok", bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}") as shown:
+    with bar(
+        what, "tok", bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
+    ) as shown:
 
         def progress(done: int, total: int) -> None:
             nonlocal known

@@ -107,8 +107,8 @@ class Stats:
             f"prefill {self.prefilled_tokens} tokens in {self.prefill_seconds:.2f} s "
             f"({self.prefill_tokens_per_second:.1f} tok/s), "
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
-            f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}{kernels}"
-            f"peak memory {human_bytes(peak_resident_bytes())}{self._reads()}"
+            f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
+            f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{self._reads()}"
         )
 
     def _reads(self) -> str:
@@ -126,5 +126,6 @@ class Stats:
         probes = sum(layer.probes for layer in self.layers)
         if probes:
             covered = sum(layer.covered_mass for layer in self.layers) / probes
-            text += f", {covered:.2%} of the softmax covered"
+            error = sum(layer.output_error for layer in self.layers) / probes
+            text += f", {covered:.2%} of the softmax covered, output error {error:.3f}"
         return text

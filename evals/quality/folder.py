@@ -32,8 +32,9 @@ class Answer:
 
     arm: its name; key: see `Arm.key`. score: see `scoring.score`.
     covered: mean share of the true softmax that was attended to, over all steps and layers that
-    were probed; read: mean share of the stored tokens that was attended to, over the steps in which
-    not all was. None where there were none.
+    were probed; error: mean error of attention's output there, ‖o - o_full‖ / ‖o_full‖; read:
+    mean share of the stored tokens that was attended to, over the steps in which not all was. None
+    where there were none.
     """
 
     arm: str
@@ -43,6 +44,7 @@ class Answer:
     text: str
     covered: float | None = None
     read: float | None = None
+    error: float | None = None
 
 
 class ContextFolder:

@@ -94,5 +94,12 @@ class BoundAttend(ABC):
     ) -> None:
         """out[T, H, E] = attention of q[T, H, E] at positions start … start + T - 1.
 
-        Keys and values up to position start + T - 1 are already in the layer's store.
+        Keys and values up to position start + T - 1 are already in the layer's store. The tokens
+        are generated ones, or guesses of a draft.
         """
+
+    def attend_prompt(
+        self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]
+    ) -> None:
+        """The same for tokens of a prompt, even a single one."""
+        self(layer, q, start, out)

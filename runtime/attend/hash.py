@@ -16,7 +16,7 @@ from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
-from .sparse import SEED, Sparse, TokenIndex
+from .sparse import SEED, Budgeted, Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +36,7 @@ NOTICE = (
 
 
 @dataclass(frozen=True)
-class Hash(Sparse):
+class Hash(Budgeted):
     """softmax over sinks, window and the tokens of the k nearest signatures of each query head.
 
     bits: of a signature, 32 or 64 (better beyond some 256K tokens); None: those of the learned
@@ -128,17 +128,14 @@ class SignatureIndex(TokenIndex):
         assert self.column is not None
         self._networks[layer.index].sign_keys(layer, self.column, first, last)
 
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> int:  # fmt: skip
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ...ops.select import nearest
 
         assert self.column is not None
         self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
         nearest(
-            self._queries, self.column.segments(layer.index), self._bits, among, k, lists, counts,
-            seed=SEED, scratch=self._scratch,
+            self._queries, self.column.segments(layer.index), self._bits, among, k,
+            chosen.lists, chosen.counts, seed=SEED, scratch=self._scratch,
         )  # fmt: skip
         passes = self._scratch.group // self._scratch.together
         n_tokens = among.last - among.first

@@ -25,9 +25,12 @@ class LayerReads:
     probes: int = 0
     covered_mass: float = 0.0
     """Sum over probes of the mean share of the softmax that the attended tokens hold."""
+    output_error: float = 0.0
+    """Sum over probes of the mean of ‖o - o_full‖ / ‖o_full‖ over the query heads."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The counters, and the mean mass covered where it was probed."""
+        """The counters, with means of what was probed."""
         out = {name: getattr(self, name) for name in self.__slots__}
-        out["covered_mass"] = self.covered_mass / self.probes if self.probes else None
+        for name in ("covered_mass", "output_error"):
+            out[name] = out[name] / self.probes if self.probes else None
         return out

@@ -10,7 +10,7 @@ import numpy as np
 
 from .base import Attend, AttendError, LayerView
 from .selections import Selections
-from .sparse import Sparse, SparseAttention, TokenIndex
+from .sparse import Budgeted, Chosen, SparseAttention, TokenIndex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,11 +49,13 @@ class Replay(Attend):
             raise AttendError(f"{self.path} is empty: nothing was selected when it was recorded")
         group = config.n_heads // config.n_kv_heads
         budget = -(-selections.most // group) * group
-        return _Recorded(budget, 0, 1, selections=selections).open(model, store, n_ctx)
+        return _Recorded(sink=0, window=1, budget=budget, selections=selections).open(
+            model, store, n_ctx
+        )
 
 
 @dataclass(frozen=True)
-class _Recorded(Sparse):
+class _Recorded(Budgeted):
     """A method with room for the longest list."""
 
     name: ClassVar[str] = "replay"
@@ -79,10 +81,7 @@ class _RecordedIndex(TokenIndex):
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         pass
 
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> int:  # fmt: skip
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         steps = self._selections.layers[layer.index]
         if not steps:
             raise AttendError(f"nothing of layer {layer.index} was recorded")
@@ -94,6 +93,6 @@ class _RecordedIndex(TokenIndex):
                     f"selections of a context of {step.stored:,} tokens cannot be replayed in one "
                     f"of {among.stop:,}"
                 )
-            counts[j] = len(positions)
-            lists[j, : len(positions)] = positions
+            chosen.counts[j] = len(positions)
+            chosen.lists[j, : len(positions)] = positions
         return 0

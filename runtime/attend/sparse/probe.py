@@ -1,4 +1,4 @@
-"""How much of the true softmax the attended tokens hold."""
+"""What a sparse step leaves out: the softmax mass covered, and the error of the output."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..full import FullAttention
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ....models.config import ModelConfig
     from ...store import KVStore
     from ..base import LayerView
+    from .index import Chosen
 
     F32 = NDArray[np.float32]
 
 
-class MassProbe:
-    """Reads all keys of a layer to find the share of the softmax that a list of tokens covers."""
+class Probe:
+    """Reads all tokens of a layer to judge what a list of them gave."""
 
     def __init__(self, config: ModelConfig, store: KVStore, n_ctx: int) -> None:
         from ....ops.select import ExactScratch
 
         heads, kv_heads = config.n_heads, config.n_kv_heads
         self._scratch = ExactScratch(heads, kv_heads, n_ctx, 1, store.layout)
-        self._group = heads // kv_heads
+        self._group, self._full = heads // kv_heads, FullAttention()
+        self._exact = np.empty((1, heads, config.head_dim), np.float32)
 
-    def __call__(
-        self,
-        layer: LayerView,
-        q: F32,
-        stop: int,
-        lists: NDArray[np.uint32],
-        counts: NDArray[np.int64],
-    ) -> float:
+    def error(self, layer: LayerView, q: F32, position: int, out: F32) -> float:
+        """Mean over the query heads of ‖o - o_full‖ / ‖o_full‖, for out (1, H, E)."""
+        self._full(layer, q, position, self._exact)
+        norm = np.linalg.norm(self._exact[0], axis=1)
+        off = np.linalg.norm(out[0] - self._exact[0], axis=1)
+        return float(np.mean(off / np.maximum(norm, np.finfo(np.float32).tiny)))
+
+    def covered(self, layer: LayerView, q: F32, stop: int, chosen: Chosen) -> float:
         """Mean over the query heads of the softmax mass of the listed tokens, of 0 … stop - 1."""
         from ....ops.select import products
 
@@ -47,7 +51,8 @@ class MassProbe:
         scores -= scores.max(axis=1, keepdims=True)
         mass = np.exp(scores)
         covered = [
-            mass[h, lists[j, : counts[j]]].sum(dtype=np.float64) / mass[h].sum(dtype=np.float64)
+            mass[h, chosen.lists[j, : chosen.counts[j]]].sum(dtype=np.float64)
+            / mass[h].sum(dtype=np.float64)
             for h in range(len(mass))
             for j in (h // self._group,)
         ]
