@@ -127,7 +127,8 @@ def _add_methods(parser: argparse.ArgumentParser) -> None:
         "--probe",
         metavar="N",
         type=positive,
-        help="every N steps measure the softmax mass that was read (column covered)",
+        help="every N steps measure the softmax mass that was read and the error of attention's "
+        "output (columns covered and error)",
     )
     group.add_argument(
         "--keep",

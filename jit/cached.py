@@ -120,7 +120,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
         rebuild = partial(_rebuild, target_context)
         found = kernel_cache.find(name, rebuild) if self._enabled else None
         if found is None:
-            kernel_cache.compiling(self.name)
+            kernel_cache.missing(self.name)
+            kernel_cache.Counts.compiled += 1
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:

@@ -8,9 +8,9 @@ declare command-line options (`option`), and the registry of its axis lists it. 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 _METADATA = "option"
 
@@ -52,6 +52,11 @@ class Method:
                 if _METADATA in declared.metadata:
                     found[name] = declared.metadata[_METADATA]
         return found
+
+    @classmethod
+    def variants(cls) -> Sequence[Self]:
+        """Choices of options that need kernels of their own, to be compiled by `kvarn build`."""
+        return (cls(),)
 
     @classmethod
     def default(cls, option: str) -> Any:

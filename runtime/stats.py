@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..jit.kernel_cache import Counts
 from .memory import human_bytes, peak_resident_bytes
 
 if TYPE_CHECKING:
     from .attend.reads import LayerReads
 
 
+class Clock:
+    """Seconds since it was started, those of compiling kernels apart."""
+
+    def __init__(self) -> None:
+        self._begin, self._compiling = time.perf_counter(), Counts.seconds
+
+    def read(self) -> tuple[float, float]:
+        """Seconds of work, and of compiling."""
+        compiling = Counts.seconds - self._compiling
+        return time.perf_counter() - self._begin - compiling, compiling
+
+
 @dataclass
 class Stats:
-    """Counters of one context; times in seconds."""
+    """Counters of one context; times in seconds.
+
+    compile_seconds: kernels compiled on their first use, which no other time includes.
+    """
 
     prefilled_tokens: int = 0
     prefill_seconds: float = 0.0
     decoded_tokens: int = 0
     decode_seconds: float = 0.0
+    compile_seconds: float = 0.0
     draft_passes: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     layers: Sequence[LayerReads] = field(default=(), repr=False)
     """What each layer read, if the attend method chooses tokens."""
 
-    def add_prefill(self, n_tokens: int, seconds: float) -> None:
+    def add_prefill(self, n_tokens: int, clock: Clock) -> None:
+        seconds, compiling = clock.read()
         self.prefilled_tokens += n_tokens
         self.prefill_seconds += seconds
+        self.compile_seconds += compiling
 
-    def add_decode(self, n_tokens: int, seconds: float) -> None:
-        self.decoded_tokens += n_tokens
+    def add_decode(self, clock: Clock) -> None:
+        seconds, compiling = clock.read()
+        self.decoded_tokens += 1
         self.decode_seconds += seconds
+        self.compile_seconds += compiling
 
     def add_draft(self, n_tokens: int) -> None:
         """Count a pass that read `n_tokens` drafted tokens after its own."""
@@ -79,12 +101,14 @@ class Stats:
             f"{self.accepted_tokens} ({self.draft_acceptance:.0%}, "
             f"{self.tokens_per_draft_pass:.1f} tokens a pass), "
         )
+        compiled = self.compile_seconds
+        kernels = f"compiled kernels for {compiled:.1f} s, " if compiled else ""
         return (
             f"prefill {self.prefilled_tokens} tokens in {self.prefill_seconds:.2f} s "
             f"({self.prefill_tokens_per_second:.1f} tok/s), "
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
             f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
-            f"peak memory {human_bytes(peak_resident_bytes())}{self._reads()}"
+            f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{self._reads()}"
         )
 
     def _reads(self) -> str:
@@ -102,5 +126,6 @@ class Stats:
         probes = sum(layer.probes for layer in self.layers)
         if probes:
             covered = sum(layer.covered_mass for layer in self.layers) / probes
-            text += f", {covered:.2%} of the softmax covered"
+            error = sum(layer.output_error for layer in self.layers) / probes
+            text += f", {covered:.2%} of the softmax covered, output error {error:.3f}"
         return text

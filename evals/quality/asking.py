@@ -55,7 +55,7 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
     after = _Totals.of(context.stats.layers)
     return Answer(
         str(arm), key, number, right, text,
-        after.covered(before), after.read(before),
+        after.covered(before), after.read(before), after.output_error(before),
     )  # fmt: skip
 
 
@@ -88,6 +88,7 @@ class _Totals:
     attended: int
     probes: int
     mass: float
+    error: float
 
     @staticmethod
     def of(layers: Sequence[LayerReads]) -> _Totals:
@@ -96,11 +97,16 @@ class _Totals:
             sum(layer.attended_tokens for layer in layers),
             sum(layer.probes for layer in layers),
             sum(layer.covered_mass for layer in layers),
+            sum(layer.output_error for layer in layers),
         )
 
     def covered(self, before: _Totals) -> float | None:
         probes = self.probes - before.probes
         return (self.mass - before.mass) / probes if probes else None
+
+    def output_error(self, before: _Totals) -> float | None:
+        probes = self.probes - before.probes
+        return (self.error - before.error) / probes if probes else None
 
     def read(self, before: _Totals) -> float | None:
         stored = self.stored - before.stored

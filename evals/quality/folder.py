@@ -31,9 +31,10 @@ class Answer:
     """What one arm said to one question.
 
     arm: its name; key: see `Arm.key`. score: see `scoring.score`. covered: mean share of the
-    softmax's mass that was attended to, over all steps and layers that were probed. read: mean
-    share of the stored tokens that was attended to, over the steps that did not read all. None
-    where there were no such steps.
+    softmax's mass that was attended to, over all steps and layers that were probed; error: mean
+    error of attention's output there, ‖o - o_full‖ / ‖o_full‖. read: mean share of the stored
+    tokens that was attended to, over the steps that did not read all. None where there were no
+    such steps.
     """
 
     arm: str
@@ -43,6 +44,7 @@ class Answer:
     text: str
     covered: float | None = None
     read: float | None = None
+    error: float | None = None
 
 
 class ContextFolder:

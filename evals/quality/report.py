@@ -9,7 +9,7 @@ from ...system.text import one_line
 from .rows import Row, points
 
 ALWAYS = ("task", "length", "method", "budget", "score", "95%", "n")
-RIGHT = ("length", "budget", "score", "n", "difference", "covered", "read")
+RIGHT = ("length", "budget", "score", "n", "difference", "covered", "error", "read")
 
 
 def render(rows: Sequence[Row], output: str = "md") -> str:
@@ -40,5 +40,6 @@ def _cells(row: Row) -> dict[str, str]:
         "difference": "" if row.difference is None else f"{100 * row.difference:+.1f}",
         "difference, 95%": points(row.difference_ci95),
         "covered": "" if row.covered is None else f"{row.covered:.1%}",
+        "error": "" if row.error is None else f"{row.error:.3f}",
         "read": "" if row.read is None else f"{row.read:.1%}",
     }

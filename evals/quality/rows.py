@@ -20,7 +20,7 @@ class Row:
 
     score: mean over the questions, 0 to 1. ci95: see `score_interval`. n, contexts: numbers of
     questions and contexts. against: the arm whose score is subtracted in `difference`, "" for the
-    first. covered, read: means over the questions, see `Answer`.
+    first. covered, error, read: means over the questions, see `Answer`.
     """
 
     cell: Cell
@@ -30,6 +30,7 @@ class Row:
     n: int
     contexts: int
     covered: float | None
+    error: float | None
     read: float | None
     against: str = ""
     difference: float | None = None
@@ -54,6 +55,7 @@ class Row:
             "difference": self.difference,
             "difference_ci95": self.difference_ci95,
             "covered": self.covered,
+            "error": self.error,
             "read": self.read,
         }
 
@@ -96,6 +98,7 @@ def _row(
         len(flat),
         len(contexts),
         _mean([answer.covered for answer in flat]),
+        _mean([answer.error for answer in flat]),
         _mean([answer.read for answer in flat]),
     )
     if first is None:

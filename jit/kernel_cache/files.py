@@ -9,7 +9,9 @@ renamed or moved here from another folder: the kernel is compiled again and repl
 """
 
 import hashlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,10 +37,14 @@ class Damaged(ValueError):
 
 
 class Counts:
-    """Kernels that this process compiled, loaded from files, and could not keep on disk."""
+    """Kernels that this process compiled, loaded from files, and could not keep on disk.
+
+    seconds: what first calls of recorded kernels waited for them to be compiled.
+    """
 
     compiled: int = 0
     loaded: int = 0
+    seconds: float = 0.0
     uncachable: tuple[str, ...] = ()
 
 
@@ -48,10 +54,19 @@ def on_compile(listener: Callable[[str], None]) -> None:
     _listener = listener
 
 
-def compiling(name: str) -> None:
-    """Count a kernel that is about to be compiled, and call the listener."""
-    Counts.compiled += 1
+def missing(name: str) -> None:
+    """Call the listener for a kernel that is about to be compiled."""
     _listener(name)
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Count the seconds that compiling takes, with what the listener does."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        Counts.seconds += time.perf_counter() - begin
 
 
 def find(name: str, parse: Callable[[bytes], T]) -> T | None:

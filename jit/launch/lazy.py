@@ -89,9 +89,20 @@ class LazyKernel(Kernel):
     @cached_property
     def _linked(self) -> _Linked:
         name = f"{self._find.__name__.strip('_')}-{self._hash}.code"
-        if (found := kernel_cache.find(name, machine_code.load)) is not None:
-            address, known = found
-            return _Linked(address, known.kinds, known.traits)
+        if found := self._kept(name):
+            return found
+        with kernel_cache.compiling():
+            # Whoever listens may have compiled it meanwhile.
+            kernel_cache.missing(f"{self._find.__module__}.{self._find.__name__}")
+            return self._kept(name) or self._compiled(name)
+
+    def _kept(self, name: str) -> _Linked | None:
+        if (found := kernel_cache.find(name, machine_code.load)) is None:
+            return None
+        address, known = found
+        return _Linked(address, known.kinds, known.traits)
+
+    def _compiled(self, name: str) -> _Linked:
         defined = self._find(*self._parameters)
         made = defined.code(f"kvarn_kernel_{self._hash}")
         if made is None:

@@ -49,6 +49,10 @@ class Attend(Method, ABC):
     selects: ClassVar[bool] = False
     """Whether it chooses which tokens a step reads: choices can be recorded (`selections`)."""
 
+    def shortened(self) -> Attend:
+        """The method as it is rehearsed, in a context of a thousand tokens."""
+        return self
+
     @abstractmethod
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         """The method over one context's store, for up to n_ctx tokens.
@@ -92,5 +96,12 @@ class BoundAttend(ABC):
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """out[T, H, E] = attention of q[T, H, E] at positions start … start + T - 1.
 
-        Keys and values up to position start + T - 1 are already in the layer's store.
+        Keys and values up to position start + T - 1 are already in the layer's store. The tokens
+        are generated ones, or guesses of a draft.
         """
+
+    def attend_prompt(
+        self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]
+    ) -> None:
+        """The same for tokens of a prompt, even a single one."""
+        self(layer, q, start, out)

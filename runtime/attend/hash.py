@@ -16,14 +16,14 @@ from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
-from .sparse import SEED, Sparse, TokenIndex
+from .sparse import SEED, Budgeted, Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from ...models.config import ModelConfig
     from ...ops.select import Range
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from .base import F32, I64, U32
+    from .base import F32
 
 AUTO, SIMHASH = "auto", "simhash"
 NOTICE = (
@@ -33,7 +33,7 @@ NOTICE = (
 
 
 @dataclass(frozen=True)
-class Hash(Sparse):
+class Hash(Budgeted):
     """softmax over sinks, window and the tokens of the k nearest signatures of each query head.
 
     bits: of a signature, 32 or 64 (better beyond some 256K tokens); None: those of the learned
@@ -61,6 +61,10 @@ class Hash(Sparse):
         super().__post_init__()
         if self.bits is not None and self.bits not in BITS:
             raise AttendError(f"bits of a signature are {self.bits}, expected 32 or 64")
+
+    @classmethod
+    def variants(cls) -> tuple[Hash, ...]:
+        return (cls(), *(cls(bits=bits, encoders=SIMHASH) for bits in BITS))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         encoder = self.encoder(model)
@@ -119,16 +123,14 @@ class SignatureIndex(TokenIndex):
         assert self.column is not None
         self._networks[layer.index].sign_keys(layer, self.column, first, last)
 
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
-    ) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ...ops.select import nearest
 
         assert self.column is not None
         self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
         nearest(
-            self._queries, self.column.segments(layer.index), self._bits, among, k, lists, counts,
-            seed=SEED, scratch=self._scratch,
+            self._queries, self.column.segments(layer.index), self._bits, among, k,
+            chosen.lists, chosen.counts, seed=SEED, scratch=self._scratch,
         )  # fmt: skip
         passes = self._scratch.group // self._scratch.together
         n_tokens = among.last - among.first

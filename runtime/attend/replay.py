@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from .base import Attend, AttendError, LayerView
 from .selections import Selections
-from .sparse import Sparse, SparseAttention, TokenIndex
+from .sparse import Budgeted, Chosen, SparseAttention, TokenIndex
 
 if TYPE_CHECKING:
     from ...ops.select import Range
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from .base import F32, I64, U32
+    from .base import F32
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,13 @@ class Replay(Attend):
             raise AttendError(f"{self.path} is empty: nothing was selected when it was recorded")
         group = config.n_heads // config.n_kv_heads
         budget = -(-selections.most // group) * group
-        return _Recorded(budget, 0, 1, selections=selections).open(model, store, n_ctx)
+        return _Recorded(sink=0, window=1, budget=budget, selections=selections).open(
+            model, store, n_ctx
+        )
 
 
 @dataclass(frozen=True)
-class _Recorded(Sparse):
+class _Recorded(Budgeted):
     """The options that give room for the longest list."""
 
     name: ClassVar[str] = "replay"
@@ -71,9 +73,7 @@ class _RecordedIndex(TokenIndex):
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         """Nothing: there is no column."""
 
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
-    ) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         steps = self._selections.layers[layer.index]
         if not steps:
             raise AttendError(f"nothing of layer {layer.index} was recorded")
@@ -85,6 +85,6 @@ class _RecordedIndex(TokenIndex):
                     f"selections of a context of {step.stored:,} tokens cannot be replayed in one "
                     f"of {among.stop:,}"
                 )
-            counts[j] = len(positions)
-            lists[j, : len(positions)] = positions
+            chosen.counts[j] = len(positions)
+            chosen.lists[j, : len(positions)] = positions
         return 0

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from ...ops.attention.layout import SEGMENT
 from ..methods import option
 from .base import AttendError, LayerView
-from .sparse import SEED, Sparse, TokenIndex
+from .sparse import SEED, Budgeted, Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from ...models.config import ModelConfig
     from ...ops.select import Range
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from .base import F32, I64, U32
+    from .base import F32
 
 
 NAMES = ("flat", "sketch")
@@ -26,7 +26,7 @@ RERANKED_IN_BLOCKS = 2.5
 
 
 @dataclass(frozen=True)
-class TopK(Sparse):
+class TopK(Budgeted):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
@@ -57,6 +57,10 @@ class TopK(Sparse):
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
 
+    @classmethod
+    def variants(cls) -> tuple[TopK, ...]:
+        return tuple(cls(index=index, levels=levels) for index, levels in INDEXES)
+
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         return INDEXES[self.index, self.levels](model.config, store)
 
@@ -76,13 +80,13 @@ class FlatIndex(TokenIndex):
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         """Nothing: there is no column."""
 
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
-    ) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ...ops.select import largest
 
         segments = layer.store.segments(layer.index)
-        largest(q, segments, among, k, lists, counts, seed=SEED, scratch=self._scratch)
+        largest(
+            q, segments, among, k, chosen.lists, chosen.counts, seed=SEED, scratch=self._scratch
+        )
         n_tokens = (among.last - among.first) * self._config.n_kv_heads
         return n_tokens * (self._layout.k_row_bytes + self._layout.scale_row_bytes)
 
@@ -126,15 +130,13 @@ class SketchIndex(TokenIndex):
         super().leave_out(layer, stop)
         self._factors.filled[layer.index] = stop
 
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
-    ) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ...ops.select import best_sketched
 
         i = layer.index
         best_sketched(
             q, layer.store.segments(i), self._bits.segments(i), self._factors.segments(i),
-            self._rotation, among, k, RERANKED * k, lists, counts, seed=SEED,
+            self._rotation, among, k, RERANKED * k, chosen.lists, chosen.counts, seed=SEED,
             scratch=self._scratch,
         )  # fmt: skip
         passes = self._scratch.group // self._scratch.together
@@ -173,15 +175,14 @@ class BlockIndex(TokenIndex):
                 self._blocks.segments(i), first // SEGMENT, last // SEGMENT,
             )  # fmt: skip
 
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
-    ) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ...ops.select import best_in_blocks
 
         i, bits = layer.index, self._rotation.bits
         n_blocks = best_in_blocks(
             q, layer.store.segments(i), self._blocks.segments(i), self._rotation, among, k,
-            int(RERANKED_IN_BLOCKS * k), lists, counts, seed=SEED, scratch=self._scratch,
+            int(RERANKED_IN_BLOCKS * k), chosen.lists, chosen.counts, seed=SEED,
+            scratch=self._scratch,
         )  # fmt: skip
         passes = self._scratch.group // self._scratch.together
         blocks = passes * (among.last - among.first) // 32 * self._config.n_kv_heads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from numbers import Integral
@@ -14,7 +13,7 @@ from ..attend import Attend, AttendError, Full
 from ..attend.selections import recording
 from ..engine import on_engine
 from ..keep import Keep, KeepAll, KVCache, closed_on_error
-from ..stats import Stats
+from ..stats import Clock, Stats
 from ..store import KVStore, Ram, Store
 from .filling import fill
 from .generation import Generation
@@ -191,14 +190,14 @@ class Context:
         """
         ids = self.encode(prompt)
         self._reader.check(ids)
-        began, done = time.perf_counter(), 0
+        clock, done = Clock(), 0
         for chunk in self._reader.chunks(ids):
             done += len(chunk)
             on_engine(self._reader.step, chunk, done == len(ids))
             self.commit()
             if progress is not None:
                 progress(done, len(ids))
-        self.stats.add_prefill(len(ids), time.perf_counter() - began)
+        self.stats.add_prefill(len(ids), clock)
         return self.logits
 
     def fill(self, n_tokens: int, progress: Progress | None = None) -> None:
@@ -222,7 +221,7 @@ class Context:
 
         Raises `ContextError` for ids outside the vocabulary, a full context and long drafts.
         """
-        began = time.perf_counter()
+        clock = Clock()
         if self.reads_ahead(token):
             on_engine(self._reader.accept)
             self.stats.add_accepted()
@@ -231,7 +230,7 @@ class Context:
             self._reader.check_draft(token, draft)
             on_engine(self._reader.read_draft, token, draft)
             self.stats.add_draft(len(draft))
-        self.stats.add_decode(1, time.perf_counter() - began)
+        self.stats.add_decode(clock)
         if self._saving.due(len(self.tokens)):
             self.commit()
         return self.logits

@@ -69,7 +69,7 @@ class Filling:
             raise FillError("only a context that keeps all of its tokens can be filled")
         store, n_read = cache.store, len(reader.tokens)
         self._reader, self._saving = reader, saving
-        cache.begin(n_read, 0)
+        cache.begin(n_read, 0, prompt=True)
         self._cache, self._store, self._n_read = cache, store, n_read
         around = np.arange(n_read + SEGMENT) % n_read
         self._real: list[tuple[F32, F32]] = []
@@ -109,7 +109,7 @@ class Filling:
 
     def _append(self, start: int, stop: int) -> None:
         """Store tokens start … stop - 1, at most 1,024."""
-        self._cache.begin(start, stop - start)
+        self._cache.begin(start, stop - start, prompt=True)
         n, at = stop - start, start % self._n_read
         for layer, (real, spread) in enumerate(zip(self._real, self._spread)):
             for part, values, deviation in zip(self._rows, real, spread):

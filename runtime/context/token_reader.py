@@ -103,12 +103,13 @@ class TokenReader:
             self.forget()
             del self.tokens[n_tokens:]
 
-    def forward(self, ids: Sequence[int], n_out: int | None = None) -> F32:
+    def forward(self, ids: Sequence[int], n_out: int | None = None, *, prompt: bool = True) -> F32:
         """Read a chunk; returns the hidden states (n_out, D) of its last tokens (default: all),
-        valid until the next call. Tokens count as read only once every layer has them."""
+        valid until the next call. Tokens count as read only once every layer has them. prompt: see
+        `KVCache.begin`."""
         start = len(self.tokens)
         self.forget()
-        self._cache.begin(start, len(ids))
+        self._cache.begin(start, len(ids), prompt=prompt)
         hidden = self._transformer.forward(
             np.asarray(ids, np.int32), start, self._cache.attention, self._n_ctx, n_out
         )
@@ -129,7 +130,7 @@ class TokenReader:
 
     def read_draft(self, token: int, draft: Sequence[int]) -> None:
         """Read one token, and in the same pass the drafted tokens after it."""
-        hidden = self.forward([token, *draft])
+        hidden = self.forward([token, *draft], prompt=False)
         if draft:
             del self.tokens[-len(draft) :]
             self.hidden, hidden = hidden[0].copy(), hidden.copy()

@@ -23,16 +23,16 @@ class StoredAttention:
 
     def __init__(self, layers: list[LayerView], attend: BoundAttend, store: KVStore) -> None:
         self.layers, self._attend, self._store = layers, attend, store
-        self._start = np.zeros(1, np.int64)
+        self._start, self._prompt = np.zeros(1, np.int64), True
         self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0
         self._minus_centre = None if store.centre is None else -_flat(store.centre)
         self.every_query = attend.every_query
         records = attend.records and store.records
         self.graphs: dict[bool, Graph] | None = {} if records else None
 
-    def begin(self, start: int) -> None:
-        """The next calls are for tokens from position `start` on, for which there is room."""
-        self._start[0] = start
+    def begin(self, start: int, prompt: bool) -> None:
+        """See `CacheAttention.begin`."""
+        self._start[0], self._prompt = start, prompt
         places, threads = self._store.segments(0), n_threads()
         if places is not self._recorded_for[0] or threads != self._recorded_for[1]:
             self._recorded_for = places, threads
@@ -48,7 +48,8 @@ class StoredAttention:
         self._attend.appended(view, start, len(k))
         # Queries that are fewer belong to the last tokens. `start` + 0 would not be a `Cell`.
         first = start + len(k) - len(q) if len(q) < len(k) else start
-        self._attend(view, q, first, out)
+        attend = self._attend.attend_prompt if self._prompt else self._attend
+        attend(view, q, first, out)
 
 
 def _flat(k: F32) -> F32:

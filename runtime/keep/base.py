@@ -32,6 +32,10 @@ class Keep(Method, ABC):
         Raises `KeepError` if the options do not fit a context of that size.
         """
 
+    def shortened(self, n_slots: int) -> Keep:
+        """The method as it is rehearsed, with a budget of `n_slots`."""
+        return self
+
     @abstractmethod
     def open(
         self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store

@@ -24,8 +24,11 @@ class CacheAttention(Attention, Protocol):
 
     layers: list[LayerView]
 
-    def begin(self, start: int) -> None:
-        """The next calls are for tokens from position `start` on, for which there is room."""
+    def begin(self, start: int, prompt: bool) -> None:
+        """The next calls are for tokens from position `start` on, for which there is room.
+
+        prompt: see `KVCache.begin`.
+        """
 
 
 class KVCache(ABC):
@@ -45,11 +48,14 @@ class KVCache(ABC):
         """Lines that the user should see."""
         return self.attend.notices
 
-    def begin(self, start: int, n_tokens: int) -> None:
-        """Prepare for `n_tokens` tokens from position `start` on; drop those stored there."""
+    def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
+        """Prepare for `n_tokens` tokens from position `start` on; drop those stored there.
+
+        prompt: whether they belong to a prompt, or are generated or drafted.
+        """
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
-        self.attention.begin(start)
+        self.attention.begin(start, prompt)
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:

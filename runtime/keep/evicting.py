@@ -51,6 +51,9 @@ class Evicting(Keep):
     def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
         """The slots of one global layer; `staging` is shared by all layers."""
 
+    def shortened(self, n_slots: int) -> Evicting:
+        return replace(self, budget=n_slots)
+
     def evicts(self, n_ctx: int) -> bool:
         slots = self.slots(n_ctx)
         if slots >= n_ctx:

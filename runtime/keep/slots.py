@@ -82,19 +82,20 @@ class SlotAttention:
     slots: list[Slots]
     attend: BoundAttend
     start: int = 0
+    prompt: bool = True
     graphs: dict[bool, Graph] | None = None
     every_query: ClassVar[bool] = True  # they may decide which tokens are evicted
 
-    def begin(self, start: int) -> None:
-        """The next calls are for tokens from position `start` on."""
-        self.start = start
+    def begin(self, start: int, prompt: bool) -> None:
+        """See `CacheAttention.begin`."""
+        self.start, self.prompt = start, prompt
 
     def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         view, slots, start = self.layers[layer], self.slots[layer], self.start
         free = min(max(slots.n_slots - start, 0), len(q))
         if free:
             slots.fill(k[:free], v[:free], start)
-            self.attend(view, q[:free], start, out[:free])
+            self._attend(view, q[:free], start, out[:free])
         if free < len(q):
             self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
 
@@ -107,7 +108,11 @@ class SlotAttention:
             self._attend_staged(view, slots, q, out)
         slots.write_staged(position)
         if len(q) == 1:
-            self.attend(view, q, slots.n_slots - 1, out)
+            self._attend(view, q, slots.n_slots - 1, out)
+
+    def _attend(self, view: LayerView, q: F32, start: int, out: F32) -> None:
+        attend = self.attend.attend_prompt if self.prompt else self.attend
+        attend(view, q, start, out)
 
     def _attend_staged(self, view: LayerView, slots: Slots, q: F32, out: F32) -> None:
         from ...ops.evict import staged_attention

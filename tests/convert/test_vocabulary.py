@@ -44,12 +44,6 @@ def check_ids(keys: dict[str, Any], texts: list[str], expected: list[list[int]])
         assert tokenizer.encode(text) == ids, text
 
 
-def check_ids(keys: dict[str, Any], texts: list[str], expected: list[list[int]]) -> None:
-    tokenizer = tokenizer_of(keys)
-    for text, ids in zip(texts, expected, strict=True):
-        assert tokenizer.encode(text) == ids, text
-
-
 def published(data_dir: Path, name: str) -> tuple[dict[str, Any], list[str], list[list[int]]]:
     """A published vocabulary's metadata, its texts, and transformers' ids of them.
 

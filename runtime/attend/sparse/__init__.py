@@ -5,6 +5,8 @@ and the heads that share a KV head attend to all that any of them chose. Prefill
 sliding window, and contexts of which nearly all would be read use `full`, bit for bit.
 """
 
-from .method import SEED, Sparse, SparseAttention, TokenIndex
+from .attention import SparseAttention
+from .index import Chosen, TokenIndex
+from .method import SEED, Budgeted, Sparse
 
-__all__ = ["SEED", "Sparse", "SparseAttention", "TokenIndex"]
+__all__ = ["SEED", "Budgeted", "Chosen", "Sparse", "SparseAttention", "TokenIndex"]

@@ -1,49 +1,109 @@
-"""The options of all sparse methods, the interface of their indexes, and how they attend."""
+"""The options that sparse methods share."""
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from ...methods import option
-from ..base import Attend, AttendError, BoundAttend, LayerView
-from ..full import FullAttention
-from ..reads import LayerReads
+from ..base import Attend, AttendError
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
-from .probe import MassProbe
-from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ....models.config import ModelConfig
-    from ....ops.select import Range
     from ...loading.model_info import ModelInfo
-    from ...store import Column, KVStore
-    from ..base import F32, I64, U32
+    from ...store import KVStore
+    from .attention import SparseAttention
+    from .index import TokenIndex
 
 SEED = 20_240_517
-"""Of everything random: projections, and the lots that break ties."""
+"""Of every choice at random: projections, and the order among equal scores."""
 
 
 @dataclass(frozen=True)
 class Sparse(Attend, ABC):
     """Options common to all sparse methods.
 
-    budget: tokens read per KV head beside sinks and window, "1%" of those stored or a number. The
-    query heads share it; with budget_unit "query-head", each may choose that many. probe: measure
-    the coverage every so many steps, which reads all keys (0: never).
+    sink, window: the first and the last tokens, which are always read. dense_layers: layers that
+    read every token, as "0,16" or a sequence of numbers. probe: every so many steps of a layer,
+    measure the softmax mass covered and the error of the output (0: never; it reads all tokens).
     """
 
     selects: ClassVar[bool] = True
 
-    budget: str | int = option("1%", "tokens read per KV head: a share (1%) or a count")
     sink: int = option(0, "always read the first N tokens", int)
     window: int = option(0, "always read the last N tokens", int)
+    dense_layers: str | Sequence[int] = option(
+        "", "layers that read every token, such as 0,16 (default: none)", metavar="N,…"
+    )
+    probe: int = option(
+        0, "every N steps measure the softmax mass that was read and the error of the output", int
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("sink", "window", "probe"):
+            if getattr(self, name) < 0:
+                raise AttendError(f"{name} is {getattr(self, name)}, expected 0 or more")
+        if self.window < 1:
+            raise AttendError("window is 0, expected at least 1: the newest token is always read")
+        self.dense(1 << 31)
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
+        from .attention import SparseAttention
+
+        dense = self.dense(model.config.n_layers)
+        index = self.make_index(model, store)
+        return SparseAttention(self, dense, model.config, store, n_ctx, index)
+
+    @abstractmethod
+    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
+        """The method's index over one context's store."""
+
+    @abstractmethod
+    def most(self, stored: int, group: int, share: float) -> int:
+        """Tokens that one of the `group` query heads of a KV head may choose out of `stored`, in a
+        layer with `share` times the mean number (see `shares`)."""
+
+    def reads_all(self, stored: int, group: int, share: float) -> bool:
+        """Whether the method may read all of `stored` tokens, so that attention is exact."""
+        most = self.most(stored, group, share)
+        return self.sink + self.window + most * group >= stored
+
+    def shares(self, n_layers: int) -> list[float]:
+        """For each of the layers that choose, how many tokens it may read beside their mean."""
+        return [1.0] * n_layers
+
+    def dense(self, n_layers: int) -> frozenset[int]:
+        """The layers that read every token; `AttendError` where the model has no such layer."""
+        words: Sequence[object] = self.dense_layers
+        if isinstance(words, str):
+            words = [word.strip() for word in words.split(",")] if words.strip() else []
+        try:
+            layers = frozenset(int(str(word)) for word in words)
+        except ValueError:
+            raise AttendError(
+                f"dense layers are {self.dense_layers!r}, expected numbers such as 0,16"
+            ) from None
+        for layer in sorted(layers):
+            if not 0 <= layer < n_layers:
+                raise AttendError(
+                    f"dense layer {layer} does not exist: the layers are 0 to {n_layers - 1}"
+                )
+        return layers
+
+
+@dataclass(frozen=True)
+class Budgeted(Sparse, ABC):
+    """A sparse method that reads as many tokens as its budget allows.
+
+    budget: tokens read per KV head beside sinks and window, "1%" of those stored or a number; its
+    query heads share it, or with budget_unit "query-head" each may choose as many.
+    """
+
+    budget: str | int = option(
+        "1%", "tokens read per KV head: a share of those stored such as 1%, or a number"
+    )
     budget_unit: str = option(
         "kv-head",
         "whose budget it is: shared by the query heads of a KV head, or each one's",
@@ -54,177 +114,22 @@ class Sparse(Attend, ABC):
         "the same in each layer, or rising from first to last at equal total",
         choices=SCHEDULES,
     )
-    probe: int = option(0, "every N steps measure the softmax mass that was read", int)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         Budget.parse(self.budget)
         for name, known in (("budget_unit", UNITS), ("budget_schedule", SCHEDULES)):
             if getattr(self, name) not in known:
                 raise AttendError(
                     f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}"
                 )
-        for name in ("sink", "window", "probe"):
-            if getattr(self, name) < 0:
-                raise AttendError(f"{name} is {getattr(self, name)}, expected 0 or more")
-        if self.window < 1:
-            raise AttendError("window is 0, expected at least 1: the newest token is always read")
 
-    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
-        index = self.make_index(model, store)
-        return SparseAttention(self, model.config, store, n_ctx, index)
+    def most(self, stored: int, group: int, share: float) -> int:
+        allowed = Budget.parse(self.budget).tokens(stored) * share
+        return max(1, int(allowed if self.budget_unit == "query-head" else allowed / group))
 
-    @abstractmethod
-    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        """The method's index over one context's store."""
+    def shares(self, n_layers: int) -> list[float]:
+        return layer_weights(n_layers, self.budget_schedule)
 
-
-class TokenIndex(ABC):
-    """What a method keeps about the stored keys, and how it chooses with it."""
-
-    notices: tuple[str, ...] = ()
-    column: Column | None = None
-    """Where the index is; None: there is none, the stored keys themselves are searched."""
-    breadth: int = 1
-    """Places in a list for each token wanted; more than 1 leaves room for candidates."""
-
-    @abstractmethod
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
-        """Index the stored keys of tokens first … last - 1; not called without a column."""
-
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        """Mark tokens 0 … stop - 1 of a layer that is not searched as indexed: see `Column`."""
-        if self.column is not None:
-            self.column.filled[layer.index] = stop
-
-    def prepare(self, n_ctx: int, k: int) -> None:  # noqa: B027 - not all need any
-        """Make room for choices of up to k tokens per query head among up to n_ctx."""
-
-    @abstractmethod
-    def choose(
-        self, layer: LayerView, q: F32, among: Range, k: int, lists: U32, counts: I64
-    ) -> int:
-        """Choose tokens for q (1, H, E); returns the bytes of the index that were read.
-
-        For KV head j they go, ascending, to lists[j, : counts[j]]; sinks and window among them.
-        """
-
-
-class SparseAttention(BoundAttend):
-    """A sparse method over one context."""
-
-    def __init__(
-        self, method: Sparse, config: ModelConfig, store: KVStore, n_ctx: int, index: TokenIndex
-    ) -> None:
-        from ....ops.attention.decode.gathered import GatheredScratch
-
-        self.method, self._config, self._full = method, config, FullAttention()
-        self._index, self.notices = index, index.notices
-        sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
-        weights = layer_weights(len(sparse), method.budget_schedule)
-        self._weights = dict(zip(sparse, weights))
-        self._budget = Budget.parse(method.budget)
-        self._group = config.n_heads // config.n_kv_heads
-        self.reads = [LayerReads(i) for i in range(config.n_layers)]
-        most = max((self._choices(n_ctx, w) for w in weights), default=1)
-        wanted = most * self._group * self._index.breadth
-        room = min(n_ctx, method.sink + method.window + wanted)
-        self._lists = np.zeros((config.n_kv_heads, room), np.uint32)
-        self._counts = np.zeros(config.n_kv_heads, np.int64)
-        self._scratch = GatheredScratch(config.n_heads, config.n_kv_heads, store.layout, room)
-        self._index.prepare(n_ctx, most)
-        self._ahead = ReadAhead(sparse)
-        self._probe = MassProbe(config, store, n_ctx) if method.probe else None
-
-    def _choices(self, stored: int, weight: float) -> int:
-        """Tokens that one query head may choose out of `stored`."""
-        shared = self._group if self.method.budget_unit == "kv-head" else 1
-        return max(1, int(self._budget.tokens(stored) * weight / shared))
-
-    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
-        if layer.config.window is None:
-            self._extend(layer, start, start + n_tokens)
-        else:
-            self._index.leave_out(layer, start + n_tokens)
-
-    def _extend(self, layer: LayerView, start: int, stop: int) -> None:
-        """Index tokens up to `stop`: from `start` on, and those before it that never were."""
-        column = self._index.column
-        if column is None:
-            return
-        self._index.extend(layer, min(start, int(column.filled[layer.index])), stop)
-        column.filled[layer.index] = stop
-
-    def build(
-        self,
-        layers: list[LayerView],
-        n_tokens: int,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        column = self._index.column
-        for done, layer in enumerate(layers, 1):
-            missing = column is not None and column.filled[layer.index] < n_tokens
-            if layer.config.window is not None:
-                self._index.leave_out(layer, n_tokens)
-            elif missing:
-                self._extend(layer, n_tokens, n_tokens)
-            if progress is not None:
-                progress(done, len(layers))
-
-    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        from ....ops.attention.decode.gathered import gathered_attention
-
-        among = self._among(layer, q, start)
-        if among is None:
-            self._full(layer, q, start, out)
-            self.reads[layer.index].full_steps += len(q) == 1
-            return
-        began = time.perf_counter()
-        self._ahead.before(layer)
-        k = self._choices(among.stop, self._weights[layer.index])
-        index_bytes = self._index.choose(layer, q, among, k, self._lists, self._counts)
-        if self.writer is not None:
-            self.writer.add(layer.index, among.stop, self._lists, self._counts)
-        self._ahead.chosen(layer, self._lists, self._counts)
-        chosen = time.perf_counter()
-        gathered_attention(
-            q,
-            self._lists,
-            self._counts,
-            layer.store.segments(layer.index),
-            out,
-            scale=layer.config.attention_scale,
-            softcap=layer.config.attention_softcap,
-            scratch=self._scratch,
-        )
-        self._count(layer, among, index_bytes, chosen - began, time.perf_counter() - chosen)
-        reads = self.reads[layer.index]
-        if self._probe is not None and reads.steps % self.method.probe == 0:
-            reads.probes += 1
-            reads.covered_mass += self._probe(layer, q, among.stop, self._lists, self._counts)
-
-    def _among(self, layer: LayerView, q: F32, start: int) -> Range | None:
-        """The tokens to choose from; None if everything is read."""
-        from ....ops.select import Range
-
-        weight = self._weights.get(layer.index)
-        if len(q) > 1 or weight is None:
-            return None
-        stored, method = start + 1, self.method
-        most = self._choices(stored, weight) * self._group
-        if method.sink + method.window + most >= stored:
-            return None
-        return Range(method.sink, stored - method.window, stored)
-
-    def _count(
-        self, layer: LayerView, among: Range, index_bytes: int, choosing: float, reading: float
-    ) -> None:
-        reads, layout = self.reads[layer.index], layer.store.layout
-        attended = int(self._counts.sum())
-        row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
-        reads.steps += 1
-        reads.stored_tokens += among.stop * self._config.n_kv_heads
-        reads.attended_tokens += attended
-        reads.index_bytes += index_bytes
-        reads.attention_bytes += attended * row_bytes
-        reads.index_seconds += choosing
-        reads.attention_seconds += reading
+    def shortened(self) -> Self:
+        return replace(self, budget=16, sink=4, window=16)

@@ -1,4 +1,4 @@
-"""Coverage: the share of the softmax's mass that the attended tokens have."""
+"""What a sparse step leaves out: the softmax mass covered, and the error of the output."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..full import FullAttention
+
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ...store import KVStore
-    from ..base import F32, I64, U32, LayerView
+    from ..base import F32, LayerView
+    from .index import Chosen
 
 
-class MassProbe:
-    """Reads all keys of a layer to measure how much of the softmax a list of tokens covers."""
+class Probe:
+    """Reads all tokens of a layer to judge what a list of them gave."""
 
     def __init__(self, config: ModelConfig, store: KVStore, n_ctx: int) -> None:
         from ....ops.select import ExactScratch
 
         heads, kv_heads = config.n_heads, config.n_kv_heads
         self._scratch = ExactScratch(heads, kv_heads, n_ctx, 1, store.layout)
-        self._group = heads // kv_heads
+        self._group, self._full = heads // kv_heads, FullAttention()
+        self._exact = np.empty((1, heads, config.head_dim), np.float32)
 
-    def __call__(self, layer: LayerView, q: F32, stop: int, lists: U32, counts: I64) -> float:
-        """Mean over the query heads of the coverage of tokens 0 … stop - 1 by the listed ones."""
+    def error(self, layer: LayerView, q: F32, position: int, out: F32) -> float:
+        """Mean over the query heads of ‖o - o_full‖ / ‖o_full‖, for out (1, H, E)."""
+        self._full(layer, q, position, self._exact)
+        norm = np.linalg.norm(self._exact[0], axis=1)
+        off = np.linalg.norm(out[0] - self._exact[0], axis=1)
+        return float(np.mean(off / np.maximum(norm, np.finfo(np.float32).tiny)))
+
+    def covered(self, layer: LayerView, q: F32, stop: int, chosen: Chosen) -> float:
+        """Mean over the query heads of the coverage of tokens 0 … stop - 1 by the chosen ones."""
         from ....ops.select import products
 
         config = layer.config
@@ -35,7 +46,7 @@ class MassProbe:
             scores = config.attention_softcap * np.tanh(scores / config.attention_softcap)
         scores -= scores.max(axis=1, keepdims=True)
         mass = np.exp(scores)
-        listed = [tokens[:n] for tokens, n in zip(lists, counts)]
+        listed = [tokens[:n] for tokens, n in zip(chosen.lists, chosen.counts)]
         covered = [
             row[listed[h // self._group]].sum(dtype=np.float64) / row.sum(dtype=np.float64)
             for h, row in enumerate(mass)

@@ -1,0 +1,154 @@
+"""A sparse method at work in one context."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..base import BoundAttend, LayerView
+from ..full import FullAttention
+from ..reads import LayerReads
+from .index import Chosen, TokenIndex
+from .probe import Probe
+from .read_ahead import ReadAhead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...store import KVStore
+    from ..base import F32
+    from .method import Sparse
+
+
+class SparseAttention(BoundAttend):
+    """A sparse method over one context.
+
+    dense: layers that read every token, beside those with a sliding window.
+    """
+
+    def __init__(
+        self,
+        method: Sparse,
+        dense: frozenset[int],
+        config: ModelConfig,
+        store: KVStore,
+        n_ctx: int,
+        index: TokenIndex,
+    ) -> None:
+        from ....ops.attention.decode.gathered import GatheredScratch
+
+        self.method, self._config, self._full = method, config, FullAttention()
+        self._index, self.notices = index, index.notices
+        sparse = [
+            i for i, layer in enumerate(config.layers) if layer.window is None and i not in dense
+        ]
+        shares = method.shares(len(sparse))
+        self._shares = dict(zip(sparse, shares))
+        self._group = config.n_heads // config.n_kv_heads
+        self.reads = [LayerReads(i) for i in range(config.n_layers)]
+        most = max((method.most(n_ctx, self._group, share) for share in shares), default=1)
+        wanted = most * self._group * index.breadth
+        room = min(n_ctx, method.sink + method.window + wanted)
+        self._chosen = Chosen.room_for(config.n_heads, config.n_kv_heads, room, index.weighs)
+        self._scratch = GatheredScratch(config.n_heads, config.n_kv_heads, store.layout, room)
+        index.prepare(n_ctx, most)
+        self._ahead = ReadAhead(sparse)
+        self._probe = Probe(config, store, n_ctx) if method.probe else None
+
+    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
+        if layer.index in self._shares:
+            self._extend(layer, start, start + n_tokens)
+        else:
+            self._index.leave_out(layer, start + n_tokens)
+
+    def _extend(self, layer: LayerView, start: int, stop: int) -> None:
+        """Index what is new, what was overwritten, and what was never indexed before it."""
+        column = self._index.column
+        if column is None:
+            return
+        self._index.extend(layer, min(start, int(column.filled[layer.index])), stop)
+        column.filled[layer.index] = stop
+
+    def build(
+        self,
+        layers: list[LayerView],
+        n_tokens: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        column = self._index.column
+        for done, layer in enumerate(layers, 1):
+            missing = column is not None and column.filled[layer.index] < n_tokens
+            if layer.index not in self._shares:
+                self._index.leave_out(layer, n_tokens)
+            elif missing:
+                self._extend(layer, n_tokens, n_tokens)
+            if progress is not None:
+                progress(done, len(layers))
+
+    def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        self._full(layer, q, start, out)
+
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        for row in range(len(q)):
+            one = slice(row, row + 1)
+            self._attend(layer, q[one], start + row, out[one])
+
+    def _attend(self, layer: LayerView, q: F32, position: int, out: F32) -> None:
+        """One token, which chooses for itself."""
+        from ....ops.attention.decode.gathered import gathered_attention
+
+        among = self._among(layer, position + 1)
+        reads, chosen = self.reads[layer.index], self._chosen
+        if among is None:
+            self._full(layer, q, position, out)
+            reads.full_steps += 1
+            return
+        began = time.perf_counter()
+        self._ahead.before(layer)
+        k = self.method.most(among.stop, self._group, self._shares[layer.index])
+        index_bytes = self._index.choose(layer, q, among, k, chosen)
+        if self.writer is not None:
+            self.writer.add(layer.index, among.stop, chosen.lists, chosen.counts)
+        self._ahead.chosen(layer, chosen.lists, chosen.counts)
+        chose = time.perf_counter()
+        gathered_attention(
+            q,
+            chosen.lists,
+            chosen.counts,
+            layer.store.segments(layer.index),
+            out,
+            scale=layer.config.attention_scale,
+            softcap=layer.config.attention_softcap,
+            log_weights=chosen.log_weights,
+            scratch=self._scratch,
+        )
+        self._count(layer, among, index_bytes, chose - began, time.perf_counter() - chose)
+        if self._probe is not None and reads.steps % self.method.probe == 0:
+            reads.probes += 1
+            reads.covered_mass += self._probe.covered(layer, q, among.stop, chosen)
+            reads.output_error += self._probe.error(layer, q, position, out)
+
+    def _among(self, layer: LayerView, stored: int) -> Range | None:
+        """The tokens to choose from; None where everything is read."""
+        from ....ops.select import Range
+
+        method, share = self.method, self._shares.get(layer.index)
+        if share is None or method.reads_all(stored, self._group, share):
+            return None
+        return Range(method.sink, stored - method.window, stored)
+
+    def _count(
+        self, layer: LayerView, among: Range, index_bytes: int, choosing: float, reading: float
+    ) -> None:
+        reads, layout = self.reads[layer.index], layer.store.layout
+        attended = int(self._chosen.counts.sum())
+        row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
+        reads.steps += 1
+        reads.stored_tokens += among.stop * self._config.n_kv_heads
+        reads.attended_tokens += attended
+        reads.index_bytes += index_bytes
+        reads.attention_bytes += attended * row_bytes
+        reads.index_seconds += choosing
+        reads.attention_seconds += reading

@@ -1,0 +1,67 @@
+"""What a sparse method keeps about the stored keys, and how it chooses with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ....ops.select import Range
+    from ...store import Column
+    from ..base import F32, I64, U32, LayerView
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The tokens that each KV head reads, as an index chose them: memory that every step reuses.
+
+    lists: uint32 (J, room), ascending; the first counts[j] of them count. log_weights: float32
+    (H, room), added to the logits of those tokens; (0, 0) where a method weighs none.
+    """
+
+    lists: U32
+    counts: I64
+    log_weights: F32
+
+    @staticmethod
+    def room_for(n_heads: int, n_kv_heads: int, room: int, weighed: bool) -> Chosen:
+        """Lists of up to `room` tokens."""
+        return Chosen(
+            np.zeros((n_kv_heads, room), np.uint32),
+            np.zeros(n_kv_heads, np.int64),
+            np.zeros((n_heads, room) if weighed else (0, 0), np.float32),
+        )
+
+
+class TokenIndex(ABC):
+    """An index over one context's store."""
+
+    notices: tuple[str, ...] = ()
+    column: Column | None = None
+    """Where the index is; None: there is none, the stored keys themselves are searched."""
+    breadth: int = 1
+    """Places in a list for each token wanted; more than 1 leaves room for candidates."""
+    weighs: bool = False
+    """Whether `choose` fills log weights."""
+
+    @abstractmethod
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        """Index the stored keys of tokens first … last - 1; not called without a column."""
+
+    def leave_out(self, layer: LayerView, stop: int) -> None:
+        """Mark tokens 0 … stop - 1 of a layer that is not searched as indexed: see `Column`."""
+        if self.column is not None:
+            self.column.filled[layer.index] = stop
+
+    def prepare(self, n_ctx: int, k: int) -> None:  # noqa: B027 - not all need any
+        """Make room for choices of up to k tokens per query head among up to n_ctx."""
+
+    @abstractmethod
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+        """Choose tokens for q (1, H, E), sinks and window among them.
+
+        Returns the bytes of the index that were read.
+        """

@@ -1,0 +1,129 @@
+"""Rehearsals: short runs of what a model can do, which compile the kernels that it needs.
+
+A rehearsal uses the feature itself and not a list of its kernels, so that the two cannot differ.
+Contexts are filled rather than read (`Context.fill`): it takes a second once kernels are compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..models.tensors import re_encoded_bytes, repacked_bytes
+from .attend import ATTENDS, Attend, Full
+from .gguf import open_gguf
+from .keep import KEEPS, Keep, KeepAll
+from .store import Ram
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .model import Model
+
+N_READ = 40
+"""Tokens of a prompt: enough for the kernels of many rows."""
+N_FILLED = 1100
+"""Tokens that a sparse method chooses from: a full segment, and an open one."""
+N_EVICTING = 96
+"""Tokens that go through a keep method of 48 slots."""
+SLOTS = 48
+
+KvTypes = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """One feature of a model file; calling it runs the feature. It can be sent to a process."""
+
+    name: str
+    path: Path
+    run: Callable[[Context], None]
+    kv: KvTypes = ("f16", "f16")
+    attend: Attend = Full()  # noqa: RUF009 - frozen, without fields
+    keep: Keep = KeepAll()  # noqa: RUF009
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that a process needs for the model's matrices."""
+        tensors = open_gguf(self.path).tensors
+        return repacked_bytes(tensors) + re_encoded_bytes(tensors)
+
+    def __call__(self) -> None:
+        n_ctx = 2 * N_EVICTING if self.keep.evicts(N_FILLED) else N_FILLED + N_READ
+        with _model(self.path).context(n_ctx, self.attend, self.keep, Ram(*self.kv)) as context:
+            self.run(context)
+
+
+def read_prompt(context: Context) -> None:
+    """The kernels for many rows."""
+    context.prefill(_ids(context, N_READ))
+
+
+def generate(context: Context) -> None:
+    """The kernels for one row."""
+    for token in _ids(context, 2):
+        context.decode(token)
+
+
+def read_few(context: Context) -> None:
+    """The kernels for a few rows, which short prompts and drafts use."""
+    token, *others = _ids(context, 8)
+    for n in (1, 2, 3, 7):
+        context.prefill(others[:n])
+        context.decode(token, others[:n])
+
+
+def generate_deep(context: Context) -> None:
+    """A choice among the tokens of a filled context."""
+    read_prompt(context)
+    context.fill(N_FILLED)
+    generate(context)
+
+
+def evict(context: Context) -> None:
+    """A prompt and generated tokens that replace others."""
+    context.prefill(_ids(context, N_EVICTING))
+    generate(context)
+
+
+def rehearsals(
+    path: Path, kv: KvTypes, attend: Attend | None = None, keep: Keep | None = None
+) -> Iterator[Rehearsal]:
+    """What one context with these choices does, the longest first."""
+    types = kv[0] if kv[0] == kv[1] else "/".join(kv)
+    if keep is not None and keep.evicts(N_FILLED):
+        yield Rehearsal(f"keep {keep.name}, {types}", path, evict, kv, keep=keep.shortened(SLOTS))
+    if attend is not None and attend.selects:
+        name = f"{attend.name}, {types}"
+        yield Rehearsal(name, path, generate_deep, kv, attend.shortened())
+    yield Rehearsal(f"prompts, {types}", path, read_prompt, kv)
+    yield Rehearsal(f"generation, {types}", path, generate, kv)
+
+
+def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
+    """All that contexts of these KV types do, by every method of the registries."""
+    found: dict[str, Rehearsal] = {}
+    for kv in kv_types:
+        for rehearsal in (
+            *rehearsals(path, kv),
+            Rehearsal(f"drafts and short prompts, {kv[0]}", path, read_few, kv),
+            *(r for method in ATTENDS.values() for variant in method.variants()
+              for r in rehearsals(path, kv, variant)),
+            *(r for method in KEEPS.values() for variant in method.variants()
+              for r in rehearsals(path, kv, keep=variant)),
+        ):  # fmt: skip
+            found.setdefault(rehearsal.name, rehearsal)
+    return list(found.values())
+
+
+def _ids(context: Context, n: int) -> list[int]:
+    return [1 + i % (context.model.config.n_vocab - 1) for i in range(n)]
+
+
+@cache
+def _model(path: Path) -> Model:
+    from .loading.load import load
+
+    return load(path, threads=1)
