@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...runtime.sampling import Sampler
@@ -16,7 +14,6 @@ from .scoring import score
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...runtime.attend.reads import LayerReads
     from ...runtime.context import Context, Progress
     from ...runtime.model import Model
     from .arms import Arm
@@ -43,7 +40,7 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
     It ends at a line break, at the limit of tokens, or once it contains all that was asked for.
     """
     question = read.questions[number]
-    before = _Totals.of(context.stats.layers)
+    before = _totals(context)
     _pose(context, read, arm, read.question_ids[number])
     text, right = "", 0.0
     generation = context.generation((), read.most_tokens[number], Sampler(temp=0), (BREAK,))
@@ -52,10 +49,16 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
         right = score(text, question.answers)
         if right == 1:
             break
-    after = _Totals.of(context.stats.layers)
+    new = {name: total - before[name] for name, total in _totals(context).items()}
+
+    def mean(name: str, over: str) -> float | None:
+        return new[name] / new[over] if new[over] else None
+
     return Answer(
         str(arm), key, number, right, text,
-        after.covered(before), after.read(before), after.output_error(before),
+        covered=mean("covered_mass", "probes"),
+        error=mean("output_error", "probes"),
+        read=mean("attended_tokens", "stored_tokens"),
     )  # fmt: skip
 
 
@@ -80,34 +83,8 @@ def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
         context.decode(token)
 
 
-@dataclass(frozen=True)
-class _Totals:
-    """The counts of all layers so far."""
-
-    stored: int
-    attended: int
-    probes: int
-    mass: float
-    error: float
-
-    @staticmethod
-    def of(layers: Sequence[LayerReads]) -> _Totals:
-        return _Totals(
-            sum(layer.stored_tokens for layer in layers),
-            sum(layer.attended_tokens for layer in layers),
-            sum(layer.probes for layer in layers),
-            sum(layer.covered_mass for layer in layers),
-            sum(layer.output_error for layer in layers),
-        )
-
-    def covered(self, before: _Totals) -> float | None:
-        probes = self.probes - before.probes
-        return (self.mass - before.mass) / probes if probes else None
-
-    def output_error(self, before: _Totals) -> float | None:
-        probes = self.probes - before.probes
-        return (self.error - before.error) / probes if probes else None
-
-    def read(self, before: _Totals) -> float | None:
-        stored = self.stored - before.stored
-        return (self.attended - before.attended) / stored if stored else None
+def _totals(context: Context) -> dict[str, float]:
+    """Counters of `LayerReads` so far, over all layers."""
+    names = ("stored_tokens", "attended_tokens", "probes", "covered_mass", "output_error")
+    layers = context.stats.layers
+    return {name: sum(getattr(layer, name) for layer in layers) for name in names}
