@@ -82,7 +82,8 @@ class Disk(Store):
         path = Path(self.path)
         if self.parent is not None:
             raise PackError(path, "a context that evicts cannot begin with another pack")
-        long_rope = _long_rope(model, n_ctx)
+        # Such a context has no end. A model with two sets of frequencies rotates it as a long one.
+        long_rope = model.config.rope_tensors == "longrope"
         try:
             if not self.read_only and not (path / NAME).exists():
                 create(path, replace(self._manifest(model, long_rope), slots=slots))
@@ -142,7 +143,8 @@ class Disk(Store):
             raise PackError(
                 path,
                 f"it was made for contexts {sides[0]} {model.config.n_ctx_orig} tokens, asked for "
-                f"is one {sides[1]} that length, which this model rotates otherwise: change --ctx",
+                f"is one {sides[1]} that length, which this model rotates otherwise: change --ctx, "
+                "or make another pack",
             )
 
 
