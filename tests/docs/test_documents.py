@@ -184,7 +184,12 @@ class Reader:
             }
             for number, steps in enumerate(written)
         ]
-        environment = os.environ | {
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("HF_", "HUGGING"))
+        }
+        environment = inherited | {
             "HF_ENDPOINT": self._hub.url,
             "HF_HOME": str(self._folder / "hf"),
             "PYTHONPATH": os.pathsep.join(sys.path),
