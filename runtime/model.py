@@ -39,7 +39,8 @@ class Model(LoadedModel):
         keep: Keep | None = None,
         store: Store | None = None,
     ) -> Context:
-        """A context for up to `n_ctx` tokens (default: the model's training length).
+        """A context for up to `n_ctx` tokens (default: the model's training length). Where `keep`
+        evicts, it reads on beyond them, and a budget in percent is a share of `n_ctx`.
 
         It is empty, or holds what the pack of `store=Disk(…)` holds. Raises `StoreError` if the KV
         cache of that many tokens does not fit in memory, or the pack cannot be used.

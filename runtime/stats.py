@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..jit.kernel_cache import Counts
@@ -26,6 +26,36 @@ class Clock:
         return time.perf_counter() - self._begin - compiling, compiling
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a context that evicts keeps of the tokens that it has read.
+
+    tokens: those that it has read. budget: how many of them each KV head of a layer without a
+    window keeps; layers: how many each layer does.
+    """
+
+    tokens: Sequence[int]
+    budget: int
+    layers: tuple[int, ...]
+
+    @property
+    def n_kept(self) -> int:
+        """Tokens that layers without a window keep now."""
+        return min(len(self.tokens), self.budget)
+
+    def as_dict(self) -> dict[str, Any]:
+        n = len(self.tokens)
+        return {
+            "kept_tokens": self.n_kept,
+            "evicted_tokens": n - self.n_kept,
+            "kept_in_layers": [min(n, size) for size in self.layers],
+        }
+
+    def __str__(self) -> str:
+        n = len(self.tokens)
+        return f"kept {self.n_kept} of {n} tokens, evicted {n - self.n_kept}"
+
+
 @dataclass
 class Stats:
     """Counters of one context; times in seconds.
@@ -43,6 +73,8 @@ class Stats:
     accepted_tokens: int = 0
     layers: Sequence[LayerReads] = field(default=(), repr=False)
     """What each layer read, if the attend method chooses tokens."""
+    kept: Kept | None = field(default=None, repr=False)
+    """What is kept of the tokens, if the context evicts."""
 
     def add_prefill(self, n_tokens: int, clock: Clock) -> None:
         seconds, compiling = clock.read()
@@ -86,8 +118,9 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """All counters and rates with the process's peak memory, for `--stats-json`."""
         return {
-            **asdict(self),
+            **{one.name: getattr(self, one.name) for one in fields(self) if one.repr},
             "layers": [layer.as_dict() for layer in self.layers],
+            **(self.kept.as_dict() if self.kept else {}),
             "prefill_tokens_per_second": self.prefill_tokens_per_second,
             "decode_tokens_per_second": self.decode_tokens_per_second,
             "draft_acceptance": self.draft_acceptance,
@@ -109,6 +142,7 @@ class Stats:
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
             f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
             f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{self._reads()}"
+            f"{f'; {self.kept}' if self.kept else ''}"
         )
 
     def _reads(self) -> str:

@@ -249,9 +249,10 @@ class Chat:
     def stats(self, _: str) -> None:
         conversation, context = self.conversation, self.conversation.context
         notice(str(context.stats))
+        room = f" of {context.n_ctx}" if context.stats.kept is None else ""
         notice(
             f"{len(conversation.messages)} messages, "
-            f"{len(context.tokens)} of {context.n_ctx} tokens in the context"
+            f"{len(context.tokens)}{room} tokens in the context"
         )
         if conversation.last is not None:
             notice(

@@ -252,13 +252,15 @@ def context_from(
     keep, attend, limit = keep_from(options), attend_from(options), model.config.n_ctx_train
     if options.ctx is not None:
         n_ctx = options.ctx or limit
-        if n_ctx > limit:
+        if n_ctx > limit and not keep.evicts(n_ctx):
             notice(f"--ctx {n_ctx} is more than the {limit} tokens {model.name} was trained on")
+    elif keep.evicts(limit):
+        n_ctx = limit
     elif disk is not None:
         # A pack may be longer than what the model was trained on: that was said when it was built.
         n_ctx = limit if n_held < limit else n_held + ROOM
     else:
-        n_ctx = limit if keep.evicts(limit) else _fitting(model, ram_from(options))
+        n_ctx = _fitting(model, ram_from(options))
     context = model.context(n_ctx, attend, keep, disk or ram_from(options))
     for line in context.notices:
         notice(line)

@@ -145,12 +145,12 @@ class Conversation:
         kept, index = self._after_answer(text, ids)
         if kept > n_common(ids, held):
             ids = held[:kept] + ids[index:]
-        if self.base + len(ids) >= self.context.n_ctx:
+        if self.base + len(ids) >= self.context.most_tokens:
             after = f" after {self.base} of the pack" if self.base else ""
             raise ConversationError(
                 f"the conversation has {len(ids)} tokens{after}, which leaves no room for an "
-                f"answer in a context of {self.context.n_ctx}: /undo, /reset, or start with a "
-                "larger --ctx"
+                f"answer in a context of {self.context.most_tokens}: /undo, /reset, or start with "
+                "a larger --ctx"
             )
         self.prompt = text, len(ids)
         return ids

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
 from ..attend import Attend, AttendError, Full
@@ -22,8 +22,6 @@ from .saving import Saving
 from .token_reader import TokenReader
 
 if TYPE_CHECKING:
-    from typing import Self
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -45,6 +43,8 @@ class Context:
 
     model: LoadedModel
     n_ctx: int
+    most_tokens: int
+    """Tokens that can be read in all: `n_ctx`, or 2^31 - 1 where tokens are evicted."""
     tokens: list[int]
     stats: Stats
     _attend: Attend
@@ -69,10 +69,10 @@ class Context:
             model.info, n_ctx, CHUNK, self._attend, store or Ram()
         )
         with closed_on_error(self._cache.store):
-            self.stats = Stats(layers=self._cache.attend.reads)
-            self._reader = TokenReader(model.transformer, self._cache, n_ctx)
+            self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)
-        self.tokens = self._reader.tokens
+        self.tokens, self.most_tokens = self._reader.tokens, self._cache.most_tokens
+        self.stats = Stats(layers=self._cache.attend.reads, kept=self._cache.kept_of(self.tokens))
 
     def __enter__(self) -> Self:
         return self

@@ -66,7 +66,7 @@ class Generation:
             yield token
             if self.n_tokens == self._max_tokens:
                 break
-            if len(context.tokens) >= context.n_ctx:
+            if len(context.tokens) >= context.most_tokens:
                 self.finish = "context"
                 return
             context.decode(token, guess(token))

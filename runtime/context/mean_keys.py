@@ -30,7 +30,7 @@ def measured_keys(model: ModelInfo, transformer: Transformer) -> NDArray[np.floa
     n = min(N_TOKENS, config.n_ctx_train)
     ids = np.random.default_rng(SEED).integers(0, config.n_vocab, n).tolist()
     cache = KeepAll().open(model, n, CHUNK, Full(), Ram())
-    reader, store = TokenReader(transformer, cache, n), cache.store
+    reader, store = TokenReader(transformer, cache, model.tell), cache.store
     for chunk in reader.chunks(ids):
         reader.forward(chunk, n_out=1)
     layers = (

@@ -37,17 +37,17 @@ def checked_ids(prompt: Iterable[SupportsIndex]) -> list[int]:
         raise ContextError(f"a prompt is text or token ids, whole numbers: {error}") from error
 
 
-def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, n_ctx: int) -> None:
-    """`ContextError` if `ids` cannot be read after `n_held` tokens in a context of `n_ctx`."""
+def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, most_tokens: int) -> None:
+    """`ContextError` if `ids` cannot be read after `n_held` of at most `most_tokens` tokens."""
     if not ids and not n_held:
         raise ContextError("nothing to read: the prompt is empty")
     if ids and not 0 <= min(ids) <= max(ids) < n_vocab:
         wrong = next(i for i in ids if not 0 <= i < n_vocab)
         raise ContextError(f"token id {wrong} is outside the vocabulary of {n_vocab} tokens")
-    if n_held + len(ids) > n_ctx:
+    if n_held + len(ids) > most_tokens:
         raise ContextError(
             f"{len(ids)} more tokens do not fit: the context holds {n_held} of "
-            f"{n_ctx} tokens; use a larger --ctx or a shorter prompt"
+            f"{most_tokens} tokens; use a larger --ctx or a shorter prompt"
         )
 
 

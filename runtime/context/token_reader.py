@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,17 +22,21 @@ if TYPE_CHECKING:
 class TokenReader:
     """The tokens that were read, and the logits and hidden state of the last of them.
 
-    Raises `ContextError` if the store holds more tokens than the context has room for. What
-    computes (`forward`, `step`, `read_draft`, `accept`, `project`) runs on the engine thread.
+    tell: called with a line that the user should see. Raises `ContextError` if the store holds more
+    tokens than the context has room for. What computes (`forward`, `step`, `read_draft`, `accept`,
+    `project`) runs on the engine thread.
     """
 
-    def __init__(self, transformer: Transformer, cache: KVCache, n_ctx: int) -> None:
-        self._transformer, self._cache, self._n_ctx = transformer, cache, n_ctx
+    def __init__(
+        self, transformer: Transformer, cache: KVCache, tell: Callable[[str], None]
+    ) -> None:
+        self._transformer, self._cache, self._tell = transformer, cache, tell
+        self._told = False
         saved = cache.store.saved
-        if len(saved.tokens) > n_ctx:
+        if len(saved.tokens) > cache.most_tokens:
             raise ContextError(
-                f"the pack holds {len(saved.tokens)} tokens and the context has room for {n_ctx}: "
-                "use a larger --ctx"
+                f"the pack holds {len(saved.tokens)} tokens and the context has room for "
+                f"{cache.most_tokens}: use a larger --ctx"
             )
         self.tokens: list[int] = list(saved.tokens)
         self.logits: F32 | None = None
@@ -49,9 +53,20 @@ class TokenReader:
         self._draft.clear()
 
     def check(self, ids: Sequence[int]) -> None:
-        """`ContextError` if `ids` cannot be read now."""
-        n_vocab = self._transformer.config.n_vocab
-        check_readable(ids, len(self.tokens), n_vocab, self._n_ctx)
+        """`ContextError` if `ids` cannot be read now.
+
+        Tells once that a context which evicts goes on beyond the training length: others have
+        a size, so that their user knows.
+        """
+        config, n_held = self._transformer.config, len(self.tokens)
+        check_readable(ids, n_held, config.n_vocab, self._cache.most_tokens)
+        beyond = n_held + len(ids) > config.n_ctx_train
+        if beyond and not self._cache.keeps_all and not self._told:
+            self._told = True
+            self._tell(
+                f"reading beyond the {config.n_ctx_train:,} tokens that the model was trained on: "
+                "its answers may get worse"
+            )
 
     def check_draft(self, token: int, draft: Sequence[int]) -> None:
         """`ContextError` if `token` and the drafted tokens after it cannot be read now."""
@@ -70,10 +85,10 @@ class TokenReader:
 
     def check_fill(self, n_tokens: int) -> None:
         """`ContextError` if the context cannot be filled up to `n_tokens`."""
-        if not 0 < len(self.tokens) <= n_tokens <= self._n_ctx:
+        if not 0 < len(self.tokens) <= n_tokens <= self._cache.most_tokens:
             raise ContextError(
                 f"cannot fill a context of {len(self.tokens)} tokens up to {n_tokens}: it must "
-                f"hold at least one token and has room for {self._n_ctx}"
+                f"hold at least one token and has room for {self._cache.most_tokens}"
             )
 
     def chunks(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -107,11 +122,11 @@ class TokenReader:
         """Read a chunk; returns the hidden states (n_out, D) of its last tokens (default: all),
         valid until the next call. Tokens count as read only once every layer has them. prompt: see
         `KVCache.begin`."""
-        start = len(self.tokens)
+        cache, start = self._cache, len(self.tokens)
         self.forget()
-        self._cache.begin(start, len(ids), prompt=prompt)
+        cache.begin(start, len(ids), prompt=prompt)
         hidden = self._transformer.forward(
-            np.asarray(ids, np.int32), start, self._cache.attention, self._n_ctx, n_out
+            np.asarray(ids, np.int32), start, cache.attention, cache.most_tokens, n_out
         )
         self.tokens.extend(ids)
         self._hidden_memory[:] = hidden[-1]

@@ -27,7 +27,7 @@ class Keep(Method, ABC):
 
     @abstractmethod
     def evicts(self, n_ctx: int) -> bool:
-        """Whether a context of `n_ctx` tokens loses some of them before it is full.
+        """Whether a context of `n_ctx` tokens evicts, and so reads on beyond them.
 
         Raises `KeepError` if the options do not fit a context of that size.
         """

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ...models.config import LayerConfig
     from ..loading.model_info import ModelInfo
+    from ..stats import Kept
     from ..store import KVStore
 
 
@@ -64,6 +65,15 @@ class KVCache(ABC):
     @abstractmethod
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions that each KV head of a layer holds of `n_tokens` tokens, (J, n), unordered."""
+
+    @property
+    @abstractmethod
+    def most_tokens(self) -> int:
+        """Tokens that the context can read in all."""
+
+    def kept_of(self, tokens: Sequence[int]) -> Kept | None:
+        """For statistics: what is kept of `tokens`, a list that grows; None where all of it is."""
+        return None
 
     @abstractmethod
     def places_left(self, n_tokens: int) -> int:

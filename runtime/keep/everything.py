@@ -78,6 +78,10 @@ class WholeCache(KVCache):
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         return np.tile(np.arange(n_tokens, dtype=np.uint32), (self.store.n_kv_heads, 1))
 
+    @property
+    def most_tokens(self) -> int:
+        return self._n_ctx
+
     def places_left(self, n_tokens: int) -> int:
         return self._n_ctx - n_tokens
 

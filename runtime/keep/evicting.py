@@ -29,8 +29,9 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 class Evicting(Keep):
     """A keep method with a budget: how many tokens each KV head of a global layer keeps.
 
-    budget: a number of tokens, or a share of the context such as "20%". Layers with a window keep
-    their window. Raises `KeepError` for other budgets, and for one that protected tokens use up.
+    budget: a number of tokens, or a share of `n_ctx` such as "20%". A context that evicts reads on
+    beyond `n_ctx` tokens. Layers with a window keep their window. Raises `KeepError` for other
+    budgets, and for one that protected tokens use up.
     """
 
     budget: int | str = option(
@@ -82,7 +83,7 @@ class Evicting(Keep):
         from ...ops.evict import Staging
 
         budget, config = self.slots(n_ctx), model.config
-        sizes = tuple(min(layer.window or budget, n_ctx) for layer in config.layers)
+        sizes = tuple(layer.window or budget for layer in config.layers)
         opened = store.open(model, n_ctx, SlotPlan(str(self), sizes))
         with closed_on_error(opened):
             heads, most = config.n_kv_heads, max(sizes)
@@ -97,7 +98,7 @@ class Evicting(Keep):
             layers = [replace(layer, window=None) for layer in config.layers]
             views = layer_views(model, layers, opened, most, max_chunk)
             bound = attend.open(model, opened, most)
-            return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots)
+            return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots, budget)
 
     def __str__(self) -> str:
         """The method and its options, except for the budget."""

@@ -9,10 +9,11 @@ are stored after rope, so tokens keep their positions, and the order of slots do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ..stats import Kept
 from .cache import KVCache
 
 if TYPE_CHECKING:
@@ -131,7 +132,10 @@ class SlotAttention:
 
 
 class SlotCache(KVCache):
-    """Each layer holds as many tokens as it has slots."""
+    """Each layer holds as many tokens as it has slots, however many are read.
+
+    budget: slots of the layers without a window.
+    """
 
     keeps_all: ClassVar[bool] = False
 
@@ -141,15 +145,26 @@ class SlotCache(KVCache):
         attend: BoundAttend,
         attention: SlotAttention,
         slots: list[Slots],
+        budget: int,
     ) -> None:
         super().__init__(store, attend, attention)
-        self.slots = slots
+        self.slots, self._budget = slots, budget
 
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
         """Nothing: methods that attend to slots have no index."""
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         return self.slots[layer].kept(n_tokens)
+
+    @property
+    def most_tokens(self) -> int:
+        """As far as positions of 31 bits reach, whatever the size of the context."""
+        from ...ops.evict.api import LAST_POSITION
+
+        return LAST_POSITION
+
+    def kept_of(self, tokens: Sequence[int]) -> Kept | None:
+        return Kept(tokens, self._budget, tuple(slots.n_slots for slots in self.slots))
 
     def places_left(self, n_tokens: int) -> int:
         return min(slots.n_slots for slots in self.slots) - n_tokens

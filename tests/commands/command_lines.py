@@ -115,7 +115,8 @@ def _bounds(rng: random.Random, name: tuple[str, ...], words: list[str]) -> list
     bounds = BOUNDS.get(name[0], [])
     if name[0] == "pack" and name[-1] != "build":
         return []
-    if name[0] in ("run", "chat") and max(map(len, words), default=0) < 1000:
+    evicts = any(word.startswith("--keep") for word in words)  # such a context never ends
+    if name[0] in ("run", "chat") and not evicts and max(map(len, words), default=0) < 1000:
         return rng.choice((bounds, bounds[:2], bounds[2:]))  # one of the two is enough
     return bounds
 

@@ -89,7 +89,9 @@ class Disk(Store):
     ) -> PackFolder:
         """The pack's folder, made if it is missing, and checked."""
         config = model.config
-        long_rope = config.rope_tensors == "longrope" and n_ctx > config.n_ctx_orig
+        # A context that evicts has no end: it is rotated as a long one from the start.
+        long = slots is not None or n_ctx > config.n_ctx_orig
+        long_rope = config.rope_tensors == "longrope" and long
         if not self.read_only and not (path / NAME).exists():
             manifest = replace(self._manifest(model, long_rope), slots=slots)
             create(path, manifest, self._centre(model) if slots is None else None)
@@ -147,7 +149,8 @@ class Disk(Store):
             raise PackError(
                 path,
                 f"it was made for contexts {sides[0]} {model.config.n_ctx_orig} tokens, asked for "
-                f"is one {sides[1]} that length, with other rope factors: change --ctx",
+                f"is one {sides[1]} that length, with other rope factors: change --ctx, or make "
+                "another pack",
             )
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import sys
 from pathlib import Path
 
@@ -33,6 +34,51 @@ def test_a_prompt_longer_than_the_budget_is_read(
     figures = json.loads(stats.read_text())
     assert figures["prefilled_tokens"] > 100
     assert figures["n_ctx"] == 400
+
+
+@pytest.mark.parametrize("keep", ["streaming", "hashevict"])
+def test_a_prompt_longer_than_the_context_is_read(
+    keep: str, tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text is that of a context with room for the prompt, and the same budget."""
+    small = run(capsys, tiny_path, "--ctx", "100", "--keep", keep, "--keep-budget", "20%")
+    stats = ["--stats", "--stats-json", str(tmp_path / "stats.json")]
+    large = run(capsys, tiny_path, "--keep", keep, "--keep-budget", "20", *stats)
+    assert (small[0], large[0]) == (0, 0)
+    assert small[1] == large[1] != ""
+    figures = json.loads((tmp_path / "stats.json").read_text())
+    read = figures["prefilled_tokens"] + figures["decoded_tokens"]
+    assert read > 100
+    assert f"; kept 20 of {read} tokens, evicted {read - 20}\n" in large[2]
+    assert (figures["kept_tokens"], figures["evicted_tokens"]) == (20, read - 20)
+    refused = run(capsys, tiny_path, "--ctx", "100")
+    assert refused[0] == 1 and "do not fit: the context holds 0 of 100 tokens" in refused[2]
+
+
+@pytest.fixture
+def trained_on_64(tiny_path: Path, tmp_path: Path) -> Path:
+    """The tiny model, whose file says another training length."""
+    key, data = b"llama.context_length" + struct.pack("<I", 4), tiny_path.read_bytes()
+    changed = data.replace(key + struct.pack("<I", 131_072), key + struct.pack("<I", 64))
+    assert changed != data
+    path = tmp_path / "short.gguf"
+    path.write_bytes(changed)
+    return path
+
+
+def test_going_beyond_the_training_length_is_said_once(
+    trained_on_64: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "kvarn: reading beyond the 64 tokens that the model was trained on"
+    keep = ["--keep", "streaming", "--keep-budget", "20"]
+    for options in (["--ctx", "400"], ["--ctx", "60"]):
+        code, _, err = run(capsys, trained_on_64, *options, *keep)
+        assert (code, err.count("\n"), err.count(said)) == (0, 1, 1)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a mill by the river\n" * 4))
+    assert main(["chat", "-m", str(trained_on_64), "-n", "40", *keep, "--stats"]) == 0
+    err = capsys.readouterr().err
+    assert err.count(said) == 1
+    assert ", evicted " in err and " of 64 tokens in the context" not in err
 
 
 def test_a_budget_with_room_for_all_says_so(

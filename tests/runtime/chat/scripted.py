@@ -50,7 +50,7 @@ class ScriptedContext:
     """A context that 'generates' given ids; the last one is never read, as in generation."""
 
     script: list[list[int]]
-    n_ctx: int = 10_000
+    most_tokens: int = 10_000
     tokens: list[int] = field(default_factory=list)
     seeds: list[int | None] = field(default_factory=list)
     tokenizer: Any = field(default_factory=LongestMatch)

@@ -126,11 +126,11 @@ def test_regenerate_keeps_the_old_answer_where_there_is_no_new_one() -> None:
     context = ScriptedContext([[0], [1]])
     chat = Conversation(context, template(), kvarn.Sampler(seed=5))  # type: ignore[arg-type]
     list(chat.ask("b"))
-    context.n_ctx = 3
+    context.most_tokens = 3
     with pytest.raises(ConversationError, match="tokens, which leaves no room"):
         list(chat.regenerate())
     assert chat.messages[-1]["content"] == "a"
-    context.n_ctx = 100
+    context.most_tokens = 100
     list(chat.regenerate())
     assert chat.messages[-1]["content"] == "b"
     assert context.seeds == [5, 7]

@@ -1,0 +1,63 @@
+"""Types what a document says, given as JSON on stdin: a JSON line about each step.
+
+Each block is typed in a folder of its own, with a home of its own.
+"""
+
+import io
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+
+from kvarn.cli import main
+from kvarn.runtime.sampling import state
+
+SAID = "Who is the miller?\n/stats\n"
+
+
+def typed(kind: str, text: str, words: list[str]) -> int | str | None:
+    """Exit code of one step."""
+    if kind == "python":
+        Path("snippet.py").write_text(text)
+        runpy.run_path("snippet.py", run_name="__main__")
+        return 0
+    program, *arguments = words
+    if program == "kvarn":
+        return main(arguments)
+    assert words[:2] == ["python", "-m"], f"this runs kvarn and Python, not {text}"
+    sys.argv = words[2:]
+    runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    return 0
+
+
+def outcome(kind: str, text: str, words: list[str]) -> dict[str, object]:
+    """Exit code, and what was written."""
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    before = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin = io.TextIOWrapper(io.BytesIO(SAID.encode()), "utf-8")
+    sys.stdout, sys.stderr = streams
+    code: int | str | None
+    try:
+        code = typed(kind, text, words)
+    except SystemExit as stopped:
+        code = stopped.code
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+    out, err = (stream.buffer.getvalue().decode() for stream in streams)
+    return {"text": text, "code": code, "out": out[-3000:], "err": err[-3000:]}
+
+
+if __name__ == "__main__":
+    # What is sampled without a seed is the same in every run.
+    state.secrets = SimpleNamespace(randbits=lambda bits: 7)  # type: ignore[assignment]
+    for block in json.load(sys.stdin):
+        os.chdir(block["folder"])
+        os.environ["KVARN_HOME"] = block["home"]
+        for step in block["steps"]:
+            print(json.dumps(outcome(**step)), flush=True)

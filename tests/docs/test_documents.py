@@ -1,0 +1,284 @@
+"""Every command and every snippet of README.md and docs/, typed as it is written.
+
+What a test cannot type is listed here with its reason; what is neither typed nor listed fails. So
+does an entry of these lists that no document has any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import hf_folders
+import hub_server
+import pytest
+from document_commands import DOCUMENTS, PROGRAMS, ROOT, Block, Step, blocks
+
+from kvarn.cli import build_parser
+from kvarn.commands import COMMANDS
+
+NOVEL = ROOT / "tests" / "runtime" / "golden" / "two_cities.txt"
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+NOT_TYPED = {
+    "pip install .": "installs from the package registry",
+    "pip install '.[train]'": "installs PyTorch from the package registry",
+    "make test": "runs this test",
+    "make coverage": "runs this test",
+    "make lint": "installs ruff and mypy",
+    "make build": "compiles all kernels",
+    "make peers": "builds llama.cpp, and measures for half an hour",
+    "make longctx": "builds llama.cpp, and measures for an hour",
+    "make mini": "trains for hours",
+    "make mini TEXT=FOLDER": "trains for hours",
+    "make mini SHAPE=llama": "trains for hours",
+}
+
+NEEDS_TORCH = ("kvarn", "learn")
+
+FILLED = {
+    "kvarn COMMAND --help": [f"kvarn {name} --help" for name in COMMANDS],
+    "kvarn convert [SRC] OUT.gguf [--type q4_k_m]": [
+        "kvarn convert model.gguf OUT.gguf --type q4_k_m"
+    ],
+    "kvarn run [-m MODEL] [-p TEXT | -f FILE | -]": [
+        "kvarn run",
+        "kvarn run -m model.gguf -p TEXT",
+        "kvarn run -f text.txt",
+        "kvarn run -m model.gguf -",
+    ],
+    "kvarn chat [-m MODEL]": ["kvarn chat -n 16", "kvarn chat -m model.gguf -n 16"],
+    "kvarn pack build|ls|info|verify|rm|export|import": [
+        f"kvarn pack {name} --help" for name in "build ls info verify rm export import".split()
+    ],
+    "kvarn inspect FILE": ["kvarn inspect model.gguf"],
+    "kvarn tokenize [-m MODEL] [TEXT …]": [
+        "kvarn tokenize TEXT",
+        "kvarn tokenize -m model.gguf",
+    ],
+    "kvarn bench [-m MODEL] -p 512 -n 128 -d 0": [
+        "kvarn bench -p 512 -n 128 -d 0 -r 1",
+        "kvarn bench -m model.gguf -p 512 -n 128 -d 0 -r 1",
+    ],
+    "kvarn perplexity [-m MODEL] -f FILE": [
+        "kvarn perplexity -f book.txt",
+        "kvarn perplexity -m model.gguf -f book.txt",
+    ],
+    "kvarn eval [-m MODEL] --method full,hash": [
+        "kvarn eval --method full,hash --length 256 --contexts 1 --questions 1"
+    ],
+    "kvarn learn MODEL --text FILE …": ["kvarn learn model.gguf --text book.txt --tokens 1024"],
+    "kvarn imatrix -m MODEL -f FILE -o OUT": ["kvarn imatrix -m model.gguf -f text.txt -o OUT"],
+    "kvarn doctor [--roofline]": ["kvarn doctor"],
+    "kvarn bench --replay FILE": [
+        "kvarn bench -d 300 -p 0 -n 2 -r 1 --method topk --budget 8 --sink 4 --window 8"
+        " --record-selections FILE",
+        "kvarn bench --replay FILE -d 300 -p 0 -n 2 -r 1",
+    ],
+    "kvarn eval --text TEXTS --contexts 6 --questions 30": [
+        "kvarn eval --text TEXTS --contexts 1 --questions 1 --length 256"
+    ],
+}
+"""Commands with words that a reader replaces, and what such a reader types."""
+
+FEW = "--length 256 --contexts 1 --questions 1"
+SMALLER = {
+    "kvarn chat -m model.gguf": "kvarn chat -m model.gguf -n 16",
+    "kvarn chat --pack book": "kvarn chat --pack book -n 16",
+    "kvarn chat --pack book --session talk": "kvarn chat --pack book --session talk -n 16",
+    "kvarn doctor --roofline": "kvarn doctor",
+    "kvarn bench -d 8192,131072 -p 0 --method hash --kv-type q8_0": (
+        "kvarn bench -d 512 -p 0 --method hash --kv-type q8_0 -n 8 -r 1"
+    ),
+    "kvarn eval --task needle,kv,two-hop --length 4096,16384 --method full,topk,hash --budget 2%": (
+        f"kvarn eval --task needle,kv,two-hop --method full,topk,hash --budget 2% {FEW}"
+    ),
+    "kvarn eval -m model.gguf --task needle,kv,two-hop --length 4096,16384 --method "
+    "full,topk,topk:index=flat,hash,hash:encoders=simhash --budget 2%,6.25% --probe 8": (
+        "kvarn eval -m model.gguf --task needle,kv,two-hop --method "
+        f"full,topk,topk:index=flat,hash,hash:encoders=simhash --budget 2%,6.25% --probe 8 {FEW}"
+    ),
+    "kvarn learn model.gguf --text book.txt": (
+        "kvarn learn model.gguf --text book.txt --length 1024 --tokens 1024"
+    ),
+    "kvarn learn model.gguf --text notes.txt book.txt --length 16384": (
+        "kvarn learn model.gguf --text notes.txt book.txt --length 1024 --tokens 1024"
+    ),
+}
+"""Commands that take minutes, and answers that end when they like; and what the quick test types
+instead. The slow one types them as they are written, but for evaluations, which ask thousands of
+questions for an hour."""
+
+READ = {document.name: blocks(document) for document in DOCUMENTS}
+STEPS = {step.text: step for found in READ.values() for block in found for step in block}
+
+
+def typed(step: Step, as_written: bool = False) -> list[Step]:
+    """What is typed for a step of a document."""
+    text = step.text
+    if step.mention or text in NOT_TYPED or (lacks_torch(step)):
+        return []
+    if text == "make run":
+        return recipe("run")
+    if text in FILLED:
+        return [] if as_written else [Step("shell", filled) for filled in FILLED[text]]
+    return [step if as_written else Step(step.kind, SMALLER.get(text, text))]
+
+
+def lacks_torch(step: Step) -> bool:
+    return tuple(step.text.split()[:2]) == NEEDS_TORCH and find_spec("torch") is None
+
+
+def recipe(target: str) -> list[Step]:
+    """What `make` runs for a target once everything is installed."""
+    variables = dict(re.findall(r"^(\w+) [?:]?= ?(.*)$", MAKEFILE, re.MULTILINE))
+    found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    assert found is not None
+    lines = found[1].replace("$(BIN)/", "").splitlines()
+    return [
+        Step("shell", re.sub(r"\$\((\w+)\)", lambda name: variables[name[1]], line.strip()))
+        for line in lines
+    ]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hub_server.Hub]:
+    """A hub on the loopback, with the model that the documents pull."""
+    folder = tmp_path_factory.mktemp("saved")
+    hf_folders.write_llama(folder)
+    with hub_server.serve() as served:
+        served.add_folder("ORGANISATION/MODEL", folder)
+        yield served
+
+
+@pytest.fixture
+def reader(tmp_path: Path, tiny_path: Path, hub: hub_server.Hub) -> Reader:
+    return Reader(tmp_path, tiny_path, hub)
+
+
+class Reader:
+    """Someone who types blocks, each in a folder with the files that it speaks of."""
+
+    def __init__(self, folder: Path, model: Path, hub: hub_server.Hub) -> None:
+        self._folder, self._model, self._hub = folder, model, hub
+        self.book = NOVEL.read_text(encoding="utf-8") * 4
+
+    def type(self, written: list[Block], timeout: float) -> list[dict[str, Any]]:
+        """What came of each step."""
+        jobs = [
+            {
+                "folder": str(self._provided(number)),
+                "home": str(self._folder / f"home-{number}"),
+                "steps": [
+                    {"kind": s.kind, "text": s.text, "words": s.words if s.kind == "shell" else []}
+                    for s in steps
+                ],
+            }
+            for number, steps in enumerate(written)
+        ]
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("HF_", "HUGGING"))
+        }
+        environment = inherited | {
+            "HF_ENDPOINT": self._hub.url,
+            "HF_HOME": str(self._folder / "hf"),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("document_runner.py"))],
+            input=json.dumps(jobs), env=environment, capture_output=True, text=True,
+            timeout=timeout, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def _provided(self, number: int) -> Path:
+        folder = self._folder / f"work-{number}"
+        (folder / "TEXTS").mkdir(parents=True)
+        for name in ("book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
+            (folder / name).write_text(self.book, encoding="utf-8")
+        for name in ("model.gguf", "IN.gguf"):
+            shutil.copy(self._model, folder / name)
+        return folder
+
+
+def check(outcomes: list[dict[str, Any]]) -> None:
+    """No step failed, and what generates text did."""
+    failed = [
+        f"{one['text']}\n{one['err']}"
+        for one in outcomes
+        if one["code"] != 0
+        or "Traceback" in one["err"]
+        or (one["text"].startswith("kvarn run") and not one["out"])
+    ]
+    assert not failed, "\n".join(failed)
+
+
+def test_what_documents_say_works(reader: Reader) -> None:
+    """All in one process, which starts once."""
+    written = [
+        [one for step in block for one in typed(step)] for found in READ.values() for block in found
+    ]
+    outcomes = reader.type([block for block in written if block], 600)
+    assert len(outcomes) == sum(map(len, written))
+    check(outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [text for text in SMALLER if not text.startswith("kvarn eval")])
+def test_long_commands_work_as_written(text: str, reader: Reader) -> None:
+    """With the steps of their block that come before."""
+    if lacks_torch(STEPS[text]):
+        pytest.skip("PyTorch is not installed")
+    block = next(block for found in READ.values() for block in found if STEPS[text] in block)
+    before = [one for step in block[: block.index(STEPS[text])] for one in typed(step)]
+    check(reader.type([[*before, *typed(STEPS[text], as_written=True)]], 3600))
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_novel_longer_than_the_context_is_read(reader: Reader, data_dir: Path) -> None:
+    """The command of README for long texts, with a text that is longer than its `--ctx`."""
+    (written,) = (step for text, step in STEPS.items() if "--keep hashevict" in text)
+    stats = Step("shell", f"{written.text} --stats")
+    novel = max((data_dir / "text").glob("*.txt"), key=lambda path: path.stat().st_size)
+    reader.book = novel.read_text(encoding="utf-8")
+    (outcome,) = reader.type([[stats]], 3600)
+    check([outcome])
+    assert "reading beyond the 131,072 tokens" in outcome["err"]
+    assert "kept 26215 of " in outcome["err"]
+
+
+@pytest.mark.parametrize("text", [t for t, step in STEPS.items() if step.kind == "shell"])
+def test_commands_are_known(text: str) -> None:
+    """Those that are not typed name commands and targets that there are."""
+    step = STEPS[text]
+    program, *words = step.words
+    assert program in PROGRAMS
+    if program == "make":
+        assert words[0] in re.findall(r"^(\w+):", MAKEFILE, re.MULTILINE)
+        assert text in NOT_TYPED or text == "make run"
+    elif program == "kvarn" and text not in FILLED:
+        names = [action for action in build_parser(*COMMANDS)._actions if action.choices]
+        if words:
+            assert words[0] in names[0].choices
+        if not step.mention:
+            build_parser(*COMMANDS).parse_args(words)
+    elif program != "kvarn":
+        assert text in NOT_TYPED or words[0] == "-m"
+
+
+@pytest.mark.parametrize("text", [*NOT_TYPED, *FILLED, *SMALLER])
+def test_lists_name_what_documents_say(text: str) -> None:
+    assert text in STEPS, f"no document says {text!r} any more: remove it from the list"
