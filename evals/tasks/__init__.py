@@ -28,6 +28,7 @@ TASKS: dict[str, Task] = {
 }
 """The tasks that kvarn-mini is trained on."""
 ALL_TASKS: dict[str, Task] = {**TASKS, **RULER}
+"""`kvarn eval --task ?` shows the first line of each generator's docstring."""
 
 __all__ = [
     "ALL_TASKS",

@@ -16,12 +16,11 @@ CHAIN = (3, 4, 5)
 def chains(
     rng: Random, n_chars: int, n_questions: int, filler: Filler, least_filler: float = LEAST_FILLER
 ) -> Sample:
-    """Numbers are passed on from thing to thing; a question asks for all things with the number of
-    the first.
+    """Numbers are passed on from thing to thing; a question asks for all things that have one.
 
     Similar to RULER's variable tracking. The links of a chain stand in order, mixed with those of
-    other chains. RULER's questions name the number instead. Finding a thing by its number is a task
-    of its own: models answered such questions with whole chains that began at another number.
+    other chains. A question names the first thing; RULER's name the number instead. Finding a thing
+    by its number is a task of its own: models answered with whole chains that began at another.
     """
     room = max(1, facts_in(n_chars, least_filler) // CHAIN[-1])
     values = numbers(rng, min(n_questions, room))

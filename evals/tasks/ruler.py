@@ -39,26 +39,36 @@ def records(rng: Random, n: int) -> list[str]:
     return [f"record {identifier}" for identifier in identifiers(rng, n)]
 
 
-def needles(keys: Draw, values: Draw, n: int, hay: Filler | None = None) -> Task:
-    """A task of n facts in filler (or in `hay`), each with a question."""
-
-    def task(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-        named, given = keys(rng, n), values(rng, n)
-        facts = number_facts(rng, named, given)
-        questions = number_questions(rng, named, given, n)
-        return Sample(scatter(rng, facts, n_chars, hay or filler), questions)
-
-    return task
+def niah_single_1(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """One needle, the number of a thing, in a few repeated sentences."""
+    return _hidden(rng, n_chars, NOISE, things, numbers, 1)
 
 
-def only_needles(keys: Draw, values: Draw) -> Task:
-    """A task of nothing but facts, all of one form; a question asks for one."""
+def niah_single_2(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """One needle, the number of a thing, in filler."""
+    return _hidden(rng, n_chars, filler, things, numbers, 1)
 
-    def task(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-        form = rng.choice(wording.NUMBER_FACTS)
-        return table(rng, form, keys, values, n_chars, n_questions)
 
-    return task
+def niah_single_3(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """One needle, the UUID of a thing, in filler."""
+    return _hidden(rng, n_chars, filler, things, identifiers, 1)
+
+
+def niah_multikey_1(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Four needles in filler; a question asks for one."""
+    return _hidden(rng, n_chars, filler, things, numbers, KEYS)
+
+
+def niah_multikey_2(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Nothing but needles, the numbers of things; a question asks for one."""
+    form = rng.choice(wording.NUMBER_FACTS)
+    return table(rng, form, things, numbers, n_chars, n_questions)
+
+
+def niah_multikey_3(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
+    """Nothing but needles, UUIDs that belong to UUIDs; a question asks for one."""
+    form = rng.choice(wording.NUMBER_FACTS)
+    return table(rng, form, records, identifiers, n_chars, n_questions)
 
 
 def niah_multivalue(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
@@ -106,8 +116,10 @@ def cwe(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
 
 
 def fwe(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """Made-up words, the k-th with a frequency proportional to 1 / k². The first one is dots; the
-    question asks for the next three."""
+    """Made-up words; the question asks for the three most frequent ones.
+
+    The k-th word has a frequency proportional to 1 / k². The first is dots, which do not count.
+    """
     letters = "abcdefghijklmnopqrstuvwxyz"
     n = max(100, n_chars // 7)
     kinds = max(6, int((n * 6 / 9.87) ** 0.5))  # that occur at least once: n / ζ(2) / k² >= 1
@@ -137,13 +149,21 @@ def _list_of(rng: Random, n: int) -> tuple[list[str], str]:
     return words[:10], " ".join(f"{i}. {word}" for i, word in enumerate(drawn, 1))
 
 
+def _hidden(rng: Random, n_chars: int, filler: Filler, keys: Draw, values: Draw, n: int) -> Sample:
+    """n needles in filler, each asked for."""
+    named, given = keys(rng, n), values(rng, n)
+    facts = number_facts(rng, named, given)
+    questions = number_questions(rng, named, given, n)
+    return Sample(scatter(rng, facts, n_chars, filler), questions)
+
+
 RULER: dict[str, Task] = {
-    "niah_single_1": needles(things, numbers, 1, NOISE),
-    "niah_single_2": needles(things, numbers, 1),
-    "niah_single_3": needles(things, identifiers, 1),
-    "niah_multikey_1": needles(things, numbers, KEYS),
-    "niah_multikey_2": only_needles(things, numbers),
-    "niah_multikey_3": only_needles(records, identifiers),
+    "niah_single_1": niah_single_1,
+    "niah_single_2": niah_single_2,
+    "niah_single_3": niah_single_3,
+    "niah_multikey_1": niah_multikey_1,
+    "niah_multikey_2": niah_multikey_2,
+    "niah_multikey_3": niah_multikey_3,
     "niah_multivalue": niah_multivalue,
     "niah_multiquery": niah_multiquery,
     "vt": vt,

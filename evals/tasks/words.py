@@ -15,8 +15,10 @@ KINDS = 40
 
 
 def frequent(rng: Random, n_chars: int, n_questions: int, filler: Filler) -> Sample:
-    """A long list of words, three of which occur far more often than the others; one question
-    asks for the three, most frequent first, another for the most frequent one."""
+    """A long list of words; a question asks for the three that occur far more often than others.
+
+    They are to be named from the most frequent one on. A second question asks for that one alone.
+    """
     vocabulary = rng.sample(sorted({*ADJECTIVES, *NOUNS}), KINDS)
     room = n_chars - len("Words:")
     often, text = fitted(

@@ -98,7 +98,7 @@ def test_a_question_mark_lists_the_tasks(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["eval", "--task", "?"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(ALL_TASKS)
-    assert all(len(line.split()) > 4 for line in lines)
+    assert all(len(line.split()) > 4 and line.endswith(".") for line in lines)
 
 
 def test_a_method_names_its_options() -> None:
