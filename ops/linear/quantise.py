@@ -1,4 +1,4 @@
-"""Vectors to int8, see `activations`."""
+"""Quantises vectors to int8, see `activations`."""
 
 import numpy as np
 

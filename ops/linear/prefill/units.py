@@ -1,4 +1,4 @@
-"""32 columns of 16 rows by a few tokens, in integers: what register tiles are made of.
+"""32 columns of 16 rows by a few tokens, in integers: the parts of register tiles.
 
 A step takes 4 columns of 16 rows, broadcasts 4 activations of each token and multiplies. AVX2 adds
 products in 16 bits as long as they cannot overflow (`pairs_run`) before it widens them to 32 bits,
@@ -33,7 +33,7 @@ Codes = Callable[[int], Value]  # the bytes of columns 4 j .. 4 j + 3
 
 
 def pairs_run(f: Format) -> int:
-    """How many 16-bit pair sums of a lane may be added: of one scale, and no overflow."""
+    """How many 16-bit pair sums of a lane share a scale and can be added without overflow."""
     run = 1
     while run * 2 <= f.grain // 4 and run * 2 * (2 * 127 * f.top) <= 32767:
         run *= 2
@@ -102,9 +102,9 @@ def _unit_plain(b, f: Format, codes_of, x, scales):
 def grain_sums(
     b: Builder, f: Format, panels: Sequence[Codes], x: Sequence[Value], start: int
 ) -> list[list[Value]]:
-    """Sums over the columns of one scale, from 4 * start on: for each panel, of each token.
+    """Sums over the columns of one scale, from column 4 * start: for each panel, of each token.
 
-    Not for AVX2. Each broadcast serves all panels: half of a tile's loads where there are two.
+    Not for AVX2. All panels use the same broadcast, which halves the loads where there are two.
     """
     sums = [[const(ACC, 0)] * len(x) for _ in panels]
     for j in range(start, start + f.grain // 4):
@@ -121,6 +121,6 @@ def unit_of_bytes(
 ) -> list[Value]:
     """32 columns of 16 rows by each token -> <16 x i32>, integer scales included.
 
-    Codes that are signed on AVX2 have to be words, which is a panel's matter.
+    On AVX2, signed codes have to be words instead (`unit_of_words`).
     """
     return (_unit_pairs if AVX2 else _unit_plain)(b, f, codes_of, x, scales)
