@@ -42,7 +42,7 @@ def steps(
     for name in types:
         if name not in QUANT_TYPES:
             raise OpsError(
-                f"compiling kernels for type {name}: no such type, expected names as Q8_0, Q4_K"
+                f"compiling kernels for type {name}: no such type, expected one such as Q8_0"
             )
     shapes, sparse = ([_shape(text) for text in texts] for texts in (heads, methods))
     rooms = (
@@ -68,7 +68,7 @@ def _shape(text: str) -> tuple[int, int, int]:
         if n_heads % n_kv_heads == 0:
             return head_dim, n_heads, n_kv_heads
     raise OpsError(
-        f"compiling attention for heads {text}: expected HEAD_DIM:HEADS:KV_HEADS, as 64:32:8"
+        f"compiling attention for heads {text}: expected HEAD_DIM:HEADS:KV_HEADS, such as 64:32:8"
     )
 
 
@@ -88,16 +88,15 @@ def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], N
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m kvarn.ops.build", description="Compile kernels ahead."
+        prog="python -m kvarn.ops.build", description="Compile kernels ahead of their first use."
     )
-    parser.add_argument("--types", default=",".join(TYPES), help="weight types (%(default)s)")
-    parser.add_argument(
-        "--heads", default=",".join(HEADS), help="HEAD_DIM:HEADS:KV_HEADS (%(default)s)"
-    )
-    parser.add_argument("--kv", default=",".join(KV_TYPES), help="KV cache types (%(default)s)")
-    parser.add_argument(
-        "--methods", default=",".join(METHODS), help="HEAD_DIM:HEADS:KV_HEADS (%(default)s)"
-    )
+    for option, default, what in (
+        ("--types", TYPES, "weight types"),
+        ("--heads", HEADS, "HEAD_DIM:HEADS:KV_HEADS"),
+        ("--kv", KV_TYPES, "KV cache types"),
+        ("--methods", METHODS, "HEAD_DIM:HEADS:KV_HEADS"),
+    ):
+        parser.add_argument(option, default=",".join(default), help=f"{what} (%(default)s)")
     options = parser.parse_args(arguments)
     lists = [[part for part in text.split(",") if part] for text in vars(options).values()]
     try:

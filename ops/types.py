@@ -64,9 +64,7 @@ QUANT_TYPES: dict[str, QuantType] = {
     )
 }
 
-BY_ID: dict[int, QuantType] = {
-    quant_type.ggml_id: quant_type for quant_type in QUANT_TYPES.values()
-}
+BY_ID: dict[int, QuantType] = {entry.ggml_id: entry for entry in QUANT_TYPES.values()}
 
 # Ids that ggml once used and withdrew: so that the error for an old file can name its type.
 WITHDRAWN: dict[int, str] = {

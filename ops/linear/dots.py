@@ -31,7 +31,7 @@ from ...jit.simd import (
     vty,
 )
 from .formats import Format
-from .formats.pieces import Builder, Value, pinned
+from .formats.pieces import Builder, Value, join_all, pinned
 
 AVX2 = VARIANT == "avx2"
 
@@ -39,33 +39,13 @@ AVX2 = VARIANT == "avx2"
 def in_halves(b: Builder, emit: Callable[..., Value], n: int, *operands: Value) -> Value:
     """Apply `emit` to pieces of n lanes and join the results."""
     count = operands[0].type.count
-    parts = [
-        emit(b, *(shuffle(b, x, range(k, k + n)) if count > n else x for x in operands))
-        for k in range(0, count, n)
-    ]
-    while len(parts) > 1:
-        parts = [shuffle(b, x, range(2 * x.type.count), y) for x, y in zip(parts[::2], parts[1::2])]
-    return parts[0]
-
-
-def pair_sums(b: Builder, codes: Value, x: Value) -> Value:
-    """AVX2: <n x i8> codes (unsigned) and activations -> <n/2 x i16> sums of two products."""
-    return in_halves(b, pair_sums_u7s, 32, codes, x)
-
-
-def magnitude(b: Builder, codes: Value) -> Value:
-    """|code| as an unsigned byte."""
-    ty = codes.type
-    return call(b, f"llvm.abs.v{ty.count}i8", ty, codes, ir.Constant(ir.IntType(1), 0))
-
-
-def _sign(b: Builder, x: Value, codes: Value) -> Value:
-    return call(b, "llvm.x86.avx2.psign.b", x.type, x, codes)
-
-
-def with_sign_of(b: Builder, x: Value, codes: Value) -> Value:
-    """AVX2: x where the code is positive, -x where negative, 0 where 0."""
-    return in_halves(b, _sign, 32, x, codes)
+    return join_all(
+        b,
+        [
+            emit(b, *(shuffle(b, x, range(k, k + n)) if count > n else x for x in operands))
+            for k in range(0, count, n)
+        ],
+    )
 
 
 def madd(b: Builder, x: Value, y: Value) -> Value:
@@ -85,11 +65,17 @@ def madd_onto(b: Builder, acc: Value, x: Value, y: Value) -> Value:
     return b.add(acc, madd(b, x, y))
 
 
+def _with_sign_of(b: Builder, x: Value, codes: Value) -> Value:
+    """x where the code is positive, -x where it is negative, 0 where it is 0."""
+    return call(b, "llvm.x86.avx2.psign.b", x.type, x, codes)
+
+
 def signed_pairs(b: Builder, codes: Value, x: Value, signed: bool) -> Value:
-    """AVX2: pair sums of signed or unsigned codes."""
+    """AVX2: <n x i8> by <n x i8> -> <n/2 x i16> sums of two products; signed: |code| by +-x."""
     if signed:
-        return pair_sums(b, magnitude(b, codes), with_sign_of(b, x, codes))
-    return pair_sums(b, codes, x)
+        x, ty = in_halves(b, _with_sign_of, 32, x, codes), codes.type
+        codes = call(b, f"llvm.abs.v{ty.count}i8", ty, codes, ir.Constant(ir.IntType(1), 0))
+    return in_halves(b, pair_sums_u7s, 32, codes, x)
 
 
 def dot_onto(b: Builder, acc: Value, codes: Value, x: Value, signed: bool) -> Value:
@@ -113,7 +99,7 @@ def four_dots(b: Builder, codes: Sequence[Value], x: Sequence[Value]) -> Value:
     Transposing the sums while they have 16 bits saves three of four conversions, and the scales of
     four blocks then fit the lanes as they are. `fits_four_dots` says for which formats sums fit.
     """
-    sums, pairs = [pair_sums(b, q, v) for q, v in zip(codes, x)], vty(I16, 16)
+    sums, pairs = [pair_sums_u7s(b, q, v) for q, v in zip(codes, x)], vty(I16, 16)
     for lanes in ([0, 8, 1, 9, 4, 12, 5, 13], [0, 1, 8, 9, 4, 5, 12, 13]):
         high = [lane + 2 for lane in lanes]
         words = [b.bitcast(v, vty(I32, 8)) for v in sums]
@@ -182,7 +168,7 @@ def factors(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]
         minima = _spread_bytes(b, both, [8 + i // 2 for i in range(16)])
     else:
         scales, minima = emit(b, w)
-        if f.grain == 32:  # each scale is there twice
+        if f.grain == 32:  # each scale is repeated
             lanes = [[*range(0, 16, 2)] * 2]
             orders = [[j] * 8 + [j + 8] * 8 for j in range(8)]
         else:

@@ -2,9 +2,9 @@
 
     y[t, r] = sum_k W[r, k] x[t, k], every product and sum in float32
 
-T = 1 reads the rows as they lie in the file, two vectors of 16 per step. T > 1 turns 16 rows and a
-run of columns into float32 with one row per lane, and uses them for six tokens at a time: twelve
-sums, two vectors of weights and one broadcast activation fit AVX2's sixteen registers.
+T = 1 reads the rows as in the file, two vectors of 16 per step. T > 1 converts a run of columns of
+16 rows to float32 with one row per lane, and multiplies them by six tokens at a time: twelve sums,
+two vectors of weights and one broadcast activation fit AVX2's sixteen registers.
 """
 
 from typing import Any
@@ -136,14 +136,14 @@ def _fma_column(typingctx, sums, weights, x, stride):
 
 
 def _tile(tokens: int) -> Any:
-    """The jitted product of one register tile: 16 rows by so many tokens."""
+    """The jitted product of one register tile: 16 rows by `tokens` tokens."""
 
     @jit
-    def _multiply(weights, run, x, stride, sums_at, t):
-        sums = load_sums(tokens, sums_at + t * 64)
+    def _multiply(weights, run, x, stride, place):
+        sums = load_sums(tokens, place)
         for k in range(run):
-            sums = _fma_column(sums, weights + k * 64, x + t * stride + k * 4, stride)
-        store_sums(sums_at + t * 64, sums)
+            sums = _fma_column(sums, weights + k * 64, x + k * 4, stride)
+        store_sums(place, sums)
 
     return _multiply
 
@@ -152,20 +152,19 @@ _six, _four, _two, _one = (_tile(tokens) for tokens in (6, 4, 2, 1))
 
 
 @jit
-def _multiply_run(weights, run, x, n_tokens, stride, sums_at):
+def _multiply_run(weights, run, x, n_tokens, stride, sums):
     """sums[t] += x[t] times a run of columns of 16 rows; x: address of these columns of token 0."""
-    t = 0
-    while n_tokens - t >= 6:
-        _six(weights, run, x, stride, sums_at, t)
-        t += 6
-    if n_tokens - t >= 4:
-        _four(weights, run, x, stride, sums_at, t)
-        t += 4
-    if n_tokens - t >= 2:
-        _two(weights, run, x, stride, sums_at, t)
-        t += 2
-    if n_tokens - t == 1:
-        _one(weights, run, x, stride, sums_at, t)
+    while n_tokens >= 6:
+        _six(weights, run, x, stride, sums)
+        n_tokens, x, sums = n_tokens - 6, x + 6 * stride, sums + 6 * 64
+    if n_tokens >= 4:
+        _four(weights, run, x, stride, sums)
+        n_tokens, x, sums = n_tokens - 4, x + 4 * stride, sums + 4 * 64
+    if n_tokens >= 2:
+        _two(weights, run, x, stride, sums)
+        n_tokens, x, sums = n_tokens - 2, x + 2 * stride, sums + 2 * 64
+    if n_tokens == 1:
+        _one(weights, run, x, stride, sums)
 
 
 def make_float_matmul(type_name: str) -> DefinedKernel:

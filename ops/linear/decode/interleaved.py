@@ -64,7 +64,7 @@ def make_interleave(type_name: str) -> DefinedKernel:
 
     @kernel
     def interleave_kernel(share: Share, w: Matrix, out: int):
-        """Rows, their number a multiple of 16, to as many bytes at address `out`."""
+        """Interleave the rows, a multiple of 16 of them, at address `out`; the size is the same."""
         first = take(share.ticket) * ROWS
         while first < w.n_rows:
             rows, to = w.data + first * w.row_bytes, out + first * w.row_bytes
@@ -102,7 +102,7 @@ def add_block(typingctx, kind, sums, w, x, n_blocks):
 
 
 def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
-    """The kernel for up to so many tokens; reads as many rows of activations."""
+    """The kernel for up to `tokens` tokens; reads that many rows of activations."""
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes * ROWS
     blocks_on = make_blocks_on(FORMATS[kind])

@@ -98,7 +98,7 @@ def by_rows(product: Any, vectors: type) -> DefinedKernel:
 
 
 def make_rows(type_name: str, tokens: int) -> DefinedKernel:
-    """The kernel of one format for up to so many tokens; reads as many rows of activations."""
+    """The kernel of one format for up to `tokens` tokens; reads that many rows of activations."""
     kind = KINDS[type_name]
     f = FORMATS[kind]
     size, at_once = f.n_bytes, BLOCKS_AT_ONCE if f.block == 32 else 1

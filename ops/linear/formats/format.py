@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .pieces import Blocks, Builder, Value, scaled
+from ....jit.simd import const
+from .pieces import Blocks, Builder, Value
 
 
 @dataclass(frozen=True)
@@ -44,4 +45,4 @@ class Format:
     def d_and_low(self, b: Builder, blocks: Blocks) -> tuple[Value, Value | None]:
         """<n x float> d and low (None: always 0) of n blocks."""
         d, low = self.floats(b, blocks)
-        return d, scaled(b, d, -self.centre) if self.centre else low
+        return d, b.fmul(d, const(d.type, -self.centre)) if self.centre else low

@@ -90,7 +90,10 @@ def read_nibbles(b: Builder, p: Value, offset: int) -> Value:
     """The low nibbles of 16 bytes, then the high ones."""
     if isinstance(p, Columns):
         return p.read_nibbles(b, offset)
-    return nibbles(b, read_bytes(b, p, offset, 16))
+    both = shuffle(b, read_bytes(b, p, offset, 16), [*range(16), *range(16)])
+    words = b.bitcast(both, vty(I32, 8))
+    words = b.lshr(words, ir.Constant(words.type, [0] * 4 + [4] * 4))
+    return b.and_(b.bitcast(words, both.type), const(both.type, 15))
 
 
 def read_bits(b: Builder, p: Value, offset: int, value: int) -> Value:
@@ -123,6 +126,13 @@ class SideBySide:
 Blocks = Sequence[Value] | SideBySide
 
 
+def join_all(b: Builder, vectors: list[Value]) -> Value:
+    """The lanes of 1, 2, 4, … vectors in one."""
+    while len(vectors) > 1:
+        vectors = [emit_join(b, *pair) for pair in zip(vectors[::2], vectors[1::2])]
+    return vectors[0]
+
+
 def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
     """One element from the same place of each block -> <n x ty>.
 
@@ -138,9 +148,7 @@ def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
         for i, pointer in enumerate(pointers):
             one, lane = read(b, pointer, ir.IntType(width), offset), ir.Constant(I32, i % at_once)
             lanes[i // at_once] = b.insert_element(lanes[i // at_once], one, lane)
-        while len(lanes) > 1:
-            lanes = [emit_join(b, *pair) for pair in zip(lanes[::2], lanes[1::2])]
-        return b.bitcast(lanes[0], vty(ty, n))
+        return b.bitcast(join_all(b, lanes), vty(ty, n))
     if n * width > 64:
         parts = (gather(b, half, ty, offset) for half in (pointers[: n // 2], pointers[n // 2 :]))
         return emit_join(b, *parts)
@@ -166,14 +174,6 @@ def pinned(b: Builder, x: Value) -> Value:
     return b.call(pin, [x])
 
 
-def halves(b: Builder, pointers: Blocks, offset: int) -> Value:
-    return b.fpext(gather(b, pointers, F16, offset), vty(F32, len(pointers)))
-
-
-def scaled(b: Builder, d: Value, factor: float) -> Value:
-    return b.fmul(d, const(d.type, factor))
-
-
 def field(b: Builder, x: Value, shift: int, mask: int) -> Value:
     """`(x >> shift) & mask` per byte; a negative shift is to the left.
 
@@ -195,13 +195,6 @@ def two_fields(b: Builder, x: Value, shifts: tuple[int, int], mask: int) -> Valu
         by = ir.Constant(words.type, [shift % 32 for shift in shifts for _ in range(8)])
         words = call(b, "llvm.fshr.v16i32", words.type, words, words, by)
     return b.and_(b.bitcast(words, both.type), const(both.type, mask))
-
-
-def nibbles(b: Builder, x: Value) -> Value:
-    """16 bytes -> 32 codes: the low nibbles, then the high ones, by one shift of words."""
-    words = b.bitcast(shuffle(b, x, [*range(16), *range(16)]), vty(I32, 8))
-    words = b.lshr(words, ir.Constant(words.type, [0] * 4 + [4] * 4))
-    return b.and_(b.bitcast(words, vty(I8, 32)), const(vty(I8, 32), 15))
 
 
 def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
@@ -230,7 +223,7 @@ def one_half(offset: int = 0):
     """`d` alone."""
 
     def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
-        return halves(b, ps, offset), None
+        return b.fpext(gather(b, ps, F16, offset), vty(F32, len(ps))), None
 
     return floats
 

@@ -29,7 +29,7 @@ TILE_ROWS = 16 * PANELS_PER_TILE
 
 @jit
 def _panels_of(number, sets):
-    """(first panel, how many) of a ticket: so many sets of PANELS_AT_ONCE, then single tiles."""
+    """(first panel, number of panels) of a ticket: sets of PANELS_AT_ONCE, then single tiles."""
     if number < sets:
         return PANELS_AT_ONCE * number, PANELS_AT_ONCE
     return PANELS_AT_ONCE * sets + PANELS_PER_TILE * (number - sets), PANELS_PER_TILE

@@ -192,7 +192,7 @@ def spread(typingctx, kind, rows, panel):
                 _write_codes(b, where, j, w, b.gep(panel, [step]))
         _spread_scales(b, f, where, rows, panel)
         minima = words_of_rows(b, at(b, rows, where.row_minima), 32)
-        if f.grain == 32:  # each is there twice
+        if f.grain == 32:  # each minimum is repeated
             low, high = (const(minima[0].type, mask) for mask in (0xFFFF, -0x10000))
             pairs = zip(minima[::2], minima[1::2])
             minima = [b.or_(b.and_(x, low), b.and_(y, high)) for x, y in pairs]

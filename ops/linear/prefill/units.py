@@ -40,9 +40,10 @@ def pairs_run(f: Format) -> int:
     return run
 
 
-def _broadcast(b, x, j):
-    """Activations 4 j .. 4 j + 3 of a token in all 16 rows."""
-    return b.bitcast(splat(b, read(b, x, I32, 4 * j), 16), vty(I8, 64))
+def _broadcast(b, x, j, ty):
+    """Word j of a token's activations (4 of int8, 2 of int16) in all rows of a vector."""
+    n_words = ty.count * ty.element.width // 32
+    return b.bitcast(splat(b, read(b, x, I32, 4 * j), n_words), ty)
 
 
 def _add(b, sums, key, value):
@@ -59,7 +60,7 @@ def _unit_pairs(b, f: Format, codes_of, x, scales):
             four = codes_of(j)
             codes = [shuffle(b, four, range(half, half + 32)) for half in HALVES]
             for t, xt in enumerate(x):
-                xj = b.bitcast(splat(b, read(b, xt, I32, 4 * j), 8), BYTES)
+                xj = _broadcast(b, xt, j, BYTES)
                 for half, q in zip(HALVES, codes):
                     _add(b, sums, (t, half), pair_sums_u7s(b, q, xj))
         for half in HALVES:
@@ -77,7 +78,7 @@ def unit_of_words(b: Builder, w: Value, x: Sequence[Value], scales: Value | None
     for j in range(16):
         codes = [read(b, w, vty(I16, 16), 64 * j + half) for half in HALVES]
         for t, xt in enumerate(x):
-            xj = b.bitcast(splat(b, read(b, xt, I32, 4 * j), 8), vty(I16, 16))
+            xj = _broadcast(b, xt, j, vty(I16, 16))
             for half, q in zip(HALVES, codes):
                 _add(b, totals, (t, half), pair_sums_i16(b, q, xj))
     out = [emit_join(b, *(totals[t, half] for half in HALVES)) for t in range(len(x))]
@@ -110,7 +111,7 @@ def grain_sums(
     for j in range(start, start + f.grain // 4):
         codes = [codes_of(j) for codes_of in panels]
         for t, xt in enumerate(x):
-            xj = _broadcast(b, xt, j)
+            xj = _broadcast(b, xt, j, vty(I8, 64))
             for of_panel, q in zip(sums, codes):
                 of_panel[t] = dot_onto(b, of_panel[t], q, xj, f.signed)
     return sums

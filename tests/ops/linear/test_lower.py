@@ -12,6 +12,7 @@ from kvarn.ops.linear.arguments import Output, Quantised
 from kvarn.ops.linear.decode import interleaved, rows
 from kvarn.ops.linear.formats import KINDS
 from kvarn.ops.linear.prefill import tiles
+from kvarn.ops.linear.prefill.tiles import N_SUMS
 from kvarn.ops.linear.sums import no_sums, store_rows, store_sums
 
 Q8_0, Q4_0, Q6_K, Q4_K = (KINDS[name] for name in ("Q8_0", "Q4_0", "Q6_K", "Q4_K"))
@@ -47,12 +48,12 @@ def _row_q4_k(w, x, d, s, out):
 
 @jit
 def _tile_q8_0(w, x, out):
-    store_sums(out, tiles.multiply(Q8_0, no_sums(tiles.N_SUMS), w, 0, x))
+    store_sums(out, tiles.multiply(Q8_0, no_sums(N_SUMS), w, 0, x))
 
 
 @jit
 def _tile_q4_k(w, x, out):
-    store_sums(out, tiles.multiply(Q4_K, no_sums(tiles.N_SUMS), w, 0, x))
+    store_sums(out, tiles.multiply(Q4_K, no_sums(N_SUMS), w, 0, x))
 
 
 @jit
