@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from .. import __version__
-from ..ops import facts
+from ..ops import diagnostics
 from ..runtime.engine import on_engine
 from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
@@ -57,16 +57,16 @@ def examine(roofline: bool = False) -> dict[str, Any]:
     """Everything that `doctor` tells: sections of facts, and `problems` as {what, mend}."""
     report: dict[str, Any] = {
         "versions": _versions(),
-        "cpu": facts.cpu(),
-        "memory": facts.memory(),
+        "cpu": diagnostics.cpu(),
+        "memory": diagnostics.memory(),
     }
     problems = list(_system_problems(report))
     try:
-        report["cpu"] |= facts.variant()
-        report["threads"] = facts.threads()
-        report["cache"] = facts.cache()
+        report["cpu"] |= diagnostics.variant()
+        report["threads"] = diagnostics.threads()
+        report["cache"] = diagnostics.cache()
         if roofline:
-            report["roofline"] = facts.roofline()
+            report["roofline"] = diagnostics.roofline()
     except KvarnError as error:
         problems.append(_problem(str(error), "no kernel runs before this is mended"))
     else:

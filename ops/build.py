@@ -5,21 +5,23 @@
     --kv f16,q8_0,…        types of the KV cache
     --methods E:H:J,…      attention shapes for which sparse attention and eviction are compiled too
 
-What is in the cache already is only loaded.
+Kernels that are in the cache already are only loaded.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from functools import partial
 
+from ..jit.kernel_cache import Counts, place
 from ..system.errors import KvarnError
 from ..system.terminal import say, show
+from . import attention, evict, linear, pointwise, select
 from .errors import OpsError
 from .types import QUANT_TYPES
 
-# The default model is Q8_0 with F32 norms; the others are what most models are shared as.
+# The default model is Q8_0 with F32 norms; most other models are published in the other types.
 TYPES = ("F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K")
 # head_dim:heads:KV heads; kernels depend on head_dim and on heads per KV head.
 HEADS = ("64:3:3", "64:32:8", "128:32:8")
@@ -35,53 +37,28 @@ def steps(
 ) -> list[tuple[str, Callable[[], None]]]:
     """What to compile, each with a name for the progress line.
 
-    Raises OpsError for types and shapes that cannot be.
+    Raises OpsError for unknown types and impossible shapes.
     """
     for name in types:
         if name not in QUANT_TYPES:
             raise OpsError(
-                f"compiling kernels for type {name}: no such type, expected names as Q8_0, Q4_K"
+                f"compiling kernels for type {name}: no such type, expected one such as Q8_0"
             )
     shapes, sparse = ([_shape(text) for text in texts] for texts in (heads, methods))
-
-    def weights(name: str) -> Callable[[], None]:
-        def warm() -> None:
-            from . import linear
-
-            linear.warm([name])
-
-        return warm
-
-    def of_heads(room: str, shape: tuple[int, int, int], kv_type: str) -> Callable[[], None]:
-        def warm() -> None:
-            from .attention import TileLayout
-
-            head_dim, *heads = shape
-            import_module(f".{room}", __package__).warm(
-                TileLayout(head_dim, kv_type, kv_type), *heads
-            )
-
-        return warm
-
-    def pointwise() -> None:
-        from . import pointwise
-
-        pointwise.warm()
-
-    return [
-        ("norms, rope, activations", pointwise),
-        *((f"{name} weights", weights(name)) for name in types),
-        *(
-            (f"{what} {':'.join(map(str, shape))} over {kv_type}", of_heads(room, shape, kv_type))
-            for room, what, wanted in (
-                ("attention", "attention", shapes),
-                ("select", "sparse attention", sparse),
-                ("evict", "eviction", sparse),
-            )
-            for shape in wanted
-            for kv_type in kv_types
-        ),
-    ]
+    rooms = (
+        (attention, "attention", shapes),
+        (select, "sparse attention", sparse),
+        (evict, "eviction", sparse),
+    )
+    todo: list[tuple[str, Callable[[], None]]] = [("norms, rope, activations", pointwise.warm)]
+    todo += [(f"{name} weights", partial(linear.warm, [name])) for name in types]
+    for room, what, wanted in rooms:
+        for head_dim, *n_heads in wanted:
+            for kv in kv_types:
+                name = f"{what} {head_dim}:{n_heads[0]}:{n_heads[1]} over {kv}"
+                layout = attention.TileLayout(head_dim, kv, kv)
+                todo.append((name, partial(room.warm, layout, *n_heads)))
+    return todo
 
 
 def _shape(text: str) -> tuple[int, int, int]:
@@ -91,14 +68,12 @@ def _shape(text: str) -> tuple[int, int, int]:
         if n_heads % n_kv_heads == 0:
             return head_dim, n_heads, n_kv_heads
     raise OpsError(
-        f"compiling attention for heads {text}: expected HEAD_DIM:HEADS:KV_HEADS, as 64:32:8"
+        f"compiling attention for heads {text}: expected HEAD_DIM:HEADS:KV_HEADS, such as 64:32:8"
     )
 
 
 def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], None]) -> None:
-    """Do the steps, saying what each of them has compiled and how long it took."""
-    from ..jit.kernel_cache import Counts, place
-
+    """Take the steps; say what each of them compiled and how long it took."""
     begin = time.perf_counter()
     for i, (name, warm) in enumerate(todo, 1):
         compiled, start = Counts.compiled, time.perf_counter()
@@ -113,16 +88,15 @@ def build(todo: Sequence[tuple[str, Callable[[], None]]], say: Callable[[str], N
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m kvarn.ops.build", description="Compile kernels ahead."
+        prog="python -m kvarn.ops.build", description="Compile kernels ahead of their first use."
     )
-    parser.add_argument("--types", default=",".join(TYPES), help="weight types (%(default)s)")
-    parser.add_argument(
-        "--heads", default=",".join(HEADS), help="HEAD_DIM:HEADS:KV_HEADS (%(default)s)"
-    )
-    parser.add_argument("--kv", default=",".join(KV_TYPES), help="KV cache types (%(default)s)")
-    parser.add_argument(
-        "--methods", default=",".join(METHODS), help="HEAD_DIM:HEADS:KV_HEADS (%(default)s)"
-    )
+    for option, default, what in (
+        ("--types", TYPES, "weight types"),
+        ("--heads", HEADS, "HEAD_DIM:HEADS:KV_HEADS"),
+        ("--kv", KV_TYPES, "KV cache types"),
+        ("--methods", METHODS, "HEAD_DIM:HEADS:KV_HEADS"),
+    ):
+        parser.add_argument(option, default=",".join(default), help=f"{what} (%(default)s)")
     options = parser.parse_args(arguments)
     lists = [[part for part in text.split(",") if part] for text in vars(options).values()]
     try:

@@ -1,7 +1,7 @@
-"""What this machine gives: cost of a parallel region, read bandwidth, speed of a matvec.
+"""Measures this machine: cost of a parallel region, read bandwidth, speed of the kernels.
 
-Figures are the best of several runs, unless they say otherwise: other programs only ever make
-them worse.
+Unless they say otherwise, figures are the best of several runs: other programs only make them
+worse.
 """
 
 import statistics
@@ -39,7 +39,7 @@ def empty_kernel(share: Share):
 
 @jit(parallel=True)
 def _read_kernel(buffer, out, n_parts):
-    """Every byte read once: 64-bit exclusive or of each part, 8 lanes to out[part * 64 bytes]."""
+    """Read every byte once: exclusive or of each part's 64-bit words, 8 lanes to out[part]."""
     steps = buffer.size // 256
     for part in prange(n_parts):
         start, stop = steps * part // n_parts * 256, steps * (part + 1) // n_parts * 256
@@ -103,7 +103,7 @@ def roofline(n_bytes: int = BUFFER) -> Iterator[tuple[int, float]]:
 def read_rate(n_bytes: int = BUFFER, n_runs: int = 9) -> float:
     """Bytes per second that all threads read from memory: the median of n_runs.
 
-    What can be had at this moment, to be held beside other medians; `roofline` is the best.
+    For comparison with other medians measured at the same time; `roofline` gives the best.
     """
     buffer, n = np.full(n_bytes // 256 * 256, 1, np.uint8), threads.n_threads()
     times = timed(lambda: read_bytes(buffer, n), n_runs)
@@ -112,9 +112,9 @@ def read_rate(n_bytes: int = BUFFER, n_runs: int = 9) -> float:
 
 @contextmanager
 def empty_kernels() -> Iterator[None]:
-    """Kernels that are run or recorded inside do nothing: what remains is the cost of calling them.
+    """Kernels that are run or recorded inside do nothing: only the cost of calling them remains.
 
-    For a process that only measures: graphs recorded inside stay empty.
+    For a process that only measures: graphs recorded inside never do anything.
     """
     original = LazyKernel.address
     LazyKernel.address = property(lambda self: empty_kernel.address)  # type: ignore[method-assign, assignment]
@@ -137,7 +137,7 @@ def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
 
 
 def _weight(type_name: str, n_bytes: int) -> Weight:
-    """About so many bytes of rows of COLUMNS weights."""
+    """A matrix of about n_bytes, with rows of COLUMNS weights."""
     quant_type = QUANT_TYPES[type_name]
     n_rows = max(64, n_bytes // row_bytes(quant_type, COLUMNS) // 64 * 64)
     # Bytes of ones are small finite scales in every type.

@@ -64,11 +64,9 @@ QUANT_TYPES: dict[str, QuantType] = {
     )
 }
 
-BY_ID: dict[int, QuantType] = {
-    quant_type.ggml_id: quant_type for quant_type in QUANT_TYPES.values()
-}
+BY_ID: dict[int, QuantType] = {entry.ggml_id: entry for entry in QUANT_TYPES.values()}
 
-# Ids that ggml once used and withdrew: named so that an old file's error can say what it holds.
+# Ids that ggml once used and withdrew: so that the error for an old file can name its type.
 WITHDRAWN: dict[int, str] = {
     4: "Q4_2",
     5: "Q4_3",
@@ -95,9 +93,9 @@ _RE_ENCODED = frozenset((
 def treatment_of(quant_type: QuantType) -> Treatment:
     """What loading does with weights of this type.
 
-    "native": kernels read the file's bytes; "repacked": the same bytes in another order (matrices
-    whose rows do not come by the 16 stay as they are); "re-encoded": dequantised and stored in
-    another type; "unsupported": no weights of this type can be used.
+    "native": kernels read the file's bytes; "repacked": the same bytes in another order, if the
+    number of rows is a multiple of 16; "re-encoded": dequantised and stored in another type;
+    "unsupported": no weights of this type can be used.
     """
     if quant_type.name in _NATIVE:
         return "native"
@@ -107,7 +105,7 @@ def treatment_of(quant_type: QuantType) -> Treatment:
 
 
 def is_repacked(quant_type: QuantType, n_rows: int) -> bool:
-    """Whether products read a matrix of so many rows of this type from a copy in another order."""
+    """Whether products read a matrix of n_rows rows of this type from a copy in another order."""
     return treatment_of(quant_type) == "repacked" and n_rows % ROWS_SIDE_BY_SIDE == 0
 
 

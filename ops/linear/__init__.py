@@ -1,8 +1,7 @@
-"""Matrices times activations, y = x W^T, for every weight type: straight from GGUF bytes.
+"""Matrix products y = x W^T for every weight type, read from GGUF's bytes.
 
-`formats` say how a type is read; the kernels are those of `decode` (few tokens), `prefill` (many)
-and `floats` (unquantised types), of which `linear` picks one; `activations` and `grouped` prepare
-the inputs; `lookup` reads single rows.
+`linear` picks a kernel: `decode` (few tokens), `prefill` (many) or `floats` (unquantised types).
+`formats` says how a type is read, `activations` quantises the inputs, `lookup` reads single rows.
 """
 
 from .activations import Activations

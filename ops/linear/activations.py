@@ -1,10 +1,11 @@
-"""The inputs of a group of matrices that read the same vector: quantised once for all of them.
+"""The inputs of matrices that read the same vectors: quantised once for all of them.
 
     x = d * q,  d = max |x| / 127 over the block,  q = round(x / d)
 
-Blocks of 32 meet the formats with a float scale per 32 weights; blocks of 256 those whose inner
-scales are integers, so that a whole block is summed in integers. Beside them stand the sums that
-undo offsets and minima: d * sum(q) per 32 as float32, sum(q) per 16 as int16. Imports no Numba.
+Activations in blocks of 32 are for formats with a float scale per 32 weights, blocks of 256 for
+formats whose inner scales are integers: they sum a whole block in integers. Offsets and minima are
+multiplied by sums of activations: d * sum(q) per 32 as float32, sum(q) per 16 as int16. Imports no
+Numba.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def _group(layout: GroupLayout) -> DefinedKernel:
 class QuantisedVectors:
     """int8 activations with a scale per block of 32 or 256, and their sums.
 
-    q int8[T, K]; d float32[T, K / block]; s: per 32 d * sum(q) as float32, for blocks of 256 per 16
-    sum(q) as int16.
+    q int8[T, K]; d float32[T, K / block]; s float32[T, K / 32] d * sum(q), or for blocks of 256
+    int16[T, K / 16] sum(q).
     """
 
     def __init__(self, block: int, max_rows: int, n_cols: int) -> None:
@@ -59,7 +60,7 @@ class QuantisedVectors:
         self._quantise(x.ctypes.data, *x.shape, *self.addresses, parallel=len(x) > 1)
 
     def group(self, layout: GroupLayout, n_tokens: int) -> int:
-        """Put the first rows side by side in groups; returns the groups' address."""
+        """Arrange the first rows in groups (see `groups`); returns their address."""
         rows, n_cols = self.q.shape
         groups = self._groups.get(layout)
         if groups is None:
@@ -78,8 +79,8 @@ def _zeros(shape: tuple[int, int], dtype: Any) -> npt.NDArray[Any]:
 class Activations:
     """Up to `max_rows` vectors of `n_cols` numbers, for any number of `linear` calls.
 
-    `set` only holds the vectors; they are quantised for the first matrix that needs it, and reused
-    by the next ones. Buffers are allocated once and reused.
+    `set` only refers to the vectors. The first matrix that needs them quantised has it done, the
+    next ones use the result. Buffers are allocated once and reused.
     """
 
     def __init__(self, max_rows: int, n_cols: int) -> None:
@@ -90,12 +91,12 @@ class Activations:
         self.max_rows, self.n_cols = max_rows, n_cols
         self.x: npt.NDArray[np.float32] = np.zeros((0, n_cols), np.float32)
         self._buffers: dict[int, QuantisedVectors] = {}
-        self._quantised: dict[int, QuantisedVectors] = {}  # those that hold the present vectors
+        self._filled: set[int] = set()  # the blocks of the buffers that hold the present vectors
         self._groups: dict[GroupLayout, int] = {}
         self._scratch = np.zeros((0, 0), np.uint8)
         self._scratch_address = 0
         self.group = id(self)
-        """Tells launches that read these vectors from others, see `Kernel.__call__`."""
+        """The group of launches that read these vectors, see `Kernel.__call__`."""
 
     def set(self, x: npt.NDArray[np.float32]) -> Activations:
         """Use x float32[T, K], T <= max_rows; x must not change until the next `set`.
@@ -115,33 +116,29 @@ class Activations:
                 " expected contiguous float32"
             )
         self.x = x
-        self._quantised.clear()
+        self._filled.clear()
         self._groups.clear()
         return self
 
     def quantised(self, block: int) -> QuantisedVectors:
         """The vectors quantised in blocks of 32 or 256."""
-        found = self._quantised.get(block)
-        if found is not None:
-            return found
-        vectors = self._buffers.get(block)
-        if vectors is None:
-            vectors = QuantisedVectors(block, self.max_rows, self.n_cols)
-            self._buffers[block] = vectors
-        vectors.fill(self.x)
-        self._quantised[block] = vectors
-        return vectors
+        if block not in self._buffers:
+            self._buffers[block] = QuantisedVectors(block, self.max_rows, self.n_cols)
+        if block not in self._filled:
+            self._buffers[block].fill(self.x)
+            self._filled.add(block)
+        return self._buffers[block]
 
     def grouped(self, layout: GroupLayout) -> int:
-        """Address of the vectors quantised and in groups (see `groups`)."""
+        """Address of the vectors, quantised and arranged in groups (see `groups`)."""
         if layout not in self._groups:
             self._groups[layout] = self.quantised(layout.block).group(layout, len(self.x))
         return self._groups[layout]
 
     def scratch(self, threads: int, n_bytes: int) -> Buffers:
-        """A buffer of at least n_bytes for each thread; replaced only to grow."""
+        """A buffer of at least n_bytes for each thread; allocated anew only to grow."""
         if self._scratch.shape[0] < threads or self._scratch.shape[1] < n_bytes:
-            # An odd number of cache lines: the threads' buffers fall on different cache sets.
+            # An odd number of cache lines puts the threads' buffers into different cache sets.
             n_bytes = -(-n_bytes // 128) * 128 + 64
             self._scratch = aligned((threads, n_bytes), np.uint8)
             self._scratch_address = self._scratch.ctypes.data

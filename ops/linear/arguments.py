@@ -1,6 +1,6 @@
-"""What the matrix kernels work on, and what callers have to know of them. Imports no Numba.
+"""Arguments and traits of the matrix kernels, as numbers that fit into a record.
 
-Products are recorded into graphs, so all of these are numbers that go into a record.
+Imports no Numba.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from .groups import TOKENS
 
 
 class Matrix(NamedTuple):
-    """Rows of weights: address of the first, bytes from row to row, how many."""
+    """Rows of weights: address of the first, bytes from row to row, number of rows."""
 
     data: int
     row_bytes: int
@@ -40,7 +40,7 @@ class Buffers(NamedTuple):
 
 
 class FloatMatmulTraits(NamedTuple):
-    """Of a kernel for plain floats and many tokens: what it needs of a thread's buffer."""
+    """Of a kernel for plain floats and many tokens: bytes that it needs of a thread's buffer."""
 
     run_bytes: int
     """For a run of weights."""
@@ -59,7 +59,7 @@ class MatmulTraits(NamedTuple):
     words: int
     grain: int
     centre: int
-    """These four: how it reads activations, see `GroupLayout`."""
+    """Up to here: how it reads activations, see `GroupLayout`."""
     run_bytes: int
     """Of a thread's buffer: for a run of weights, and rows to be transposed."""
     group_bytes: int

@@ -2,8 +2,8 @@
 
 Codes are unsigned, at most `top` (127, or 255 on avx512), or signed. What a variant does:
 
-    avx512   vpdpbusd: 4 products into 32 bits, any u8 (signed codes are stored plus 128); of a row
-             with integer scales vpmaddubsw, then vpdpwssd with these (`has_pairs`)
+    avx512   vpdpbusd: 4 products into 32 bits, for any u8 (128 is added to signed codes); for rows
+             with integer scales vpmaddubsw, then vpdpwssd with the scales (`has_pairs`)
     avx2     vpmaddubsw: 2 products into 16 bits, then vpmaddwd with ones or with the weights'
              integer scales; signed codes as |w| by sign(w) * x
     others   the dot products of `simd`
@@ -17,6 +17,8 @@ from typing import Any
 from llvmlite import ir
 
 from ...jit.simd import (
+    I16,
+    I32,
     VARIANT,
     call,
     const,
@@ -29,7 +31,7 @@ from ...jit.simd import (
     vty,
 )
 from .formats import Format
-from .formats.pieces import I16, I32, Builder, Value, pinned
+from .formats.pieces import Builder, Value, join_all, pinned
 
 AVX2 = VARIANT == "avx2"
 
@@ -37,33 +39,13 @@ AVX2 = VARIANT == "avx2"
 def in_halves(b: Builder, emit: Callable[..., Value], n: int, *operands: Value) -> Value:
     """Apply `emit` to pieces of n lanes and join the results."""
     count = operands[0].type.count
-    parts = [
-        emit(b, *(shuffle(b, x, range(k, k + n)) if count > n else x for x in operands))
-        for k in range(0, count, n)
-    ]
-    while len(parts) > 1:
-        parts = [shuffle(b, x, range(2 * x.type.count), y) for x, y in zip(parts[::2], parts[1::2])]
-    return parts[0]
-
-
-def pair_sums(b: Builder, codes: Value, x: Value) -> Value:
-    """AVX2: <n x i8> codes (unsigned) and activations -> <n/2 x i16> sums of two products."""
-    return in_halves(b, pair_sums_u7s, 32, codes, x)
-
-
-def magnitude(b: Builder, codes: Value) -> Value:
-    """|code| as an unsigned byte."""
-    ty = codes.type
-    return call(b, f"llvm.abs.v{ty.count}i8", ty, codes, ir.Constant(ir.IntType(1), 0))
-
-
-def _sign(b: Builder, x: Value, codes: Value) -> Value:
-    return call(b, "llvm.x86.avx2.psign.b", x.type, x, codes)
-
-
-def with_sign_of(b: Builder, x: Value, codes: Value) -> Value:
-    """AVX2: x where the code is positive, -x where negative, 0 where 0."""
-    return in_halves(b, _sign, 32, x, codes)
+    return join_all(
+        b,
+        [
+            emit(b, *(shuffle(b, x, range(k, k + n)) if count > n else x for x in operands))
+            for k in range(0, count, n)
+        ],
+    )
 
 
 def madd(b: Builder, x: Value, y: Value) -> Value:
@@ -83,11 +65,17 @@ def madd_onto(b: Builder, acc: Value, x: Value, y: Value) -> Value:
     return b.add(acc, madd(b, x, y))
 
 
+def _with_sign_of(b: Builder, x: Value, codes: Value) -> Value:
+    """x where the code is positive, -x where it is negative, 0 where it is 0."""
+    return call(b, "llvm.x86.avx2.psign.b", x.type, x, codes)
+
+
 def signed_pairs(b: Builder, codes: Value, x: Value, signed: bool) -> Value:
-    """AVX2: pair sums of signed or unsigned codes."""
+    """AVX2: <n x i8> by <n x i8> -> <n/2 x i16> sums of two products; signed: |code| by +-x."""
     if signed:
-        return pair_sums(b, magnitude(b, codes), with_sign_of(b, x, codes))
-    return pair_sums(b, codes, x)
+        x, ty = in_halves(b, _with_sign_of, 32, x, codes), codes.type
+        codes = call(b, f"llvm.abs.v{ty.count}i8", ty, codes, ir.Constant(ir.IntType(1), 0))
+    return in_halves(b, pair_sums_u7s, 32, codes, x)
 
 
 def dot_onto(b: Builder, acc: Value, codes: Value, x: Value, signed: bool) -> Value:
@@ -108,10 +96,10 @@ def dot(b: Builder, codes: Value, x: Value, signed: bool) -> Value:
 def four_dots(b: Builder, codes: Sequence[Value], x: Sequence[Value]) -> Value:
     """AVX2: four times <32 x i8> by <32 x i8> -> <8 x i32>: lanes i and i + 4 add up to dot i.
 
-    Transposing the sums while they are 16 bits saves three of four conversions, and the scales come
-    in the lanes they are in anyway. `fits_four_dots` says whose sums fit.
+    Transposing the sums while they have 16 bits saves three of four conversions, and the scales of
+    four blocks then fit the lanes as they are. `fits_four_dots` says for which formats sums fit.
     """
-    sums, pairs = [pair_sums(b, q, v) for q, v in zip(codes, x)], vty(I16, 16)
+    sums, pairs = [pair_sums_u7s(b, q, v) for q, v in zip(codes, x)], vty(I16, 16)
     for lanes in ([0, 8, 1, 9, 4, 12, 5, 13], [0, 1, 8, 9, 4, 5, 12, 13]):
         high = [lane + 2 for lane in lanes]
         words = [b.bitcast(v, vty(I32, 8)) for v in sums]
@@ -123,14 +111,14 @@ def four_dots(b: Builder, codes: Sequence[Value], x: Sequence[Value]) -> Value:
 
 
 def fits_four_dots(f: Format) -> bool:
-    """Whether sums of 8 products fit 16 bits, and the variant has use for `four_dots`."""
+    """Whether the variant uses `four_dots`, and sums of 8 products fit in 16 bits."""
     return AVX2 and not f.signed and 8 * f.top * 127 <= 32767
 
 
 def has_pairs(f: Format) -> bool:
-    """Whether rows of blocks of 256 are summed two products at a time, which scales then meet.
+    """Whether a row's products are added in pairs, in 16 bits, and then multiplied by the scales.
 
-    AVX-512, for codes that leave such sums in 16 bits.
+    With AVX-512, for formats whose pairs fit in 16 bits.
     """
     return VARIANT == "avx512" and f.pairs is not None
 
@@ -148,7 +136,7 @@ def _spread_bytes(b: Builder, equal: Value, first: Sequence[int]) -> Value:
 
 
 def _factors_of_pairs(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]:
-    """AVX-512: as `factors`, <32 x i16> each; a quarter of a register has 16 codes' pairs."""
+    """`factors` for AVX-512: <32 x i16> each; 128 bits of a register have the pairs of 16 codes."""
     if f.scale_bytes:
         equal = pinned(b, shuffle(b, f.scale_bytes(b, w), [*range(16)] * 4))
         each = [_spread_bytes(b, equal, [2 * j] * 16 + [2 * j + 1] * 16) for j in range(4)]
@@ -162,11 +150,10 @@ def _factors_of_pairs(b: Builder, f: Format, w: Value) -> tuple[list[Value], Val
 
 
 def factors(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]:
-    """A block of 256's integer scales as `add_scaled` takes them, one per 64 codes; its minima.
+    """Integer scales of a block of 256 as `add_scaled` takes them, a vector per 64 codes; minima.
 
-    x86 shuffles within 128 bits in one step, and only there: so both halves of a register (all
-    quarters) first get all the scales (pinned: LLVM would see that the halves are equal, and take
-    two steps).
+    x86 has a fast shuffle within 128 bits only, so each 128 bits of a register first get all the
+    scales. They are `pinned`: LLVM would see that they are equal, and take two shuffles.
     """
     emit: Any = f.scales
     if has_pairs(f):
@@ -181,7 +168,7 @@ def factors(b: Builder, f: Format, w: Value) -> tuple[list[Value], Value | None]
         minima = _spread_bytes(b, both, [8 + i // 2 for i in range(16)])
     else:
         scales, minima = emit(b, w)
-        if f.grain == 32:  # each scale is there twice
+        if f.grain == 32:  # each scale is repeated
             lanes = [[*range(0, 16, 2)] * 2]
             orders = [[j] * 8 + [j + 8] * 8 for j in range(8)]
         else:
@@ -211,7 +198,7 @@ def add_scaled(
 
 
 def _add_in_order(b: Builder, x: Value, y: Value) -> Value:
-    """x + y, which LLVM may not join with the sums before and after (see `pinned`)."""
+    """x + y, which LLVM may not reorder with other sums (see `pinned`)."""
     total = b.add(x, y)
     return in_halves(b, pinned, 32 // (total.type.element.width // 8), total) if AVX2 else total
 

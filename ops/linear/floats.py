@@ -2,9 +2,9 @@
 
     y[t, r] = sum_k W[r, k] x[t, k], every product and sum in float32
 
-T = 1 reads the rows as they lie in the file, two vectors of 16 per step. T > 1 turns 16 rows and a
-run of columns into float32 with one row per lane, and uses them for six tokens at a time: twelve
-sums, two vectors of weights and one broadcast activation fit AVX2's sixteen registers.
+T = 1 reads the rows as in the file, two vectors of 16 per step. T > 1 converts a run of columns of
+16 rows to float32 with one row per lane, and multiplies them by six tokens at a time: twelve sums,
+two vectors of weights and one broadcast activation fit AVX2's sixteen registers.
 """
 
 from typing import Any
@@ -20,11 +20,9 @@ from ...jit.launch.define import Share, kernel
 from ...jit.simd import (
     F16,
     F32,
-    I8,
     I16,
     I32,
     INTP,
-    Tile,
     at,
     f32x16,
     fma,
@@ -32,17 +30,19 @@ from ...jit.simd import (
     hsum,
     load_f32,
     load_one_f32,
-    pointer,
     prefetch_l1,
     read,
     set_f32,
     splat,
     store,
     vty,
+    write,
 )
 from .arguments import Buffers, FloatMatmulTraits, Matrix, Output
-from .decode.rows import PREFETCH_DISTANCE, ROWS_AT_ONCE
+from .decode.blocks import PREFETCH_DISTANCE
+from .decode.rows import by_rows
 from .formats.columns import transposed
+from .sums import load_sums, store_sums, tile_of, vectors_of
 
 FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
 RUN = 512  # columns per run: 16 rows of them are 32 KiB
@@ -68,7 +68,7 @@ def _loader(lanes, result):
         llty = vty(llty, lanes) if lanes else llty
 
         def codegen(ctx, b, sig, vals):
-            return _as_f32(b, read(b, vals[1], llty))
+            return _as_f32(b, read(b, at(b, vals[1]), llty))
 
         return result(element, INTP), codegen
 
@@ -80,11 +80,11 @@ load_float = _loader(0, types.float32)  # (name of the type, address)
 
 
 def make_float_matvec(type_name: str) -> DefinedKernel:
-    """The kernel `y = W x` of one type."""
+    """The kernel `y = W x` of one type; x: address of float32[K], n: K."""
     size = FLOAT_TYPES[type_name][0]
 
     @jit
-    def _one_row(row, x, n_cols):
+    def _one_row(row, x, n_cols, out):
         whole, pairs = n_cols // 16 * 16, n_cols // 32 * 32
         even, odd = set_f32(0.0), set_f32(0.0)
         for k in range(0, pairs, 32):
@@ -97,18 +97,9 @@ def make_float_matvec(type_name: str) -> DefinedKernel:
         total = hsum(even + odd)
         for k in range(whole, n_cols):
             total += load_float(type_name, row + k * size) * load_one_f32(x, k * 4)
-        return total
+        store(out.data, 0, total)
 
-    @kernel
-    def float_matvec_kernel(share: Share, w: Matrix, x: int, n_cols: int, out: Output):
-        """x: address of float32[K]; n_cols: K."""
-        first = take(share.ticket) * ROWS_AT_ONCE
-        while first < w.n_rows:
-            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
-                store(out.data, 4 * r, _one_row(w.data + r * w.row_bytes, x, n_cols))
-            first = take(share.ticket) * ROWS_AT_ONCE
-
-    return float_matvec_kernel
+    return by_rows(_one_row, int)
 
 
 @intrinsic(prefer_literal=True)
@@ -121,89 +112,61 @@ def _eight_columns(typingctx, element, address, row_bytes, out):
         rows = []
         for r in range(16):
             place = b.add(base, b.mul(row_bytes, ir.Constant(row_bytes.type, r)))
-            x = _as_f32(b, read(b, place, llty))
+            x = _as_f32(b, read(b, at(b, place), llty))
             rows.append(b.bitcast(x, vty(I32, 8)))
         for k, column in enumerate(transposed(b, rows)):
-            place = b.add(to, ir.Constant(to.type, 64 * k))
-            b.store(column, b.inttoptr(place, column.type.as_pointer())).align = 4
+            write(b, column, at(b, to), 64 * k)
         return ctx.get_dummy_value()
 
     return types.void(element, INTP, INTP, INTP), codegen
 
 
-@intrinsic(prefer_literal=True)
-def _load_sums(typingctx, tokens, address):
-    sums = Tile("f32", tokens.literal_value)
-
-    def codegen(ctx, b, sig, vals):
-        place = at(b, vals[1])
-        out = ir.Constant(ctx.get_value_type(sums), ir.Undefined)
-        for t in range(sums.n):
-            out = b.insert_value(out, read(b, place, vty(F32, 16), 64 * t), t)
-        return out
-
-    return sums(tokens, INTP), codegen
-
-
 @intrinsic
-def _store_sums(typingctx, address, sums):
-    def codegen(ctx, b, sig, vals):
-        for t in range(sums.n):
-            place = b.add(vals[0], ir.Constant(vals[0].type, 64 * t))
-            place = b.inttoptr(place, vty(F32, 16).as_pointer())
-            b.store(b.extract_value(vals[1], t), place).align = 4
-        return ctx.get_dummy_value()
-
-    return types.void(INTP, sums), codegen
-
-
-@intrinsic
-def _fma_column(typingctx, sums, weights, x, offset, x_stride):
-    """sums[t] += weights of 16 rows (at an address) * the activation of each token."""
+def _fma_column(typingctx, sums, weights, x, stride):
+    """sums[t] += 16 rows' weights * the activation of token t; addresses, bytes between tokens."""
 
     def codegen(ctx, b, sig, vals):
-        out, w_at, x, offset, stride = vals
-        w = read(b, w_at, vty(F32, 16))
-        for t in range(sums.n):
-            place = b.add(offset, b.mul(stride, ir.Constant(stride.type, t)))
-            xt = splat(b, read(b, pointer(ctx, b, sig.args[2], x, place, I8), F32), 16)
-            out = b.insert_value(out, fmuladd(b, w, xt, b.extract_value(out, t)), t)
-        return out
+        before, w, x, stride = vals
+        w, after = read(b, at(b, w), vty(F32, 16)), []
+        for t, total in enumerate(vectors_of(b, before)):
+            place = b.add(x, b.mul(stride, ir.Constant(stride.type, t)))
+            xt = splat(b, read(b, at(b, place), F32), 16)
+            after.append(fmuladd(b, w, xt, total))
+        return tile_of(b, after)
 
-    return sums(sums, INTP, x, INTP, INTP), codegen
+    return sums(sums, INTP, INTP, INTP), codegen
 
 
 def _tile(tokens: int) -> Any:
-    """The kernel of one register tile: 16 rows by so many tokens."""
+    """The jitted product of one register tile: 16 rows by `tokens` tokens."""
 
     @jit
-    def _tile_kernel(weights, run, x, stride, start, sums_at, t):
-        sums = _load_sums(tokens, sums_at + t * 64)
+    def _multiply(weights, run, x, stride, place):
+        sums = load_sums(tokens, place)
         for k in range(run):
-            sums = _fma_column(sums, weights + k * 64, x, t * stride + start + k * 4, stride)
-        _store_sums(sums_at + t * 64, sums)
+            sums = _fma_column(sums, weights + k * 64, x + k * 4, stride)
+        store_sums(place, sums)
 
-    return _tile_kernel
+    return _multiply
 
 
 _six, _four, _two, _one = (_tile(tokens) for tokens in (6, 4, 2, 1))
 
 
 @jit
-def _use(weights, run, x, n_tokens, stride, start, sums_at):
-    """sums[t] += x[t] times one run of columns (from byte `start` of x[t]) of 16 rows."""
-    t = 0
-    while n_tokens - t >= 6:
-        _six(weights, run, x, stride, start, sums_at, t)
-        t += 6
-    if n_tokens - t >= 4:
-        _four(weights, run, x, stride, start, sums_at, t)
-        t += 4
-    if n_tokens - t >= 2:
-        _two(weights, run, x, stride, start, sums_at, t)
-        t += 2
-    if n_tokens - t == 1:
-        _one(weights, run, x, stride, start, sums_at, t)
+def _multiply_run(weights, run, x, n_tokens, stride, sums):
+    """sums[t] += x[t] times a run of columns of 16 rows; x: address of these columns of token 0."""
+    while n_tokens >= 6:
+        _six(weights, run, x, stride, sums)
+        n_tokens, x, sums = n_tokens - 6, x + 6 * stride, sums + 6 * 64
+    if n_tokens >= 4:
+        _four(weights, run, x, stride, sums)
+        n_tokens, x, sums = n_tokens - 4, x + 4 * stride, sums + 4 * 64
+    if n_tokens >= 2:
+        _two(weights, run, x, stride, sums)
+        n_tokens, x, sums = n_tokens - 2, x + 2 * stride, sums + 2 * 64
+    if n_tokens == 1:
+        _one(weights, run, x, stride, sums)
 
 
 def make_float_matmul(type_name: str) -> DefinedKernel:
@@ -230,7 +193,7 @@ def make_float_matmul(type_name: str) -> DefinedKernel:
         for start in range(0, n_cols, RUN):
             run = min(RUN, n_cols - start)
             _unpack_run(w, start, run, weights)
-            _use(weights, run, x, out.n_tokens, n_cols * 4, start * 4, sums)
+            _multiply_run(weights, run, x + start * 4, out.n_tokens, n_cols * 4, sums)
         for t in range(out.n_tokens):
             for r in range(w.n_rows):
                 total = load_one_f32(sums, (t * 16 + r) * 4)

@@ -1,4 +1,4 @@
-"""Rows of quantised activations to `groups`."""
+"""Arranges rows of quantised activations in `groups`."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def make_group(layout: GroupLayout) -> DefinedKernel:
 
     @kernel
     def group_kernel(share: Share, x: Quantised, n_tokens: int, n_blocks: int, out: int):
-        """Groups of the first tokens to address `out`, from rows of n_blocks blocks.
+        """Rows of n_blocks blocks of each token -> groups at address `out`.
 
         Reads up to TOKENS - 1 rows after the last.
         """

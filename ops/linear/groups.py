@@ -1,4 +1,4 @@
-"""Quantised activations of a few tokens side by side, as the kernel of many tokens reads them.
+"""Quantised activations of a few tokens side by side, as prefill reads them.
 
 A group of TOKENS tokens is, per block of columns:
 
@@ -7,8 +7,8 @@ A group of TOKENS tokens is, per block of columns:
     s    blocks of 32: float32[TOKENS], times minus the centre of the weights' codes if they have
          one; of 256: int16[TOKENS][256 / grain], for each grain of columns that share a scale
 
-in the order [run of columns][group][block]: what a run of columns of the matrix meets is read
-from begin to end. In rows of tokens it would lie thousands of bytes apart, in few sets of a cache.
+in the order [run of columns][group][block], so that all activations of a run are contiguous. In
+one row per token they would be thousands of bytes apart and compete for a few sets of the cache.
 Imports no Numba.
 """
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from ...jit.variant import VARIANT
 
-# Of a group; buffers of rows have room for the last one to be read whole.
+# Of a group. Buffers of activations have room for a last group that is full.
 TOKENS = 8 if VARIANT == "avx512" else 4
-RUN = 512  # columns of bytes, or half as many of words: of 512 tokens, what stays in L2
+RUN = 512  # columns of bytes, or half as many of words: those of 512 tokens stay in L2
 
 
 @dataclass(frozen=True)

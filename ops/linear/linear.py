@@ -24,17 +24,10 @@ _FLOAT = np.dtype(np.float32)
 
 
 @lazy_kernels
-def _matvec(type_name: str) -> DefinedKernel:
-    from .decode.rows import make_matvec
+def _rows(type_name: str, tokens: int) -> DefinedKernel:
+    from .decode.rows import make_rows
 
-    return make_matvec(type_name)
-
-
-@lazy_kernels
-def _batch(type_name: str) -> DefinedKernel:
-    from .decode.batch import make_batch
-
-    return make_batch(type_name)
+    return make_rows(type_name, tokens)
 
 
 @lazy_kernels
@@ -67,9 +60,8 @@ def _float_matmul(type_name: str) -> DefinedKernel:
 
 def _few_tokens(type_name: str, n_tokens: int, interleaved: bool) -> Kernel:
     """The kernel for up to MAX_TOKENS tokens of a quantised type."""
-    if interleaved:
-        return _interleaved(type_name, n_tokens if n_tokens <= 2 else MAX_TOKENS)
-    return _batch(type_name) if n_tokens > 1 else _matvec(type_name)
+    kernels = _interleaved if interleaved else _rows
+    return kernels(type_name, n_tokens if n_tokens <= 2 else MAX_TOKENS)
 
 
 @cache
@@ -84,10 +76,10 @@ def _many_tokens(type_name: str, interleaved: bool) -> tuple[Kernel, MatmulTrait
 def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> None:
     """out = x W^T for the T vectors that `act` holds: out float32[T, N], overwritten.
 
-    out[t, r] = sum_k x[t, k] W[r, k]. Quantised weights meet x quantised to int8, plain floats meet
-    x itself. The result is the same for any number of threads. Reads `weight.n_bytes` once (T = 1)
-    and allocates nothing once the buffers of `act` exist. Products of one `act` write to different
-    places: for T = 1 they may run side by side. Raises OpsError for shapes that do not fit.
+    out[t, r] = sum_k x[t, k] W[r, k]. Quantised weights are multiplied by x quantised to int8,
+    plain floats by x itself. The result is the same for any number of threads. Reads
+    `weight.n_bytes` once (T = 1) and allocates nothing once the buffers of `act` exist. Products of
+    one `act` with T = 1 may run side by side. Raises OpsError for shapes that do not fit.
     """
     x = act.x
     n_tokens, n_cols = x.shape
@@ -125,9 +117,10 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
 
 
 def warm(types: Sequence[str]) -> None:
-    """Compile, or load from the cache, every kernel that weights of these types need.
+    """Compile, or load from the cache, the kernels that weights of these types need.
 
-    Except those for rows whose number is no multiple of 16: the first such matrix compiles them.
+    Repacked types have other kernels for matrices whose number of rows is no multiple of 16; the
+    first such matrix compiles them.
     """
     for name in types:
         quant_type = QUANT_TYPES[name]

@@ -1,4 +1,4 @@
-"""Rows of a matrix as floats: what a token id stands for. Imports no Numba."""
+"""Reads rows of a matrix as floats: the embeddings of tokens. Imports no Numba."""
 
 from __future__ import annotations
 
@@ -11,25 +11,18 @@ from .weight import Weight
 
 
 @lazy_kernels
-def _block_rows(type_name: str) -> DefinedKernel:
-    from .single_rows import make_block_rows
+def _get_rows(type_name: str) -> DefinedKernel:
+    from .single_rows import make_get_rows
 
-    return make_block_rows(type_name)
-
-
-@lazy_kernels
-def _float_rows(type_name: str) -> DefinedKernel:
-    from .single_rows import make_float_rows
-
-    return make_float_rows(type_name)
+    return make_get_rows(type_name)
 
 
 def get_rows(weight: Weight, ids: npt.NDArray[np.int32], out: npt.NDArray[np.float32]) -> None:
     """Rows of the matrix as floats, as exact as the file: out[t] = W[ids[t]].
 
-    ids int32[T], out float32[T, K], contiguous both. Raises OpsError for ids outside the matrix and
-    for other shapes and types. While a graph is recorded, the ids that `ids` will hold when it
-    runs are not known: whoever changes them checks them.
+    ids int32[T] and out float32[T, K], both contiguous. Raises OpsError for ids outside the matrix
+    and for other shapes and types. A graph reads `ids` again whenever it runs: whoever changes them
+    has to check them.
     """
     for what, x, dtype, shape in (
         ("out", out, np.float32, (len(ids), weight.n_cols)),
@@ -46,7 +39,6 @@ def get_rows(weight: Weight, ids: npt.NDArray[np.int32], out: npt.NDArray[np.flo
             f"reading rows of {weight.name}: found row {int(ids[wrong][0])}, expected 0 to"
             f" {weight.n_rows - 1}"
         )
-    stored = weight.stored_type
-    read = (_float_rows if stored.block == 1 else _block_rows)(stored.name)
-    n_ids, n_blocks = len(ids), weight.n_cols // stored.block
-    read(*weight.matrix, ids.ctypes.data, n_ids, n_blocks, out.ctypes.data, parallel=n_ids > 1)
+    n_ids, n_blocks = len(ids), weight.n_cols // weight.stored_type.block
+    addresses = ids.ctypes.data, n_ids, n_blocks, out.ctypes.data
+    _get_rows(weight.stored_type.name)(*weight.matrix, *addresses, parallel=n_ids > 1)

@@ -1,4 +1,4 @@
-"""Vectors to int8, see `activations`."""
+"""Quantises vectors to int8, see `activations`."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from ...jit.simd import hmax, hsum_i32, load_f32, set_f32, store, to_i8, vabs, v
 from .arguments import Quantised
 
 F127 = np.float32(127)
-TINY = np.float32(1e-35)  # below, 127 / top would overflow: such blocks become zeros
+TINY = np.float32(1e-35)  # below this, 127 / top would overflow: such blocks become zeros
 
 
 @kernel

@@ -1,19 +1,23 @@
-"""Rows of a matrix as floats: what a token id stands for.
+"""Kernels that read rows of a matrix as floats.
 
     out[t] = W[ids[t]],   w = d * q + low   or   (d * scale) * q + low * minimum
 
-Every product of a format's small numbers is exact in float32, so that one rounding is left: finite
-weights come out with the bits of `reference.quants`.
+Products of a format's small numbers are exact in float32, which leaves one rounding: finite weights
+have the bits of `reference.quants`.
 """
+
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ...jit.cached import jit
 from ...jit.launch import DefinedKernel
 from ...jit.launch.define import Share, kernel
 from ...jit.simd import F32, I32, INTP, at, call, load_u32, shuffle, splat, store, vty, write
+from ..types import QUANT_TYPES
 from .arguments import Matrix
 from .floats import FLOAT_TYPES, load_float
 from .formats import FORMATS, KINDS
@@ -58,35 +62,36 @@ def _put_block(typingctx, kind, w, out):
     return types.void(kind, INTP, INTP), codegen
 
 
-def make_block_rows(type_name: str) -> DefinedKernel:
-    """The kernel that reads rows of a quantised type."""
+def _make_put(type_name: str) -> Any:
+    """The jitted function that puts the weights of a block at one address as float32 at another."""
+    if type_name in FLOAT_TYPES:
+
+        @jit
+        def _put_float(w, out):
+            store(out, 0, load_float(type_name, w))
+
+        return _put_float
     kind = KINDS[type_name]
-    f = FORMATS[kind]
-    n_bytes, n_out = f.n_bytes, 4 * f.block
+
+    @jit
+    def _put(w, out):
+        _put_block(kind, w, out)
+
+    return _put
+
+
+def make_get_rows(type_name: str) -> DefinedKernel:
+    """The kernel that reads rows of one type."""
+    put, n_bytes = _make_put(type_name), QUANT_TYPES[type_name].n_bytes
+    n_out = 4 * QUANT_TYPES[type_name].block
 
     @kernel
-    def block_rows_kernel(share: Share, w: Matrix, ids: int, n_ids: int, n_blocks: int, out: int):
+    def get_rows_kernel(share: Share, w: Matrix, ids: int, n_ids: int, n_blocks: int, out: int):
         """Rows of n_blocks blocks to out float32[T, K]. ids: address of uint32[T]; n_ids: T."""
         for t in range(n_ids * share.part // share.parts, n_ids * (share.part + 1) // share.parts):
             row = w.data + w.row_bytes * np.int64(load_u32(ids, 4 * t))
             to = out + n_out * n_blocks * t
             for i in range(n_blocks):
-                _put_block(kind, row + n_bytes * i, to + n_out * i)
+                put(row + n_bytes * i, to + n_out * i)
 
-    return block_rows_kernel
-
-
-def make_float_rows(type_name: str) -> DefinedKernel:
-    """The kernel that reads rows of plain floats."""
-    size = FLOAT_TYPES[type_name][0]
-
-    @kernel
-    def float_rows_kernel(share: Share, w: Matrix, ids: int, n_ids: int, n_cols: int, out: int):
-        """As `block_rows_kernel`, with columns in place of blocks."""
-        for t in range(n_ids * share.part // share.parts, n_ids * (share.part + 1) // share.parts):
-            row = w.data + w.row_bytes * np.int64(load_u32(ids, 4 * t))
-            to = out + 4 * n_cols * t
-            for k in range(n_cols):
-                store(to, 4 * k, load_float(type_name, row + size * k))
-
-    return float_rows_kernel
+    return get_rows_kernel

@@ -31,9 +31,9 @@ class Weight:
     type         how the file stores them
     stored_type  how `data` stores them: the same, unless they were re-encoded
     data         uint8[N, row_bytes], a view of the mapped file unless they were re-encoded
-    interleaved  the same bytes in the order of `decode.interleaved`, where the treatment is
-                 "repacked": products read these, and `data` is for single rows
-    matrix, product_matrix  where kernels find what single rows and products are read from
+    interleaved  the same bytes in the order of `decode.interleaved`, if the treatment is
+                 "repacked": for products, while single rows are read from `data`
+    matrix, product_matrix  where kernels read single rows, and where products
     """
 
     name: str
@@ -58,10 +58,10 @@ class Weight:
     ) -> Weight:
         """Make the rows of a file's tensor, uint8[N, row_bytes(type, n_cols)], ready for kernels.
 
-        Types with kernels stay where they are; others are re-encoded as Q8_0. With an arena, types
-        that gain by it are interleaved in its memory, if there are rows by the 16 (`treatment` says
-        what was done). Raises OpsError when the bytes do not fit the shape or the type cannot be
-        used.
+        Types with kernels are read in place, others re-encoded as Q8_0. With an arena, types to be
+        repacked are interleaved in its memory if the number of rows is a multiple of 16.
+        `treatment` says what was done. Raises OpsError when the bytes do not fit the shape or the
+        type cannot be used.
         """
         what = f"preparing weights {name or '(unnamed)'}"
         expected = row_bytes(type, n_cols)
@@ -107,5 +107,5 @@ class Weight:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that one pass over the matrix reads."""
+        """Bytes that a product reads."""
         return self.data.nbytes

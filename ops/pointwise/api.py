@@ -10,7 +10,7 @@ from .codes import ADD, GEGLU, SCALE, SOFTCAP, SWIGLU
 F32 = NDArray[np.float32]
 _FLOAT = np.dtype(np.float32)
 _STYLES = {"normal": 0, "neox": 1}
-_SERIAL_FLOATS = 16_384  # inputs of this size cost less than waking the threads
+_SERIAL_FLOATS = 16_384  # inputs up to this size take less time than waking the threads
 
 
 @lazy_kernel
@@ -98,9 +98,9 @@ def layer_norm(x: F32, weight: F32, bias: F32 | None, eps: float, out: F32) -> N
 
 
 def add_rms_norm(x: F32, branch: F32, weight: F32, eps: float, out: F32) -> None:
-    """x = x + branch in place, then out = rms_norm(x): both in one pass over each row.
+    """x = x + branch in place, then out = rms_norm(x): both row by row.
 
-    As `add` and `rms_norm`, bit for bit. x, branch, out float32 (T, D), three different arrays.
+    The same as `add` and `rms_norm`, bit for bit. x, branch, out float32 (T, D), all different.
     """
     _norm("rms_norm", x, branch, weight, None, eps, out)
 
@@ -115,7 +115,7 @@ def add_layer_norm(
 def rope(q: F32, k: F32, cos_sin: F32, style: str) -> None:
     """Rotate the first n_rot elements of each head, in place: (a, b) to (a c - b s, a s + b c).
 
-    q, k float32 (T, heads, E), with as many heads each as they like; cos_sin float32 (T, n_rot),
+    q, k float32 (T, heads, E), whose numbers of heads may differ; cos_sin float32 (T, n_rot),
     n_rot <= E: n_rot/2 cosines, then n_rot/2 sines, for these tokens' positions. Pair i is
     (2i, 2i+1) in style "normal" and (i, i + n_rot/2) in style "neox".
     """
@@ -153,15 +153,8 @@ def _elementwise(name: str, op: int, x: F32, y: F32, c: float, out: F32) -> None
         _check(name, "second operand", y, shape)
     if out is not x:
         _check(name, "out", out, shape)
-    _elementwise_kernel(
-        op,
-        _address(x),
-        _address(y),
-        _address(out),
-        x.size,
-        c,
-        parallel=x.size > _SERIAL_FLOATS,
-    )
+    addresses = _address(x), _address(y), _address(out)
+    _elementwise_kernel(op, *addresses, x.size, c, parallel=x.size > _SERIAL_FLOATS)
 
 
 def _on_rows(name: str, op: int, x: F32, y: F32, expected: int) -> None:
@@ -191,12 +184,12 @@ def add(x: F32, y: F32, out: F32) -> None:
 
 
 def add_row(x: F32, row: F32) -> None:
-    """x = x + row, in place: float32 (T, N), to each row of which (N,) is added."""
+    """x = x + row, in place: adds row float32 (N,) to each row of x float32 (T, N)."""
     _on_rows("add_row", ADD, x, row, x.shape[-1])
 
 
 def scale_rows(x: F32, factors: F32) -> None:
-    """x = x * factors, in place: float32 (T, N), row t by factors (T,)."""
+    """x = x * factors, in place: multiplies row t of x float32 (T, N) by factors[t]."""
     _on_rows("scale_rows", SCALE, x, factors, len(x))
 
 

@@ -1,3 +1,3 @@
-"""Numbers of the operations that the elementwise kernels know. Imports no Numba."""
+"""The operations of the elementwise kernels, by number. Imports no Numba."""
 
 SWIGLU, GEGLU, ADD, SCALE, SOFTCAP = range(5)

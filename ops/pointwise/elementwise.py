@@ -1,4 +1,4 @@
-"""Kernels of one element each: swiglu, geglu, add, scale, softcap."""
+"""Elementwise kernels: swiglu, geglu, add, scale, softcap."""
 
 import math
 
@@ -42,8 +42,8 @@ def _apply(op, x, y, c):
 
 
 @jit
-def _apply_range(op, a, b, c, out, first, last):
-    """Elements first .. last-1 of arrays at three addresses."""
+def apply_range(op, a, b, c, out, first, last):
+    """out = op(a, b, c) for elements first .. last-1 of arrays at three addresses."""
     whole = first + (last - first) // 16 * 16
     for i in range(first, whole, 16):
         store(out, 4 * i, _apply(op, load_f32(a, 4 * i), load_f32(b, 4 * i), c))
@@ -55,10 +55,10 @@ def _apply_range(op, a, b, c, out, first, last):
 
 @kernel
 def elementwise_kernel(share: Share, op: int, x: int, y: int, out: int, n: int, c: float):
-    """out = op(x, y, c) for n floats at each address. Reads 4 or 8 bytes an element, writes 4."""
+    """out = op(x, y, c) for n floats at addresses. Reads 4 or 8 bytes per element, writes 4."""
     vectors = (n + 15) // 16
     first, last = vectors * share.part // share.parts, vectors * (share.part + 1) // share.parts
-    _apply_range(op, x, y, c, out, 16 * first, min(16 * last, n))
+    apply_range(op, x, y, c, out, 16 * first, min(16 * last, n))
 
 
 @kernel
@@ -67,6 +67,6 @@ def rows_kernel(share: Share, op: int, x: int, y: int, n_rows: int, n: int):
     for r in range(n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts):
         row = x + 4 * n * r
         if op == ADD:
-            _apply_range(ADD, row, y, 0.0, row, 0, n)
+            apply_range(ADD, row, y, 0.0, row, 0, n)
         else:
-            _apply_range(SCALE, row, row, load_one_f32(y, 4 * r), row, 0, n)
+            apply_range(SCALE, row, row, load_one_f32(y, 4 * r), row, 0, n)

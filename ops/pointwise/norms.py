@@ -1,22 +1,13 @@
-"""Kernels of norms: rms_norm, layer_norm, and both after adding a branch to their input."""
+"""The kernel of norms: rms_norm, layer_norm, and both after adding a branch to the input."""
 
 import math
 
 from ...jit.cached import jit
 from ...jit.launch.define import Share, kernel
 from ...jit.simd import fma, hsum, load_f32, set_f32, store
+from .codes import ADD
+from .elementwise import apply_range
 from .tails import first_lanes, load_tail, store_tail
-
-
-@jit
-def _add_row(x, branch, n):
-    """x = x + branch for n floats at each address."""
-    whole = n // 16 * 16
-    for i in range(0, whole, 16):
-        store(x, 4 * i, load_f32(x, 4 * i) + load_f32(branch, 4 * i))
-    if whole < n:
-        y = load_tail(x, 4 * whole, n - whole) + load_tail(branch, 4 * whole, n - whole)
-        store_tail(x, 4 * whole, n - whole, y)
 
 
 @jit
@@ -75,13 +66,13 @@ def norm_kernel(
 ):
     """Norm of each row of x (n_rows, n), to which `branch` is added first, in place.
 
-    x, branch, weight, bias and out are addresses; branch and bias may be 0: there is none. Reads x
-    twice (once from L1).
+    x, branch, weight, bias and out are addresses; 0 means that there is no branch or bias. Reads x
+    twice (the second time from L1).
     """
     for r in range(n_rows * share.part // share.parts, n_rows * (share.part + 1) // share.parts):
         row = x + 4 * n * r
         if branch != 0:
-            _add_row(row, branch + 4 * n * r, n)
+            apply_range(ADD, row, branch + 4 * n * r, 0.0, row, 0, n)
         mean = _sum(row, n) / n if centred else 0.0
         factor = 1.0 / math.sqrt(_sum_squares(row, n, mean) / n + eps)
         _norm_row(row, weight, bias, n, mean, factor, out + 4 * n * r)

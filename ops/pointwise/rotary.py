@@ -1,4 +1,4 @@
-"""Kernel of rope: rotates pairs of elements of each head by angles from a table."""
+"""The kernel of rope: rotates pairs of elements of each head by angles from a table."""
 
 from llvmlite import ir
 from numba import types

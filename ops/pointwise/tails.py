@@ -6,18 +6,11 @@ from numba.extending import intrinsic
 
 from ...jit import simd as v
 
-_MASK = v.vty(ir.IntType(1), 16)
-
 
 def _lanes(b, count):
     """A mask of the first `count` lanes."""
     lane = ir.Constant(v.vty(v.I32, 16), list(range(16)))
     return b.icmp_signed("<", lane, v.splat(b, b.trunc(count, v.I32), 16))
-
-
-def _place(ctx, b, sig, vals):
-    ty = v.f32x16.ir
-    return v.pointer(ctx, b, sig.args[0], vals[0], vals[1], ty)
 
 
 @intrinsic
@@ -27,7 +20,7 @@ def load_tail(typingctx, src, off, count):
     def codegen(ctx, b, sig, vals):
         ty = v.f32x16.ir
         align, mask = ir.Constant(v.I32, 4), _lanes(b, vals[2])
-        place, zeros = _place(ctx, b, sig, vals), ir.Constant(ty, None)
+        place, zeros = v.pointer(ctx, b, src, vals[0], vals[1], ty), ir.Constant(ty, None)
         return v.call(b, "llvm.masked.load.v16f32.p0", ty, place, align, mask, zeros)
 
     return v.f32x16(src, types.intp, types.intp), codegen
@@ -39,8 +32,9 @@ def store_tail(typingctx, dst, off, count, vec):
 
     def codegen(ctx, b, sig, vals):
         align, mask = ir.Constant(v.I32, 4), _lanes(b, vals[2])
-        name, place = "llvm.masked.store.v16f32.p0", _place(ctx, b, sig, vals)
-        v.call(b, name, ir.VoidType(), vals[3], place, align, mask)
+        place = v.pointer(ctx, b, dst, vals[0], vals[1], v.f32x16.ir)
+        void = ir.VoidType()
+        v.call(b, "llvm.masked.store.v16f32.p0", void, vals[3], place, align, mask)
         return ctx.get_dummy_value()
 
     return types.void(dst, types.intp, types.intp, vec), codegen

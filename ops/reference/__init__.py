@@ -1,4 +1,1 @@
-"""Plain NumPy versions of the operations: what the kernels are held against.
-
-Slow, short, and without Numba.
-"""
+"""The operations in plain NumPy, which tests compare the kernels with: slow, short, no Numba."""

@@ -1,4 +1,4 @@
-"""Attention over KV tiles in plain NumPy: the meaning of the kernels, slow and readable."""
+"""Attention over KV tiles in plain NumPy, slow and readable."""
 
 import ctypes
 
@@ -29,7 +29,7 @@ def read_kv(
 ) -> tuple[F32, F32]:
     """Keys and values as the cache holds them: float32 (tokens, n_kv_heads, head_dim) each.
 
-    Rotated types are rotated back, so the result compares with what was appended.
+    Rotated types are rotated back, so that the result can be compared with what was appended.
     """
     k, v = read_rows(segments, layout, n_kv_heads, start, stop)
     if layout.rotates_k:

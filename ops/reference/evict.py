@@ -1,4 +1,4 @@
-"""Eviction in plain NumPy: which token each method gives up. The meaning of the kernels."""
+"""Eviction in plain NumPy: the slot that each method gives to a new token."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,9 @@ def farthest_slot(
 ) -> int:
     """The slot that a token at `position` takes in one KV head; HashEvict, algorithm 1.
 
-    query_bits (G, bits), key_bits (slots, bits), positions (slots,). The largest Hamming distance
-    summed over the group, among positions sinks .. position-recent-1; ties by the highest hash of
-    the position, then the lowest slot.
+    query_bits (G, bits), key_bits (slots, bits), positions (slots,). The slot with the largest
+    Hamming distance, summed over the group, among positions sinks .. position-recent-1. Ties go to
+    the highest hash of the position, then to the lowest slot.
     """
     distance = (query_bits[:, None] != key_bits[None]).sum((0, 2)).astype(np.int64)
     tie = positions.astype(np.int64) * MIX % (1 << 32) >> 16

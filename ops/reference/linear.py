@@ -1,4 +1,4 @@
-"""The matrix product in NumPy: the arithmetic of the kernels on the same quantised numbers."""
+"""The matrix product in NumPy, on the same quantised numbers that the kernels multiply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float32]
 def quantise_activations(x: Floats, block: int) -> tuple[npt.NDArray[np.int8], Floats]:
     """x float32[T, K] -> q int8[T, K], d float32[T, K / block]: d = max |x| / 127, q = round(x/d).
 
-    Bit for bit what the kernels feed to quantised matrices: the quotient is x * (127 / max |x|),
+    Bit for bit what kernels multiply quantised matrices by: the quotient is x * (127 / max |x|),
     and blocks below 1e-35 become zeros.
     """
     blocks = x.reshape(len(x), -1, block)
@@ -28,7 +28,7 @@ def quantise_activations(x: Floats, block: int) -> tuple[npt.NDArray[np.int8], F
 
 
 def rounded_activations(x: Floats, quant_type: QuantType) -> npt.NDArray[np.float64]:
-    """The activations that weights of this type meet, float64[T, K]: themselves, or q * d."""
+    """The activations that weights of this type are multiplied by, float64[T, K]: x, or q * d."""
     if quant_type.block == 1:
         return x.astype(np.float64)
     q, d = quantise_activations(x, quant_type.block)

@@ -1,4 +1,4 @@
-"""Norms, rope and activations in plain NumPy (float64 inside): the meaning of the kernels."""
+"""Norms, rope and activations in plain NumPy, in float64."""
 
 import numpy as np
 from numpy.typing import NDArray

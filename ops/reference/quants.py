@@ -1,10 +1,9 @@
 """Dequantisation in NumPy, bit for bit what gguf-py computes, and one encoder (Q8_0).
 
-Every format stores a weight as `w = d * q` or `w = d * q - m`, with `q` a small integer (or an
-entry of a table of 16 small integers) and `d`, `m` shared by 32 weights (the legacy formats), or
-themselves products of a float per 256 weights and a small integer per 16 or 32 (the K formats).
-The decoders below only say where the bits are. The order of the float operations is part of the
-format: another order would differ in the last bit.
+Every format stores a weight as `w = d * q` or `w = d * q - m`. `q` is a small integer, or an entry
+of a table of 16 small integers. `d` and `m` are shared by 32 weights (the legacy formats), or they
+are products of a float per 256 weights and a small integer per 16 or 32 (the K formats). The order
+of the float operations is part of the format: another order would differ in the last bit.
 
 Source: ggml-quants.c / gguf-py `gguf.quants` (layout and order of operations).
 """
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OpsError
-from ..types import QuantType, row_bytes
+from ..types import QuantType
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -212,7 +211,7 @@ def dequantise(quant_type: QuantType, data: Bytes) -> Floats:
     """Rows of a quantised tensor as floats, bit-exact against gguf-py.
 
     uint8[..., row_bytes] -> float32[..., n_cols]. Types outside `DECODERS` go through gguf-py.
-    Raises OpsError when a row is not a whole number of blocks or nobody can decode the type.
+    Raises OpsError when a row is not a whole number of blocks or gguf-py cannot decode the type.
     """
     n_blocks, rest = divmod(data.shape[-1], quant_type.n_bytes)
     if rest:
@@ -278,6 +277,3 @@ def re_encode_q8_0(quant_type: QuantType, data: Bytes, n_cols: int) -> Bytes:
     for rows in chunks(n_rows, n_cols):
         out[rows] = encode_q8_0(dequantise(quant_type, data[rows]))
     return out
-
-
-__all__ = ["DECODERS", "dequantise", "encode_q8_0", "re_encode_q8_0", "row_bytes"]

@@ -46,7 +46,7 @@ def best_reference(costs: NDArray[np.generic], first: int, k: int, seed: int) ->
 
 
 def lots_reference(positions: NDArray[np.integer], n: int, seed: int) -> NDArray[np.uint32]:
-    """0 .. n-1 for each position: which of those at equal distance come first."""
+    """A number from 0 to n-1 for each position: at equal distance, the lowest come first."""
     h = position_hash_reference(positions // 1024, seed)
     own = (h >> (positions // 64 % 16 * 2).astype(np.uint32)) % n
     return (37 * positions % 64 * n // 64).astype(np.uint32) ^ own
@@ -63,35 +63,41 @@ def nearest_reference(
     seed: int,
 ) -> list[NDArray[np.intp]]:
     """For each KV head: tokens 0 .. first-1, the union of each query's k nearest of
-    first .. last-1, and last .. stop-1. queries (J, G), signatures (J, S) of so many bits."""
-    n_lots, lists = 128 // bits, []
+    first .. last-1, and last .. stop-1. queries (J, G) and signatures (J, S) of `bits` bits."""
+    n_lots = 128 // bits
     lots = lots_reference(np.arange(first, last), n_lots, seed)
-    for j, group in enumerate(queries):
-        distances = np.bitwise_count(signatures[j, first:last] ^ group[:, None])
-        chosen = [best_reference(n_lots * d.astype(int) + lots, first, k, seed) for d in distances]
-        fixed = [np.arange(first), np.arange(last, stop)]
-        lists.append(np.unique(np.concatenate([*chosen, *fixed])))
-    return lists
+    distances = np.bitwise_count(signatures[:, None, first:last] ^ queries[:, :, None])
+    return _lists(n_lots * distances.astype(int) + lots, first, last, stop, k, seed)
 
 
 def largest_reference(
     scores: Floats, n_kv_heads: int, first: int, last: int, stop: int, k: int, seed: int
 ) -> list[NDArray[np.intp]]:
     """As `nearest_reference`, by the largest of the scores (H, S) of each query head."""
-    lists = []
-    for group in scores.reshape(n_kv_heads, -1, scores.shape[1]):
-        chosen = [best_reference(-s[first:last], first, k, seed) for s in group]
-        fixed = [np.arange(first), np.arange(last, stop)]
-        lists.append(np.unique(np.concatenate([*chosen, *fixed])))
-    return lists
+    costs = -scores.reshape(n_kv_heads, -1, scores.shape[1])[..., first:last]
+    return _lists(costs, first, last, stop, k, seed)
+
+
+def _lists(
+    costs: NDArray[np.generic], first: int, last: int, stop: int, k: int, seed: int
+) -> list[NDArray[np.intp]]:
+    """For each KV head the list of tokens, by the costs (J, G, last - first) of its queries."""
+    fixed = [np.arange(first), np.arange(last, stop)]
+    return [
+        np.unique(np.concatenate([*fixed, *(best_reference(c, first, k, seed) for c in group)]))
+        for group in costs
+    ]
+
+
+def _padded(x: Floats, n: int) -> NDArray[np.float64]:
+    return np.pad(x.astype(np.float64), ((0, 0), (0, n - x.shape[1])))
 
 
 def sketch_reference(
     keys: Floats, rotation: Floats
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Signs (+-1) of y = R k and factors |k|^2 / sum |y|; keys (S, E), rotation (E', E')."""
-    padded = np.zeros((len(keys), len(rotation)))
-    padded[:, : keys.shape[1]] = keys
+    padded = _padded(keys, len(rotation))
     y = padded @ rotation
     total = np.abs(y).sum(1)
     return np.where(y > 0, 1.0, -1.0), (padded**2).sum(1) / np.where(total > 0, total, 1.0)
@@ -99,9 +105,7 @@ def sketch_reference(
 
 def estimates_reference(q: Floats, signs: Floats, factors: Floats, rotation: Floats) -> Floats:
     """Estimated q . k of each key for each row of q (n, E): (n, S), unbiased over rotations."""
-    padded = np.zeros((len(q), len(rotation)))
-    padded[:, : q.shape[1]] = q
-    out: Floats = (padded @ rotation @ signs.T) * factors
+    out: Floats = (_padded(q, len(rotation)) @ rotation @ signs.T) * factors
     return out
 
 
@@ -114,7 +118,7 @@ def capped_estimates_reference(
     rotation: Floats,
     reach: float,
 ) -> Floats:
-    """Estimated q . k (n, S) of keys in blocks, each at most reach deviations above its block's.
+    """Estimated q . k (n, S) of keys in blocks, at most `reach` deviations above the block's mean.
 
     q (n, E); signs (S, E'), factors (S,) of k - mean of its block; means (B, E'), spreads (B,) of
     blocks of S / B keys, one after the other.

@@ -11,7 +11,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands import doctor
 from kvarn.jit import variant
-from kvarn.ops import facts
+from kvarn.ops import diagnostics
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_roofline_is_measured_when_asked(monkeypatch, capsys):
         "attention": {"f16": 1e10},
         "matmul": {"Q8_0": 3e11},
     }
-    monkeypatch.setattr(facts, "roofline", lambda: measured)
+    monkeypatch.setattr(diagnostics, "roofline", lambda: measured)
     assert main(["doctor", "--roofline"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "/s" in line]
     assert "20.0 GB/s with 1 thread" in lines[0] and "40.0 GB/s with 2 threads" in lines[1]
@@ -108,7 +108,7 @@ def test_kernels_that_cannot_run_are_a_problem_and_an_exit_code(monkeypatch, cap
     def fail():
         raise OpsError("choosing the kernels: this CPU has no f16c")
 
-    monkeypatch.setattr(facts, "variant", fail)
+    monkeypatch.setattr(diagnostics, "variant", fail)
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
     assert "problem: choosing the kernels: this CPU has no f16c" in text
@@ -122,7 +122,7 @@ def test_no_place_for_kernels(report, monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setattr(folders, "candidates", lambda: [blocked / "a"])
-    found = facts.cache()
+    found = diagnostics.cache()
     assert found["folder"] is None and len(found["not_usable"]) == 1
     text = doctor.render({**report, "cache": found, "problems": []})
     assert "every process compiles its kernels anew" in text

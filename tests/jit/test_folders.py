@@ -8,7 +8,7 @@ import pytest
 
 from kvarn.jit import kernel_cache as kept
 from kvarn.jit.kernel_cache import folders
-from kvarn.ops import facts
+from kvarn.ops import diagnostics
 from kvarn.system import trust
 
 
@@ -59,7 +59,7 @@ def test_a_user_without_a_home_folder_keeps_none_and_is_told_how(places, monkeyp
     kept.keep("a.kernel", b"x")
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "no home folder" in said and "set KVARN_CACHE" in said
-    assert facts.cache()["not_usable"][0]["what"] in said
+    assert diagnostics.cache()["not_usable"][0]["what"] in said
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_chosen_folder_that_cannot_be_is_one_line(monkeypatch, places, tmp_pat
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and said[:-1].isprintable() and "KVARN_CACHE" in said
     assert kept.find("a.kernel", bytes) is None
-    assert facts.cache()["folder"] is None
+    assert diagnostics.cache()["folder"] is None
 
 
 def test_kernels_built_ahead_by_root_are_read_and_ones_own_kept_at_home(

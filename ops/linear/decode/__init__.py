@@ -1,5 +1,7 @@
-"""Matrices times few vectors: one token (`rows`), up to four (`batch`), and both for types whose
-rows are interleaved (`interleaved`)."""
+"""Products with one to four tokens: `rows` as in the file, or `interleaved` ones.
+
+`blocks` has the arithmetic of `rows`.
+"""
 
 MAX_TOKENS = 4
-"""Most tokens of a call; beyond, unpacking the rows into panels costs less than it saves."""
+"""With more tokens, unpacking the rows into panels saves more than it costs."""

@@ -2,16 +2,16 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-The kernel of single rows (`rows`) shuffles scales and adds up across lanes; here each lane has all
-that its row needs. That halves the work per byte: with one to four tokens, memory is the limit. The
-bytes are the file's, rearranged when a model is loaded. Sixteen rows of Q4_0, block
-by block (`formats.SideBySide`):
+The kernels of `rows` shuffle scales and add across lanes; here each lane has all that its row
+needs. That halves the work per byte, so that memory is the limit for one to four tokens. The bytes
+are the file's, rearranged when a model is loaded. Sixteen rows of Q4_0, block by block
+(`formats.pieces.SideBySide`):
 
     [16 rows] f16  scales | [16 rows][4 bytes]  codes 0-3 (low nibbles) and 16-19 (high ones)
                           | codes 4-7, 20-23 | codes 8-11, 24-27 | codes 12-15, 28-31
 
-Floats are added as the kernel of many tokens (`prefill.tiles`) adds them: a token's results have
-the same bits in a batch of any size.
+Floats are added in the order of `prefill.tiles`, so that a token's results have the same bits in a
+batch of any size.
 """
 
 from llvmlite import ir
@@ -21,14 +21,15 @@ from numba.extending import intrinsic
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
-from ....jit.simd import F32, INTP, Tile, at, const, prefetch_l1, read, write
+from ....jit.simd import F32, INTP, at, const, prefetch_l1, read, write
 from ..arguments import Matrix, Output, Quantised
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed
 from ..formats.pieces import SideBySide, gather
 from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
-from .rows import PREFETCH_DISTANCE, make_blocks_on, pointers_on
+from ..sums import no_sums, store_rows, tile_of, vectors_of
+from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on
 
 ROWS_AT_ONCE = 2 * ROWS  # that a thread takes from the ticket
 
@@ -63,7 +64,7 @@ def make_interleave(type_name: str) -> DefinedKernel:
 
     @kernel
     def interleave_kernel(share: Share, w: Matrix, out: int):
-        """Rows, their number a multiple of 16, to as many bytes at address `out`."""
+        """Interleave the rows, a multiple of 16 of them, at address `out`; the size is the same."""
         first = take(share.ticket) * ROWS
         while first < w.n_rows:
             rows, to = w.data + first * w.row_bytes, out + first * w.row_bytes
@@ -72,12 +73,6 @@ def make_interleave(type_name: str) -> DefinedKernel:
             first = take(share.ticket) * ROWS
 
     return interleave_kernel
-
-
-@intrinsic(prefer_literal=True)
-def no_sums(typingctx, tokens):
-    ty = Tile("f32", tokens.literal_value)
-    return ty(tokens), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(ty), None)
 
 
 @intrinsic(prefer_literal=True)
@@ -97,60 +92,34 @@ def add_block(typingctx, kind, sums, w, x, n_blocks):
         w = at(b, w)
         whole = unit_of_bytes(b, f, codes, [q for q, _, _ in places])
         scale, low = f.floats(b, SideBySide(w, ROWS))
-        acc = [b.extract_value(before, t) for t in range(sums.n)]
+        acc = vectors_of(b, before)
         ds, ss = [read(b, d, F32) for _, d, _ in places], [read(b, s, F32) for _, _, s in places]
         if f.centre:
             ss = [b.fmul(st, const(F32, -f.centre)) for st in ss]
-        out = before
-        for t, new in enumerate(scaled_sums(b, f, whole, scale, low, acc, ds, ss)):
-            out = b.insert_value(out, new, t)
-        return out
+        return tile_of(b, scaled_sums(b, f, whole, scale, low, acc, ds, ss))
 
     return sums(kind, sums, INTP, x, INTP), codegen
 
 
-@intrinsic
-def store_sums(typingctx, sums, out):
-    """Store 16 results of each token in the first columns of `out` (`Output`)."""
-
-    def codegen(ctx, b, sig, vals):
-        tile, out = vals
-        data, row, n = (b.extract_value(out, i) for i in range(3))
-        for t in range(sums.n):
-            number = ir.Constant(n.type, t)
-            with b.if_then(b.icmp_signed("<", number, n)):
-                place = at(b, b.add(data, b.mul(row, number)))
-                write(b, b.extract_value(tile, t), place)
-        return ctx.get_dummy_value()
-
-    return types.void(sums, out), codegen
-
-
 def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
-    """The kernel `Y = X W^T` of interleaved rows, for so many tokens at a time."""
+    """The kernel for up to `tokens` tokens; reads that many rows of activations."""
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes * ROWS
     blocks_on = make_blocks_on(FORMATS[kind])
 
     @kernel
     def interleaved_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
-        """Rows of n_blocks blocks by each token.
-
-        Reads activations of up to tokens - 1 rows after the last.
-        """
+        """Rows of n_blocks blocks by each token."""
         first = take(share.ticket) * ROWS_AT_ONCE
         while first < w.n_rows:
             for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows), ROWS):
-                for t in range(0, out.n_tokens, tokens):
-                    block, xt = w.data + r * w.row_bytes, blocks_on(x, t * n_blocks)
-                    sums = no_sums(tokens)
-                    for _ in range(n_blocks):
-                        for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + size, 64):
-                            prefetch_l1(block, line)
-                        sums = add_block(kind, sums, block, xt, n_blocks)
-                        block, xt = block + size, blocks_on(xt, 1)
-                    to = out.data + t * out.row_bytes + 4 * r
-                    store_sums(sums, Output(to, out.row_bytes, out.n_tokens - t))
+                block, xt, sums = w.data + r * w.row_bytes, x, no_sums(tokens)
+                for _ in range(n_blocks):
+                    for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + size, 64):
+                        prefetch_l1(block, line)
+                    sums = add_block(kind, sums, block, xt, n_blocks)
+                    block, xt = block + size, blocks_on(xt, 1)
+                store_rows(tokens, sums, Output(out.data + 4 * r, out.row_bytes, out.n_tokens))
             first = take(share.ticket) * ROWS_AT_ONCE
 
     return interleaved_kernel

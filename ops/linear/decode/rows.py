@@ -1,201 +1,104 @@
-"""Decode: the rows of a quantised matrix by one vector, read straight from the file's bytes.
+"""Decode: the rows of a matrix by one to four vectors, read straight from the file's bytes.
 
-    y[r] = sum_k W[r, k] x[k]
+    y[t, r] = sum_k W[r, k] x[t, k]
 
-One source for every format: `kind` (a literal) picks the entry of `FORMATS` whose emitters decode
-a block. Threads take 32 rows at a time. Bytes read per call: those of the matrix.
-
-The vector is int8 with a scale per 32 (or 256) and its sums beside it (`activations`).
+Each row is decoded once for all vectors. Bytes read per call: those of the matrix.
 """
 
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
-from ....jit.simd import (
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    INTP,
-    VARIANT,
-    Vec,
-    at,
-    const,
-    emit_join,
-    f32x16,
-    fmuladd,
-    hsum,
-    prefetch_l1,
-    read,
-    set_f32,
-    shuffle,
-    splat,
-    store,
-    vty,
-)
+from ....jit.simd import F32, INTP, Tile, at, prefetch_l1, sum_lanes
 from ..arguments import Matrix, Output, Quantised
-from ..dots import (
-    add_scaled,
-    codes_64,
-    dot,
-    factors,
-    fits_four_dots,
-    four_dots,
-    join,
-    join_pairs,
-    madd,
+from ..formats import FORMATS, KINDS
+from ..sums import tile_of, vectors_of
+from .blocks import (
+    BLOCKS_AT_ONCE,
+    PREFETCH_DISTANCE,
+    add_to,
+    low_type,
+    make_blocks_on,
+    pointers_on,
 )
-from ..formats import FORMATS, KINDS, Format
 
-BLOCKS_AT_ONCE = 4  # of 32: their scales share a vector
-# In bytes. The hardware's prefetcher stops at the end of each page: without prefetching, a core
-# reads 12.5 to 14.4 GB/s of the 21 that a sum reaches, with it 17 (4-bit) to 21 (Q8_0). On a
-# Cascade Lake exactly a page is best, by 3 to 8%.
-PREFETCH_DISTANCE = 4096 if VARIANT == "avx512" else 3072
 ROWS_AT_ONCE = 32  # that a thread takes from the ticket
 
 
-def low_type(f: Format) -> Vec:
-    """The sums of low * sum(x): a lane per block of 32; per pair of grains of a block of 256."""
-    return Vec("f32", BLOCKS_AT_ONCE if f.block == 32 else 8)
-
-
-def _add_four_dots(b, f, acc, both, blocks, x):
-    """acc (of which the first 8 lanes) += the dots of four blocks * both."""
-    codes = [q for p in blocks for q in f.codes(b, p)]
-    dots = four_dots(b, codes, [read(b, x, vty(I8, 32), 32 * i) for i in range(BLOCKS_AT_ONCE)])
-    half, rest = (shuffle(b, acc, range(k, k + 8)) for k in (0, 8))
-    twice = shuffle(b, both, [*range(BLOCKS_AT_ONCE)] * 2)
-    return emit_join(b, fmuladd(b, b.sitofp(dots, half.type), twice, half), rest)
-
-
-def _add_dots(b, f, acc, both, blocks, x):
-    """acc += the dots of any number of blocks * both."""
-    n = len(blocks)
-    for i, q in enumerate(join_pairs(b, (q for p in blocks for q in f.codes(b, p)))):
-        last = 2 * i + 1 == n  # without a partner
-        xs = read(b, at(b, x, 64 * i), vty(I8, 32 if last else 64))
-        lanes = [2 * i] * 8 + [2 * i if last else 2 * i + 1] * 8
-        part = b.sitofp(dot(b, q, join(b, xs, None) if last else xs, f.signed), acc.type)
-        acc = fmuladd(b, part, shuffle(b, both, lanes), acc)
-    return acc
-
-
-def _add_32(b, f, n, sums, w, tokens):
-    """n blocks of 32, for each token: acc += dots * (weight scale * activation scale)."""
-    blocks = [at(b, w, i * f.n_bytes) for i in range(n)]
-    scale, low = f.d_and_low(b, blocks)
-    add = _add_four_dots if n == BLOCKS_AT_ONCE and fits_four_dots(f) else _add_dots
-    lanes, zero = [*range(n), *[n] * (BLOCKS_AT_ONCE - n)], ir.Constant(scale.type, [0.0] * n)
-    if low is not None and n < BLOCKS_AT_ONCE:
-        low = shuffle(b, low, lanes, zero)
-    out = []
-    for (acc, below), (x, d, s) in zip(sums, tokens):
-        dots = add(b, f, acc, b.fmul(scale, read(b, d, scale.type)), blocks, x)
-        rest = below
-        if low is not None:
-            parts = read(b, s, scale.type)
-            parts = shuffle(b, parts, lanes, zero) if n < BLOCKS_AT_ONCE else parts
-            rest = fmuladd(b, low, parts, below)
-        out.append((dots, rest))
-    return out
-
-
-def _add_256(b, f, sums, w, tokens):
-    """One block of 256: integer scales inside, one pair of floats outside.
-
-    What a centre subtracts is an integer, too: the sum of the products begins with it.
-    """
-    scales, minima = factors(b, f, w)
-    whole = [None] * len(tokens)
-    if f.centre and minima is not None:
-        offsets = b.mul(minima, const(minima.type, -f.centre))
-        whole = [_sums_of_sums(b, offsets, s, 16) for _, _, s in tokens]
-    for i, q in enumerate(codes_64(b, f, w)):
-        for t, (x, _, _) in enumerate(tokens):
-            xs = read(b, at(b, x, 64 * i), vty(I8, 64))
-            whole[t] = add_scaled(b, whole[t], f, q, xs, scales[i])
-    scale, low = (v and b.extract_element(v, ir.Constant(I32, 0)) for v in f.floats(b, [w]))
-    out = []
-    for (acc, below), total, (_, d, s) in zip(sums, whole, tokens):
-        dx = read(b, d, F32)
-        dots = fmuladd(b, b.sitofp(total, acc.type), splat(b, b.fmul(scale, dx), 16), acc)
-        rest = below
-        if low is not None:
-            m = b.sitofp(_sums_of_sums(b, minima, s, 8), below.type)
-            rest = fmuladd(b, m, splat(b, b.fmul(low, dx), 8), below)
-        out.append((dots, rest))
-    return out
-
-
-def _sums_of_sums(b, factors, s, lanes):
-    """<16 x i16> by the sums of activations at s, in pairs -> <lanes x i32>: 8, then zeros."""
-    pairs = madd(b, factors, read(b, s, vty(I16, 16)))
-    return pairs if lanes == 8 else shuffle(b, pairs, range(lanes), const(pairs.type, 0))
-
-
-def add_to(b, f, n, sums, w, tokens):
-    """n blocks at w by those of each token (pointers to x, scales, sums), onto its (acc, below)."""
-    return _add_32(b, f, n, sums, w, tokens) if f.block == 32 else _add_256(b, f, sums, w, tokens)
-
-
 @intrinsic(prefer_literal=True)
-def no_low(typingctx, kind):
-    """Zeros to begin `below` with."""
-    ty = low_type(FORMATS[kind.literal_value])
-    return ty(kind), lambda ctx, b, sig, vals: ir.Constant(ty.ir, None)
-
-
-@intrinsic(prefer_literal=True)
-def add_blocks(typingctx, kind, n, acc, below, w, x):
-    """n blocks at address w by the activations x (`Quantised`) -> (acc, below)."""
-    f, n_blocks = FORMATS[kind.literal_value], n.literal_value
-    both = types.Tuple((acc, below))
+def no_row_sums(typingctx, kind, tokens):
+    """Zeros: tiles of the dot products and of what offsets and minima add, a vector per token."""
+    n, lanes = tokens.literal_value, low_type(FORMATS[kind.literal_value]).n
+    both = types.Tuple((Tile("f32", n), Tile("f32", n, lanes=lanes)))
 
     def codegen(ctx, b, sig, vals):
-        _, _, acc, below, w, x = vals
-        here = pointers_on(b, f, x, ir.Constant(I64, 0))
-        [sums] = add_to(b, f, n_blocks, [(acc, below)], at(b, w), [here])
-        return ctx.make_tuple(b, both, sums)
+        return ir.Constant(ctx.get_value_type(both), None)
 
-    return both(kind, n, f32x16, below, INTP, x), codegen
+    return both(kind, tokens), codegen
 
 
-def _block_bytes(f: Format) -> tuple[int, int, int]:
-    """Bytes of one block of activations, of its scale and of its sums."""
-    return f.block, 4, 4 if f.block == 32 else 32
+@intrinsic(prefer_literal=True)
+def add_blocks(typingctx, kind, n, sums, w, x, n_blocks):
+    """sums += n blocks at address w by those of each token, whose rows have n_blocks blocks."""
+    f, at_once = FORMATS[kind.literal_value], n.literal_value
+
+    def codegen(ctx, b, sig, vals):
+        _, _, sums_before, w, x, n_blocks = vals
+        tiles = [vectors_of(b, tile) for tile in cgutils.unpack_tuple(b, sums_before, 2)]
+        before = list(zip(*tiles))
+        far = [b.mul(n_blocks, ir.Constant(n_blocks.type, t)) for t in range(len(before))]
+        places = [pointers_on(b, f, x, n) for n in far]
+        after = add_to(b, f, at_once, before, at(b, w), places)
+        return ctx.make_tuple(b, sums, [tile_of(b, vectors) for vectors in zip(*after)])
+
+    return sums(kind, n, sums, INTP, x, INTP), codegen
 
 
-def pointers_on(b, f: Format, x, n):
-    """Pointers into the activations x (`Quantised`), n blocks further on."""
-    places = (b.extract_value(x, i) for i in range(len(Quantised._fields)))
-    return [
-        at(b, b.add(place, b.mul(n, ir.Constant(n.type, size))))
-        for place, size in zip(places, _block_bytes(f))
-    ]
+@intrinsic
+def store_totals(typingctx, sums, out):
+    """Store the total of each token that `out` (`Output`) has in its first column."""
+
+    def codegen(ctx, b, sig, vals):
+        dots, low = (vectors_of(b, tile) for tile in cgutils.unpack_tuple(b, vals[0], 2))
+        data, row, n = cgutils.unpack_tuple(b, vals[1], 3)
+        for t, parts in enumerate(zip(dots, low)):
+            totals = [sum_lanes(b, part) for part in parts]
+            with b.if_then(b.icmp_signed("<", ir.Constant(n.type, t), n)):
+                place = b.add(data, b.mul(row, ir.Constant(row.type, t)))
+                # Added before the branch, they cost four tokens of Q4_K 4%: LLVM spills more.
+                b.store(b.fadd(*totals), b.inttoptr(place, F32.as_pointer()))
+        return ctx.get_dummy_value()
+
+    return types.void(sums, out), codegen
 
 
-def make_blocks_on(f: Format) -> Any:
-    """The jitted function that gives the addresses of activations n blocks further on."""
-    q, d, s = _block_bytes(f)
+def by_rows(product: Any, vectors: type) -> DefinedKernel:
+    """The kernel that calls the jitted product(address of a row, x, n, out) for each row.
 
-    @jit
-    def _blocks_on(x, n):
-        return Quantised(x.q + n * q, x.d + n * d, x.s + n * s)
+    vectors: what x is declared as; out: the `Output` of this row.
+    """
 
-    return _blocks_on
+    @kernel
+    def rows_kernel(share: Share, w: Matrix, x: vectors, n: int, out: Output):  # type: ignore[valid-type]
+        first = take(share.ticket) * ROWS_AT_ONCE
+        while first < w.n_rows:
+            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
+                to = Output(out.data + 4 * r, out.row_bytes, out.n_tokens)
+                product(w.data + r * w.row_bytes, x, n, to)
+            first = take(share.ticket) * ROWS_AT_ONCE
+
+    return rows_kernel
 
 
-def make_matvec(type_name: str) -> DefinedKernel:
-    """The kernel `y = W x` of one format."""
+def make_rows(type_name: str, tokens: int) -> DefinedKernel:
+    """The kernel of one format for up to `tokens` tokens; reads that many rows of activations."""
     kind = KINDS[type_name]
     f = FORMATS[kind]
     size, at_once = f.n_bytes, BLOCKS_AT_ONCE if f.block == 32 else 1
@@ -203,25 +106,16 @@ def make_matvec(type_name: str) -> DefinedKernel:
     blocks_on = make_blocks_on(f)
 
     @jit
-    def _one_row(row, x, n_blocks):
-        acc, low = set_f32(0.0), no_low(kind)
+    def _one_row(row, x, n_blocks, out):
+        sums = no_row_sums(kind, tokens)
         for _ in range(n_blocks // at_once):
             for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + lines, 64):
                 prefetch_l1(row, line)
-            acc, low = add_blocks(kind, at_once, acc, low, row, x)
+            sums = add_blocks(kind, at_once, sums, row, x, n_blocks)
             row, x = row + at_once * size, blocks_on(x, at_once)
         for _ in range(n_blocks % at_once):
-            acc, low = add_blocks(kind, 1, acc, low, row, x)
+            sums = add_blocks(kind, 1, sums, row, x, n_blocks)
             row, x = row + size, blocks_on(x, 1)
-        return hsum(acc) + hsum(low)
+        store_totals(sums, out)
 
-    @kernel
-    def matvec_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
-        """Rows of n_blocks blocks by one token."""
-        first = take(share.ticket) * ROWS_AT_ONCE
-        while first < w.n_rows:
-            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
-                store(out.data, 4 * r, _one_row(w.data + r * w.row_bytes, x, n_blocks))
-            first = take(share.ticket) * ROWS_AT_ONCE
-
-    return matvec_kernel
+    return by_rows(_one_row, Quantised)

@@ -16,7 +16,7 @@ __all__ = ["FORMATS", "KINDS", "Format"]
 
 
 def biased(f: Format) -> Format:
-    """The format with 128 added to its signed codes: for dot products that take any u8."""
+    """The format with 128 added to its signed codes, for dot products of unsigned bytes."""
     if not f.signed:
         return f
     inner: Any = f.scales
@@ -28,18 +28,12 @@ def biased(f: Format) -> Format:
         scale, _ = inner(b, p)
         return scale, scale
 
-    return replace(
-        f,
-        top=255,
-        signed=False,
-        codes=codes,
-        scales=scales if inner else None,
-        centre=128,
-    )
+    both = scales if inner else None
+    return replace(f, top=255, signed=False, codes=codes, scales=both, centre=128)
 
 
-# Kernels are compiled for a kind: the number of an entry. AVX-512 multiplies any unsigned byte, so
-# signed codes get an offset there.
+# Kernels are compiled for a kind: the number of an entry. On AVX-512, whose dot products take any
+# unsigned byte, signed codes get an offset.
 FORMATS: tuple[Format, ...] = tuple(
     biased(f) if VARIANT == "avx512" else f for f in (*BLOCKS_OF_32, *BLOCKS_OF_256)
 )

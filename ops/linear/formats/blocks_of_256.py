@@ -16,13 +16,10 @@ from collections.abc import Iterator
 
 from llvmlite import ir
 
-from ....jit.simd import I64, const, read, shuffle, splat, vty
+from ....jit.simd import I8, I16, I32, I64, const, read, shuffle, splat, vty
 from ...reference.quants import IQ4_VALUES
 from .format import Format
 from .pieces import (
-    I8,
-    I16,
-    I32,
     Builder,
     Value,
     field,

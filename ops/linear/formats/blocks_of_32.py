@@ -11,13 +11,10 @@ Byte by byte (h: f16; n: 16 bytes, low nibbles are weights 0-15, high 16-31):
 
 from collections.abc import Sequence
 
-from ....jit.simd import const, vty
+from ....jit.simd import F32, I8, I32, const, vty
 from ...reference.quants import IQ4_VALUES, MXFP4_VALUES
 from .format import Format
 from .pieces import (
-    F32,
-    I8,
-    I32,
     Blocks,
     Builder,
     Value,

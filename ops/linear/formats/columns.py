@@ -1,22 +1,20 @@
 """Reading 16 rows of a quantised matrix at once, one row per lane.
 
-Rows lie one after the other in a file: their words are transposed in registers. Interleaved rows
-(`decode.interleaved`) already stand as the lanes do.
+Rows as in a file are transposed in registers. Interleaved rows (`decode.interleaved`) already have
+the order of the lanes.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
-from ....jit.simd import BYTES, I32, const, emit_join, read, shuffle, vty
+from ....jit.simd import I32, emit_join, read, shuffle, vty
 from ...types import ROWS_SIDE_BY_SIDE
-from .pieces import Columns, SideBySide, field, gather
+from .pieces import Columns, SideBySide, gather
 
 ROWS = ROWS_SIDE_BY_SIDE
 
 
 def _transpose_8(b, rows):
-    """8 vectors of 8 words -> 8 vectors; three rounds of shuffles of pairs of lanes' groups.
+    """8 vectors of 8 words -> 8 vectors, in three rounds of shuffles.
 
     All but the last round stay inside 128-bit halves, where AVX2 shuffles are cheapest.
     """
@@ -62,38 +60,8 @@ def _transposed_4(b, rows):
     return words
 
 
-class RowPerLane(Columns):
-    """Columns 4 j .. 4 j + 3 of each 32, one row per word."""
-
-    def __init__(self, j: int) -> None:
-        self.j = j
-
-    @abstractmethod
-    def word(self, b, offset, k):
-        """Bytes 4 k .. 4 k + 3 of the 16 bytes at `offset` of a block: <16 x i32>."""
-
-    @abstractmethod
-    def lone_word(self, b, offset):
-        """The 4 bytes at `offset`."""
-
-    def read_bytes(self, b, offset):
-        return b.bitcast(self.word(b, offset + 16 * (self.j // 4), self.j % 4), BYTES)
-
-    def read_nibbles(self, b, offset):
-        words = b.bitcast(self.word(b, offset, self.j % 4), BYTES)
-        return field(b, words, 4 * (self.j // 4), 15)
-
-    def read_bits(self, b, offset, value):
-        four = self.lone_word(b, offset)
-        four = b.and_(b.lshr(four, const(four.type, 4 * self.j)), const(four.type, 15))
-        # Bit k to byte k: four copies, each 7 bits further than the last.
-        spread = b.mul(four, const(four.type, 1 + (1 << 7) + (1 << 14) + (1 << 21)))
-        ones = b.bitcast(b.and_(spread, const(four.type, 0x01010101)), BYTES)
-        return b.mul(ones, const(BYTES, value))
-
-
-class Transposed(RowPerLane):
-    """Of 16 blocks at pointers `rows`; `done` keeps what was transposed, for all j."""
+class Transposed(Columns):
+    """Of 16 blocks at the pointers `rows`. `done` keeps what was transposed, for other j."""
 
     def __init__(self, j, rows, done):
         super().__init__(j)
@@ -112,8 +80,8 @@ class Transposed(RowPerLane):
         return self.done[offset]
 
 
-class Interleaved(RowPerLane):
-    """Of 16 blocks `SideBySide` at a pointer."""
+class Interleaved(Columns):
+    """Of 16 interleaved blocks (`SideBySide`) at a pointer."""
 
     def __init__(self, j, pointer):
         super().__init__(j)

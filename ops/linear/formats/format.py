@@ -6,8 +6,9 @@ small integers per 16 weights beside them: `w = d * scale * q + low * minimum`.
 
 An emitter turns a block at an address into vectors. Codes are <32 x i8>, in the order of the
 weights: unsigned where the format allows (`signed=False`, at most `top`), because the integer dot
-products of x86 multiply unsigned by signed bytes; the offset of such a format is its `centre` (8
-for Q4_0), which meets the sum of the activations. Adding a type is one entry and its emitters.
+products of x86 multiply unsigned by signed bytes. What codes are then too large by is the `centre`
+(8 for Q4_0): products subtract it times the sum of the activations. Adding a type is one entry and
+its emitters.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .pieces import Blocks, Builder, Value, scaled
+from ....jit.simd import const
+from .pieces import Blocks, Builder, Value
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Format:
     n_bytes: int
     top: int  # largest |code|
     signed: bool
-    # block / 32 vectors <32 x i8>, emitted one by one as they are asked for: few are alive at once
+    # block / 32 vectors <32 x i8>, emitted when they are asked for, so that few occupy registers
     codes: Callable[[Builder, Value], Iterable[Value]]
     # n blocks at once -> <n x float> d and low (None: see `centre`)
     floats: Callable[[Builder, Blocks], tuple[Value, Value | None]]
@@ -36,11 +38,11 @@ class Format:
     grain: int = 32  # weights that share a scale
     # the same where they are bytes: <16 x i8>, eight scales and eight minima
     scale_bytes: Callable[[Builder, Value], Value] | None = None
-    # the codes as <64 x i8>, for registers that hold as many
+    # the codes as <64 x i8>, for registers of that size
     pairs: Callable[[Builder, Value], Iterable[Value]] | None = None
     centre: int = 0  # what codes are too large by: low = -centre * d
 
     def d_and_low(self, b: Builder, blocks: Blocks) -> tuple[Value, Value | None]:
         """<n x float> d and low (None: always 0) of n blocks."""
         d, low = self.floats(b, blocks)
-        return d, scaled(b, d, -self.centre) if self.centre else low
+        return d, b.fmul(d, const(d.type, -self.centre)) if self.centre else low

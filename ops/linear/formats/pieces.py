@@ -1,4 +1,4 @@
-"""What emitters are made of: reading a block, one or many at once, and taking its bits apart."""
+"""What emitters are made of: reading one block or many, and taking bits apart."""
 
 from __future__ import annotations
 
@@ -9,37 +9,60 @@ from typing import Any
 
 from llvmlite import ir
 
-from ....jit.simd import VARIANT, call, const, emit_join, read, shuffle, vty
+from ....jit.simd import (
+    BYTES,
+    F16,
+    F32,
+    I8,
+    I32,
+    VARIANT,
+    call,
+    const,
+    emit_join,
+    read,
+    shuffle,
+    vty,
+)
 
 Value = Any  # an llvmlite value
 Builder = Any
-I8, I16, I32, F16, F32 = (
-    ir.IntType(8),
-    ir.IntType(16),
-    ir.IntType(32),
-    ir.HalfType(),
-    ir.FloatType(),
-)
 X86 = VARIANT in ("avx2", "avx512")
 
 
-# ------------------------------------------------------------ small pieces --
-
-
 class Columns(ABC):
-    """Where emitters can read instead of at a pointer: four columns of each 32, of many rows."""
+    """Where emitters can read instead of at a pointer: a block of each of 16 rows, a row per lane.
+
+    A vector has the codes of four columns, 4 j .. 4 j + 3 of each 32.
+    """
+
+    def __init__(self, j: int) -> None:
+        self.j = j
 
     @abstractmethod
+    def word(self, b: Builder, offset: int, k: int) -> Value:
+        """Bytes 4 k .. 4 k + 3 of the 16 bytes at `offset` of each block: <16 x i32>."""
+
+    @abstractmethod
+    def lone_word(self, b: Builder, offset: int) -> Value:
+        """The 4 bytes at `offset` of each block: <16 x i32>."""
+
     def read_bytes(self, b: Builder, offset: int) -> Value:
-        """These columns' bytes of 32."""
+        """Of the 32 bytes at `offset`, those of these columns."""
+        return b.bitcast(self.word(b, offset + 16 * (self.j // 4), self.j % 4), BYTES)
 
-    @abstractmethod
     def read_nibbles(self, b: Builder, offset: int) -> Value:
-        """These columns' nibbles of 16 bytes, a byte each."""
+        """Of the nibbles of the 16 bytes at `offset`, those of these columns, a byte each."""
+        words = b.bitcast(self.word(b, offset, self.j % 4), BYTES)
+        return field(b, words, 4 * (self.j // 4), 15)
 
-    @abstractmethod
     def read_bits(self, b: Builder, offset: int, value: int) -> Value:
-        """`value` where these columns' bit of 4 bytes is set."""
+        """`value` for each column whose bit in the 4 bytes at `offset` is set, otherwise 0."""
+        four = self.lone_word(b, offset)
+        four = b.and_(b.lshr(four, const(four.type, 4 * self.j)), const(four.type, 15))
+        # Bit k to byte k: four copies, each 7 bits further than the last.
+        spread = b.mul(four, const(four.type, 1 + (1 << 7) + (1 << 14) + (1 << 21)))
+        ones = b.bitcast(b.and_(spread, const(four.type, 0x01010101)), BYTES)
+        return b.mul(ones, const(BYTES, value))
 
 
 def read_bytes(b: Builder, p: Value, offset: int, n: int = 32) -> Value:
@@ -51,7 +74,10 @@ def read_nibbles(b: Builder, p: Value, offset: int) -> Value:
     """The low nibbles of 16 bytes, then the high ones."""
     if isinstance(p, Columns):
         return p.read_nibbles(b, offset)
-    return nibbles(b, read_bytes(b, p, offset, 16))
+    both = shuffle(b, read_bytes(b, p, offset, 16), [*range(16), *range(16)])
+    words = b.bitcast(both, vty(I32, 8))
+    words = b.lshr(words, ir.Constant(words.type, [0] * 4 + [4] * 4))
+    return b.and_(b.bitcast(words, both.type), const(both.type, 15))
 
 
 def read_bits(b: Builder, p: Value, offset: int, value: int) -> Value:
@@ -64,7 +90,7 @@ def read_bits(b: Builder, p: Value, offset: int, value: int) -> Value:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The same block of n rows, element by element: what stands at byte k of one is at n * k.
+    """The same block of n rows, interleaved: an element at byte k of a block starts at n * k.
 
     Elements are the numbers before the codes, then words of 4 bytes.
     """
@@ -84,11 +110,18 @@ class SideBySide:
 Blocks = Sequence[Value] | SideBySide
 
 
+def join_all(b: Builder, vectors: list[Value]) -> Value:
+    """The lanes of 1, 2, 4, … vectors in one."""
+    while len(vectors) > 1:
+        vectors = [emit_join(b, *pair) for pair in zip(vectors[::2], vectors[1::2])]
+    return vectors[0]
+
+
 def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
     """One element from the same place of each block -> <n x ty>.
 
-    A few are put together in integer registers. Inserted one by one into an undefined vector
-    (`vpinsrw`), they would wait for what its register held before, often a sum of the kernel.
+    A few elements are joined in integer registers. Inserting them into an undefined vector
+    (`vpinsrw`) would wait for the old value of its register, often a sum of the kernel.
     """
     if isinstance(pointers, SideBySide):
         return pointers.read(b, ty, offset)
@@ -99,9 +132,7 @@ def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
         for i, pointer in enumerate(pointers):
             one, lane = read(b, pointer, ir.IntType(width), offset), ir.Constant(I32, i % at_once)
             lanes[i // at_once] = b.insert_element(lanes[i // at_once], one, lane)
-        while len(lanes) > 1:
-            lanes = [emit_join(b, *pair) for pair in zip(lanes[::2], lanes[1::2])]
-        return b.bitcast(lanes[0], vty(ty, n))
+        return b.bitcast(join_all(b, lanes), vty(ty, n))
     if n * width > 64:
         parts = (gather(b, half, ty, offset) for half in (pointers[: n // 2], pointers[n // 2 :]))
         return emit_join(b, *parts)
@@ -115,24 +146,16 @@ def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
 
 
 def pinned(b: Builder, x: Value) -> Value:
-    """x itself, as a value that LLVM cannot look into: an empty instruction, `asm("" : "+x"(x))`.
+    """x, as a value that LLVM knows nothing about: the result of `asm("" : "+x"(x))`.
 
-    On x86: a register, or an integer. LLVM would turn sums into trees, keep all their operands in
-    registers for that, and spill most of them (half the speed): pinned sums are computed in the
-    order written. It would also undo other things that are written here for speed.
+    On x86: a vector, or an integer. LLVM would turn sums into trees, keep all operands in registers
+    for that, and spill most of them (half the speed). Pinned sums are computed as written.
+    Other code is pinned to keep LLVM from undoing what makes it fast.
     """
     register = "v" if VARIANT == "avx512" else "x"
     constraint = f"={register},0" if isinstance(x.type, ir.VectorType) else "=r,0"
     pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", constraint, side_effect=True)
     return b.call(pin, [x])
-
-
-def halves(b: Builder, pointers: Blocks, offset: int) -> Value:
-    return b.fpext(gather(b, pointers, F16, offset), vty(F32, len(pointers)))
-
-
-def scaled(b: Builder, d: Value, factor: float) -> Value:
-    return b.fmul(d, const(d.type, factor))
 
 
 def field(b: Builder, x: Value, shift: int, mask: int) -> Value:
@@ -158,13 +181,6 @@ def two_fields(b: Builder, x: Value, shifts: tuple[int, int], mask: int) -> Valu
     return b.and_(b.bitcast(words, both.type), const(both.type, mask))
 
 
-def nibbles(b: Builder, x: Value) -> Value:
-    """16 bytes -> 32 codes: the low nibbles, then the high ones, by one shift of words."""
-    words = b.bitcast(shuffle(b, x, [*range(16), *range(16)]), vty(I32, 8))
-    words = b.lshr(words, ir.Constant(words.type, [0] * 4 + [4] * 4))
-    return b.and_(b.bitcast(words, vty(I8, 32)), const(vty(I8, 32), 15))
-
-
 def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
     """table[index] per byte, for a table of 16 and <32 x i8> (or 64) indices below 16."""
     ty = index.type
@@ -176,17 +192,9 @@ def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
         return call(b, "llvm.x86.avx2.pshuf.b", ty, entries, index)
     if VARIANT == "neon":
         half, entries = vty(I8, 16), ir.Constant(vty(I8, 16), list(table))
-        parts = [
-            call(
-                b,
-                "llvm.aarch64.neon.tbl1.v16i8",
-                half,
-                entries,
-                shuffle(b, index, range(k, k + 16)),
-            )
-            for k in (0, 16)
-        ]
-        return shuffle(b, parts[0], range(32), parts[1])
+        indices = (shuffle(b, index, range(k, k + 16)) for k in (0, 16))
+        name = "llvm.aarch64.neon.tbl1.v16i8"
+        return emit_join(b, *(call(b, name, half, entries, part) for part in indices))
     # Halve the table bit by bit, the highest first.
     values = [const(ty, entry) for entry in table]
     for bit in (8, 4, 2, 1):
@@ -196,16 +204,16 @@ def look_up(b: Builder, index: Value, table: Sequence[int]) -> Value:
 
 
 def one_half(offset: int = 0):
-    """`d` alone (minima of formats with a centre are the scales themselves)."""
+    """`d` alone."""
 
     def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
-        return halves(b, ps, offset), None
+        return b.fpext(gather(b, ps, F16, offset), vty(F32, len(ps))), None
 
     return floats
 
 
 def two_halves(offset: int = 0, sign: int = 1):
-    """`d`, then `low` or (sign -1) what is to be subtracted."""
+    """`d`, then `low`; with sign -1 the file holds -low."""
 
     def floats(b: Builder, ps: Blocks) -> tuple[Value, Value | None]:
         n, both = len(ps), gather(b, ps, I32, offset)

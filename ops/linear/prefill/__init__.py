@@ -1,2 +1,2 @@
-"""Matrices times many vectors (`matmul`): weights unpacked into `panels`, multiplied in register
+"""Products with many tokens (`matmul`): rows are unpacked into `panels` and multiplied in register
 `tiles`, 32 columns at a time (`units`)."""

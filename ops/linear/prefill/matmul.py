@@ -1,11 +1,11 @@
 """Prefill: a quantised matrix by many vectors, panel by panel, in register tiles.
 
-Threads take four panels of 16 rows at a time, and towards the end one tile's. A run of their
-columns is unpacked into the thread's buffer, which stays in L1, and multiplied by all tokens, whose
-sums are in another buffer; then follow the same columns of the next panels, while the activations
-are still in L2. The last run's sums are stored as each tile is done: storing all at the end would
-wait for memory, a page for each token. Rows are as in a file, or interleaved
-(`decode.interleaved`), with the same results.
+A thread takes four panels of 16 rows at a time, and towards the end those of one tile. It unpacks a
+run of a tile's columns into memory of its own, which stays in L1, and multiplies it by all tokens,
+adding to sums in memory. The same columns of the next panels follow, while the activations are
+still in L2. The sums of the last run are stored as each tile is done: storing all at the end would
+wait for memory, since each token's results are on another page. Rows are as in the file, or
+interleaved (`decode.interleaved`), with the same results.
 """
 
 from typing import Any
@@ -18,17 +18,9 @@ from ....jit.simd import load_one_f32, prefetch_l1, prefetch_to_write, store
 from ..arguments import Buffers, MatmulTraits, Matrix, Output
 from ..formats import FORMATS, KINDS
 from ..groups import TOKENS
+from ..sums import load_sums, no_sums, store_rows, store_sums
 from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
-from .tiles import (
-    PANELS_PER_TILE,
-    SUMS_BYTES,
-    group_layout,
-    load_sums,
-    multiply,
-    no_sums,
-    store_rows,
-    store_sums,
-)
+from .tiles import N_SUMS, PANELS_PER_TILE, SUMS_BYTES, group_layout, multiply
 
 PANELS_AT_ONCE = 4  # that a thread takes from the ticket: a fourth of the reads from L3
 TILES = PANELS_AT_ONCE // PANELS_PER_TILE
@@ -37,7 +29,7 @@ TILE_ROWS = 16 * PANELS_PER_TILE
 
 @jit
 def _panels_of(number, sets):
-    """(first panel, how many) of a ticket: so many sets of PANELS_AT_ONCE, then single tiles."""
+    """(first panel, number of panels) of a ticket: sets of PANELS_AT_ONCE, then single tiles."""
     if number < sets:
         return PANELS_AT_ONCE * number, PANELS_AT_ONCE
     return PANELS_AT_ONCE * sets + PANELS_PER_TILE * (number - sets), PANELS_PER_TILE
@@ -61,8 +53,8 @@ def _store_some(sums, rows, out):
 def _make_unpack(kind: int, interleaved: bool) -> Any:
     """The jitted function that unpacks n blocks of up to 16 rows into a panel.
 
-    Meanwhile it prefetches the next ones, at address `next_blocks`. rows_buffer: address of room
-    for rows that wait to be transposed.
+    Meanwhile it prefetches the next ones, at address `next_blocks`. rows_buffer: address of memory
+    for rows before they are transposed.
     """
     f, panel_bytes = FORMATS[kind], panel_layout(FORMATS[kind]).n_bytes
     size, block, run = f.n_bytes, f.block, group_layout(kind).run
@@ -101,13 +93,14 @@ def _make_use(kind: int) -> Any:
     def _use_run(panels, n, x, sums, out):
         """n blocks of the panels; results to the first columns of `out`, unless its address is 0.
 
-        Where a panel is missing, the buffer holds another's or nothing: its sums are not read.
+        At the end of the matrix a panel may be missing: its sums are computed from what the buffer
+        holds, and not read.
         """
         for group in range(_groups_of(out.n_tokens)):
-            tile, w, xt = load_sums(sums), panels, x
+            tile, w, xt = load_sums(N_SUMS, sums), panels, x
             done = group * TOKENS
             place = out.data + done * out.row_bytes
-            if out.data:  # the lines come from memory, from as many pages, while sums are computed
+            if out.data:  # fetch the lines, each from another page, while sums are computed
                 for t in range(TOKENS):
                     for p in range(PANELS_PER_TILE):
                         prefetch_to_write(place, t * out.row_bytes + 64 * p)
@@ -115,7 +108,7 @@ def _make_use(kind: int) -> Any:
                 tile = multiply(kind, tile, w, run * panel_bytes, xt)
                 w, xt = w + panel_bytes, xt + x_bytes
             if out.data:
-                store_rows(tile, Output(place, out.row_bytes, out.n_tokens - done))
+                store_rows(TOKENS, tile, Output(place, out.row_bytes, out.n_tokens - done))
             else:
                 store_sums(sums, tile)
             x, sums = x + run * x_bytes, sums + SUMS_BYTES
@@ -155,7 +148,7 @@ def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
         """
         groups, n_panels = _groups_of(out.n_tokens), (w.n_rows + 15) // 16
         for i in range((n_panels + PANELS_PER_TILE - 1) // PANELS_PER_TILE * groups):
-            store_sums(buffer + sums_at + i * SUMS_BYTES, no_sums())
+            store_sums(buffer + sums_at + i * SUMS_BYTES, no_sums(N_SUMS))
         for start in range(0, n_blocks, run):
             n, sums, ends = min(run, n_blocks - start), buffer + sums_at, start + run >= n_blocks
             next_run = next_rows if ends else w.data + (start + run) * size

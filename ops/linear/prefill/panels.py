@@ -1,8 +1,8 @@
 """Sixteen rows of a quantised matrix, unpacked so that one row is one lane.
 
 The matrix kernel unpacks a run of columns once into a buffer of its thread and uses it for all
-tokens. Blocks of 32 are transposed as they are packed, and decoded 16 rows at a time; blocks of 256
-are decoded row by row. A block of the panel is contiguous:
+tokens. Blocks of 32 are transposed first and then decoded, 16 rows at a time; blocks of 256 are
+decoded row by row and then transposed. A block of the panel is contiguous:
 
     codes    per 32 columns 8 x [16 rows][4 columns] int8; in words 16 x [16 rows][2 columns] int16
     scales   (blocks of 256) per grain int32[16 rows]: the scale; for pair sums twice as int16; with
@@ -34,7 +34,7 @@ FLOAT_SCALES = VARIANT == "avx512"
 
 @dataclass(frozen=True)
 class PanelLayout:
-    """Byte offsets inside one block of a panel, and inside the rows waiting for transposition."""
+    """Byte offsets inside one block of a panel, and inside the rows before they are transposed."""
 
     words: bool
     code_bytes: int  # per 32 columns
@@ -50,7 +50,7 @@ class PanelLayout:
 
 
 def panel_layout(f: Format) -> PanelLayout:
-    """Where things are in a panel of this format."""
+    """The layout of a panel of this format."""
     words = f.signed and AVX2
     code_bytes = 1024 if words else 512
     scales = f.block // 32 * code_bytes
@@ -82,22 +82,21 @@ def _widened(b, w):
         yield b.ashr(b.shl(twice, left), const(ty, 8))
 
 
+def _write_codes(b, where, j, w, panel):
+    """Codes of columns 4 j .. 4 j + 3 of 16 rows to the panel."""
+    for k, codes in enumerate(_widened(b, w) if where.words else [w]):
+        write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
+
+
 def _write_32(b, f, where, columns, blocks, panel):
     """A block of 32 of 16 rows to the panel: columns(j) for the codes, `blocks` for the floats."""
     for j in range(8):
         [w] = f.codes(b, columns(j))
-        for k, codes in enumerate(_widened(b, w) if where.words else [w]):
-            write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
+        _write_codes(b, where, j, w, panel)
     d, low = f.floats(b, blocks)
     write(b, d, panel, where.d)
     if where.has_low:
         write(b, low, panel, where.low)
-
-
-def _spread_codes(b, f, where, rows, panel):
-    for j, w in enumerate(words_of_rows(b, rows, f.block)):
-        for k, codes in enumerate(_widened(b, w) if where.words else [w]):
-            write(b, codes, panel, where.code_bytes // 8 * j + 64 * k)
 
 
 def _spread_scales(b, f, where, rows, panel):
@@ -189,10 +188,11 @@ def spread(typingctx, kind, rows, panel):
         with cgutils.for_range(b, ir.Constant(ir.IntType(64), f.block // 32)) as loop:
             from_rows = b.gep(rows, [b.mul(loop.index, ir.Constant(loop.index.type, 32))])
             step = b.mul(loop.index, ir.Constant(loop.index.type, where.code_bytes))
-            _spread_codes(b, f, where, from_rows, b.gep(panel, [step]))
+            for j, w in enumerate(words_of_rows(b, from_rows, f.block)):
+                _write_codes(b, where, j, w, b.gep(panel, [step]))
         _spread_scales(b, f, where, rows, panel)
         minima = words_of_rows(b, at(b, rows, where.row_minima), 32)
-        if f.grain == 32:  # each is there twice
+        if f.grain == 32:  # each minimum is repeated
             low, high = (const(minima[0].type, mask) for mask in (0xFFFF, -0x10000))
             pairs = zip(minima[::2], minima[1::2])
             minima = [b.or_(b.and_(x, low), b.and_(y, high)) for x, y in pairs]

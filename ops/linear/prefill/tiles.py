@@ -2,9 +2,10 @@
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
-What the 16 registers of AVX2 need: 8 of sums, 2 of weights, 1 broadcast, 1 product. Of the 32 of
-AVX-512 16 hold integers of a block, and each broadcast is used for two panels of 16 rows: else
-loads, two a cycle, would be what limits. Floats, once per block, are added in memory there.
+A tile has to fit the registers. Of AVX2's 16, 8 hold sums, 2 weights, 1 a broadcast activation and
+1 a product. Of AVX-512's 32, 16 hold the integer sums of a block; each broadcast is used for two
+panels, because two loads per cycle would otherwise be the limit. There the float sums, needed once
+per block, are in memory.
 """
 
 from __future__ import annotations
@@ -12,29 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ....jit.simd import (
-    F32,
-    I8,
-    I16,
-    I32,
-    INTP,
-    VARIANT,
-    Tile,
-    at,
-    const,
-    fmuladd,
-    read,
-    splat,
-    vty,
-    write,
-)
+from ....jit.simd import F32, I8, I16, I32, INTP, VARIANT, at, const, fmuladd, read, splat, vty
 from ..dots import madd_onto
 from ..formats import FORMATS, Format
 from ..groups import TOKENS, GroupLayout
+from ..sums import tile_of, vectors_of
 from .panels import FLOAT_SCALES, PanelLayout, panel_layout
 from .units import ACC, grain_sums, unit_of_bytes, unit_of_words
 
@@ -43,12 +29,12 @@ PANELS_PER_TILE = 2 if VARIANT == "avx512" else 1  # of 16 rows
 
 
 def _bytes_of(b, w):
-    """What gives the codes of a panel at w, four columns at a time."""
+    """The function that gives four columns of codes of a panel at w."""
     return lambda j: read(b, w, vty(I8, 64), 64 * j)
 
 
 def _units(b, f: Format, where: PanelLayout, panels, x):
-    """A block of 32: integers of each panel, of each token."""
+    """A block of 32: integer sums of each panel, of each token."""
     if PANELS_PER_TILE > 1:
         return grain_sums(b, f, [_bytes_of(b, w) for w in panels], x, 0)
     [w] = panels
@@ -58,9 +44,10 @@ def _units(b, f: Format, where: PanelLayout, panels, x):
 
 
 def _units_256(b, f: Format, where: PanelLayout, panels, x):
-    """The 8 x 32 columns of a block in a loop; sums in variables that LLVM puts in registers.
+    """A block of 256 in a loop of 8 x 32 columns: sums of each panel, of each token.
 
-    Integers of each panel, of each token; where scales are floats, floats times d.
+    They are integers; where scales are floats, floats with d included. LLVM puts the variables in
+    registers.
     """
     index, ty = ir.IntType(64), FLOATS if FLOAT_SCALES else ACC
     totals = [[cgutils.alloca_once(b, ty) for _ in x] for _ in panels]
@@ -88,8 +75,7 @@ def _units_256(b, f: Format, where: PanelLayout, panels, x):
 
 
 def _add_floats(b, f: Format, panels, x, scales, totals):
-    """totals += 32 columns by scales that are floats: two instructions, where products of 32-bit
-    integers would be three."""
+    """totals += 32 columns by float scales: two instructions, where 32-bit integers take three."""
     for start in range(0, 8, f.grain // 4):
         sums = grain_sums(b, f, [_bytes_of(b, w) for w in panels], x, start)
         for of_panel, scale, variables in zip(sums, scales, totals):
@@ -171,58 +157,8 @@ def _block(b, f: Format, panels: Sequence, acc, x, d, s):
     return out
 
 
-SUMS = Tile("f32", PANELS_PER_TILE * TOKENS)  # [panel][token], lanes are rows
-SUMS_BYTES = 64 * SUMS.n
-
-
-@intrinsic
-def no_sums(typingctx):
-    return SUMS(), lambda ctx, b, sig, vals: ir.Constant(ctx.get_value_type(SUMS), None)
-
-
-@intrinsic
-def load_sums(typingctx, address):
-    """The sums that `store_sums` stored."""
-
-    def codegen(ctx, b, sig, vals):
-        place = at(b, vals[0])
-        out = ir.Constant(ctx.get_value_type(SUMS), ir.Undefined)
-        for i in range(SUMS.n):
-            out = b.insert_value(out, read(b, place, vty(F32, 16), 64 * i), i)
-        return out
-
-    return SUMS(INTP), codegen
-
-
-@intrinsic
-def store_sums(typingctx, address, sums):
-    """float32[SUMS.n][16 rows]."""
-
-    def codegen(ctx, b, sig, vals):
-        place = at(b, vals[0])
-        for i in range(SUMS.n):
-            write(b, b.extract_value(vals[1], i), place, 64 * i)
-        return ctx.get_dummy_value()
-
-    return types.void(INTP, SUMS), codegen
-
-
-@intrinsic
-def store_rows(typingctx, sums, out):
-    """Store all rows of a group's tokens in the first columns of `out` (`Output`)."""
-
-    def codegen(ctx, b, sig, vals):
-        tile, out = vals
-        data, row, n = (b.extract_value(out, i) for i in range(3))
-        for t in range(TOKENS):
-            number = ir.Constant(n.type, t)
-            with b.if_then(b.icmp_signed("<", number, n)):
-                place = at(b, b.add(data, b.mul(row, number)))
-                for p in range(PANELS_PER_TILE):
-                    write(b, b.extract_value(tile, p * TOKENS + t), place, 64 * p)
-        return ctx.get_dummy_value()
-
-    return types.void(SUMS, out), codegen
+N_SUMS = PANELS_PER_TILE * TOKENS  # vectors [panel][token]
+SUMS_BYTES = 64 * N_SUMS
 
 
 @intrinsic(prefer_literal=True)
@@ -236,10 +172,10 @@ def multiply(typingctx, kind, sums, w, panel_bytes, x):
 
     def codegen(ctx, b, sig, vals):
         attributes = b.function.attributes
-        attributes.alignstack = 32  # what waits there is not to cross cache lines
-        attributes.add("nounwind")  # as it is: without any other, llvmlite forgets the first
+        attributes.alignstack = 32  # vectors spilled to the stack must not cross cache lines
+        attributes.add("nounwind")  # llvmlite drops alignstack where it is the only attribute
         _, before, w, panel_bytes, x = vals
-        w, x = (at(b, v) for v in (w, x))
+        w, x = at(b, w), at(b, x)
         panels = [
             b.gep(w, [b.mul(panel_bytes, ir.Constant(panel_bytes.type, p))])
             for p in range(PANELS_PER_TILE)
@@ -248,10 +184,7 @@ def multiply(typingctx, kind, sums, w, panel_bytes, x):
             [at(b, x, start + t * size) for t in range(TOKENS)]
             for start, size in ((0, where.row), (where.d, 4), (where.s, where.s_row))
         ]
-        out, acc = before, [b.extract_value(before, i) for i in range(SUMS.n)]
-        for i, v in enumerate(_block(b, f, panels, acc, *tokens)):
-            out = b.insert_value(out, v, i)
-        return out
+        return tile_of(b, _block(b, f, panels, vectors_of(b, before), *tokens))
 
     return sums(kind, sums, INTP, INTP, INTP), codegen
 

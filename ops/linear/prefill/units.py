@@ -1,4 +1,4 @@
-"""32 columns of 16 rows by a few tokens, in integers: what register tiles are made of.
+"""32 columns of 16 rows by a few tokens, in integers: the parts of register tiles.
 
 A step takes 4 columns of 16 rows, broadcasts 4 activations of each token and multiplies. AVX2 adds
 products in 16 bits as long as they cannot overflow (`pairs_run`) before it widens them to 32 bits,
@@ -34,16 +34,17 @@ Codes = Callable[[int], Value]  # the bytes of columns 4 j .. 4 j + 3
 
 
 def pairs_run(f: Format) -> int:
-    """How many 16-bit pair sums of a lane may be added: of one scale, and no overflow."""
+    """How many 16-bit pair sums of a lane share a scale and can be added without overflow."""
     run = 1
     while run * 2 <= f.grain // 4 and run * 2 * (2 * 127 * f.top) <= 32767:
         run *= 2
     return run
 
 
-def _broadcast(b, x, j):
-    """Activations 4 j .. 4 j + 3 of a token in all 16 rows."""
-    return b.bitcast(splat(b, read(b, x, I32, 4 * j), 16), vty(I8, 64))
+def _broadcast(b, x, j, ty):
+    """Word j of a token's activations (4 of int8, 2 of int16) in all rows of a vector."""
+    n_words = ty.count * ty.element.width // 32
+    return b.bitcast(splat(b, read(b, x, I32, 4 * j), n_words), ty)
 
 
 def _add(b, sums, key, value):
@@ -60,7 +61,7 @@ def _unit_pairs(b, f: Format, codes_of, x, scales):
             four = codes_of(j)
             codes = [shuffle(b, four, range(half, half + 32)) for half in HALVES]
             for t, xt in enumerate(x):
-                xj = b.bitcast(splat(b, read(b, xt, I32, 4 * j), 8), BYTES)
+                xj = _broadcast(b, xt, j, BYTES)
                 for half, q in zip(HALVES, codes):
                     _add(b, sums, (t, half), pair_sums_u7s(b, q, xj))
         for half in HALVES:
@@ -78,7 +79,7 @@ def unit_of_words(b: Builder, w: Value, x: Sequence[Value], scales: Value | None
     for j in range(16):
         codes = [read(b, w, vty(I16, 16), 64 * j + half) for half in HALVES]
         for t, xt in enumerate(x):
-            xj = b.bitcast(splat(b, read(b, xt, I32, 4 * j), 8), vty(I16, 16))
+            xj = _broadcast(b, xt, j, vty(I16, 16))
             for half, q in zip(HALVES, codes):
                 _add(b, totals, (t, half), pair_sums_i16(b, q, xj))
     out = [emit_join(b, *(totals[t, half] for half in HALVES)) for t in range(len(x))]
@@ -103,15 +104,15 @@ def _unit_plain(b, f: Format, codes_of, x, scales):
 def grain_sums(
     b: Builder, f: Format, panels: Sequence[Codes], x: Sequence[Value], start: int
 ) -> list[list[Value]]:
-    """Sums over the columns of one scale, from 4 * start on: for each panel, of each token.
+    """Sums over the columns of one scale, from column 4 * start: for each panel, of each token.
 
-    Not for AVX2. Each broadcast serves all panels: half of a tile's loads where there are two.
+    Not for AVX2. All panels use the same broadcast, which halves the loads where there are two.
     """
     sums = [[const(ACC, 0)] * len(x) for _ in panels]
     for j in range(start, start + f.grain // 4):
         codes = [codes_of(j) for codes_of in panels]
         for t, xt in enumerate(x):
-            xj = _broadcast(b, xt, j)
+            xj = _broadcast(b, xt, j, vty(I8, 64))
             for of_panel, q in zip(sums, codes):
                 of_panel[t] = dot_onto(b, of_panel[t], q, xj, f.signed)
     return sums
@@ -122,6 +123,6 @@ def unit_of_bytes(
 ) -> list[Value]:
     """32 columns of 16 rows by each token -> <16 x i32>, integer scales included.
 
-    Codes that are signed on AVX2 have to be words, which is a panel's matter.
+    On AVX2, signed codes have to be words instead (`unit_of_words`).
     """
     return (_unit_pairs if AVX2 else _unit_plain)(b, f, codes_of, x, scales)

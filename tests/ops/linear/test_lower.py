@@ -8,54 +8,58 @@ from numba import types
 
 from kvarn.jit.cached import jit
 from kvarn.jit.lower import lower
-from kvarn.jit.simd import hsum, set_f32
 from kvarn.ops.linear.arguments import Output, Quantised
 from kvarn.ops.linear.decode import interleaved, rows
 from kvarn.ops.linear.formats import KINDS
 from kvarn.ops.linear.prefill import tiles
+from kvarn.ops.linear.prefill.tiles import N_SUMS
+from kvarn.ops.linear.sums import no_sums, store_rows, store_sums
 
 Q8_0, Q4_0, Q6_K, Q4_K = (KINDS[name] for name in ("Q8_0", "Q4_0", "Q6_K", "Q4_K"))
 
 
 @jit
-def _row_q8_0(w, x, d, s):
-    acc, low = rows.add_blocks(Q8_0, 4, set_f32(0.0), rows.no_low(Q8_0), w, Quantised(x, d, s))
-    return hsum(acc) + hsum(low)
+def _row_q8_0(w, x, d, s, out):
+    sums = rows.no_row_sums(Q8_0, 1)
+    sums = rows.add_blocks(Q8_0, 4, sums, w, Quantised(x, d, s), 0)
+    rows.store_totals(sums, Output(out, 0, 1))
 
 
 @jit
-def _row_q6_k(w, x, d, s):
-    acc, low = rows.add_blocks(Q6_K, 1, set_f32(0.0), rows.no_low(Q6_K), w, Quantised(x, d, s))
-    return hsum(acc) + hsum(low)
+def _row_q6_k(w, x, d, s, out):
+    sums = rows.no_row_sums(Q6_K, 1)
+    sums = rows.add_blocks(Q6_K, 1, sums, w, Quantised(x, d, s), 0)
+    rows.store_totals(sums, Output(out, 0, 1))
 
 
 @jit
-def _row_q4_0(w, x, d, s):
-    acc, low = rows.add_blocks(Q4_0, 4, set_f32(0.0), rows.no_low(Q4_0), w, Quantised(x, d, s))
-    return hsum(acc) + hsum(low)
+def _row_q4_0(w, x, d, s, out):
+    sums = rows.no_row_sums(Q4_0, 1)
+    sums = rows.add_blocks(Q4_0, 4, sums, w, Quantised(x, d, s), 0)
+    rows.store_totals(sums, Output(out, 0, 1))
 
 
 @jit
-def _row_q4_k(w, x, d, s):
-    acc, low = rows.add_blocks(Q4_K, 1, set_f32(0.0), rows.no_low(Q4_K), w, Quantised(x, d, s))
-    return hsum(acc) + hsum(low)
+def _row_q4_k(w, x, d, s, out):
+    sums = rows.no_row_sums(Q4_K, 1)
+    sums = rows.add_blocks(Q4_K, 1, sums, w, Quantised(x, d, s), 0)
+    rows.store_totals(sums, Output(out, 0, 1))
 
 
 @jit
 def _tile_q8_0(w, x, out):
-    tiles.store_sums(out, tiles.multiply(Q8_0, tiles.no_sums(), w, 0, x))
+    store_sums(out, tiles.multiply(Q8_0, no_sums(N_SUMS), w, 0, x))
 
 
 @jit
 def _tile_q4_k(w, x, out):
-    tiles.store_sums(out, tiles.multiply(Q4_K, tiles.no_sums(), w, 0, x))
+    store_sums(out, tiles.multiply(Q4_K, no_sums(N_SUMS), w, 0, x))
 
 
 @jit
 def _panel_q4_0(w, x, d, s, out):
-    sums = interleaved.no_sums(1)
-    sums = interleaved.add_block(Q4_0, sums, w, Quantised(x, d, s), 0)
-    interleaved.store_sums(sums, Output(out, 0, 1))
+    sums = interleaved.add_block(Q4_0, no_sums(1), w, Quantised(x, d, s), 0)
+    store_rows(1, sums, Output(out, 0, 1))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Facts about this machine and this process, as `kvarn doctor` tells them: plain dictionaries."""
+"""What `kvarn doctor` reports about this machine and this process, as plain dictionaries."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from typing import Any
 from ..jit import machine
 from ..system.trust import Untrusted
 
-# Features that decide about variants or about the speed of kernels.
+# Features that decide which variant runs, or how fast.
 _FEATURES = (
     *("avx2", "fma", "f16c", "avxvnni", "avx512f", "avx512bw", "avx512vl", "avx512vnni"),
     *("avx512vpopcntdq", "avx512bf16", "neon", "dotprod", "fullfp16", "i8mm", "sve"),
@@ -35,7 +35,7 @@ def cpu() -> dict[str, Any]:
 
 
 def variant() -> dict[str, Any]:
-    """What Numba compiles for, and why the kernels are of their variant; raises OpsError."""
+    """The CPU that Numba compiles for, the kernels' variant, and why this one; raises JitError."""
     from ..jit import variant
 
     forced = os.environ.get("KVARN_SIMD")
@@ -54,7 +54,7 @@ def variant() -> dict[str, Any]:
 
 
 def threads() -> dict[str, Any]:
-    """The threading layer, what a parallel region costs with it, and the numbers of threads."""
+    """The threading layer, the cost of a parallel region, and the numbers of threads."""
     from ..jit import threads
     from . import measure
 
@@ -76,9 +76,9 @@ def memory() -> dict[str, Any]:
 
 
 def cache() -> dict[str, Any]:
-    """Where compiled kernels are kept and read from, and what stands against better places.
+    """Where compiled kernels are kept and read from, and why other folders cannot be used.
 
-    `not_usable`: roots as {what, mend}.
+    `not_usable`: such folders as {what, mend}.
     """
     from ..jit.kernel_cache import folders
 
@@ -106,9 +106,9 @@ def cache() -> dict[str, Any]:
 
 
 def roofline() -> dict[str, Any]:
-    """Rates of plain reading by number of threads, and of the kernels with all of them.
+    """Speed of plain reading by number of threads, and of the kernels with all threads.
 
-    Bytes per second, but for `matmul`: operations per second.
+    In bytes per second; `matmul` in operations per second.
     """
     from . import measure
 
