@@ -76,21 +76,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         Architecture("llama", rope="normal", rope_tensors="by scaling"),
         Architecture(
-            "mistral3",
-            rope="normal",
-            rope_tensors="by scaling",
-            yarn_keys=True,
-            temperature=True,
+            "mistral3", rope="normal", rope_tensors="by scaling", yarn_keys=True, temperature=True
         ),
         Architecture("qwen2", rope="neox"),
         Architecture("qwen3", rope="neox", qk_norm=True),
         # phi3 files name a sliding window that llama.cpp does not apply (its pull request 13676).
         Architecture(
-            "phi3",
-            rope="neox",
-            fused_gate_up=True,
-            rope_tensors="longrope",
-            whole_head_rope=False,
+            "phi3", rope="neox", fused_gate_up=True, rope_tensors="longrope", whole_head_rope=False
         ),
         Architecture(
             "gemma2",

@@ -64,12 +64,7 @@ class Keys:
         return values[0]
 
     def number(
-        self,
-        key: str,
-        default: float | None = None,
-        *,
-        low: float = 0.0,
-        high: float = math.inf,
+        self, key: str, default: float | None = None, *, low: float = 0.0, high: float = math.inf
     ) -> float:
         """A finite number in low..high."""
         expected = f"a finite number from {low:g} to {high:g}"
