@@ -94,8 +94,6 @@ class TokenIndex(ABC):
     notices: tuple[str, ...] = ()
     column: Column | None = None
     """Where it is kept; None: the stored keys themselves are searched."""
-    breadth: int = 1
-    """Room in a list for each token wanted: an index may need some for candidates."""
 
     @abstractmethod
     def extend(self, layer: LayerView, first: int, last: int) -> None:
@@ -140,8 +138,7 @@ class SparseAttention(BoundAttend):
         self._group = config.n_heads // config.n_kv_heads
         self.reads = [LayerReads(i) for i in range(config.n_layers)]
         most = max((self._choices(n_ctx, w) for w in weights), default=1)
-        wanted = most * self._group * self._index.breadth
-        room = min(n_ctx, method.sink + method.window + wanted)
+        room = min(n_ctx, method.sink + method.window + most * self._group)
         self._lists = np.zeros((config.n_kv_heads, room), np.uint32)
         self._counts = np.zeros(config.n_kv_heads, np.int64)
         self._scratch = GatherScratch(config.n_heads, config.n_kv_heads, store.layout, room)

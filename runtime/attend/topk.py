@@ -99,8 +99,6 @@ class SketchIndex(TokenIndex):
     layers: the estimates need it to be random, not different.
     """
 
-    breadth = RERANKED
-
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         from ...ops.select import Rotation
 
