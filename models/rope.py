@@ -6,8 +6,8 @@ angle(p, i) = p * frequency[i], i < n_rot / 2, with frequency[i] from base^(-2i 
 - factors (`rope_freqs`, `rope_factors_long/short`): the frequency divided by factor[i]
 - yarn: blend of scaled and unscaled frequency, unscaled for dimensions of high frequency
 
-Sources: RoPE (arXiv 2104.09864), YaRN (arXiv 2309.00071), ggml's `rope_yarn`. Angles are float64: in
-float32 those of the highest frequency would be off by up to 0.01 at some 10^5 positions.
+Sources: RoPE (arXiv 2104.09864), YaRN (arXiv 2309.00071), ggml's `rope_yarn`. Angles are float64:
+in float32 those of the highest frequency would be off by up to 0.01 at some 10^5 positions.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ Watcher = Callable[[Activations, Weight], None]
 """Called with inputs of T rows, and the matrix that they will be multiplied by."""
 
 _LEAST_ROWS = 8
-"""Of a chunk, in the last layer: kernels for few tokens add in another order than those for many, so
-with fewer rows than this the bits of the result would differ."""
+"""Of a chunk, in the last layer: kernels for few tokens add in another order than those for many,
+so with fewer rows than this the bits of the result would differ."""
 
 
 class Transformer:
@@ -108,7 +108,7 @@ class Transformer:
 
     @contextmanager
     def watched(self, watcher: Watcher) -> Iterator[None]:
-        """While it is open, `watcher` is called before each matrix product, with all rows of inputs."""
+        """While it is open, `watcher` is called before each matrix product, with all input rows."""
         self._watchers.append(watcher)
         try:
             yield
@@ -116,7 +116,7 @@ class Transformer:
             self._watchers.remove(watcher)
 
     def _run(self, b: Rows, end: Rows, angles: list[F32], attention: Attention) -> None:
-        """From `b.ids` to `end.normed`; end: the rows that the last layer's outputs are wanted of."""
+        """From `b.ids` to `end.normed`; end: the rows that the last layer computes outputs for."""
         self._embed(b)
         last = self.config.n_layers - 1
         for index in range(last + 1):
@@ -125,8 +125,8 @@ class Transformer:
     def _layer(
         self, index: int, b: Rows, leaving: Rows, angles: list[F32], attention: Attention
     ) -> None:
-        """Layer `index`: from `b.x` and `b.normed` to those of `leaving`, the rows whose outputs are
-        wanted, normed for the next layer or by `output_norm`."""
+        """Layer `index`: from `b.x` and `b.normed` to those of `leaving`, the rows whose outputs
+        are wanted, normed for the next layer or by `output_norm`."""
         self._project(index, b, leaving, angles)
         attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
         self._finish(index, leaving)

@@ -31,7 +31,7 @@ from .sums import Sketches, sum_segment
 
 
 @jit
-def _collect(scan, buffer, factors, segment, found):
+def _collect(kind, scan, buffer, factors, segment, found):
     """Append the tokens of one segment's masks whose estimates reach their query's limit."""
     masks, sums = scan.masks[buffer], scan.sums[buffer]
     limits, entries, counts = found.limits, found.entries, found.counts
@@ -77,7 +77,7 @@ def _scan(kind, query, j, among, wanted, mine, begin, end):
             done = order[i - 1]
             trim(scan.masks[1 - buffer], done, among.first, among.last)
             factors = _head_of(kind, query, done, j).factors
-            _collect(scan, 1 - buffer, factors, done, found)
+            _collect(kind, scan, 1 - buffer, factors, done, found)
             for h in range(len(found.counts)):
                 make_room(h, wanted.n_candidates, wanted.seed, found, found.entries.shape[1])
     return 0
