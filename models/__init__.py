@@ -1,7 +1,7 @@
-"""Architectures: configuration from GGUF metadata and one forward pass with described differences.
+"""Architectures: configuration from GGUF metadata, and one forward pass for all of them.
 
-Knows nothing of files or methods: it is given mappings of metadata and tensors, and an attention
-object. `Weights` and `Transformer` stay in their modules, for they import the kernels.
+The room knows nothing of files or attention methods: it gets mappings of metadata and tensors, and
+an attention object. `Weights` and `Transformer` are not exported here, as they import the kernels.
 """
 
 from .architectures import ARCHITECTURES, Architecture

@@ -1,9 +1,8 @@
 """The table of architectures: what sets one transformer apart from the others, as data.
 
-Every architecture runs through the one forward pass of `transformer.py`; a new one is one entry
-here as long as its differences are fields of `Architecture`. The facts are llama.cpp's
-(`src/models/*.cpp` as packaged in llama-cpp-python 0.3.36), whose behaviour is the oracle.
-Does not import Numba: `kvarn inspect` uses it.
+All architectures run through the one forward pass of `transformer.py`; a new one is one entry here
+as long as its differences are fields of `Architecture`. Source: llama.cpp (`src/models/*.cpp` as
+packaged in llama-cpp-python 0.3.36), whose results ours have to match. Imports no Numba.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Windowing:
-    """Which layers see a sliding window only, and what they do about positions.
+    """Which layers have a sliding window, and how these rotate positions.
 
     Of each `period` layers the first `period - 1` are windowed and the last is global; a file's
     `attention.sliding_window_pattern` (a number, or one flag per layer) overrides the period.
@@ -22,13 +21,13 @@ class Windowing:
 
     period: int
     window: int | None = None
-    """The window of a file that names none; None where such a file has no windowed layers."""
+    """Default of the window; None: a file that names no window has no windowed layers."""
     required: bool = False
     """Whether a file must name its window."""
     rope_base: float | None = None
-    """Rotation base of windowed layers unless the file names one; None: that of global layers."""
+    """Default of the windowed layers' rope base; None: that of the global layers."""
     scaled: bool = True
-    """Whether windowed layers take part in the linear scaling of positions."""
+    """Whether the linear scaling of positions applies to windowed layers too."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +40,15 @@ class Architecture:
     norm: Literal["rms", "layer"] = "rms"
     activation: Literal["silu", "gelu"] = "silu"
     qk_norm: bool = False
-    """RMS norm of every query and key head before the rotation."""
+    """RMS norm of each query head and key head before rope."""
     post_norms: bool = False
-    """RMS norms of what attention and feed-forward give, before it joins the residual."""
+    """RMS norms of the outputs of attention and feed-forward, before they are added to x."""
     parallel: bool = False
-    """Attention and feed-forward read the same normed input and are added together."""
+    """Attention and feed-forward read the same normed input, and both outputs are added to x."""
     fused_gate_up: bool = False
-    """`ffn_up` holds the rows of gate and up, in this order."""
+    """`ffn_up` has the rows of gate, then those of up."""
     tied: bool = False
-    """The output matrix is always the embedding; otherwise only when there is no other."""
+    """The output matrix is always the embedding; otherwise only where a file has no other."""
     scaled_embedding: bool = False
     """Embeddings are multiplied by sqrt(n_embd)."""
     logit_scale: bool = False
@@ -62,13 +61,13 @@ class Architecture:
     rope_tensors: Literal["none", "freqs", "longrope", "by scaling"] = "none"
     """Frequency factors in tensors: rope_freqs, rope_factors_long/short, or by the scaling type."""
     whole_head_rope: bool = True
-    """The rotation must cover the whole head."""
+    """Rope must rotate the whole head."""
     scale_by_embedding_at: int | None = None
     """At this number of layers attention is scaled by 1/sqrt(n_embd/n_heads), not 1/sqrt(E)."""
     yarn_keys: bool = False
     """YaRN's betas and log multiplier may be set in the metadata."""
     temperature: bool = False
-    """Queries far into the text may be scaled up (`attention.temperature_scale`)."""
+    """Queries may be scaled up by position (`attention.temperature_scale`)."""
 
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -76,21 +75,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         Architecture("llama", rope="normal", rope_tensors="by scaling"),
         Architecture(
-            "mistral3",
-            rope="normal",
-            rope_tensors="by scaling",
-            yarn_keys=True,
-            temperature=True,
+            "mistral3", rope="normal", rope_tensors="by scaling", yarn_keys=True, temperature=True
         ),
         Architecture("qwen2", rope="neox"),
         Architecture("qwen3", rope="neox", qk_norm=True),
         # phi3 files name a sliding window that llama.cpp does not apply (its pull request 13676).
         Architecture(
-            "phi3",
-            rope="neox",
-            fused_gate_up=True,
-            rope_tensors="longrope",
-            whole_head_rope=False,
+            "phi3", rope="neox", fused_gate_up=True, rope_tensors="longrope", whole_head_rope=False
         ),
         Architecture(
             "gemma2",

@@ -1,4 +1,4 @@
-"""The memory of a forward pass: made once, and seen through the rows that a step works on."""
+"""The memory of the forward pass: allocated once, used through views of as many rows as tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ I32 = npt.NDArray[np.int32]
 
 
 class Rows:
-    """Every array of a forward pass: views of the rows first … stop - 1 of shared memory."""
+    """The arrays of a forward pass: views of the rows first … stop - 1 of the shared memory."""
 
     def __init__(
         self, config: ModelConfig, memory: dict[str, F32], ids: I32, first: int, stop: int
@@ -41,13 +41,13 @@ class Rows:
 
 
 class Buffers:
-    """Memory for up to `max_chunk` tokens; nothing is allocated after but views."""
+    """Memory for up to `max_chunk` tokens; later calls allocate nothing but views."""
 
     def __init__(self, config: ModelConfig, max_chunk: int) -> None:
         n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
         widths = {
             **dict.fromkeys(("x", "normed", "branch"), config.n_embd),
-            # Only parallel branches live at the same time.
+            # Only parallel branches need memory at the same time.
             "other": config.n_embd if config.architecture.parallel else 0,
             **dict.fromkeys(("q", "attended"), n_q),
             **dict.fromkeys(("k", "v"), n_kv),
@@ -59,16 +59,16 @@ class Buffers:
             name: aligned(max_chunk * width, np.float32).reshape(max_chunk, width)
             for name, width in widths.items()
         }
-        # Valid from the start: recording reads what is there.
+        # Valid token ids from the start: recording a graph reads them.
         self._ids = np.zeros(max_chunk, np.int32)
         self._rows: dict[tuple[int, int], Rows] = {}
 
     def rows(self, first: int, stop: int) -> Rows:
-        """The rows first … stop - 1, the same object as long as it is remembered."""
+        """The rows first … stop - 1; the same object as long as it is cached."""
         key = first, stop
         rows = self._rows.get(key)
         if rows is None:
-            # Single tokens and full chunks are the common sizes; odd ones come once a prompt.
+            # Most are single tokens and full chunks; a prompt has one chunk of another size.
             if len(self._rows) >= 8:
                 self._rows.clear()
             rows = self._rows[key] = Rows(self._config, self._memory, self._ids, first, stop)

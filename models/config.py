@@ -1,10 +1,10 @@
-"""The configuration of a model, read from GGUF metadata and checked at this edge."""
+"""The configuration of a model, read from GGUF metadata and checked."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -14,16 +14,16 @@ from .architectures import ARCHITECTURES, Architecture
 from .errors import ModelError
 from .metadata import Keys
 
-# Bounds that no sound model reaches: they keep a hostile file from asking for absurd memory.
+# Bounds that no real model reaches: a hostile file must not make us allocate absurd memory.
 MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 256  # what the attention kernels are written for
 MAX_EMBD = 1 << 17
 MAX_FF = 1 << 20
-MAX_VOCAB = 1 << 19  # twice the largest that is published
+MAX_VOCAB = 1 << 19  # twice the largest published one
 MAX_CONTEXT = (1 << 31) - 1
 
-# llama.cpp's defaults for keys that a file may leave out.
+# llama.cpp's defaults for keys that a file may omit.
 ROPE_BASE = 10_000.0
 YARN_BETA_FAST = 32.0
 YARN_BETA_SLOW = 1.0
@@ -56,16 +56,16 @@ class LayerConfig:
     window: int | None
     """A query at p sees keys p - window + 1 .. p; None: all."""
     rope: RopeConfig | None
-    """None: the layer knows no positions."""
+    """None: the layer does not rotate."""
     attention_scale: float
     """Factor on q·k."""
     attention_softcap: float
-    """Scores become cap * tanh(score / cap); 0: they stay."""
+    """Scores become cap * tanh(score / cap); 0: no cap."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes and per-layer facts of one model."""
+    """Sizes of one model, and what differs between its layers."""
 
     architecture: Architecture
     n_layers: int
@@ -77,7 +77,7 @@ class ModelConfig:
     n_vocab: int
     n_ctx_train: int
     n_ctx_orig: int
-    """Context of the original training, before positions were stretched."""
+    """Context of the original training, before positions were scaled."""
     norm_eps: float
     embedding_scale: float
     final_softcap: float
@@ -212,7 +212,7 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
 
 
 def _yarn_amplitude(factor: float, log_multiplier: float) -> float:
-    """m(1) / m(log_multiplier) with m(k) = 1 + 0.1 k ln(factor); without a multiplier m(1).
+    """m(1) / m(log_multiplier) with m(k) = 1 + 0.1 k ln(factor).
 
     Source: YaRN (arXiv 2309.00071) section 3.4, as llama.cpp's context applies it.
     """
@@ -264,10 +264,9 @@ def _windowed(
     key = "attention.sliding_window"
     found = keys.get(key)
     given = isinstance(found, (list, tuple, np.ndarray)) or found not in (None, 0)
-    if windowing.required or windowing.window is not None or given:
-        window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
-    else:
+    if not (windowing.required or windowing.window is not None or given):
         return (False,) * n_layers, None
+    window = keys.integer(key, windowing.window, high=MAX_CONTEXT)
     key = "attention.sliding_window_pattern"
     pattern = keys.get(key)
     if isinstance(pattern, (list, tuple, np.ndarray)):
@@ -281,19 +280,10 @@ def _windowed(
 
 def _windowed_rope(keys: Keys, architecture: Architecture, rope: RopeConfig) -> RopeConfig:
     windowing = architecture.windowing
-    # cohere2 reads the windowed base and then rotates by the global one, in llama.cpp too.
+    # llama.cpp reads the windowed base of cohere2, but rotates by the global one.
     if windowing is None or architecture.rope_layers == "windowed":
         return rope
     base = keys.number(
         "rope.freq_base_swa", windowing.rope_base or rope.base, low=1.0001, high=1e12
     )
-    return RopeConfig(
-        n_rot=rope.n_rot,
-        base=base,
-        scale=rope.scale if windowing.scaled else 1.0,
-        scaling=rope.scaling,
-        n_ctx_orig=rope.n_ctx_orig,
-        amplitude=rope.amplitude,
-        beta_fast=rope.beta_fast,
-        beta_slow=rope.beta_slow,
-    )
+    return replace(rope, base=base, scale=rope.scale if windowing.scaled else 1.0)

@@ -1,4 +1,4 @@
-"""Typed, bounded reading of one architecture's keys out of GGUF metadata."""
+"""Reads one architecture's keys from GGUF metadata, with their types and bounds checked."""
 
 from __future__ import annotations
 
@@ -13,44 +13,38 @@ from .errors import ModelError
 
 
 class Keys:
-    """The keys `{prefix}.…` of a file's metadata, each checked as it is read.
+    """The keys `{prefix}.…` of a file's metadata, each checked when it is read.
 
-    Every method raises `ModelError` naming the key, what was found and what was expected.
+    The methods raise `ModelError` that names the key, what was found and what was expected.
     """
 
     def __init__(self, metadata: Mapping[str, Any], prefix: str) -> None:
         self._metadata = metadata
         self._prefix = prefix
 
-    def name(self, key: str) -> str:
-        """The full name of a key."""
-        return f"{self._prefix}.{key}"
-
     def error(self, key: str, found: object, expected: str) -> ModelError:
-        """The error for a key whose value does not do."""
+        """The error for a key whose value is wrong, or, if `found` is None, missing."""
+        what = "missing" if found is None else brief(found)
         return ModelError(
-            f"cannot configure the model: {self.name(key)} is {brief(found)}, expected {expected}"
+            f"cannot configure the model: {self._prefix}.{key} is {what}, expected {expected}"
         )
 
     def get(self, key: str) -> Any:
-        """The value as it stands, or None."""
-        return self._metadata.get(self.name(key))
+        """The value as it is in the file, or None."""
+        return self._metadata.get(f"{self._prefix}.{key}")
 
     def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int) -> int:
-        """An integer in low..high; an array that repeats one value counts as that value."""
+        """An integer in low..high; an array of equal values counts as one value."""
         expected = f"an integer from {low} to {high}"
         value = self.get(key)
         if value is None:
             if default is None:
-                raise ModelError(
-                    f"cannot configure the model: {self.name(key)} is missing, expected {expected}"
-                )
+                raise self.error(key, None, expected)
             return default
         if isinstance(value, (list, tuple, np.ndarray)):
             value = self._repeated(key, value)
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise self.error(key, value, expected)
-        if not low <= int(value) <= high:
+        integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not integer or not low <= int(value) <= high:
             raise self.error(key, value, expected)
         return int(value)
 
@@ -64,23 +58,17 @@ class Keys:
         return values[0]
 
     def number(
-        self,
-        key: str,
-        default: float | None = None,
-        *,
-        low: float = 0.0,
-        high: float = math.inf,
+        self, key: str, default: float | None = None, *, low: float = 0.0, high: float = math.inf
     ) -> float:
         """A finite number in low..high."""
         expected = f"a finite number from {low:g} to {high:g}"
         value = self.get(key)
         if value is None:
             if default is None:
-                raise ModelError(
-                    f"cannot configure the model: {self.name(key)} is missing, expected {expected}"
-                )
+                raise self.error(key, None, expected)
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        numeric = (int, float, np.integer, np.floating)
+        if isinstance(value, bool) or not isinstance(value, numeric):
             raise self.error(key, value, expected)
         if not math.isfinite(value) or not low <= value <= high:
             raise self.error(key, value, expected)
@@ -96,7 +84,7 @@ class Keys:
         return value
 
     def refuse(self, key: str, allowed: object, why: str) -> None:
-        """Raise when the key is there with another value than `allowed`."""
+        """Raise where the key has another value than `allowed`."""
         value = self.get(key)
         if value is None:
             return

@@ -1,13 +1,13 @@
-"""Rotary position tables: cos and sin of every angle of one rotation, for a run of positions.
+"""Rotary position tables: cosines and sines of all angles of a rotation, for successive positions.
 
 angle(p, i) = p * frequency[i], i < n_rot / 2, with frequency[i] from base^(-2i / n_rot):
 
 - linear: scale * base^(-2i / n_rot) (scale is 1 / factor; 1 when a file does not scale)
 - factors (`rope_freqs`, `rope_factors_long/short`): the frequency divided by factor[i]
-- yarn: blend of scaled and unscaled frequency, unscaled for dimensions that turn often
+- yarn: blend of scaled and unscaled frequency, unscaled for dimensions of high frequency
 
 Sources: RoPE (arXiv 2104.09864), YaRN (arXiv 2309.00071), ggml's `rope_yarn`. Angles are float64:
-float32 loses the phase of the fastest dimensions within some 10^5 positions.
+in float32 those of the highest frequency would be off by up to 0.01 at some 10^5 positions.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def frequencies(config: RopeConfig, factors: F32 | None = None) -> F64:
 
 
 def _unscaled_share(config: RopeConfig) -> F64:
-    """YaRN's ramp: 1 for dimensions that turn beta_fast times in training, 0 below beta_slow."""
+    """YaRN's ramp: 1 for dimensions of beta_fast rotations in training, 0 below beta_slow."""
 
-    def dimension(turns: float) -> float:
-        ratio = config.n_ctx_orig / (turns * 2.0 * math.pi)
+    def dimension(rotations: float) -> float:
+        ratio = config.n_ctx_orig / (rotations * 2.0 * math.pi)
         return config.n_rot * math.log(ratio) / (2.0 * math.log(config.base))
 
     low = max(0.0, math.floor(dimension(config.beta_fast)))
@@ -51,7 +51,7 @@ def _unscaled_share(config: RopeConfig) -> F64:
 
 
 class RopeTable:
-    """Table rows of one rotation, made on demand into preallocated memory.
+    """Table rows of one rotation, computed when needed, into preallocated memory.
 
     A table of all positions would be 512 MB for a million tokens; a row costs microseconds.
     """
@@ -60,23 +60,23 @@ class RopeTable:
         self._frequencies = frequencies(config, factors)
         self._amplitude = config.amplitude
         half = config.n_rot // 2
-        self._steps = np.arange(max_rows, dtype=np.float64)[:, None]
+        self._offsets = np.arange(max_rows, dtype=np.float64)[:, None]
         self._positions = np.empty((max_rows, 1), np.float64)
         self._angles = np.empty((max_rows, half), np.float64)
-        self._turns = np.empty((max_rows, half), np.float64)
+        self._values = np.empty((max_rows, half), np.float64)
         self._rows = np.empty((max_rows, config.n_rot), np.float32)
 
     def rows(self, start: int, n: int) -> F32:
         """Rows of positions start .. start + n - 1, float32 (n, n_rot): cosines, then sines.
 
-        The memory is this table's own and is overwritten by the next call.
+        The next call overwrites them.
         """
-        positions, angles, turns = self._positions[:n], self._angles[:n], self._turns[:n]
-        np.add(self._steps[:n], start, out=positions)
+        positions, angles, values = self._positions[:n], self._angles[:n], self._values[:n]
+        np.add(self._offsets[:n], start, out=positions)
         np.multiply(positions, self._frequencies, out=angles)
         rows = self._rows[:n]
         half = angles.shape[1]
         for part, function in ((rows[:, :half], np.cos), (rows[:, half:], np.sin)):
-            function(angles, out=turns)
-            np.multiply(turns, self._amplitude, out=part, casting="same_kind")
+            function(angles, out=values)
+            np.multiply(values, self._amplitude, out=part, casting="same_kind")
         return rows

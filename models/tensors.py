@@ -1,4 +1,4 @@
-"""What models need of a file's tensors. No Numba."""
+"""What models need of a file's tensors. Imports no Numba."""
 
 from __future__ import annotations
 
@@ -18,30 +18,25 @@ class TensorLike(Protocol):
     @property
     def name(self) -> str:
         """Name in the file."""
-        ...
 
     @property
     def type(self) -> QuantType:
         """How its rows are stored."""
-        ...
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(rows, columns), or (length,)."""
-        ...
 
     @property
     def data(self) -> npt.NDArray[np.uint8]:
         """Its bytes, (rows, bytes of a row), or (bytes,)."""
-        ...
 
     def release(self) -> None:
-        """Its bytes will hardly be read again: memory that only holds a copy may be given back."""
-        ...
+        """Say that its bytes will not be read again soon, so that cached pages may be dropped."""
 
 
 def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
-    """Bytes of the arena that `Weights.load` lays matrices out in, known without loading."""
+    """Bytes of the arena that `Weights.load` needs for repacked matrices, known without loading."""
     only_looked_up = {"token_embd.weight"} if "output.weight" in tensors else set()
     return sum(
         tensor.data.nbytes
@@ -53,9 +48,9 @@ def repacked_bytes(tensors: Mapping[str, TensorLike]) -> int:
 
 
 def re_encoded_bytes(tensors: Mapping[str, TensorLike]) -> int:
-    """Bytes of memory, beside the arena, of the matrices that `Weights.load` re-encodes as Q8_0.
+    """Bytes of the matrices that `Weights.load` re-encodes as Q8_0; they are not in the arena.
 
-    Up to six times what they take in the file.
+    Up to six times their bytes in the file.
     """
     q8_0 = QUANT_TYPES["Q8_0"]
     return sum(

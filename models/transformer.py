@@ -1,10 +1,10 @@
 """The forward pass of every architecture: token ids in, hidden states and logits out.
 
 Per layer: norm → q, k, v (→ norms) → rope → attention object → output projection (→ norm) → add →
-norm → gate, up → activation → down (→ norm) → add. cohere2 feeds both halves from one norm.
+norm → gate, up → activation → down (→ norm) → add. In cohere2 both halves read the same norm.
 
-What follows K and V in the last layer reaches only a token's own logits: it is computed for the
-tokens whose hidden states are asked for.
+In the last layer, all that follows K and V affects only a token's own logits: it is computed only
+for the tokens whose hidden states are wanted.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .weights import LayerWeights, Linear, Weights
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 Watcher = Callable[[Activations, Weight], None]
-"""Called with inputs of T rows and the matrix that they are about to be multiplied by."""
+"""Called with inputs of T rows, and the matrix that they will be multiplied by."""
 
 _LEAST_ROWS = 8
-"""Of a chunk, in the last layer: kernels for many tokens add in another order than those for few,
-so that fewer rows would not have the bits that they have among all."""
+"""Of a chunk, in the last layer: kernels for few tokens add in another order than those for many,
+so with fewer rows than this the bits of the result would differ."""
 
 
 class Transformer:
-    """One model's forward pass over preallocated memory; no allocation that grows with a token.
+    """One model's forward pass, in memory that is allocated once.
 
-    Not reentrant: one engine thread runs it. `max_chunk` is the most tokens one call may read.
+    Not reentrant: one engine thread runs it. A call reads at most `max_chunk` tokens.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, max_chunk: int = 512) -> None:
@@ -54,7 +54,7 @@ class Transformer:
         self._embd_in = Activations(max_chunk, config.n_embd)
         self._attended_in = Activations(max_chunk, config.n_heads * config.head_dim)
         self._ff_in = Activations(max_chunk, config.n_ff)
-        # A layer ends where the next one's norm begins: adding and norming are one operation.
+        # A layer ends with the norm of the next one: adding and norming are one operation.
         self._next_norms = [*(w.attn_norm for w in weights.layers[1:]), weights.output_norm]
         ropes = [layer.rope for layer in config.layers]
         self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))
@@ -76,9 +76,9 @@ class Transformer:
         `attention` must hold the keys and values of positions 0 … start - 1. `n_ctx` is the size of
         the context (default: the training length): longrope models have one set of frequencies
         for contexts up to their original length and another beyond. Returns float32
-        (n_out, n_embd), which the next call overwrites; they have the same bits among any number.
-        Raises `ModelError` for ids outside the vocabulary, for more than `max_chunk` of them, and
-        for an `n_out` that is not 1 to T.
+        (n_out, n_embd), which the next call overwrites; their bits do not depend on `n_out`. Raises
+        `ModelError` for ids outside the vocabulary, more than `max_chunk` ids, or an `n_out` that
+        is not 1 to T.
         """
         n = len(ids)
         n_out = n if n_out is None else n_out
@@ -91,8 +91,8 @@ class Transformer:
         angles = [table.rows(start, n) for table in self._tables_for(long)]
         if n > 1 or self._watchers:
             every = attention.every_query or self._watchers
-            end = b if every else self._end_of(n, n_out)
-            self._run(b, end, angles, attention)
+            wanted = n if every else min(n, max(n_out, _LEAST_ROWS))
+            self._run(b, self._buffers.rows(n - wanted, n), angles, attention)
             return b.normed[n - n_out :]
         if (kept := attention.graphs) is not None:
             if long not in kept:
@@ -108,19 +108,15 @@ class Transformer:
 
     @contextmanager
     def watched(self, watcher: Watcher) -> Iterator[None]:
-        """While it is open, `watcher` sees the inputs of every matrix, all rows of them."""
+        """While it is open, `watcher` is called before each matrix product, with all input rows."""
         self._watchers.append(watcher)
         try:
             yield
         finally:
             self._watchers.remove(watcher)
 
-    def _end_of(self, n: int, n_out: int) -> Rows:
-        """The last rows of n, at least `n_out`."""
-        return self._buffers.rows(n - min(n, max(n_out, _LEAST_ROWS)), n)
-
     def _run(self, b: Rows, end: Rows, angles: list[F32], attention: Attention) -> None:
-        """All of it, from `b.ids` to `end.normed`; `end`: the rows that leave the last layer."""
+        """From `b.ids` to `end.normed`; end: the rows that the last layer computes outputs for."""
         self._embed(b)
         last = self.config.n_layers - 1
         for index in range(last + 1):
@@ -130,13 +126,13 @@ class Transformer:
         self, index: int, b: Rows, leaving: Rows, angles: list[F32], attention: Attention
     ) -> None:
         """Layer `index`: from `b.x` and `b.normed` to those of `leaving`, the rows whose outputs
-        are wanted, normed for the layer after it or by the last norm."""
+        are wanted, normed for the next layer or by `output_norm`."""
         self._project(index, b, leaving, angles)
         attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
         self._finish(index, leaving)
 
     def logits(self, hidden: F32, out: F32) -> None:
-        """Write the logits (T, n_vocab) of `hidden` (T, n_embd), as `forward` gave it."""
+        """Write the logits (T, n_vocab) of `hidden` (T, n_embd), as `forward` returned it."""
         config = self.config
         if not 1 <= len(hidden) <= self.max_chunk:
             raise ModelError(
@@ -159,7 +155,7 @@ class Transformer:
             raise ModelError(
                 f"cannot run the model: hidden states of {n_out} tokens, expected 1 to {len(ids)}"
             )
-        known = ids.tolist()  # for the one id of decode a tenth of what NumPy's min and max take
+        known = ids.tolist()  # for one id ten times as fast as NumPy's min and max
         low, high = min(known), max(known)
         if low < 0 or high >= self.config.n_vocab:
             raise ModelError(
@@ -168,9 +164,9 @@ class Transformer:
             )
 
     def _graphs_for(self, long: bool, b: Rows, angles: list[F32]) -> list[Graph]:
-        """What single tokens run between the attention of two layers, recorded once.
+        """The graphs of single tokens between the attention of each two layers, recorded once.
 
-        The arrays are the same for every token: buffers, weights and the tables' memory.
+        All tokens use the same arrays: buffers, weights and the tables' memory.
         """
         if long not in self._graphs:
             self._graphs[long] = [
@@ -179,8 +175,7 @@ class Transformer:
         return self._graphs[long]
 
     def _between(self, index: int, b: Rows, angles: list[F32]) -> None:
-        """What `_run` does from the attention of layer index - 1, or the embedding, to that of
-        layer `index`, or the end."""
+        """What `_run` does between the attention of layers index - 1 and `index`."""
         if index == 0:
             self._embed(b)
         else:
@@ -196,9 +191,9 @@ class Transformer:
         self._norm(b, self.weights.layers[0].attn_norm)
 
     def _project(self, index: int, b: Rows, leaving: Rows, angles: list[F32]) -> None:
-        """rope(k) and v of `b.normed`, rope(q) of `leaving.normed`; `_embd_in` holds the latter.
+        """rope(k) and v of `b.normed`, rope(q) of `leaving.normed`, which `_embd_in` then holds.
 
-        What other rows of q hold is turned for nothing.
+        The other rows of q are rotated too, though nobody reads them.
         """
         layer, rotation = self.weights.layers[index], self._rotation_of[index]
         eps, style = self.config.norm_eps, self.config.architecture.rope
@@ -223,7 +218,7 @@ class Transformer:
             pointwise.scale_rows(b.q, b.temperature)
 
     def _finish(self, index: int, b: Rows) -> None:
-        """The layer's output from `b.attended` and `b.normed`; normed for the next layer."""
+        """From `b.attended` and `b.normed` to the layer's output, normed for the next layer."""
         layer = self.weights.layers[index]
         if self.config.architecture.parallel:
             # Both halves read the same normed input, which `_embd_in` still holds.
@@ -251,7 +246,7 @@ class Transformer:
         self._linear(self._ff_in.set(b.gate), layer.ffn_down, out)
 
     def _join(self, b: Rows, post_norm: F32 | None, next_norm: F32) -> None:
-        """x += branch, itself normed where the architecture says so; then norm x for what reads."""
+        """x += branch, which is normed first if there is a `post_norm`; normed = norm of x."""
         eps = self.config.norm_eps
         if post_norm is not None:
             pointwise.rms_norm(b.branch, post_norm, eps, b.branch)
@@ -280,21 +275,18 @@ class Transformer:
             pointwise.add_row(out, projection.bias)
 
     def _tables_for(self, long: bool) -> tuple[RopeTable, ...]:
-        """One table per rotation, for contexts beyond the original length or up to it."""
+        """One table for each rotation; long: for contexts beyond the original length."""
         if long not in self._tables:
-            factors = self._rope_factors(long)
+            weights = self.weights
+            factors = weights.rope_long if long else weights.rope_short
+            if self.config.rope_tensors == "freqs":
+                factors = weights.rope_freqs
             self._tables[long] = tuple(
                 RopeTable(rope, self.max_chunk, factors) for rope in self._ropes
             )
         return self._tables[long]
 
-    def _rope_factors(self, long: bool) -> F32 | None:
-        weights = self.weights
-        if self.config.rope_tensors == "freqs":
-            return weights.rope_freqs
-        return weights.rope_long if long else weights.rope_short
-
     def _fill_temperature(self, out: F32, start: int) -> None:
         """Factors on queries: 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""
-        laps = np.arange(start, start + len(out)) // self.config.n_ctx_orig
-        out[:] = 1.0 + self.config.temperature_scale * np.log1p(laps)
+        contexts = np.arange(start, start + len(out)) // self.config.n_ctx_orig
+        out[:] = 1.0 + self.config.temperature_scale * np.log1p(contexts)

@@ -1,4 +1,4 @@
-"""A model's tensors, checked against its configuration and prepared for the kernels."""
+"""A model's tensors: checked against its configuration, and prepared for the kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The tensors of one block, by their GGUF names; None where the architecture has none."""
+    """The tensors of one layer, by their GGUF names; None where the architecture has none."""
 
     attn_norm: F32
     attn_q: Linear
@@ -54,30 +54,26 @@ class Weights:
     output: Linear
     layers: tuple[LayerWeights, ...]
     rope_freqs: F32 | None
-    """Divisors of the rotation's frequencies, (n_rot/2,)."""
+    """Divisors of rope's frequencies, (n_rot/2,)."""
     rope_short: F32 | None
     rope_long: F32 | None
-    """The same for contexts up to `n_ctx_orig` and beyond."""
+    """Divisors for contexts up to `n_ctx_orig`, and for longer ones."""
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of matrices that reading one token takes, its row of `token_embd` apart."""
-        matrices = [
-            part.weight for layer in self.layers for part in vars(layer).values()
-            if isinstance(part, Linear)
-        ]  # fmt: skip
-        return sum(weight.n_bytes for weight in [*matrices, self.output.weight])
+        """Bytes of the matrices that one token reads, without its row of `token_embd`."""
+        parts = [self.output, *(part for layer in self.layers for part in vars(layer).values())]
+        return sum(part.weight.n_bytes for part in parts if isinstance(part, Linear))
 
     @staticmethod
     def load(
         tensors: Mapping[str, TensorLike], config: ModelConfig, arena: Arena | None = None
     ) -> Weights:
-        """Check every tensor's name and shape, then prepare the matrices.
+        """Check every tensor's name and shape, and prepare the matrices.
 
-        Repacked ones go to `arena`, which should have `repacked_bytes(tensors)`.
-
-        Raises `ModelError` naming a tensor that is missing, misshaped, or one that this
-        architecture does not have (it would change the result, so it is not ignored).
+        Repacked matrices go to `arena`, which should have `repacked_bytes(tensors)`. Raises
+        `ModelError` that names a tensor which is missing, has another shape, or is unknown to the
+        architecture (to ignore it might change the result).
         """
         return _Loader(tensors, config, arena or Arena()).load()
 
@@ -101,7 +97,7 @@ class _Loader:
         self._check_layers()
         embedding_shape = (config.n_vocab, config.n_embd)
         has_output = "output.weight" in self._tensors and not config.architecture.tied
-        # Where only single rows of it are read, it is best left in the file.
+        # Where only single rows of it are read, it stays as it is in the file.
         token_embd = self._matrix("token_embd.weight", embedding_shape, products=not has_output)
         rope_freqs = rope_short = rope_long = None
         if config.rope_tensors == "freqs":
@@ -130,7 +126,7 @@ class _Loader:
         return weights
 
     def _check_layers(self) -> None:
-        """A file that has too few layers must say so before any matrix has cost memory."""
+        """A file with too few layers is refused before any matrix takes memory."""
         for index in range(self._config.n_layers):
             self._tensor(f"blk.{index}.attn_norm.weight", (self._config.n_embd,))
 
@@ -168,7 +164,7 @@ class _Loader:
         if f"{prefix}.attn_qkv.weight" not in self._tensors:
             return tuple(self._linear(f"{prefix}.{name}", n, config.n_embd) for name, n in parts)
         fused = self._split(f"{prefix}.attn_qkv", [n for _, n in parts])
-        # A fused matrix may still have its biases apart.
+        # A fused matrix may have separate biases.
         return tuple(
             Linear(part.weight, self._optional(f"{prefix}.{name}.bias", n))
             if part.bias is None
@@ -184,7 +180,7 @@ class _Loader:
         return tuple(self._linear(name, n_ff, self._config.n_embd) for name in names)
 
     def _split(self, name: str, n_rows: list[int]) -> tuple[Linear, ...]:
-        """One stored matrix as several, by rows: rows are stored one after the other."""
+        """Split a stored matrix into several, by rows."""
         n_cols = self._config.n_embd
         tensor = self._tensor(f"{name}.weight", (sum(n_rows), n_cols))
         bias = self._optional(f"{name}.bias", sum(n_rows))
@@ -216,17 +212,15 @@ class _Loader:
         return self._vector(name, n) if name in self._tensors else None
 
     def _factors(self, name: str) -> F32 | None:
-        factors = self._optional(name, self._config_n_rot() // 2)
+        rotations = [layer.rope.n_rot for layer in self._config.layers if layer.rope is not None]
+        n_rot = rotations[0] if rotations else self._config.head_dim
+        factors = self._optional(name, n_rot // 2)
         if factors is not None and not (np.isfinite(factors).all() and (factors != 0).all()):
             raise ModelError(
                 f"cannot load the model: tensor {name} holds zeros or values that are not finite, "
                 "expected divisors of frequencies"
             )
         return factors
-
-    def _config_n_rot(self) -> int:
-        rotations = (layer.rope for layer in self._config.layers)
-        return next((rope.n_rot for rope in rotations if rope is not None), self._config.head_dim)
 
     def _vector(self, name: str, n: int) -> F32:
         tensor = self._tensor(name, (n,))

@@ -1,13 +1,17 @@
-"""The k best of a stream of candidates, exactly, in memory for little more than 2 k of them.
+"""The k best of a stream of candidates, exactly, in a buffer of little more than 2 k entries.
 
-A candidate is one uint64: what it costs (uint32, less is better) above its position. Equal costs
-are decided by a seeded hash of the position, never by age: a bias to either end of a text would
-lose the other. A full buffer is pruned to its k best, which also tells what later ones must beat.
+A candidate is an entry, uint64: its cost (uint32, less is better) above its position (uint32). Of
+equal costs a seeded hash of the position decides, and not the position: either the oldest or the
+newest tokens would lose every tie. A full buffer is pruned to its k best entries; what costs more
+than all of these need not be collected any more.
 """
 
 import numpy as np
 
 from ...jit.cached import jit
+from ..attention.layout import SEGMENT
+from .lists import mark
+from .scores import score_of
 from .work import DIGIT, HISTOGRAM
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -25,13 +29,19 @@ def position_hash(position, seed):
 
 
 @jit
-def kth_cost(entries, n, k, bits, spare, histogram):
-    """The k-th smallest (from 1) cost of n entries whose costs have `bits` bits.
+def entry_of(cost, position):
+    """A candidate as one number."""
+    return (np.uint64(cost) << np.uint64(32)) | np.uint64(position)
 
-    One pass counts a digit, one collects the entries that share it with the answer into `spare`;
-    few are left after the first digit. Where there is room, neighbours are counted apart: mostly
-    their digits are the same, and one count would wait for the other. Gives (cost, how many cost
-    less).
+
+@jit
+def kth_cost(entries, n, k, bits, spare, histogram):
+    """The k-th smallest (from 1) cost of n entries with costs of `bits` bits; how many cost less.
+
+    A radix select, from the leading digit on: one pass counts the values of a digit, another copies
+    the entries that share it with the answer to `spare`; few are left after the first digit. Where
+    the histogram has room, neighbouring entries have counters of their own: their digits are mostly
+    equal, and one counter would be waited for.
     """
     prefix, below, source = np.uint64(0), 0, entries
     while bits > 0:
@@ -62,13 +72,13 @@ def kth_cost(entries, n, k, bits, spare, histogram):
 
 @jit
 def prune(entries, n, k, bits, seed, ties, spare, histogram):
-    """Move the k best of n > k entries to the front; gives the greatest cost among them.
+    """Move the k best of n > k entries to the front; returns the greatest cost among them.
 
     ties, spare: uint64, room for n entries each.
     """
     cost, below = kth_cost(entries, n, k, bits, spare, histogram)
     kept = tied = 0
-    for i in range(n):  # no branch could guess what is next
+    for i in range(n):  # without branches, which no CPU could predict here
         entry = entries[i]
         own = entry >> np.uint64(32)
         ties[tied] = entry & _LOW
@@ -79,27 +89,43 @@ def prune(entries, n, k, bits, seed, ties, spare, histogram):
     last = ~np.uint64(0)
     if need < tied:
         for i in range(tied):
-            ties[i] |= np.uint64(position_hash(ties[i], seed)) << np.uint64(32)
+            ties[i] = entry_of(position_hash(ties[i], seed), ties[i])
         last, _ = kth_cost(ties, tied, need, 32, spare, histogram)
-    # Two positions never share a hash: every step of the finaliser can be undone.
+    # Two positions never share a hash: every operation of the finaliser can be undone.
     for i in range(tied):
-        entries[kept] = (cost << np.uint64(32)) | (ties[i] & _LOW)
+        entries[kept] = entry_of(cost, ties[i] & _LOW)
         kept += ties[i] >> np.uint64(32) <= last
     return cost
 
 
 @jit
+def start(n, found):
+    """Queries 0 .. n-1 have no candidates yet, and any score makes one; found: `Candidates`."""
+    for h in range(n):
+        found.limits[h], found.counts[h] = -np.inf, 0
+
+
+@jit
 def prune_scores(h, k, seed, found):
-    """`prune` for the candidates of query h whose costs are those of scores (`scores`)."""
-    worst = prune(
-        found.entries[h],
-        found.counts[h],
-        k,
-        32,
-        seed,
-        found.spare[0],
-        found.spare[1],
-        found.histogram,
+    """Keep the k best candidates of query h; the least score among them is its new limit."""
+    spare = found.spare
+    cost = prune(
+        found.entries[h], found.counts[h], k, 32, seed, spare[0], spare[1], found.histogram
     )
-    found.counts[h] = k
-    return worst
+    found.limits[h], found.counts[h] = score_of(cost), k
+
+
+@jit
+def make_room(h, k, seed, found, room):
+    """Prune the candidates of query h where those of another segment would not fit in `room`."""
+    if found.counts[h] + SEGMENT > room:
+        prune_scores(h, k, seed, found)
+
+
+@jit
+def mark_best(n, k, seed, found):
+    """Mark the k best candidates of each of the queries 0 .. n-1."""
+    for h in range(n):
+        if found.counts[h] > k:
+            prune_scores(h, k, seed, found)
+        mark(found.entries[h], found.counts[h], found.marks)

@@ -11,14 +11,16 @@ from ..attention.layout import SEGMENT
 from ..errors import OpsError
 from .work import HISTOGRAM
 
+F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
 class Candidates(NamedTuple):
-    """The best of a stream of tokens, gathered for the queries of one KV head; of each thread.
+    """The candidates of the query heads that share a pass; of each thread.
 
-    limits: scores that are worth collecting, of each query; entries: see `best`; counts: how many
-    entries a query has; marks: a bit for each token that was chosen. The rest is scratch of `best`.
+    limits: the score that makes a token a candidate, of each query; entries: see `best`; counts:
+    how many entries a query has; marks: a bit for each token that was chosen. The rest is scratch
+    of `best`.
     """
 
     limits: F32_2D
@@ -44,28 +46,24 @@ class SelectScratch:
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
         if threads > self.threads:
-            n, room = self.together, 2 * self.k + 4 * SEGMENT
-            even = n + n % 2  # the pairs of queries that are compared together
-            self.limits = aligned((threads, even, 64), np.uint8)
-            self.masks = aligned((threads, 2, even, 16), np.uint64)
-            self.entries = np.empty((threads, n, room), np.uint64)
-            self.spare = np.empty((threads, 2, room), np.uint64)
-            self.seen = np.zeros((threads, n), np.int64)
-            self.orders = np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64)
-            # A bit for each token, of which 64 words are looked at together.
-            self.marks = np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64)
-            self.histograms = np.zeros((threads, HISTOGRAM), np.int64)
+            self.allocate(threads)
             self.threads = threads
 
-    def candidates(self, limits: NDArray[np.float32]) -> Candidates:
-        """The buffers as kernels see them; limits float32 (threads, queries)."""
-        return Candidates(
-            limits=limits,
-            entries=self.entries,
-            counts=self.seen,
-            spare=self.spare,
-            histogram=self.histograms,
-            marks=self.marks,
+    def allocate(self, threads: int) -> None:
+        """Allocate it anew."""
+        n, room = self.together, 2 * self.k + 4 * SEGMENT
+        even = n + n % 2  # the pairs of queries that are compared together
+        self.limits = aligned((threads, even, 64), np.uint8)
+        self.masks = aligned((threads, 2, even, 16), np.uint64)
+        self.order = np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64)
+        self.found = Candidates(
+            limits=np.empty((threads, n), np.float32),
+            entries=np.empty((threads, n, room), np.uint64),
+            counts=np.zeros((threads, n), np.int64),
+            spare=np.empty((threads, 2, room), np.uint64),
+            histogram=np.zeros((threads, HISTOGRAM), np.int64),
+            # 64 words, of 64 tokens each, are read at a time.
+            marks=np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64),
         )
 
 
@@ -83,9 +81,9 @@ def check_choice(
     """Raise OpsError unless k of the range fit the lists and the scratch."""
     if not 0 <= among.first < among.last <= among.stop <= s.n_ctx:
         raise OpsError(f"{name}: {among} does not fit a context of {s.n_ctx} tokens")
-    if not 1 <= k <= min(s.k, among.last - among.first):
-        found = min(s.k, among.last - among.first)
-        raise OpsError(f"{name}: cannot choose {k} tokens, expected 1 to {found}")
+    most = min(s.k, among.last - among.first)
+    if not 1 <= k <= most:
+        raise OpsError(f"{name}: cannot choose {k} tokens, expected 1 to {most}")
     fixed = among.first + among.stop - among.last
     longest = fixed + min(k * s.group, among.last - among.first)
     if index.shape[0] != s.n_kv_heads or index.shape[1] < longest or index.dtype != np.uint32:
@@ -94,4 +92,19 @@ def check_choice(
             f"({s.n_kv_heads}, {longest} or more)"
         )
     if counts.shape != (s.n_kv_heads,) or counts.dtype != np.int64:
-        raise OpsError(f"{name}: counts are {counts.dtype} {counts.shape}")
+        raise OpsError(
+            f"{name}: counts are {counts.dtype} {counts.shape}, expected int64 ({s.n_kv_heads},)"
+        )
+
+
+def check_query(name: str, q: F32, s: SelectScratch, head_dim: int) -> None:
+    """Raise OpsError unless q holds one token's query heads."""
+    shape = 1, s.n_kv_heads * s.group, head_dim
+    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
+        raise OpsError(f"{name}: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+
+
+def check_stored(name: str, first: int, last: int, stored: int) -> None:
+    """Raise OpsError unless first .. last-1 are stored; name: what is indexed, and what it is."""
+    if not 0 <= first <= last <= stored:
+        raise OpsError(f"{name} {first} to {last - 1} lie outside the {stored} stored")

@@ -1,4 +1,4 @@
-"""A matrix times one vector, in the order of its inputs."""
+"""A matrix times a vector; each output is summed in the order of the inputs."""
 
 from ...jit import simd as v
 from ...jit.cached import jit

@@ -1,4 +1,4 @@
-"""From what the queries of a group chose to the list of tokens that the group attends."""
+"""From the tokens that the queries of a group chose to the list that the group attends to."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @jit
 def clear(marks, stop):
-    """Forget the positions below `stop`; marks uint64[], a bit for each position."""
+    """Clear the bits of the positions below `stop`; marks uint64[], a bit for each position."""
     for w in range((stop + 63) // 64):
         marks[w] = 0
 
@@ -25,10 +25,10 @@ def mark(entries, n, marks):
 
 @jit
 def write_list(marks, first, last, stop, index):
-    """index[:n] = 0 .. first-1, the marked of first .. last-1, last .. stop-1; gives n.
+    """index[:n] = 0 .. first-1, the marked of first .. last-1, last .. stop-1; returns n.
 
-    Of 64 words of marks those are looked at that have any; four places are written for each,
-    without asking how many bits it has.
+    Of each 64 words of marks only those that are not 0 are read. For each of them four entries are
+    written at a time, however many bits are left; what is too much is overwritten.
     """
     n, room, place = 0, len(index), np.int64(marks.ctypes.data)
     for position in range(first):

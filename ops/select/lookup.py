@@ -1,7 +1,8 @@
-"""Tables of 16 entries looked up by half bytes: sums over bits without unpacking them.
+"""Sums over the bits of signatures, without unpacking them: half bytes index tables of 16 numbers.
 
-Signatures of 32 tokens (64 with AVX-512) are transposed in registers to their bytes 0, bytes 1, …;
-each half byte then indexes a table of 16 small numbers that the query has prepared.
+The signatures of 32 tokens (64 with AVX-512) are transposed in registers, so that a vector holds
+byte 0 of all tokens, the next one byte 1, … Each half byte of it then indexes a table that was made
+for the query; one instruction looks all of them up.
 """
 
 from llvmlite import ir
@@ -55,8 +56,7 @@ def _transpose4(b, rows):
 
 
 def _words(b, words, bits):
-    """Four vectors for each 32 bits: vector j holds tokens 4 j … in its low, 16 + 4 j … in its
-    high half."""
+    """Four vectors for each 32 bits: j has tokens 4 j … in one half, 16 + 4 j … in the other."""
     if bits == 32:
         yield [_lanes(b, words, 16 * j, 64) for j in range(4)]
         return
@@ -77,7 +77,7 @@ def _words(b, words, bits):
 
 
 def _planes(b, vectors):
-    """Four vectors of tokens to four of bytes: byte p of 32 tokens, tokens in order."""
+    """Four vectors of tokens as four of bytes: byte p of 32 tokens, tokens in order."""
     group = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(32)]
     grouped = []
     for tokens in vectors:
@@ -98,11 +98,11 @@ def _words_of_64(b, words, bits):
 
 
 def _planes_of_64(b, vectors):
-    """Four vectors of 16 tokens to four of bytes: byte p of 64 tokens."""
+    """Four vectors of 16 tokens as four of bytes: byte p of 64 tokens."""
     group = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(64)]
     wide = v.vty(v.I32, 16)
     x = [b.bitcast(v.shuffle(b, b.bitcast(y, WIDEST), group), wide) for y in vectors]
-    for p in (0, 2):  # bytes p and p + 1 of 32 tokens, then each of all
+    for p in (0, 2):  # bytes p and p + 1 of 32 tokens, then one of these bytes of all 64
         lanes = [4 * i + p + k for k in (0, 1) for i in range(8)]
         first, second = (v.shuffle(b, x[i], lanes, x[i + 1]) for i in (0, 2))
         for half in (0, 8):

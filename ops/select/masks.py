@@ -1,4 +1,4 @@
-"""Masks of a segment's tokens: a bit for each token that a query may want.
+"""Masks of a segment's tokens: a bit for each token that may be a candidate of a query.
 
 masks  uint64 [query][16 words], bit t % 64 of word t // 64 for token t of the segment
 """
@@ -18,7 +18,7 @@ MASK_BYTES = 8 * WORDS
 
 
 class Kind(types.Type):
-    """Bits of a signature or sketch and queries compared together (1 to 4), as constants."""
+    """Bits of a signature or sketch, and queries (1 to 4) that share a pass, as constants."""
 
     def __init__(self, bits: int, queries: int) -> None:
         self.bits, self.queries = bits, queries
@@ -43,7 +43,7 @@ def bits_of(typingctx, kind):
 
 @intrinsic
 def filled_words(typingctx, kind, masks):
-    """Bit 16 h + w = word w of query h's mask is not 0."""
+    """Bit 16 h + w: whether word w of query h's mask is not 0."""
 
     def codegen(ctx, b, sig, vals):
         n = WORDS * kind.queries
@@ -63,7 +63,7 @@ bit_count = v.emits(types.int64, types.uint64)(lambda b, m: v.call(b, "llvm.ctpo
 
 @jit
 def inside(word, first, last):
-    """Bits of mask word `word` (64 positions from 64 * word on) within first .. last-1."""
+    """The bits of word `word` (positions 64 * word on) that stand for first .. last-1."""
     ones = ~np.uint64(0)
     lo, hi = first - 64 * word, last - 64 * word
     if lo >= 64 or hi <= 0:

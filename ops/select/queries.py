@@ -1,14 +1,19 @@
-"""What a choice needs of its queries: rows like those of the keys, and tables of their sums."""
+"""What a choice needs of its queries: rows laid out as the keys are, and tables of their sums."""
 
 import numpy as np
 
 from ...jit.cached import jit
+from ...jit.launch.views import address
+from ..attention import shape as of
 from ..attention.rotation import rotate_row
+from .dense import dense
+from .masks import bits_of
 
 
 @jit
-def pack_queries(q, j, group, rotation, rows):
+def pack_queries(shape, q, j, group, rows):
     """The query heads of KV head j into rows float32[heads, padded], rotated where K is."""
+    rotation = of.rotation(shape) if of.rotates_k(shape) else 0
     for h in range(group):
         for i in range(rows.shape[1]):
             rows[h, i] = q[0, j * group + h, i] if i < q.shape[2] else np.float32(0.0)
@@ -17,19 +22,35 @@ def pack_queries(q, j, group, rotation, rows):
 
 
 @jit
-def make_query_tables(y, padded, tables):
-    """tables int8[padded / 4, 16]: entry x of half byte i = sum of +-y_(4 i + bit), bit set: +.
+def prepare_query(kind, query, head, h, search):
+    """Rotate query head `head` and make its tables, number h of those that share a pass.
 
-    Scaled so that no sum of entries leaves int8; gives what a unit of them stands for.
+    query, search: declared with the sketches (`Search`). Returns what a sum of 1 stands for.
+    """
+    q, bits, rotated = query.q, bits_of(kind), search.rotated
+    rotated[0, :] = 0.0
+    for i in range(q.shape[2]):
+        rotated[0, i] = q[0, head, i]
+    weights = address(query.rotation)
+    bias = weights + 4 * bits * bits
+    dense(address(rotated[0]), bits, weights, bias, bits, address(rotated[1]))
+    return _make_tables(rotated[1], bits, search.tables[h])
+
+
+@jit
+def _make_tables(y, bits, tables):
+    """tables int8[bits / 4, 16]: entry x of half byte i = sum of +-y_(4 i + bit), bit set: +.
+
+    Scaled so that no sum of entries leaves int8; returns what a sum of 1 stands for.
     """
     total = np.float32(0.0)
-    for i in range(padded):
+    for i in range(bits):
         total += abs(y[i])
-    scale = np.float32(127 - padded // 8) / total if total > 0.0 else np.float32(0.0)
-    for i in range(padded // 4):
+    scale = np.float32(127 - bits // 8) / total if total > 0.0 else np.float32(0.0)
+    for i in range(bits // 4):
         for x in range(16):
             entry = np.float32(0.0)
             for bit in range(4):
                 entry += y[4 * i + bit] if x >> bit & 1 else -y[4 * i + bit]
             tables[i, x] = np.int8(np.rint(entry * scale))
-    return total / np.float32(127 - padded // 8)
+    return total / np.float32(127 - bits // 8)

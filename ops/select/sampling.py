@@ -1,4 +1,9 @@
-"""What a part of the segments tells of all: limits that let few more pass than are wanted."""
+"""Samples of the segments: scanned first, they give limits that few more tokens pass than wanted.
+
+Of two samples the smaller, of about four segments, gives limits for the larger, of one in eight
+segments; this gives limits for the rest. Where a limit proves too high, the scan starts again
+without it: samples save work, but never change the result.
+"""
 
 import numpy as np
 
@@ -7,35 +12,35 @@ from ..attention.layout import SEGMENT
 from .best import kth_cost, position_hash
 from .scores import score_of
 
-STRIDE = 8  # one of so many segments is scanned first, to tell what the best will be like
-FEW = 4  # segments that are scanned before these: all of their tokens are candidates
+STRIDE = 8  # the larger sample is one in so many segments
+SMALL_SAMPLE = 4  # segments of the smaller one, all of whose tokens are candidates
 
 
 @jit
 def put_order(first, last, stride, order):
-    """The segments of tokens first .. last-1 in rounds, each with one of `stride` neighbours.
+    """Write the segments of tokens first .. last-1, beginning with a sample of one in `stride`.
 
-    Gives how many there are, and how many the first round has. Which one is drawn by hash: text
-    may have a period, too.
+    Returns how many segments there are, and how many are in the sample. Which one of `stride`
+    neighbours is in it is drawn by hash: text may be periodic, as a fixed choice would be.
     """
     oldest, n = first // SEGMENT, (last - 1) // SEGMENT - first // SEGMENT + 1
-    count, in_first = 0, 0
-    for turn in range(stride):
+    count, in_sample = 0, 0
+    for later in range(stride):
         for group in range(0, n, stride):
-            drawn = turn + ((np.int64(position_hash(group, 0)) * stride) >> 32)
+            drawn = later + ((np.int64(position_hash(group, 0)) * stride) >> 32)
             segment = group + (drawn - stride if drawn >= stride else drawn)
             if segment < n:
                 order[count] = oldest + segment
                 count += 1
-        in_first = in_first if turn else count
-    return n, in_first
+        in_sample = in_sample if later else count
+    return n, in_sample
 
 
 @jit
 def best_of_share(k, stride):
-    """How many tokens of one of `stride` segments are likely to hold their share of the best k.
+    """How many tokens of one in `stride` segments are likely to include its share of the best k.
 
-    Texts are not alike everywhere: a tenth more, and three standard deviations.
+    A tenth more than the share, as texts differ from part to part, and three standard deviations.
     """
     share = k / stride
     return np.int64(1.1 * share + 3.0 * np.sqrt(share) + 8.0)
@@ -43,30 +48,30 @@ def best_of_share(k, stride):
 
 @jit
 def samples(first, last, k):
-    """The two samples that are scanned first: one of how many segments, and how many of its best.
+    """The smaller and the larger sample, each as (stride, how many of its best tokens to keep).
 
-    So many of the larger one are likely to hold its share of the best k, so many of the smaller one
-    its share of these. One of 0: there are too few segments.
+    The best of the larger one are likely to include its share of the best k, those of the smaller
+    one its share of these. Stride 0: there are too few segments for a sample.
     """
     n = (last - first) // SEGMENT
-    few, share = n // FEW, best_of_share(k, STRIDE)
+    stride, share = n // SMALL_SAMPLE, best_of_share(k, STRIDE)
     return (
-        (few if few > STRIDE else 0, best_of_share(share, max(few, 1) / STRIDE)),
+        (stride if stride > STRIDE else 0, best_of_share(share, max(stride, 1) / STRIDE)),
         (STRIDE if n > 2 * STRIDE else 0, share),
     )
 
 
 @jit
 def first_limits(wanted, found):
-    """Limits that `wanted` of a sample's candidates reach; what lies below them is dropped.
+    """Set each query's limit so that `wanted` of the sample's candidates reach it; drop the others.
 
-    Gives whether all queries had so many. One that had not has no limit, and what it has of the
-    sample is not all that it needs.
+    Returns whether all queries had more candidates than that. Otherwise the sample has to be
+    scanned again, as a query that had not gets no limit, and lacks tokens of the sample.
     """
-    limits, entries, counts, all_had = found.limits, found.entries, found.counts, True
+    limits, entries, counts, enough = found.limits, found.entries, found.counts, True
     for h in range(len(counts)):
         if counts[h] <= wanted:
-            limits[h], all_had = -np.inf, False
+            limits[h], enough = -np.inf, False
             continue
         cost, _ = kth_cost(entries[h], counts[h], wanted, 32, found.spare[0], found.histogram)
         limits[h], kept = score_of(cost), 0
@@ -74,4 +79,4 @@ def first_limits(wanted, found):
             entries[h, kept] = entries[h, i]
             kept += score_of(entries[h, i] >> np.uint64(32)) >= limits[h]
         counts[h] = kept
-    return all_had
+    return enough

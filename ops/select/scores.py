@@ -1,4 +1,4 @@
-"""Scores as costs: larger float32 cost less, in the order of unsigned integers."""
+"""Scores as costs: the larger a float32, the smaller an unsigned integer of 32 bits."""
 
 import numpy as np
 from llvmlite import ir
@@ -16,7 +16,7 @@ _SIGN = np.uint64(0x80000000)
 
 @intrinsic
 def at_least(typingctx, scores, limit):
-    """Bit i = float32 i of 16 at an address is not below the limit; NaN never is."""
+    """Bit i = float32 i of the 16 at an address is at least the limit; NaN never is."""
 
     def codegen(ctx, b, sig, vals):
         x = read(b, at(b, vals[0]), VEC)
@@ -28,7 +28,7 @@ def at_least(typingctx, scores, limit):
 
 @jit
 def cost_of(bits):
-    """The bits of a float32 (uint64) as a cost: a larger number costs less."""
+    """The cost of the float32 with these bits (uint64): a larger number costs less."""
     return (bits ^ (_LOW if bits & _SIGN else _SIGN)) ^ _LOW
 
 
@@ -52,6 +52,6 @@ def _as_float(typingctx, bits):
 
 @jit
 def score_of(cost):
-    """The float32 that costs this much."""
+    """The float32 of this cost."""
     bits = cost ^ _LOW
     return _as_float(bits ^ (_SIGN if bits & _SIGN else _LOW))

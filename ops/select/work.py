@@ -1,7 +1,7 @@
-"""Sizes of the memory that choosing works in. Imports no Numba."""
+"""Sizes of scratch memory. Imports no Numba."""
 
-DIGIT = 11  # bits of a cost that one pass looks at, see `best`
+DIGIT = 11  # bits of a cost that one pass counts, see `best`
 HISTOGRAM = 1 << DIGIT
 MAX_WIDTH = 512  # of any layer of an encoder, in floats
-NEAR_TOKENS = 128  # whose signatures are compared together where they are looked up
+NEAR_TOKENS = 128  # whose signatures are compared at a time, see `pairs`
 PLANE_BYTES = 16 * NEAR_TOKENS

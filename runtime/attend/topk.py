@@ -98,8 +98,6 @@ class SketchIndex(TokenIndex):
     rotation: the estimates need a random one, not one per layer.
     """
 
-    breadth = RERANKED
-
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         from ...ops.select import Rotation
 

@@ -1,7 +1,7 @@
 """The second level of sketches: blocks of 32 similar keys, which a query rules out by their mean.
 
-How 1,024 tokens are put into blocks (order), what is kept of them (layout, build), and the search
-(scan) with its wrappers (api).
+`order` puts the 1,024 tokens of a segment into blocks, `layout` draws what is stored of them and
+`build` writes it, `scan` searches them; `api` has the wrappers.
 """
 
 from .api import BlockScratch, best_in_blocks, block_keys

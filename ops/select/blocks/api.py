@@ -1,4 +1,4 @@
-"""The checking wrappers of blocks of similar keys: building them, and the best in them."""
+"""The checking wrappers of blocks of similar keys: building them, and choosing among them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,15 +8,13 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import Range, check_choice
-from ..sketch.api import Rotation, SketchScratch, check_query, check_rotation
+from ..choice import F32, I64, Range, check_stored
 from ..sketch.arguments import Wanted
+from ..sketch.search import Rotation, SearchScratch, check_rotation, check_search
 from ..work import HISTOGRAM
 from .arguments import Keys, Query, Scan, Scratch
 from .layout import BLOCKS
 
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
 _WORK_ROWS = SEGMENT + 5  # floats a thread: the keys, and what is computed of one block
 
 _keys = Arguments(Keys)
@@ -30,9 +28,7 @@ def _block_keys() -> DefinedKernel:
 
 
 @lazy_kernels
-def _best_in_blocks(
-    k_type: int, v_type: int, blocks: int, bits: int, together: int
-) -> DefinedKernel:
+def _in_blocks(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> DefinedKernel:
     from .scan import make_blocks
 
     return make_blocks(k_type, v_type, blocks, bits, together)
@@ -51,9 +47,7 @@ def block_keys(
 
     items: base addresses of the segments of a column of `block_item_bytes`; see `layout`.
     """
-    room = min(len(segments), len(items))
-    if not 0 <= first <= last <= room:
-        raise OpsError(f"blocks: segments {first} to {last - 1} lie outside the {room} stored")
+    check_stored("blocks: segments", first, last, min(len(segments), len(items)))
     check_rotation("blocks", rotation, layout)
     threads = n_threads()
     works = aligned((threads, _WORK_ROWS * rotation.bits), np.float32)
@@ -73,46 +67,26 @@ def block_keys(
     _block_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, last)
 
 
-class BlockScratch(SketchScratch):
-    """SketchScratch with what the search in blocks needs."""
+class BlockScratch(SearchScratch):
+    """Memory for `best_in_blocks`."""
 
-    def __init__(
-        self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int, layout: TileLayout
-    ) -> None:
-        super().__init__(n_heads, n_kv_heads, n_ctx, k, layout)
-        self.block_query, self.block_arguments = Arguments(Query), Arguments(Scratch)
-
-    def ready(self, threads: int) -> None:
-        """As SelectScratch's."""
-        before = self.threads
-        super().ready(threads)
-        if threads > before:
-            self.looked = np.zeros(self.n_kv_heads, np.int64)
-            self.block_arguments.fill(self._block_arrays(threads))
-
-    def _block_arrays(self, threads: int) -> Scratch:
-        n, sketches = self.together, self.sketches
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        n = self.together
         queries = aligned((threads, n, self.bits), np.float32)
         queries[:] = 0
         scan = Scan(
             queries=queries,
             reach=np.empty((threads, n), np.float32),
             units=np.empty((threads, n), np.float32),
-            centres=aligned((threads, 2, n, BLOCKS), np.float32),
+            mean_scores=aligned((threads, 2, n, BLOCKS), np.float32),
             bounds=aligned((threads, 2, n, BLOCKS), np.float32),
-            wanted=np.empty((threads, 2, n), np.uint64),
+            masks=np.empty((threads, 2, n), np.uint64),
             sums=aligned((threads, 64), np.float32),
         )
-        return Scratch(
-            products=sketches.products,
-            turned=sketches.turned,
-            tables=sketches.tables,
-            scan=scan,
-            order=sketches.order,
-            found=sketches.found,
-            chosen=sketches.chosen,
-            listed=np.empty((threads, self.n_ctx), np.uint32),
-        )
+        self.scanned = np.zeros(self.n_kv_heads, np.int64)
+        arrays = Scratch(search=self.search, scan=scan)
+        self.query, self.arguments = Arguments(Query), Arguments.fixed(arrays)
 
 
 def best_in_blocks(
@@ -122,7 +96,7 @@ def best_in_blocks(
     rotation: Rotation,
     among: Range,
     k: int,
-    few: int,
+    n_candidates: int,
     index: NDArray[np.uint32],
     counts: I64,
     *,
@@ -131,16 +105,12 @@ def best_in_blocks(
 ) -> int:
     """Lists of tokens as `best_sketched`, by estimates that the bound of their block caps.
 
-    items: addresses of the column's segments, those below among.stop // 1024 built; tokens of the
-    open segment are candidates all. `few` is for each query head, k <= few; index has room for k.
-    Gives how many blocks were looked at, over all query heads.
+    items: addresses of the column's segments, of which those below among.stop // 1024 are built;
+    all tokens of the open segment are candidates. Returns how many blocks were scanned, summed over
+    the query heads.
     """
     s = scratch
-    few = min(few, max(k, among.last - among.first))
-    check_choice("blocks", among, k, index, counts, s)
-    check_query("blocks", q, s)
-    if not k <= few <= s.k:
-        raise OpsError(f"blocks: cannot choose {k} of {few} candidates, there is room for {s.k}")
+    n_candidates = check_search("blocks", q, among, k, n_candidates, index, counts, s)
     if among.stop > SEGMENT * len(segments) or among.stop // SEGMENT > len(items):
         raise OpsError(f"blocks: token {among.stop - 1} lies outside the columns")
     s.ready(n_threads())
@@ -151,8 +121,9 @@ def best_in_blocks(
         rotation=rotation.weights,
         lists=index,
         counts=counts,
-        looked=s.looked,
+        scanned=s.scanned,
     )
-    choose, wanted = _best_in_blocks(*s.layout.codes, s.bits, s.together), Wanted(k, few, seed)
-    choose(s.block_query.fill(query), s.block_arguments.address, s.n_kv_heads, *among, *wanted)
-    return int(s.looked.sum())
+    choose = _in_blocks(*s.layout.codes, s.bits, s.together)
+    wanted = Wanted(k, n_candidates, seed)
+    choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, *wanted)
+    return int(s.scanned.sum())

@@ -2,22 +2,9 @@
 
 from typing import NamedTuple
 
-from ....jit.launch.arguments import (
-    F32_1D,
-    F32_2D,
-    F32_3D,
-    F32_4D,
-    I8_4D,
-    I64_1D,
-    I64_2D,
-    U16_2D,
-    U32_2D,
-    U64_2D,
-    U64_3D,
-)
+from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
-from ..choice import Candidates
-from ..sketch.arguments import Products
+from ..sketch.arguments import Search
 
 
 class Keys(NamedTuple):
@@ -26,59 +13,52 @@ class Keys(NamedTuple):
     segments, items: addresses.
     """
 
-    segments: I64_1D
+    segments: arrays.I64_1D
     layout: StoredLayout
-    items: I64_1D
-    rotation: F32_1D
-    works: F32_2D
+    items: arrays.I64_1D
+    rotation: arrays.F32_1D
+    works: arrays.F32_2D
     """The keys of a segment, and what is computed of one block."""
-    order: U16_2D
-    entries: U64_2D
-    spare: U64_2D
-    histogram: I64_2D
+    order: arrays.U16_2D
+    entries: arrays.U64_2D
+    spare: arrays.U64_2D
+    histogram: arrays.I64_2D
 
 
 class Query(NamedTuple):
     """One token's query heads (1, H, E), what they choose from, and the lists they fill.
 
-    looked: blocks that were looked at, of each KV head.
+    scanned: how many blocks were scanned, of each KV head.
     """
 
-    q: F32_3D
-    segments: I64_1D
-    items: I64_1D
-    rotation: F32_1D
-    lists: U32_2D
-    counts: I64_1D
-    looked: I64_1D
+    q: arrays.F32_3D
+    segments: arrays.I64_1D
+    items: arrays.I64_1D
+    rotation: arrays.F32_1D
+    lists: arrays.U32_2D
+    counts: arrays.I64_1D
+    scanned: arrays.I64_1D
 
 
 class Scan(NamedTuple):
-    """What ruling blocks out works with, for two segments in turn; of each thread."""
+    """Scratch of ruling blocks out and scanning others, for two segments alternately."""
 
-    queries: F32_3D
-    reach: F32_2D
-    """How far above q . mean a key may be, in units of its block's spread, of each query."""
-    units: F32_2D
-    """What a unit of a query's sums of signs stands for."""
-    centres: F32_4D
-    """[turn][query][block]: q . mean."""
-    bounds: F32_4D
-    wanted: U64_3D
-    """[turn][query]: a bit for each block."""
-    sums: F32_2D
+    queries: arrays.F32_3D
+    reach: arrays.F32_2D
+    """REACH * |q| / sqrt(head_dim) of each query: a bound is q . mean + reach * spread."""
+    units: arrays.F32_2D
+    """What a sum of signs of 1 stands for, of each query."""
+    mean_scores: arrays.F32_4D
+    """[buffer][query][block]: q . mean."""
+    bounds: arrays.F32_4D
+    masks: arrays.U64_3D
+    """[buffer][query]: a bit for each block that may reach the query's limit."""
+    sums: arrays.F32_2D
     """32 sums in a cache line, then 32 estimates."""
 
 
 class Scratch(NamedTuple):
     """Of each thread."""
 
-    products: Products
-    turned: F32_3D
-    tables: I8_4D
+    search: Search
     scan: Scan
-    order: I64_2D
-    found: Candidates
-    chosen: U64_2D
-    listed: U32_2D
-    """The candidates of a round of queries."""

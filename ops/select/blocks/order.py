@@ -1,7 +1,8 @@
-"""Which tokens of a segment form a block: halves of halves, across the widest direction.
+"""Which tokens of a segment form a block: the segment is halved again and again, down to 32 keys.
 
-A part is halved by the median of its projections on the direction in which it is spread most, as
-two steps of the power method find it from its outermost key. Equal projections keep their order.
+A part is split at the median of its keys' projections on the direction in which they vary most: the
+first principal component, as two iterations of the power method find it from the key farthest from
+the mean. Of equal projections the first belong to the half that comes first.
 """
 
 import numpy as np
@@ -9,11 +10,13 @@ import numpy as np
 from ....jit.cached import jit
 from ....jit.simd import fma, hsum, load_f32, set_f32, store
 from ...attention.layout import SEGMENT
-from ..best import kth_cost
+from ..best import entry_of, kth_cost
 from ..scores import cost_of, float_bits
 from .layout import BLOCK
 
-_STEPS = 2  # of the power method: four find 1% more of the softmax, for half as much time again
+_ITERATIONS = (
+    2  # of the power method: 4 find 1% more of the softmax's mass and take 1.5 times as long
+)
 
 
 @jit
@@ -38,7 +41,7 @@ def _clear(y, bits):
 
 @jit
 def dot(x, y, bits):
-    """The product of two vectors of floats at addresses."""
+    """The dot product of two vectors of floats at addresses."""
     total = set_f32(0.0)
     for i in range(0, 4 * bits, 64):
         total = fma(load_f32(x, i), load_f32(y, i), total)
@@ -55,8 +58,8 @@ def mean_of(x, order, bits, mean):
 
 
 @jit
-def _outermost(x, order, bits, mean, direction):
-    """The row farthest from the mean, minus the mean."""
+def _toward_farthest(x, order, bits, mean, direction):
+    """direction = the row farthest from the mean, minus the mean."""
     most, far = np.float32(-1.0), np.int64(order[0])
     middle = dot(mean, mean, bits)
     for row in order:
@@ -70,29 +73,28 @@ def _outermost(x, order, bits, mean, direction):
 
 
 @jit
-def _power_step(x, order, bits, mean, direction, turned):
-    """direction = C direction of length 1, C the rows' covariance."""
+def _iterate(x, order, bits, mean, direction, product):
+    """direction = C direction, scaled to length 1; C: covariance of the rows."""
     middle, total = dot(mean, direction, bits), np.float32(0.0)
-    _clear(turned, bits)
+    _clear(product, bits)
     for row in order:
         along = dot(x + 4 * bits * np.int64(row), direction, bits) - middle
-        _add_row(x, np.int64(row), bits, along, turned)
+        _add_row(x, np.int64(row), bits, along, product)
         total += along
-    _add_row(mean, 0, bits, -total, turned)
-    length = np.sqrt(dot(turned, turned, bits))
+    _add_row(mean, 0, bits, -total, product)
+    length = np.sqrt(dot(product, product, bits))
     if length > np.float32(0.0):
         _clear(direction, bits)
-        _add_row(turned, 0, bits, np.float32(1.0) / length, direction)
+        _add_row(product, 0, bits, np.float32(1.0) / length, direction)
 
 
 @jit
 def _halve(x, order, bits, direction, entries, spare, histogram):
-    """The half of the rows with the largest projections moves to the front."""
+    """Move the half of the rows with the largest projections to the front."""
     n = len(order)
     for i in range(n):
         along = dot(x + 4 * bits * np.int64(order[i]), direction, bits)
-        cost = cost_of(np.uint64(float_bits(along)))
-        entries[i] = (cost << np.uint64(32)) | np.uint64(order[i])
+        entries[i] = entry_of(cost_of(np.uint64(float_bits(along))), order[i])
     limit, below = kth_cost(entries, n, n // 2, 32, spare, histogram)
     ties, front, back = n // 2 - below, 0, n // 2
     for i in range(n):
@@ -108,11 +110,11 @@ def _halve(x, order, bits, direction, entries, spare, histogram):
 
 @jit
 def put_in_order(x, bits, order, scratch, entries, spare, histogram):
-    """order uint16[1024]: the rows of x float32[1024, bits] (an address), block after block.
+    """Write the rows of x float32[1024, bits] (an address) to order uint16[1024], by block.
 
     scratch: address of 3 * bits floats; entries, spare: room for 1,024.
     """
-    mean, direction, turned = scratch, scratch + 4 * bits, scratch + 8 * bits
+    mean, direction, product = scratch, scratch + 4 * bits, scratch + 8 * bits
     for i in range(SEGMENT):
         order[i] = i
     size = SEGMENT
@@ -120,8 +122,8 @@ def put_in_order(x, bits, order, scratch, entries, spare, histogram):
         for at in range(0, SEGMENT, size):
             part = order[at : at + size]
             mean_of(x, part, bits, mean)
-            _outermost(x, part, bits, mean, direction)
-            for _ in range(_STEPS):
-                _power_step(x, part, bits, mean, direction, turned)
+            _toward_farthest(x, part, bits, mean, direction)
+            for _ in range(_ITERATIONS):
+                _iterate(x, part, bits, mean, direction, product)
             _halve(x, part, bits, direction, entries, spare, histogram)
         size //= 2

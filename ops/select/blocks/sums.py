@@ -1,4 +1,4 @@
-"""The inner steps of the search in blocks: q . mean of 16 blocks, and a block's sums of signs."""
+"""Inner operations of the search in blocks: q . mean of 16 blocks, and the sums of one block."""
 
 from numba import types
 from numba.extending import intrinsic
@@ -37,7 +37,7 @@ def add_means(typingctx, kind, means, queries, sums):
 
 @intrinsic
 def signed_sums(typingctx, kind, bits, table, sums):
-    """sums i8 [32 tokens] of a block over the half bytes of a query's table; addresses all."""
+    """sums i8 [32 tokens] = sums over half bytes of the query's table; addresses all."""
 
     def codegen(ctx, b, sig, vals):
         bits, table, sums = (at(b, x) for x in vals[1:])

@@ -1,4 +1,4 @@
-"""The checking wrappers over the stored keys themselves: the largest products, and all of them."""
+"""The checking wrappers over the stored keys themselves: the largest products, or all of them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,25 +9,22 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
-from ..choice import Range, SelectScratch, check_choice
+from ..choice import F32, I64, Range, SelectScratch, check_choice, check_query
 from .arguments import AllProducts, Query, Scratch
 
-F32 = NDArray[np.float32]
-I64 = NDArray[np.int64]
-
 
 @lazy_kernels
-def _flat(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+def _flat(k_type: int, v_type: int, blocks: int, together: int) -> DefinedKernel:
     from .scan import make_flat
 
-    return make_flat(k_type, v_type, blocks, heads)
+    return make_flat(k_type, v_type, blocks, together)
 
 
 @lazy_kernels
-def _products(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+def _products(k_type: int, v_type: int, blocks: int, together: int) -> DefinedKernel:
     from .scan import make_products
 
-    return make_products(k_type, v_type, blocks, heads)
+    return make_products(k_type, v_type, blocks, together)
 
 
 class ExactScratch(SelectScratch):
@@ -38,30 +35,22 @@ class ExactScratch(SelectScratch):
     ) -> None:
         super().__init__(n_heads, n_kv_heads, n_ctx, k)
         self.layout = layout
-        self.rounds = -(-self.group // 4)
-        self.heads = -(-self.group // self.rounds)
-        self.query, self.all = Arguments(Query), Arguments(AllProducts)
-        self.arguments = Arguments(Scratch)
+        self.passes = -(-self.group // 4)
+        self.together = -(-self.group // self.passes)
 
-    def ready(self, threads: int) -> None:
-        """As SelectScratch's."""
-        before = self.threads
-        super().ready(threads)
-        if threads > before:
-            shape = threads, self.rounds * self.heads, self.layout.padded
-            self.rows = aligned(shape, np.float32)
-            self.rows[:] = 0
-            self.works = aligned((threads, WORK_BYTES), np.uint8)
-            self.entries = np.empty((threads, 4, self.entries.shape[2]), np.uint64)
-            self.seen = np.zeros((threads, 4), np.int64)
-            found = self.candidates(np.empty((threads, 4), np.float32))
-            self.arguments.fill(Scratch(rows=self.rows, works=self.works, found=found))
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        shape = threads, self.passes * self.together, self.layout.padded
+        self.rows = aligned(shape, np.float32)
+        self.rows[:] = 0
+        self.works = aligned((threads, WORK_BYTES), np.uint8)
+        arrays = Scratch(rows=self.rows, works=self.works, found=self.found)
+        self.query, self.arguments = Arguments(Query), Arguments.fixed(arrays)
+        self.all = Arguments(AllProducts)
 
 
 def _check(name: str, q: F32, segments: I64, stop: int, s: ExactScratch) -> None:
-    shape = 1, s.n_kv_heads * s.group, s.layout.head_dim
-    if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
-        raise OpsError(f"{name}: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+    check_query(name, q, s, s.layout.head_dim)
     if stop > len(segments) * SEGMENT:
         raise OpsError(f"{name}: token {stop - 1} lies outside {len(segments)} segments")
 
@@ -79,14 +68,14 @@ def largest(
 ) -> None:
     """Lists of tokens: of `among`, the union of the k largest q . key of each query head.
 
-    q float32 (1, H, E); the rest as `nearest`. Equal products in the order of `position_hash`.
+    q float32 (1, H, E); the rest as `nearest`. `position_hash` breaks ties.
     """
     s = scratch
     check_choice("largest products", among, k, index, counts, s)
     _check("largest products", q, segments, among.stop, s)
     s.ready(n_threads())
     query = s.query.fill(Query(q=q, segments=segments, lists=index, counts=counts))
-    choose = _flat(*s.layout.codes, s.heads)
+    choose = _flat(*s.layout.codes, s.together)
     choose(query, s.arguments.address, s.n_kv_heads, *among, k, seed)
 
 
@@ -98,4 +87,4 @@ def products(q: F32, segments: I64, stop: int, out: F32, *, scratch: ExactScratc
         raise OpsError(f"products: out is {out.dtype} {out.shape}, expected ({q.shape[1]}, {stop})")
     s.ready(n_threads())
     all_of = AllProducts(q=q, segments=segments, rows=s.rows, works=s.works, out=out)
-    _products(*s.layout.codes, s.heads)(s.all.fill(all_of), s.n_kv_heads, stop)
+    _products(*s.layout.codes, s.together)(s.all.fill(all_of), s.n_kv_heads, stop)

@@ -24,7 +24,7 @@ class Scratch(NamedTuple):
 
 
 class AllProducts(NamedTuple):
-    """As `Query` and `Scratch`, for all products (H, S)."""
+    """The same, for all products (H, S)."""
 
     q: F32_3D
     segments: I64_1D

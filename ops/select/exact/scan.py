@@ -1,8 +1,4 @@
-"""The tokens with the largest products q . k among all keys; and the products themselves.
-
-The k best of each query head are kept as a stream (`best`): its cost is the score's bits, turned so
-that unsigned order is falling order of the scores.
-"""
+"""The tokens with the largest products q . k among all stored keys; and the products themselves."""
 
 import numpy as np
 
@@ -15,17 +11,17 @@ from ...attention import shape as of
 from ...attention.decode.scores import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
-from ..best import prune_scores
+from ..best import entry_of, make_room, mark_best, start
 from ..choice import Range
-from ..lists import clear, mark, write_list
+from ..lists import clear, write_list
 from ..masks import low_bit
 from ..queries import pack_queries
-from ..scores import at_least, cost_of, score_of
+from ..scores import at_least, cost_of
 from .arguments import AllProducts, Query, Scratch
 
 
 @jit
-def collect_scores(s, lo, hi, segment, limit, entries, n):
+def _collect(s, lo, hi, segment, limit, entries, n):
     """Append the tokens lo .. hi-1 of a segment whose scores at address s reach the limit."""
     for i in range(lo // TILE * TILE, hi, TILE):
         some = at_least(s + 4 * i, limit)
@@ -34,7 +30,7 @@ def collect_scores(s, lo, hi, segment, limit, entries, n):
             some &= some - np.uint64(1)
             if lo <= t < hi:
                 cost = cost_of(np.uint64(v.load_u32(s, 4 * t)))
-                entries[n] = (cost << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
+                entries[n] = entry_of(cost, segment * SEGMENT + t)
                 n += 1
     return n
 
@@ -48,23 +44,18 @@ def _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine):
     parts = s + 4 * HEAD_SCORES
     for g in range(0, group, heads):
         n = min(heads, group - g)
-        for h in range(n):
-            limits[h], counts[h] = -np.inf, 0
+        start(n, found)
         for segment in range(among.first // SEGMENT, (among.last - 1) // SEGMENT + 1):
             base = query.segments[segment] + j * of.head_bytes(shape)
             lo = max(among.first - segment * SEGMENT, 0)
             hi = min(among.last - segment * SEGMENT, SEGMENT)
             key_scores(shape, address(mine.rows[g]), base, lo, hi, parts, s)
             for h in range(n):
-                counts[h] = collect_scores(
+                counts[h] = _collect(
                     s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], counts[h]
                 )
-                if counts[h] + SEGMENT > entries.shape[1]:
-                    limits[h] = score_of(prune_scores(h, k, seed, found))
-        for h in range(n):
-            if counts[h] > k:
-                prune_scores(h, k, seed, found)
-            mark(entries[h], min(counts[h], k), found.marks)
+                make_room(h, k, seed, found, entries.shape[1])
+        mark_best(n, k, seed, found)
 
 
 def make_flat(k_type, v_type, blocks, heads):
@@ -82,12 +73,11 @@ def make_flat(k_type, v_type, blocks, heads):
     ):
         """Lists as the Hamming scan's. Reads the K rows and scales once."""
         shape, mine = of.shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
-        turn = of.rotation(shape) if of.rotates_k(shape) else 0
         group, marks = query.q.shape[1] // n_kv_heads, mine.found.marks
         j = take(share.ticket)
         while j < n_kv_heads:
             clear(marks, among.stop)
-            pack_queries(query.q, j, group, turn, mine.rows)
+            pack_queries(shape, query.q, j, group, mine.rows)
             _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine)
             query.counts[j] = write_list(marks, among.first, among.last, among.stop, query.lists[j])
             j = take(share.ticket)
@@ -96,7 +86,7 @@ def make_flat(k_type, v_type, blocks, heads):
 
 
 def make_products(k_type, v_type, blocks, heads):
-    """As make_flat, for all products instead of the best."""
+    """As `make_flat`, for all products instead of the largest."""
 
     @kernel
     def products_kernel(share: Share, arrays: AllProducts, n_kv_heads: int, stop: int):
@@ -104,19 +94,17 @@ def make_products(k_type, v_type, blocks, heads):
         q, out, rows = arrays.q, arrays.out, arrays.rows[share.part]
         group, s = q.shape[1] // n_kv_heads, address(arrays.works[share.part])
         shape = of.shape_of(k_type, v_type, blocks, heads)
-        turn = of.rotation(shape) if of.rotates_k(shape) else 0
         j = take(share.ticket)
         while j < n_kv_heads:
-            pack_queries(q, j, group, turn, rows)
+            pack_queries(shape, q, j, group, rows)
             for segment in range((stop + SEGMENT - 1) // SEGMENT):
                 base = arrays.segments[segment] + j * of.head_bytes(shape)
                 hi = min(stop - segment * SEGMENT, SEGMENT)
                 for g in range(0, group, heads):
                     key_scores(shape, address(rows[g]), base, 0, hi, s + 4 * HEAD_SCORES, s)
                     for h in range(g, min(g + heads, group)):
-                        place = s + (h - g) * HEAD_SCORES
                         for t in range(hi):
-                            score = v.load_one_f32(place, 4 * t)
+                            score = v.load_one_f32(s, (h - g) * HEAD_SCORES + 4 * t)
                             out[j * group + h, segment * SEGMENT + t] = score
             j = take(share.ticket)
 

@@ -1,4 +1,4 @@
-"""Signatures: keys and queries as bits, compared by Hamming distance (SimHash, HashAttention)."""
+"""Signatures: keys and queries as bits, compared by Hamming distance (HashAttention, SimHash)."""
 
 from .api import Network, SignatureScratch, encode_keys, encode_rows, encoder_of, nearest
 from .simhash import hyperplanes, simhash_network

@@ -1,4 +1,4 @@
-"""The checking wrappers: signatures of keys and queries, the nearest by Hamming distance."""
+"""The checking wrappers: signatures of keys and queries, and the nearest by Hamming distance."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,15 +12,12 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import Range, SelectScratch, check_choice
+from ..choice import F32, I64, Range, SelectScratch, check_choice, check_stored
 from ..work import MAX_WIDTH, PLANE_BYTES
 from .arguments import Encoder, Keys, Query, Rows, Scratch
 
-F32 = NDArray[np.float32]
 U64 = NDArray[np.uint64]
-I64 = NDArray[np.int64]
-# Signatures that one thread compares with 4 queries each in less than the others need to wake.
-_SERIAL_SIGNATURES = 32_768
+_SERIAL_SIGNATURES = 32_768  # to compare with 4 queries that cost less than waking the threads
 _SERIAL_TOKENS = 4  # to encode that cost less than waking the threads
 
 _keys, _rows = Arguments(Keys), Arguments(Rows)
@@ -89,7 +86,7 @@ def _widths(network_widths: tuple[int, ...]) -> I64:
 
 
 def encoder_of(network: Network, threads: int) -> Encoder:
-    """A network for kernels, with scratch for so many threads."""
+    """A network as kernels take it, with scratch for each of `threads` threads."""
     return Encoder(weights=network.weights, widths=_widths(network.widths), works=_works(threads))
 
 
@@ -109,9 +106,7 @@ def encode_keys(
     """
     if network.widths[0] != layout.head_dim:
         raise OpsError(f"encoder: made for {network.widths[0]} inputs, keys have {layout.head_dim}")
-    room = SEGMENT * min(len(segments), len(items))
-    if not 0 <= first <= last <= room:
-        raise OpsError(f"encoder: tokens {first} to {last - 1} lie outside the {room} stored")
+    check_stored("encoder: tokens", first, last, SEGMENT * min(len(segments), len(items)))
     encoder = encoder_of(network, n_threads())
     keys = Keys(segments=segments, layout=stored_layout(layout), items=items, encoder=encoder)
     parallel, item_bytes = last - first > _SERIAL_TOKENS, network.bits // 8
@@ -127,32 +122,24 @@ def encode_rows(network: Network, x: F32, out: U64) -> None:
 
 
 class SignatureScratch(SelectScratch):
-    """SelectScratch with what comparing signatures needs."""
+    """Memory for `nearest`."""
 
-    def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
-        super().__init__(n_heads, n_kv_heads, n_ctx, k)
-        self.query, self.arguments = Arguments(Query), Arguments(Scratch)
-
-    def ready(self, threads: int) -> None:
-        """As SelectScratch's."""
-        before = self.threads
-        super().ready(threads)
-        if threads > before:
-            self.arguments.fill(self._arrays(threads))
-
-    def _arrays(self, threads: int) -> Scratch:
-        return Scratch(
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        found = self.found
+        arrays = Scratch(
             tables=aligned((threads, self.together, 16, 16), np.uint8),
             limits=self.limits,
             planes=aligned((threads, PLANE_BYTES), np.uint8),
             masks=self.masks,
             tally=aligned((threads, 3, 8), np.int64),  # each in cache lines of its own
-            order=self.orders,
-            entries=self.entries,
-            spare=self.spare,
-            marks=self.marks,
-            histogram=self.histograms,
+            order=self.order,
+            entries=found.entries,
+            spare=found.spare,
+            marks=found.marks,
+            histogram=found.histogram,
         )
+        self.query, self.arguments = Arguments(Query), Arguments.fixed(arrays)
 
 
 def nearest(
@@ -169,9 +156,9 @@ def nearest(
 ) -> None:
     """Lists of tokens: of `among`, the union of the k nearest of each query head of a KV head.
 
-    Distance: set bits of signature xor query; equal ones in the order of `lots`. queries
-    uint64 (J, G); items: addresses of a column's segments; index uint32 (J, room) ascending,
-    counts (J,). The same for any number of threads.
+    Distance: the set bits of signature xor query; `lots` break ties. queries uint64 (J, G); items:
+    addresses of a column's segments. Writes counts[j] positions, ascending, to index[j]: uint32
+    (J, room), int64 (J,). The same for any number of threads.
     """
     s = scratch
     check_choice("nearest signatures", among, k, index, counts, s)
@@ -183,7 +170,7 @@ def nearest(
     if bits not in (32, 64):
         raise OpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
     s.ready(n_threads())
-    few = (among.last - among.first) * s.n_kv_heads <= _SERIAL_SIGNATURES
+    parallel = (among.last - among.first) * s.n_kv_heads > _SERIAL_SIGNATURES
     query = s.query.fill(Query(queries=queries, items=items, lists=index, counts=counts))
     choose = _hamming(bits, s.together)
-    choose(query, s.arguments.address, *among, k, seed, parallel=not few)
+    choose(query, s.arguments.address, *among, k, seed, parallel=parallel)

@@ -1,10 +1,10 @@
-"""Signatures of vectors: a small network, of whose outputs the signs are kept.
+"""Signatures of vectors: the signs of a small network's outputs.
 
     y = W_n silu(… silu(W_1 x + b_1) …) + b_n,   bit i of the signature = (y_i > 0)
 
-SimHash is one layer without bias (random hyperplanes), a learned encoder three layers. Weights
-lie as `[input][output]`, lanes run along outputs: each output is summed over the inputs in their
-order, so a signature does not depend on how many vectors were encoded at once.
+HashAttention's learned encoders have three layers, SimHash one without bias (random hyperplanes).
+Weights are stored `[input][output]` and SIMD lanes are outputs, so each output is summed in the
+order of the inputs: a signature does not depend on how many vectors were encoded with it.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..dense import dense
 from ..work import MAX_WIDTH
 from .arguments import Keys, Rows
 
-TOKENS = 16  # whose keys a thread encodes at a time
+TOKENS = 16  # that a thread encodes at a time
 
 
 @jit
@@ -36,7 +36,7 @@ def _silu(y, n):
 
 @intrinsic
 def _positive(typingctx, address):
-    """Bit i = float32 i of 16 at the address is above 0."""
+    """Bit i: whether float32 i of the 16 at the address is above 0."""
 
     def codegen(ctx, b, sig, vals):
         x = read(b, vals[0], v.f32x16.ir)
@@ -48,9 +48,9 @@ def _positive(typingctx, address):
 
 @jit
 def signature(x, weights, widths, work):
-    """The signature of the vector at address x; `work`: address of 2 * MAX_WIDTH floats.
+    """The signature of the vector at address x; work: address of 2 * MAX_WIDTH floats.
 
-    weights: address of all layers, each W [in][out] then b [out]; widths: their sizes.
+    weights: address of all layers, each W [in][out] then b [out]; widths: see `Network`.
     """
     here, place = x, work
     for layer in range(len(widths) - 1):
@@ -68,7 +68,7 @@ def signature(x, weights, widths, work):
 
 @jit
 def _encode_token(t, keys, item_bytes, n_kv_heads, x):
-    """Signatures of token t of all KV heads into the column; x: address of scratch."""
+    """Write the signatures of token t of all KV heads to the column; x: address of scratch."""
     layout, encoder, place = keys.layout, keys.encoder, t % SEGMENT
     for j in range(n_kv_heads):
         head = keys.segments[t // SEGMENT] + j * layout.head_bytes
@@ -85,7 +85,7 @@ def _encode_token(t, keys, item_bytes, n_kv_heads, x):
 def encode_keys_kernel(
     share: Share, keys: Keys, item_bytes: int, n_kv_heads: int, first: int, last: int
 ):
-    """Tokens first .. last-1. About 2 * sum of in * out operations a key."""
+    """Tokens first .. last-1. About 2 * (sum of in * out of all layers) operations a key."""
     x = address(keys.encoder.works[share.part])
     begin = first + TOKENS * take(share.ticket)
     while begin < last:

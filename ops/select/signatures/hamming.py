@@ -1,10 +1,11 @@
-"""The k nearest signatures of each query, and the union of what a group of queries found.
+"""The k signatures nearest to each query by Hamming distance, and their union over a group.
 
-One pass over the signatures of a KV head. A sample tells about where the k-th distance lies, the
-first eighth of the pass (one of eight segments) tells it better, then a quarter and half of it.
-What costs less than that (`lots`) becomes a candidate, in a buffer per query that is pruned exactly
-when it is full and at the end (`best`). Where too much was promised, another pass takes what lies a
-little further, so the result is exact whatever the samples were.
+One scan over the signatures of a KV head. Distances in a sample of 4,096 give a first limit below
+which k signatures are likely to lie; after an eighth of the scan (one segment in eight), a quarter
+and half of it, the candidates so far give better limits. A token whose cost (`lots`) is below the
+limit is a candidate, in a buffer per query that is pruned when it is full and at the end (`best`).
+Where a limit was too low for k candidates, another scan adds those between it and a higher limit:
+samples save work, but never change the result.
 """
 
 import numpy as np
@@ -14,29 +15,29 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
 from ...attention.layout import SEGMENT
-from ..best import prune
+from ..best import entry_of, prune
 from ..choice import Range
 from ..lists import clear, mark, write_list
 from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, low_bit, trim
 from ..sampling import STRIDE, put_order
 from .arguments import Query, Scratch, Tally
-from .lots import MOST, key_of, lot, lots_of
-from .near import ask_for_last, make_tables, near_segment, set_limit, word_at
+from .lots import COST_LIMIT, key_of, lot, lots_of
+from .near import make_tables, near_segment, prefetch_last, set_limit, word_at
 
 _SAMPLE = 4096  # signatures
-_RUN = 64  # of them side by side: few pages are touched
-_AHEAD = 2  # scans of a segment: what one takes is little longer than memory takes to answer
-_FARTHEST = 65  # no distance reaches it
+_RUN = 64  # neighbouring signatures of the sample, so that it touches few pages
+_LATER = 2  # segments from scan to prefetch: scanning one takes little longer than memory's latency
+_DISTANCE_LIMIT = 65  # more than any distance
 _ROW = 144  # of a histogram of costs
 
 
 @jit
 def _first_limits(kind, items, offset, among, queries, k, below, histogram):
-    """Costs that likely have k signatures below them, and not many more, from a sample."""
+    """Set limits below which k signatures are likely to lie, and few more, from a sample."""
     first, last = among.first, among.last
     runs = min(_SAMPLE, (last - first) // 8) // _RUN
     if runs == 0:
-        below[:] = MOST
+        below[:] = COST_LIMIT
         return
     for i in range(_ROW * len(queries)):
         histogram[i] = 0
@@ -48,15 +49,15 @@ def _first_limits(kind, items, offset, among, queries, k, below, histogram):
             for h in range(len(queries)):
                 histogram[_ROW * h + bit_count(word ^ queries[h])] += 1
     for h in range(len(queries)):
-        limit = _least(histogram, _ROW * h, _FARTHEST, k, runs * _RUN / (last - first))
-        below[h] = min(lots_of(kind) * limit, MOST)
+        limit = _likely_limit(histogram, _ROW * h, _DISTANCE_LIMIT, k, runs * _RUN / (last - first))
+        below[h] = min(lots_of(kind) * limit, COST_LIMIT)
 
 
 @jit
-def _least(histogram, at, most, k, share):
-    """The limit, `most` or below, that `share` of the signatures say has k of all below it.
+def _likely_limit(histogram, at, most, k, share):
+    """The limit, at most `most`, below which k of all signatures are likely to lie.
 
-    They are counted by distance or cost from histogram[at] on.
+    histogram[at + i]: how many of a `share` of the signatures are at distance or cost i.
     """
     wanted = k * share
     wanted += 3.0 * np.sqrt(wanted) + 1.0
@@ -68,39 +69,30 @@ def _least(histogram, at, most, k, share):
 
 
 @jit
-def _collect(kind, turn, words, segment, key, queries, tally, mine):
-    """Append the tokens of one segment's masks that cost least .. below-1 to the entries."""
+def _collect(kind, buffer, words, segment, key, queries, tally, mine):
+    """Append the tokens in one segment's masks that cost least .. below-1 to the candidates."""
     masks, entries = mine.masks, mine.entries
     lots, item_bytes = lots_of(kind), bits_of(kind) // 8
-    some = filled_words(kind, address(masks) + turn * masks.shape[1] * MASK_BYTES)
+    some = filled_words(kind, address(masks) + buffer * masks.shape[1] * MASK_BYTES)
     while some:
         i = low_bit(some)
         some &= some - np.uint64(1)
         h, w = i // WORDS, i % WORDS
-        word, n, query = masks[turn, h, w], tally.counts[h], queries[h]
+        word, n, query = masks[buffer, h, w], tally.counts[h], queries[h]
         nearest, limit = tally.least[h], tally.below[h]
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
             d = bit_count(word_at(kind, words + t * item_bytes) ^ query)
             cost = lots * d + lot(lots, key, t)
-            entries[h, n] = (np.uint64(cost) << np.uint64(32)) | np.uint64(segment * SEGMENT + t)
+            entries[h, n] = entry_of(cost, segment * SEGMENT + t)
             n += nearest <= cost < limit
         tally.counts[h] = n
 
 
 @jit
-def _fullest(counts):
-    """The largest of them."""
-    most = counts[0]
-    for h in range(1, len(counts)):
-        most = max(most, counts[h])
-    return most
-
-
-@jit
 def _prune(h, k, seed, tally, mine):
-    """Keep the k best entries of query h; gives the greatest cost among them."""
+    """Keep the k best candidates of query h; returns the greatest cost among them."""
     entries, n, spare = mine.entries[h], tally.counts[h], mine.spare
     worst = prune(entries, n, k, 8, seed, spare[0], spare[1], mine.histogram)
     tally.counts[h] = k
@@ -109,7 +101,7 @@ def _prune(h, k, seed, tally, mine):
 
 @jit
 def _make_room(k, seed, tally, mine):
-    """Prune what another segment could fill."""
+    """Prune the candidates of queries whose buffer another segment could fill."""
     for h in range(len(tally.counts)):
         if tally.counts[h] + SEGMENT >= mine.entries.shape[1]:
             tally.below[h] = np.int64(_prune(h, k, seed, tally, mine)) + 1
@@ -118,14 +110,14 @@ def _make_room(k, seed, tally, mine):
 
 @jit
 def _lower(share, k, tally, mine):
-    """Limits as the entries say that `share` of the signatures gave; keeps what is below them."""
+    """Set limits by the candidates among `share` of the signatures; drop those at or above them."""
     histogram, entries, counts, below = mine.histogram, mine.entries, tally.counts, tally.below
     for h in range(len(counts)):
         for i in range(_ROW):
             histogram[i] = 0
         for i in range(counts[h]):
             histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
-        below[h] = _least(histogram, 0, below[h], k, share)
+        below[h] = _likely_limit(histogram, 0, below[h], k, share)
         set_limit(mine.limits, h, below[h])
         kept = 0
         for i in range(counts[h]):
@@ -136,11 +128,11 @@ def _lower(share, k, tally, mine):
 
 @jit
 def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
-    """Scan the signatures first .. last-1 of a KV head; joins what they add to the entries.
+    """Scan the signatures first .. last-1 of a KV head, and add their candidates.
 
-    mine.order[:n]: their segments. After `due` of them, twice as many, ..., limits are set anew.
-    A segment's masks are looked at when the next one's are made: they have then left the store
-    buffer, which could not forward them as the wide words that are read.
+    mine.order[:n]: their segments. After `due` of them, twice as many, ..., new limits are set.
+    A segment's masks are read when the next one's have been written: they have then left the store
+    buffer, which cannot forward them to the wider loads that read them.
     """
     first, last, order = among.first, among.last, mine.order
     q, table, plane = address(queries), address(mine.tables), address(mine.planes)
@@ -148,24 +140,23 @@ def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
     mask, mask_bytes = address(masks), masks.shape[1] * MASK_BYTES
     scanned = 0
     for i in range(n + 1):
-        turn = i & 1
+        buffer = i & 1
         if i < n:
-            segment, ahead = order[i], order[min(i + _AHEAD, n - 1)]
+            segment, later = order[i], order[min(i + _LATER, n - 1)]
             key = np.uint64(key_of(segment, seed))
             near_segment(
-                kind, items[segment] + offset, items[ahead] + offset, key, q, table, limit, plane,
-                mask + turn * mask_bytes,
+                kind, items[segment] + offset, items[later] + offset, key, q, table, limit, plane,
+                mask + buffer * mask_bytes,
             )  # fmt: skip
-            ask_for_last(kind, items[ahead] + offset)
+            prefetch_last(kind, items[later] + offset)
         if i == 0:
             continue
         done = order[i - 1]
         if not first <= done * SEGMENT <= last - SEGMENT:
-            trim(masks[1 - turn], done, first, last)
+            trim(masks[1 - buffer], done, first, last)
         own = np.int64(key_of(done, seed))
-        _collect(kind, 1 - turn, items[done] + offset, done, own, queries, tally, mine)
-        if _fullest(tally.counts) + SEGMENT >= mine.entries.shape[1]:
-            _make_room(k, seed, tally, mine)
+        _collect(kind, 1 - buffer, items[done] + offset, done, own, queries, tally, mine)
+        _make_room(k, seed, tally, mine)
         scanned += min((done + 1) * SEGMENT, last) - max(done * SEGMENT, first)
         if i == due and i < n:
             due *= 2
@@ -174,7 +165,7 @@ def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
 
 @jit
 def _select_head(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
-    """entries[h][: k] = the k nearest of the signatures first .. last-1 for each query h."""
+    """entries[h, :k] = the k nearest of the signatures first .. last-1 for each query h."""
     limits, least, below, counts = mine.limits, tally.least, tally.below, tally.counts
     make_tables(queries, bits_of(kind), mine.tables)
     _first_limits(kind, items, offset, among, queries, k, below, mine.histogram)
@@ -186,8 +177,8 @@ def _select_head(kind, items, offset, among, n, due, queries, k, seed, tally, mi
         _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine)
         again, due = False, 0
         for h in range(len(counts)):
-            if counts[h] < k:  # the samples promised too much
-                least[h], below[h] = below[h], min(MOST, below[h] + more)
+            if counts[h] < k:  # the limit was too low
+                least[h], below[h] = below[h], min(COST_LIMIT, below[h] + more)
                 again = True
             else:
                 least[h] = below[h] = 0
@@ -199,16 +190,16 @@ def _select_head(kind, items, offset, among, n, due, queries, k, seed, tally, mi
 
 
 def make_hamming(bits, together):
-    """The kernel for signatures of `bits` bits and `together` queries of a group at a time."""
+    """The kernel for signatures of `bits` bits, `together` queries of a group at a time."""
 
     @kernel
     def hamming_kernel(
         share: Share, query: Query, scratch: Scratch, among: Range, k: int, seed: int
     ):
-        """The k nearest of tokens first .. last-1 to each query of a KV head.
+        """Each KV head's list: tokens 0 .. first-1, the k of first .. last-1 nearest to each of its
+        queries, last .. stop-1.
 
-        Its list holds tokens 0 .. first-1, the union of all queries' choices, last .. stop-1. Reads
-        bits / 8 bytes a token and KV head for every `together` queries.
+        For every `together` queries reads bits / 8 bytes a token and KV head.
         """
         first, last, stop = among.first, among.last, among.stop
         queries, mine = query.queries, of_thread(scratch, share.part)

@@ -1,11 +1,12 @@
-"""Equal distances are decided by lot: not by age, which would lose one end of a text.
+"""Lots, which break ties between equal distances; by age, one end of the text would lose them all.
 
-    lot(t) = floor((37 t mod 64) n / 64)  xor  floor(h / 4^(t // 64)) mod n    n = 128 / bits
+    cost(t) = n * distance(t) + lot(t),  n = 128 / bits
+    lot(t)  = floor((37 t mod 64) n / 64)  xor  floor(h / 4^(t // 64)) mod n
 
-for token t of a segment, h: `position_hash` of the segment. A cost is n times the distance, and the
-lot; equal ones are left to `position_hash` of the token. Of 64 neighbours each lot has its share,
-spread evenly, and a limit among costs cuts an n-th of those at a distance, while a vector of lots
-takes one operation to make. Costs fit a byte.
+for token t of a segment, with h the `position_hash` of the segment. Of equal costs, `position_hash`
+of the token decides. Each of the n lots has an n-th of any 64 neighbours, spread evenly, so a limit
+of costs can admit any number of n-ths of the tokens at one distance. Costs fit in a byte, and one
+operation makes a vector of lots.
 """
 
 from llvmlite import ir
@@ -16,18 +17,18 @@ from ..best import position_hash
 from ..masks import bits_of
 
 _SPREAD = 37  # about 64 / golden ratio: neighbours are far apart
-MOST = 132  # no cost reaches it
+COST_LIMIT = 132  # more than any cost
 
 
 @jit
 def lots_of(kind):
-    """How many there are: n, for signatures of a kind."""
+    """n, for signatures of a kind."""
     return 128 // bits_of(kind)
 
 
 @jit
 def key_of(segment, seed):
-    """h: what the lots of a segment's tokens are drawn from."""
+    """h, from which the lots of a segment's tokens are computed."""
     return position_hash(segment, seed)
 
 
@@ -38,9 +39,9 @@ def lot(n, key, t):
 
 
 def lot_bytes(b, bits, key, first, count):
-    """The lots of `count` tokens of 64 from `first` on, less 128; key: shifted to begin with them.
+    """The lots of `count` tokens of 64 from `first` on, less 128, so that costs are signed bytes.
 
-    With 128 less, n times a distance and a lot are in order as signed bytes.
+    key: of the segment's lots, shifted to begin with those of these 64 tokens.
     """
     n = 128 // bits
     own = b.trunc(b.and_(key, ir.Constant(key.type, n - 1)), v.I8)

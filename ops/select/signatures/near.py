@@ -1,12 +1,12 @@
-"""Which signatures of a segment lie within a distance of each query: the Hamming scan's inner step.
+"""Which signatures of a segment are near each query: the Hamming scan's inner operation.
 
-Signatures are read once for up to 4 queries. The bits of signature xor query are counted (vpopcntd,
-cnt, or what LLVM makes of it); x86 without such an instruction looks them up (`pairs`).
+Signatures are read once for up to 4 queries. An instruction counts the bits of signature xor query
+(vpopcntd, cnt, or what LLVM finds); x86 without one looks them up (`pairs`).
 
     queries  uint64 [query]                     words    u32 or u64 [token]
     limits   int8 [query][64], all the same     masks    uint64 [query][16 words]
 
-A mask holds at least the tokens whose cost (`lots`) is below the query's limit.
+A mask has all tokens whose cost (`lots`) is below the query's limit; with `pairs`, a few others.
 """
 
 import numpy as np
@@ -16,23 +16,24 @@ from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.cached import jit
-from ....jit.simd import at, prefetch_l1, read, set_i8, store, write
+from ....jit.simd import at, read, set_i8, store, write
 from ...attention.layout import SEGMENT
 from ..masks import MASK_BYTES, bit_count, bits_of
+from ..prefetch import prefetch_lines
 from ..work import NEAR_TOKENS as TOKENS
 from .lots import lot_bytes
 from .pairs import TABLE_BYTES, near_pair, spread_128
 
 # With AVX2, and on Intel's servers until 2021: AVX-512 without an instruction that counts bits.
 LOOKUP = v.VARIANT == "avx2" or (v.VARIANT == "avx512" and "avx512vpopcntdq" not in v.FEATURES)
-_LAST = 2 * TOKENS  # of a segment: 16 lines of 32 bits, about what can be on its way at once
+_LAST = 2 * TOKENS  # of a segment: 16 cache lines of 32 bits, about what memory delivers at once
 
 
 @intrinsic
 def _count_64(typingctx, kind, words, queries, limits, key, masks):
-    """Bit t of masks[query] = token t of 64 costs less than the query's limit; addresses all.
+    """Bit t of masks[query]: whether token t of 64 costs less than the query's limit.
 
-    key: what their lots are drawn from, shifted to begin with them.
+    key: of the segment's lots, shifted to begin with theirs; all others are addresses.
     """
 
     def codegen(ctx, b, sig, vals):
@@ -56,33 +57,30 @@ def _count_64(typingctx, kind, words, queries, limits, key, masks):
 
 @intrinsic
 def _pairs_of(typingctx, kind):
-    """Pairs of queries, the last one perhaps of one query and of what stands behind it."""
+    """Pairs of queries; of an odd number, the last pair has one query and unused memory."""
     return types.int64(kind), lambda ctx, b, sig, vals: ir.Constant(v.I64, -(-kind.queries // 2))
 
 
 @jit
-def _ask(words, first, n_bytes):
-    for line in range(first, first + n_bytes, 64):  # hardware stops at the end of a page
-        prefetch_l1(words, line)
+def prefetch_last(kind, words):
+    """Prefetch the signatures that `near_segment` leaves, so that memory has work between segments.
 
-
-@jit
-def ask_for_last(kind, words):
-    """Ask for the signatures that `near_segment` leaves: memory would idle between segments."""
+    Prefetching in hardware stops at the end of a page.
+    """
     item_bytes = bits_of(kind) // 8
-    _ask(words, (SEGMENT - _LAST) * item_bytes, _LAST * item_bytes)
+    prefetch_lines(words, (SEGMENT - _LAST) * item_bytes, _LAST * item_bytes)
 
 
 @jit
-def near_segment(kind, words, ahead, key, queries, tables, limits, planes, masks):
-    """Masks of the 1,024 tokens at address `words`; asks for most of those at `ahead`.
+def near_segment(kind, words, later, key, queries, tables, limits, planes, masks):
+    """Masks of the 1,024 tokens at address `words`; prefetches most of those at `later`.
 
-    key: what the lots of the segment are drawn from; all others are addresses.
+    key: of the segment's lots; all others are addresses.
     """
     item_bytes = bits_of(kind) // 8
     for t in range(0, SEGMENT, TOKENS):
         if t < SEGMENT - _LAST:
-            _ask(ahead, t * item_bytes, TOKENS * item_bytes)
+            prefetch_lines(later, t * item_bytes, TOKENS * item_bytes)
         here, to, own = words + t * item_bytes, masks + t // 8, key >> np.uint64(t >> 6 << 1)
         if LOOKUP:
             spread_128(kind, here, planes)
@@ -109,7 +107,7 @@ def word_at(typingctx, kind, address):
 
 @jit
 def make_tables(queries, bits, tables):
-    """tables uint8[pairs, 16, 16], bits / 4 rows of each: see `pairs`."""
+    """Write tables uint8[pairs, 16, 16], bits / 4 rows of each: see `pairs`."""
     for h in range(len(queries)):
         for i in range(bits // 4):
             half = (queries[h] >> np.uint64(4 * i)) & np.uint64(15)
@@ -123,5 +121,5 @@ def make_tables(queries, bits, tables):
 
 @jit
 def set_limit(limits, h, limit):
-    """Make tokens that cost less than `limit` those that are near query h."""
+    """Call tokens near query h that cost less than `limit`; limits: an array."""
     store(limits, 64 * h, set_i8(limit - 128))

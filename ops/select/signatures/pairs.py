@@ -1,14 +1,14 @@
-"""Which of 128 signatures lie within a distance of each query, for CPUs that cannot count bits.
+"""Which of 128 signatures are near each query, on CPUs that cannot count bits.
 
-With AVX2, and with AVX-512 where it lacks that, bits are counted by looking half bytes up, and the
-look-ups limit the scan. So two queries share each: an entry holds the distances of a half byte from
-both, four bits each,
+AVX2, and AVX-512 on older CPUs, have no such instruction: half bytes of the signatures index tables
+of distances. As these look-ups limit the speed, two queries share each of them: an entry holds the
+distances from both, in four bits each,
 
     entry of query pair (a, b), half byte i, value x  =  d(a_i, x) | d(b_i, x) << 4
 
-which sums of four entries must not leave: every fourth table counts a distance of 4 as 3. A sum may
-so fall short of the true distance, by 1 for each 16 bits, and what is called near here is near or
-almost; who reads the masks counts those few again.
+Sums of four entries have to fit in these four bits, so every fourth table counts a distance of 4 as
+3. A sum is therefore up to 1 per 16 bits below the true distance, and a mask has a few tokens too
+many; `hamming` counts their bits again.
 
     planes   uint8 [half byte][128 tokens]      tables   uint8 [pair][16 half bytes][16]
     limits   int8 [query][64]: the query's limit of costs (`lots`), less 128
@@ -30,7 +30,7 @@ TABLE_BYTES = 256  # of a pair: 16 half bytes of up to 64 bits, 16 entries each
 
 @intrinsic
 def spread_128(typingctx, kind, words, planes):
-    """The half bytes of 128 signatures, each in a plane of its own; addresses."""
+    """Write half byte i of 128 signatures to planes[i]; addresses."""
 
     def codegen(ctx, b, sig, vals):
         words, planes = (at(b, x) for x in vals[1:])
@@ -45,9 +45,9 @@ def spread_128(typingctx, kind, words, planes):
 
 @intrinsic
 def near_pair(typingctx, kind, planes, tables, limits, key, masks):
-    """Masks of 128 tokens for two queries; addresses of what belongs to the pair.
+    """Masks of 128 tokens for two queries; all are addresses, but for `key`.
 
-    key: what their lots are drawn from, shifted to begin with them.
+    key: of the segment's lots, shifted to begin with theirs.
     """
 
     def codegen(ctx, b, sig, vals):
@@ -71,7 +71,7 @@ def near_pair(typingctx, kind, planes, tables, limits, key, masks):
 
 
 def _sums(b, n_tables, planes, tables):
-    """For each part of the tokens: the sums of every four look-ups."""
+    """The sums of every four look-ups, for each AT_ONCE tokens."""
     entries = [read(b, tables, v.vty(v.I8, 16), 16 * i) for i in range(n_tables)]
     sums: list[list[ir.Value]] = [[] for _ in range(TOKENS // AT_ONCE)]
     for i, table in enumerate(entries):
@@ -90,14 +90,17 @@ def _low_total(b, bits, groups):
     parts = [b.and_(x, v.const(WIDEST, 15)) for x in groups]
     while len(parts) > 1:
         parts = [b.add(x, y) for x, y in zip(parts[::2], parts[1::2])]
-    # No byte is so large that it would reach its neighbour, and words can be shifted.
+    # No byte is large enough to reach its neighbour when words are shifted.
     words = b.bitcast(parts[0], v.vty(v.I16, AT_ONCE // 2))
     shift = v.const(words.type, (128 // bits).bit_length() - 1)
     return b.bitcast(b.shl(words, shift), WIDEST)
 
 
 def _high_total(b, bits, groups):
-    """The distance from the second one, times 128 / bits: halved as often as summed, and once."""
+    """The distance from the second one, times 128 / bits.
+
+    It comes times 16; each mean adds two sums and halves them, and the last one only halves.
+    """
     parts = [b.and_(x, v.const(WIDEST, -16)) for x in groups]
     while len(parts) > 1:
         parts = [_mean(b, x, y) for x, y in zip(parts[::2], parts[1::2])]

@@ -4,10 +4,9 @@
 
 Two vectors at angle a agree in a bit with probability 1 - a / pi (Charikar 2002).
 
-Signatures are kept on disk, in index columns of packs (`hash`) and in snapshots (`hashevict`), and
-are compared with those of later queries. So the planes are part of both formats: NumPy's default
-generator, its seed, standard normal elements, and the order in which the elements are drawn, of
-which each method has its own.
+Signatures are stored on disk, in index columns of packs (`hash`) and in snapshots (`hashevict`),
+and compared with those of later queries. So the planes are part of both formats: NumPy's default
+generator, the seed, standard normal elements, and the order of drawing, each method's own.
 """
 
 from typing import Literal

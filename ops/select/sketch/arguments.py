@@ -2,19 +2,7 @@
 
 from typing import NamedTuple
 
-from ....jit.launch.arguments import (
-    F32_1D,
-    F32_2D,
-    F32_3D,
-    I8_4D,
-    I64_1D,
-    I64_2D,
-    U8_2D,
-    U8_3D,
-    U32_2D,
-    U64_2D,
-    U64_4D,
-)
+from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
 from ..choice import Candidates
 
@@ -22,66 +10,74 @@ from ..choice import Candidates
 class Keys(NamedTuple):
     """Stored keys, and where their sketches go. segments, bits, factors: addresses."""
 
-    segments: I64_1D
+    segments: arrays.I64_1D
     layout: StoredLayout
-    bits: I64_1D
-    factors: I64_1D
-    rotation: F32_1D
-    works: F32_2D
+    bits: arrays.I64_1D
+    factors: arrays.I64_1D
+    rotation: arrays.F32_1D
+    works: arrays.F32_2D
     """Of each thread: a key and its rotation."""
 
 
 class Query(NamedTuple):
     """One token's query heads (1, H, E), what they choose from, and the lists they fill."""
 
-    q: F32_3D
-    segments: I64_1D
-    bits: I64_1D
-    factors: I64_1D
-    rotation: F32_1D
-    lists: U32_2D
-    counts: I64_1D
-
-
-class Scan(NamedTuple):
-    """What a pass over the sketches writes for two segments in turn; of each thread."""
-
-    limits: U8_3D
-    """int8 [query][64]: the least sums that can reach a query's limit, less one."""
-    masks: U64_4D
-    """[turn][query][word]: tokens whose sums do."""
-    sums: I8_4D
-    """[turn][query][token]"""
+    q: arrays.F32_3D
+    segments: arrays.I64_1D
+    bits: arrays.I64_1D
+    factors: arrays.I64_1D
+    rotation: arrays.F32_1D
+    lists: arrays.U32_2D
+    counts: arrays.I64_1D
 
 
 class Products(NamedTuple):
     """Scratch of exact products with listed keys; of each thread."""
 
-    rows: F32_3D
+    rows: arrays.F32_3D
     """The query heads of a KV head, laid out as its keys are."""
-    rooms: U8_2D
-    works: U8_2D
+    gathered_works: arrays.U8_2D
+    works: arrays.U8_2D
+
+
+class Search(NamedTuple):
+    """Scratch of a choice by estimates (`choose`), with blocks or without; of each thread."""
+
+    products: Products
+    rotated: arrays.F32_3D
+    """A query head, and its rotation."""
+    tables: arrays.I8_4D
+    """[query][half byte][16]: sums of signs, see `queries`."""
+    order: arrays.I64_2D
+    """Segments, in the order in which they are scanned."""
+    found: Candidates
+    chosen: arrays.U64_2D
+    """Marks of all passes of a KV head's queries."""
+    listed: arrays.U32_2D
+    """The candidates of one pass."""
+
+
+class Scan(NamedTuple):
+    """What a scan of sketches writes, for two segments alternately; of each thread."""
+
+    limits: arrays.U8_3D
+    """int8 [query][64]: the least sums that can reach a query's limit, less one."""
+    masks: arrays.U64_4D
+    """[buffer][query][word]: tokens whose sums do."""
+    sums: arrays.I8_4D
+    """[buffer][query][token]"""
 
 
 class Scratch(NamedTuple):
     """Of each thread."""
 
-    products: Products
-    turned: F32_3D
-    """A query head, and its rotation."""
-    tables: I8_4D
-    """[query][half byte][16]: sums of signs, see `queries`."""
+    search: Search
     scan: Scan
-    order: I64_2D
-    """Segments, in the order of a pass."""
-    found: Candidates
-    chosen: U64_2D
-    """Marks of all rounds of queries."""
 
 
 class Wanted(NamedTuple):
-    """The k largest products of the `few` best estimates; seed decides between equal ones."""
+    """The k largest products of the best `n_candidates` estimates; seed: of the hash for ties."""
 
     k: int
-    few: int
+    n_candidates: int
     seed: int

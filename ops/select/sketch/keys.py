@@ -1,4 +1,4 @@
-"""Sketches of stored keys: bits of the rotated key and one factor (see `scan`)."""
+"""Writing the sketches of stored keys: the bits of the rotated key, and a factor (see `scan`)."""
 
 import numpy as np
 
@@ -17,9 +17,9 @@ TOKENS = 16  # whose keys a thread sketches at a time
 
 @jit
 def put_sketch(x, padded, rotation, bits, factor, y):
-    """Bits and factor of the key of `padded` floats at address x; rotation `[in][out]`, then zeros.
+    """Write bits and factor of the key float32[padded] x; rotation: [in][out], then zeros.
 
-    y: address of `padded` floats of scratch.
+    y: scratch float32[padded]; all are addresses.
     """
     dense(x, padded, rotation, rotation + 4 * padded * padded, padded, y)
     norm, total = np.float32(0.0), np.float32(0.0)

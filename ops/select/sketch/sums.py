@@ -1,10 +1,10 @@
-"""Sums of a segment's sketches, and which of them may reach a query's limit: the scan's inner step.
+"""The sums of a segment's sketches, and which tokens may reach a limit: the inner operation.
 
     estimate = factor * sum, so a token needs sum >= limit / factor
 
-That quotient is not taken for each token: factors of a segment fall into 16 classes by the first of
-their bits, and a query has the least sum of each, for the greatest factor in it. A mask holds at
-least the tokens whose estimate reaches the query's limit.
+To divide for each token would cost too much. Instead the leading bits of the factors put them into
+16 classes; for each class and query, the least sum that can reach the limit is that of the greatest
+factor of the class. A mask has all tokens whose estimate reaches the limit, and few others.
 """
 
 from typing import NamedTuple
@@ -20,8 +20,9 @@ from ....jit.simd import at, read, set_f32, store, write
 from ...attention.layout import SEGMENT
 from ..lookup import AT_ONCE, half_bytes_of, look_up
 from ..masks import MASK_BYTES, bits_of
+from ..prefetch import prefetch_lines
 
-# Of f16 bits: 32 classes to an octave, whose factors differ by 1.6 to 3.1%.
+# Of f16 bits: 32 classes for each power of 2; factors of one class differ by 1.6 to 3.1%.
 _CLASS_SHIFT = 5
 _INFINITY = 0x7C00
 
@@ -30,8 +31,8 @@ _INFINITY = 0x7C00
 def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums):
     """sums[query][64 tokens] int8 = sums over half bytes of the query's table; addresses all.
 
-    Bit t of masks[query] = its sum is above the query's limit for the class of its factor, the
-    lowest of which is class `lowest` of all. limits: int8 [query][64], the first 16.
+    Bit t of masks[query]: whether its sum is above limits[query][class of its factor - lowest].
+    limits: int8 [query][64], of which the first 16 are used.
     """
 
     def codegen(ctx, b, sig, vals):
@@ -65,9 +66,9 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
 
 @intrinsic
 def _lowest_class(typingctx, factors):
-    """The lowest of the 16 classes up to that of the greatest of SEGMENT f16 at an address.
+    """The lowest of the 16 classes that end with that of the greatest of SEGMENT f16 at an address.
 
-    None of them is negative: their bits are in order, too.
+    No factor is negative, so their order is that of their bits as integers.
     """
 
     def codegen(ctx, b, sig, vals):
@@ -109,7 +110,7 @@ def _set_limits(lowest, limits, bytes_at):
     for h in range(len(limits)):
         least = set_f32(-128.0)
         if limits[h] > 0.0:
-            # One less than needed, so that no rounding loses a token; above 127: none can.
+            # One less than needed, so that no rounding loses a token; 127: no sum is above it.
             least = v.vmin(set_f32(limits[h]) / tops, set_f32(128.0)) - set_f32(1.0)
         store(bytes_at, 64 * h, v.to_i8(least))
 
@@ -122,20 +123,18 @@ class Sketches(NamedTuple):
 
 
 @jit
-def sum_segment(kind, here, ahead, tables, limits, scan, turn):
-    """Sums and masks of a segment's tokens, all of 1,024; asks for the next one's, `ahead`.
+def sum_segment(kind, here, later, tables, limits, scan, buffer):
+    """Sums and masks of the 1,024 tokens of a segment; prefetches the sketches of a `later` one.
 
-    tables, limits: of the queries; scan: `Scan` of this thread, whose `turn` is written.
+    tables, limits: of the queries; scan: `Scan` of this thread, whose `buffer` is written.
     """
     n_bytes, table, below = bits_of(kind) // 8, address(tables), address(scan.limits)
-    masks, sums = address(scan.masks[turn]), address(scan.sums[turn])
+    masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
     lowest = _lowest_class(here.factors)
     _set_limits(lowest, limits, below)
     for t in range(0, SEGMENT, 64):
-        for line in range(t * n_bytes, (t + 64) * n_bytes, 64):
-            v.prefetch_l1(ahead.bits, line)
-        for line in range(2 * t, 2 * t + 128, 64):
-            v.prefetch_l1(ahead.factors, line)
+        prefetch_lines(later.bits, t * n_bytes, 64 * n_bytes)
+        prefetch_lines(later.factors, 2 * t, 128)
         sums_64(
             kind, here.bits + t * n_bytes, here.factors + 2 * t, lowest, table, below,
             masks + t // 8, sums + t,

@@ -49,8 +49,7 @@ class SparseAttention(BoundAttend):
         self._group = config.n_heads // config.n_kv_heads
         self.reads = [LayerReads(i) for i in range(config.n_layers)]
         most = max((method.most(n_ctx, self._group, share) for share in shares), default=1)
-        wanted = most * self._group * index.breadth
-        room = min(n_ctx, method.sink + method.window + wanted)
+        room = min(n_ctx, method.sink + method.window + most * self._group)
         self._chosen = Chosen.room_for(config.n_heads, config.n_kv_heads, room, index.weighs)
         self._scratch = GatheredScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         index.prepare(n_ctx, most)

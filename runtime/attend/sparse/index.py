@@ -42,8 +42,6 @@ class TokenIndex(ABC):
     notices: tuple[str, ...] = ()
     column: Column | None = None
     """Where the index is; None: there is none, the stored keys themselves are searched."""
-    breadth: int = 1
-    """Places in a list for each token wanted; more than 1 leaves room for candidates."""
     weighs: bool = False
     """Whether `choose` fills log weights."""
 

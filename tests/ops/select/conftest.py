@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvarn.ops.attention.layout import SEGMENT
-from kvarn.ops.select.sampling import FEW, STRIDE, put_order
+from kvarn.ops.select.sampling import SMALL_SAMPLE, STRIDE, put_order
 
 N_SEGMENTS = 41  # enough for both samples
 
@@ -19,7 +19,7 @@ def _sampled(stride: int) -> np.ndarray:
 @pytest.fixture(params=["long in four segments", "long in an eighth", "longer elsewhere"])
 def misleading(request) -> np.ndarray:
     """How long the key of each of 41 segments' tokens is."""
-    few, eighth = _sampled(N_SEGMENTS // FEW), _sampled(STRIDE)
+    few, eighth = _sampled(N_SEGMENTS // SMALL_SAMPLE), _sampled(STRIDE)
     lengths = np.ones(N_SEGMENTS * SEGMENT)
     if request.param == "long in four segments":  # the larger sample has none above their limit
         lengths[few & ~eighth] = 4

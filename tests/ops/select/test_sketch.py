@@ -157,8 +157,8 @@ def test_the_estimates_choose_the_candidates(
 def _masks_of(share: Share, bits: int, factors: int, scratch: Scratch):
     """`sum_segment` of two queries, at addresses of the sketches of a segment."""
     sketches, mine = SegmentSketches(bits, factors), of_thread(scratch, 0)
-    limits = mine.found.limits
-    sum_segment(kind_of(64, 2), sketches, sketches, mine.tables, limits, mine.scan, 0)
+    limits = mine.search.found.limits
+    sum_segment(kind_of(64, 2), sketches, sketches, mine.search.tables, limits, mine.scan, 0)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 20.0])
@@ -170,15 +170,15 @@ def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float) -> None:
     factors[5] = 0
     scratch = SketchScratch(2, 1, SEGMENT, 1, TileLayout(64))
     scratch.ready(1)
-    arrays = scratch.sketches
+    arrays = scratch.arrays
     masks, sums = arrays.scan.masks[0, 0], arrays.scan.sums[0, 0]
     halves = np.stack([bits & 15, bits >> 4], 2).reshape(SEGMENT, 16)
     want = np.stack([table[np.arange(16), halves].sum(1) for table in tables])
     estimates = want.astype(np.float32) * factors.astype(np.float32)
-    arrays.tables[0] = tables
+    arrays.search.tables[0] = tables
     for share in (0.0, 0.01, 0.1, 0.5, 0.999):
         limits = -np.sort(-estimates)[:, int(share * SEGMENT)].copy()
-        arrays.found.limits[0] = limits
+        arrays.search.found.limits[0] = limits
         _masks_of(bits.ctypes.data, factors.ctypes.data, scratch.arguments.address, parallel=False)
         np.testing.assert_array_equal(sums, want)
         held = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(bool)

@@ -1,0 +1,94 @@
+"""What wrappers that choose by sketches share: the rotation, scratch, checks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....jit.arena import aligned
+from ...attention.layout import TileLayout
+from ...attention.work import WORK_BYTES, gathered_work_bytes
+from ...errors import OpsError
+from ..choice import F32, I64, Range, SelectScratch, check_choice, check_query
+from .arguments import Products, Search
+
+
+def sketch_bits(head_dim: int) -> int:
+    """Bits of a sketch: head_dim up to 64, 128 or 256."""
+    return next(n for n in (64, 128, 256) if head_dim <= n)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A rotation R of padded keys: float32 `[in][out]` of (bits, bits), then `bits` zeros, flat."""
+
+    weights: F32
+    bits: int
+
+    @staticmethod
+    def random(head_dim: int, seed: int) -> "Rotation":
+        """The Q of the QR factorisation of a normal matrix from NumPy's generator with `seed`."""
+        bits = sketch_bits(head_dim)
+        normal = np.random.default_rng(seed).standard_normal((bits, bits))
+        q, r = np.linalg.qr(normal)
+        q = (q * np.sign(np.diag(r))).astype(np.float32)
+        return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
+
+
+def check_rotation(name: str, rotation: Rotation, layout: TileLayout) -> None:
+    """Raise OpsError unless the rotation is one of keys of this layout."""
+    if rotation.bits != sketch_bits(layout.head_dim):
+        raise OpsError(f"{name}: a rotation of {rotation.bits} for head_dim {layout.head_dim}")
+
+
+class SearchScratch(SelectScratch):
+    """SelectScratch with what estimates and exact scores of candidates need.
+
+    k: the most candidates a query head may have.
+    """
+
+    def __init__(
+        self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int, layout: TileLayout
+    ) -> None:
+        super().__init__(n_heads, n_kv_heads, n_ctx, k)
+        self.layout, self.bits = layout, sketch_bits(layout.head_dim)
+
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        layout = self.layout
+        products = Products(
+            rows=aligned((threads, self.group, layout.padded), np.float32),
+            gathered_works=aligned((threads, gathered_work_bytes(layout.tile_bytes)), np.uint8),
+            works=aligned((threads, WORK_BYTES), np.uint8),
+        )
+        self.search = Search(
+            products=products,
+            rotated=aligned((threads, 2, self.bits), np.float32),
+            tables=np.empty((threads, self.together, self.bits // 4, 16), np.int8),
+            order=self.order,
+            found=self.found,
+            chosen=np.zeros_like(self.found.marks),
+            listed=np.empty((threads, self.n_ctx), np.uint32),
+        )
+
+
+def check_search(
+    name: str,
+    q: F32,
+    among: Range,
+    k: int,
+    n_candidates: int,
+    index: NDArray[np.uint32],
+    counts: I64,
+    s: SearchScratch,
+) -> int:
+    """Raise OpsError unless these fit each other and the scratch; returns how many candidates a
+    query head gets: `n_candidates`, or as many as there are."""
+    n_candidates = min(n_candidates, max(k, among.last - among.first))
+    if not k <= n_candidates <= s.k:
+        raise OpsError(
+            f"{name}: cannot choose {k} of {n_candidates} candidates, there is room for {s.k}"
+        )
+    check_choice(name, among, k, index, counts, s)
+    check_query(name, q, s, s.layout.head_dim)
+    return n_candidates
