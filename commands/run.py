@@ -60,6 +60,25 @@ def add(parser: Parser) -> None:
         "Read a prompt and write the text that follows to stdout. Everything else "
         "(progress, statistics) goes to stderr."
     )
+    _add_prompt(parser)
+    parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr")
+    parser.add_argument("--stats-json", metavar="FILE", type=Path, help="write them to FILE")
+    parser.add_argument(
+        "--record-selections",
+        metavar="FILE",
+        type=Path,
+        help="write which tokens were attended to, for `kvarn bench --replay FILE`",
+    )
+    add_model_options(parser)
+    context = add_context_options(parser)
+    add_kv_option(context, "where the next prompt is read only from its first difference on")
+    add_pack_options(parser)
+    add_sampling_options(parser)
+    add_draft_options(parser)
+
+
+def _add_prompt(parser: Parser) -> None:
+    """What is read, what is made of it, and how much follows."""
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
     prompt.add_argument(
@@ -99,20 +118,6 @@ def add(parser: Parser) -> None:
         default=True,
         help="write the prompt before the text, on a terminal (default)",
     )
-    parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr")
-    parser.add_argument("--stats-json", metavar="FILE", type=Path, help="write them to FILE")
-    parser.add_argument(
-        "--record-selections",
-        metavar="FILE",
-        type=Path,
-        help="write which tokens were attended to, for `kvarn bench --replay FILE`",
-    )
-    add_model_options(parser)
-    context = add_context_options(parser)
-    add_kv_option(context, "where the next prompt is read only from its first difference on")
-    add_pack_options(parser)
-    add_sampling_options(parser)
-    add_draft_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -206,7 +211,7 @@ def _write(generation: Generation) -> None:
             f"stopped at a full context of {generation.context.n_ctx:,} tokens; use a larger --ctx"
         )
     elif generation.finish == "length":
-        notice(f"stopped after {generation.n_tokens:,} tokens, as -n says (-n -1: no limit)")
+        notice(f"stopped after {generation.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
 
 
 def _prompt(options: argparse.Namespace) -> str:

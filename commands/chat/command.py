@@ -130,7 +130,7 @@ def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
     from ...runtime.chat import PLAIN_STOP, ChatTemplate
 
     notice(
-        f"{model.name} has no chat template, so it was hardly made for conversations (turns are "
+        f"{model.name} has no chat template and was probably not made for conversations (turns are "
         f"marked '### User:' and '### Assistant:'): `kvarn chat -hf {REAL_MODEL}` gets a model "
         "that was"
     )
@@ -230,7 +230,7 @@ class Chat:
         elif last is not None and last.finish == "context":
             notice("the context is full: /undo, /reset, or start with a larger --ctx")
         elif last is not None and last.finish == "length":
-            notice("the answer stopped at -n tokens")
+            notice("stopped at the limit of -n")
 
     def system(self, text: str) -> None:
         conversation = self.conversation

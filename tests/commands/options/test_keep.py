@@ -11,7 +11,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.options.model import keep_budget
 
-LIMIT = "kvarn: stopped after 4 tokens, as -n says (-n -1: no limit)"
+LIMIT = "kvarn: stopped after 4 tokens, the limit of -n (-n -1: no limit)"
 RUN = ["run", "--temp", "0", "-n", "4", "--ctx", "400"]
 
 

@@ -266,7 +266,7 @@ def test_budgets() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"budget": "0%"}, "expected a share (1%) or a count"),
+        ({"budget": "0%"}, r"expected a share \(1%\) or a count"),
         ({"budget": "lots"}, "'lots'"),
         ({"budget": 0}, "budget is 0"),
         ({"sink": -1}, "sink is -1"),
