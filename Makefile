@@ -32,7 +32,7 @@ run: $(VENV)/.ready
 	$(BIN)/kvarn run -p "$(PROMPT)" --stats
 
 build: $(VENV)/.ready
-	$(BIN)/python -m kvarn.ops.build
+	$(BIN)/kvarn build
 
 bench: $(VENV)/.ready
 	$(BIN)/kvarn bench

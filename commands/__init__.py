@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "perplexity": ("perplexity", "measure how well a model predicts a text"),
     "eval": ("eval", "measure what a model recalls from long contexts"),
     "ls": ("ls", "list the models and packs on this machine"),
+    "build": ("build", "compile a model's kernels ahead of their first use"),
     "doctor": ("doctor", "show what kvarn found on this machine and what to fix"),
     "completion": ("completion", "print a script that completes command lines in your shell"),
 }

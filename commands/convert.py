@@ -12,7 +12,7 @@ from ..system.errors import KvarnError
 from ..system.terminal import show_path
 from .options.output import tell_dropped
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import ENCODERS, CompileNotice, notice
+from .terminal.notices import EncoderNotice, notice
 from .terminal.progress import byte_bar
 
 DEFAULT_TYPE = "q8_0"
@@ -52,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..jit.kernel_cache import on_compile
 
-    on_compile(CompileNotice(ENCODERS))
+    on_compile(EncoderNotice())
     source, name, out = _source_and_out(options.paths)
     if options.hash is not None and not options.embed_hash:
         raise KvarnError("--hash FILE goes with --embed-hash, which copies what it holds")

@@ -179,7 +179,7 @@ def run(options: argparse.Namespace) -> int:
         keep_packs=not options.drop_packs,
         inside=options.question == "inside",
     )
-    model = model_from(options)
+    model = model_from(options, attends=[arm.attend for arm in plan.arms])
     longest = max(plan.lengths)
     if longest > model.config.n_ctx_train:
         notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")

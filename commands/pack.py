@@ -20,6 +20,7 @@ from .terminal.interrupt import on_ctrl_c
 from .terminal.notices import notice
 from .terminal.packs import NO_PACKS, known_packs, pack_table
 from .terminal.progress import bar
+from .terminal.reading import ReadingBar
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
@@ -103,7 +104,7 @@ def build(options: argparse.Namespace) -> int:
             f"use --ctx {len(ids)}"
             + ("" if options.ctx else f" ({model.name} was trained on {n_ctx:,})")
         )
-    bar = _Bar(len(ids), "tok", "reading")
+    bar = ReadingBar("reading")
     began = time.perf_counter()
     with on_ctrl_c(
         lambda: (
@@ -113,13 +114,13 @@ def build(options: argparse.Namespace) -> int:
     ):
         try:
             info = build_pack(
-                model, path, ids, n_ctx, options.kv_type or (None, None), bar.begin, bar.more
+                model, path, ids, n_ctx, options.kv_type or (None, None), bar.begin, bar
             )
         finally:
             bar.close()
     notice(
         f"{path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
-        f"{len(ids) - bar.first:,} of them read in {time.perf_counter() - began:.1f} s"
+        f"{len(ids) - bar.held:,} of them read in {time.perf_counter() - began:.1f} s"
     )
     return 0
 
@@ -220,16 +221,7 @@ class _Bar:
     """Progress with the time left, on a terminal."""
 
     def __init__(self, total: int, unit: str, what: str) -> None:
-        self.first = 0
         self._bar: Any = bar(what, unit, total or None, delay=0)
-
-    def begin(self, done: int) -> None:
-        """So much is there already, and no part of the time."""
-        self.first = self._bar.initial = self._bar.n = done
-
-    def more(self, done: int, _: int) -> None:
-        """`done` of what was left at the beginning."""
-        self.of(self.first + done, self._bar.total)
 
     def of(self, done: int, total: int) -> None:
         """`done` of `total`."""

@@ -11,7 +11,7 @@ from ..runtime.memory import human_bytes
 from .options.output import tell_dropped
 from .options.values import positive
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import ENCODERS, CompileNotice, notice
+from .terminal.notices import EncoderNotice, notice
 from .terminal.progress import byte_bar
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     from ..jit import threads
     from ..jit.kernel_cache import on_compile
 
-    on_compile(CompileNotice(ENCODERS))
+    on_compile(EncoderNotice())
     mix = mix_of(options.type)
     imatrix = (options.imatrix, read_imatrix(options.imatrix)) if options.imatrix else None
     if options.threads is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from .options.model import (
     add_model_options,
     check_methods,
     context_from,
+    kv_type,
     model_from,
     names_model,
 )
@@ -41,7 +42,7 @@ from .options.texts import decoded
 from .options.values import limit, utf8
 from .terminal.interrupt import on_ctrl_c
 from .terminal.notices import notice
-from .terminal.progress import bar
+from .terminal.reading import ReadingBar
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -131,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     sampler, draft = sampler_from(options), draft_from(options)
     prompt = text = _prompt(options)
     pack = pack_of(options)
-    model = model_from(options)
+    model = model_from(options, None if pack is None else kv_type(pack.kv))
     if options.instruct:
         text = _as_message(model, text, options.system)
     else:
@@ -180,24 +181,16 @@ def _context(options: argparse.Namespace, model: Model, pack: PackInfo | None) -
 
 
 def _read(context: Context, text: str, after_pack: bool) -> None:
-    """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds.
-
-    With a progress bar, on a terminal, where it takes a while.
-    """
+    """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds."""
     tokenizer = context.model.tokenizer
-    with bar("reading", "tok") as shown:
-
-        def progress(done: int, total: int) -> None:
-            shown.total = total
-            shown.update(done - shown.n)
-
-        if after_pack:
-            bos = tokenizer.bos_id
-            ids = tokenizer.encode(text, bos=False, special=True)
-            context.prefill(ids[1:] if ids[:1] == [bos] else ids, progress)
-        else:
-            ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
-            context.prefill(ids[context.cut_to_shared(ids) :], progress)
+    if after_pack:
+        ids = tokenizer.encode(text, bos=False, special=True)
+        ids = ids[1:] if ids[:1] == [tokenizer.bos_id] else ids
+    else:
+        ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
+        ids = ids[context.cut_to_shared(ids) :]
+    with closing(ReadingBar("reading", len(context.tokens))) as progress:
+        context.prefill(ids, progress)
 
 
 def _write(generation: Generation) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 _METADATA = "option"
@@ -62,6 +62,20 @@ class Method:
     def default(cls, option: str) -> Any:
         """The default of a field."""
         return getattr(cls, option)
+
+
+def called(method: Method) -> str:
+    """A method with those of its options that are not the defaults: "topk index=flat"."""
+    return " ".join([method.name, *changed_options(method)])
+
+
+def changed_options(method: Method) -> list[str]:
+    """The options of a method that are not the defaults, as "index=flat"."""
+    return [
+        f"{option.name}={getattr(method, option.name)}"
+        for option in fields(method)  # type: ignore[arg-type]
+        if getattr(method, option.name) != option.default
+    ]
 
 
 def registered(names: Mapping[str, Any], axis: type) -> dict[str, Any]:

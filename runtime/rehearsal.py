@@ -6,7 +6,7 @@ Contexts are filled rather than read (`Context.fill`): it takes a second once ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from ..models.tensors import re_encoded_bytes, repacked_bytes
 from .attend import ATTENDS, Attend, Full
 from .gguf import open_gguf
 from .keep import KEEPS, Keep, KeepAll
+from .methods import called
 from .store import Ram
 
 if TYPE_CHECKING:
@@ -89,33 +90,36 @@ def evict(context: Context) -> None:
 
 
 def rehearsals(
-    path: Path, kv: KvTypes, attend: Attend | None = None, keep: Keep | None = None
-) -> Iterator[Rehearsal]:
-    """What one context with these choices does, the longest first."""
+    path: Path, kv: KvTypes, attends: Iterable[Attend] = (), keeps: Iterable[Keep] = ()
+) -> list[Rehearsal]:
+    """What contexts of a model with these choices do, each once, the longest first."""
     types = kv[0] if kv[0] == kv[1] else "/".join(kv)
-    if keep is not None and keep.evicts(N_FILLED):
-        yield Rehearsal(f"keep {keep.name}, {types}", path, evict, kv, keep=keep.shortened(SLOTS))
-    if attend is not None and attend.selects:
-        name = f"{attend.name}, {types}"
-        yield Rehearsal(name, path, generate_deep, kv, attend.shortened())
-    yield Rehearsal(f"prompts, {types}", path, read_prompt, kv)
-    yield Rehearsal(f"generation, {types}", path, generate, kv)
+    found = [
+        Rehearsal(f"{called(attend)}, {types}", path, generate_deep, kv, attend=attend.shortened())
+        for attend in attends
+        if attend.selects
+    ]
+    found += [
+        Rehearsal(f"keep {called(keep)}, {types}", path, evict, kv, keep=keep.shortened(SLOTS))
+        for keep in keeps
+        if keep.shortened(SLOTS).evicts(N_FILLED)
+    ]
+    found += [
+        Rehearsal(f"generation, {types}", path, generate, kv),
+        Rehearsal(f"prompts, {types}", path, read_prompt, kv),
+    ]
+    return list({one.name: one for one in found}.values())
 
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
     """All that contexts of these KV types do, by every method of the registries."""
-    found: dict[str, Rehearsal] = {}
+    attends = [variant for method in ATTENDS.values() for variant in method.variants()]
+    keeps = [variant for method in KEEPS.values() for variant in method.variants()]
+    found: list[Rehearsal] = []
     for kv in kv_types:
-        for rehearsal in (
-            *rehearsals(path, kv),
-            Rehearsal(f"drafts and short prompts, {kv[0]}", path, read_few, kv),
-            *(r for method in ATTENDS.values() for variant in method.variants()
-              for r in rehearsals(path, kv, variant)),
-            *(r for method in KEEPS.values() for variant in method.variants()
-              for r in rehearsals(path, kv, keep=variant)),
-        ):  # fmt: skip
-            found.setdefault(rehearsal.name, rehearsal)
-    return list(found.values())
+        found += rehearsals(path, kv, attends, keeps)
+        found.append(Rehearsal(f"drafts and short prompts, {kv[0]}", path, read_few, kv))
+    return found
 
 
 def _ids(context: Context, n: int) -> list[int]:

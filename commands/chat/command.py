@@ -13,7 +13,13 @@ from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
 from .. import REAL_MODEL
 from ..options.draft import add_draft_options, draft_from
-from ..options.model import add_context_options, add_model_options, check_methods, model_from
+from ..options.model import (
+    add_context_options,
+    add_model_options,
+    check_methods,
+    kv_type,
+    model_from,
+)
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
 from ..options.values import file_name, limit, utf8
@@ -96,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
     pack, saved = pack_of(options), saved_session(options)
     # A session that has saved no turn yet holds its pack alone.
     held = pack or saved
-    model = model_from(options)
+    model = model_from(options, None if held is None else kv_type(held.kv))
     template, stop = _template(model, options.stop)
     from ...runtime.chat import Conversation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,19 @@ from ...runtime.keep import KEEPS, Keep, KeepError, parse_budget
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.loading.load import load
 from ...runtime.memory import available_bytes, human_bytes
+from ...runtime.rehearsal import Rehearsal, rehearsals
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
 from ...system.text import one_line, shown
-from ..terminal.notices import KERNELS, CompileNotice, notice
+from ..terminal.compiling import FirstUse
+from ..terminal.notices import notice
 from .attend import add_attend_options, attend_from
 from .hub import hub_model
 from .methods import Axis
 from .values import count, file_path, positive
 
 if TYPE_CHECKING:
+    from ...runtime.attend import Attend
     from ...runtime.context import Context
     from ...runtime.model import Model
 
@@ -205,12 +209,26 @@ KEEP_AXIS: Axis[Keep] = Axis(
 )
 
 
-def model_from(options: argparse.Namespace) -> Model:
-    """The model that the options name; where they name none, says which it is."""
+def model_from(
+    options: argparse.Namespace, kv: tuple[str, str] | None = None, attends: Sequence[Attend] = ()
+) -> Model:
+    """The model that the options name; where they name none, says which it is.
+
+    kv, attends: what its contexts will have where that is not in `--kv-type` and `--method`, so
+    that all kernels can be compiled at once.
+    """
     from ...jit.kernel_cache import on_compile
 
     path = model_path(options)
-    on_compile(CompileNotice(KERNELS))
+
+    def needed() -> list[Rehearsal]:
+        types = getattr(options, "kv_type", None) or kv or ("f16", "f16")
+        one = isinstance(getattr(options, "method", None), str)
+        methods = [attend_from(options)] if one else attends
+        keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
+        return rehearsals(path, types, methods, keeps)
+
+    on_compile(FirstUse(needed))
     return load(path, threads=options.threads, notice=notice)
 
 

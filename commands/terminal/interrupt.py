@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from .progress import bar
+from .reading import ReadingBar
 
 
 @contextmanager
@@ -33,7 +33,7 @@ class Interruptible:
     def __init__(self) -> None:
         self.asked = False
         self._previous: Any = None
-        self._bar: Any = None
+        self._bar = ReadingBar("reading")
 
     def __enter__(self) -> Interruptible:
         self._previous = signal.signal(signal.SIGINT, self._ask)
@@ -49,18 +49,14 @@ class Interruptible:
         self.clear_bar()
 
     def progress(self, done: int, total: int) -> None:
-        """For `Context.prefill`: shows a bar after a while; stops between chunks if asked to."""
-        if self._bar is None:
-            self._bar = bar("reading", "tok", total)
-        self._bar.update(done - self._bar.n)
+        """For `Context.prefill`: tells how far it is; stops between chunks if asked to."""
+        self._bar(done, total)
         if self.asked:
             raise StoppedReading
 
     def clear_bar(self) -> None:
         """Takes the bar off the terminal."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        self._bar.close()
 
     def _ask(self, signal_number: int, frame: FrameType | None) -> None:
         if self.asked:

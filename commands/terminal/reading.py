@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from typing import Any
 
 from .notices import notice
 from .progress import bar
 
-Progress = Callable[[int, int], None]
+_LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
 
 LINE_SECONDS = 30.0
 """Between two lines, where stderr is no terminal."""
@@ -30,11 +29,9 @@ class Pace:
         """A chunk of `n_tokens` after `depth` others took `seconds`."""
         self._chunks.append((depth + n_tokens / 2, seconds / n_tokens, n_tokens))
 
-    def left(self, depth: int, n_tokens: int) -> float | None:
-        """Seconds for `n_tokens` more after `depth`; None before the first chunk."""
+    def left(self, depth: int, n_tokens: int) -> float:
+        """Seconds for `n_tokens` more after `depth`; there must have been a chunk."""
         chunks = self._chunks[1:] or self._chunks  # the first one also warms caches
-        if not chunks:
-            return None
         weight = sum(n for *_, n in chunks)
         depths = sum(n * d for d, _, n in chunks) / weight
         costs = sum(n * t for _, t, n in chunks) / weight
@@ -44,30 +41,39 @@ class Pace:
         return n_tokens * max(0.0, costs + slope * (depth + n_tokens / 2 - depths))
 
 
-@contextmanager
-def reading(what: str, held: int) -> Iterator[Progress]:
+class ReadingBar:
     """For `Context.prefill` after `held` tokens: a bar with the time left where stderr is a
     terminal, else a line now and then."""
-    pace, last, known = Pace(), [time.perf_counter()] * 2, 0
-    with bar(
-        what, "tok", bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
-    ) as shown:
 
-        def progress(done: int, total: int) -> None:
-            nonlocal known
-            now = time.perf_counter()
-            pace.add(held + known, done - known, now - last[0])
-            last[0], known = now, done
-            left = pace.left(held + done, total - done)
-            text = "" if left is None else f"about {duration(left)} left"
-            shown.total = total
-            shown.set_postfix_str(text, refresh=False)
-            shown.update(done - shown.n)
-            if not sys.stderr.isatty() and now - last[1] >= LINE_SECONDS and done < total:
-                last[1] = now
-                notice(f"{what}: {done:,} of {total:,} tokens, {text}")
+    def __init__(self, what: str, held: int = 0) -> None:
+        self.held, self._what, self._pace = held, what, Pace()
+        self._last = self._said = time.perf_counter()
+        self._done = 0
+        self._bar: Any = None
 
-        yield progress
+    def begin(self, held: int) -> None:
+        """So many tokens are there already."""
+        self.held, self._last = held, time.perf_counter()
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` tokens of the prompt have been read."""
+        if self._bar is None:
+            self._bar = bar(self._what, "tok", total, bar_format=_LAYOUT)
+        now = time.perf_counter()
+        self._pace.add(self.held + self._done, done - self._done, now - self._last)
+        self._last, self._done = now, done
+        left = duration(self._pace.left(self.held + done, total - done))
+        self._bar.set_postfix_str(f"about {left} left", refresh=False)
+        self._bar.update(done - self._bar.n)
+        if not sys.stderr.isatty() and now - self._said >= LINE_SECONDS and done < total:
+            self._said = now
+            notice(f"{self._what}: {done:,} of {total:,} tokens, about {left} left")
+
+    def close(self) -> None:
+        """Take the bar off the terminal."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
 
 
 def duration(seconds: float) -> str:

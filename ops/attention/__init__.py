@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .layout import KV_TYPES, SEGMENT, TILE, TileLayout, n_segments
 
 if TYPE_CHECKING:
-    from .api import AttentionScratch, append_kv, attention, warm
+    from .api import AttentionScratch, append_kv, attention
 
-_LAZY = ("AttentionScratch", "append_kv", "attention", "warm")
+_LAZY = ("AttentionScratch", "append_kv", "attention")
 
 __all__ = [
     "KV_TYPES",
@@ -21,7 +21,6 @@ __all__ = [
     "append_kv",
     "attention",
     "n_segments",
-    "warm",
 ]
 
 

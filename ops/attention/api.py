@@ -193,20 +193,3 @@ def _one_token(
     s.attend(q.ctypes.data, *split, *cache, window, *scoring, memory)
     parallel = s.blocks.sums.size > _SERIAL_ELEMENTS
     s.merge(*split, cache.start, window, out.ctypes.data, memory, parallel=parallel)
-
-
-def warm(
-    layout: TileLayout, n_heads: int, n_kv_heads: int, *, decode: bool = True, chunk: bool = True
-) -> None:
-    """Compile (or load from the cache) the kernels for one layout and grouping of heads."""
-    group = n_heads // n_kv_heads
-    scratch = AttentionScratch(group, 1, layout, max_rows=2, n_ctx=SEGMENT)
-    memory = aligned(layout.segment_bytes(1), np.uint8)
-    segments = np.array([memory.ctypes.data], np.int64)
-    k = np.zeros((2, 1, layout.head_dim), np.float32)
-    append_kv(k, k, segments, layout, 0)
-    q = np.zeros((2, group, layout.head_dim), np.float32)
-    for n, wanted in ((1, decode), (2, chunk)):
-        if wanted:
-            out = np.empty_like(q[:n])
-            attention(q[:n], segments, layout, 1, 0, out, scale=1.0, scratch=scratch)

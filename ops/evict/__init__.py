@@ -20,7 +20,6 @@ from .api import (
 from .arguments import Protected, Signatures
 from .signer import Signer
 from .staging import Staging
-from .warm import warm
 
 __all__ = [
     "Protected",
@@ -32,6 +31,5 @@ __all__ = [
     "set_positions",
     "sign_tokens",
     "staged_attention",
-    "warm",
     "write_staged",
 ]

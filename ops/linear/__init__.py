@@ -5,8 +5,8 @@
 """
 
 from .activations import Activations
-from .linear import linear, warm
+from .linear import linear
 from .lookup import get_rows
 from .weight import Weight
 
-__all__ = ["Activations", "Weight", "get_rows", "linear", "warm"]
+__all__ = ["Activations", "Weight", "get_rows", "linear"]

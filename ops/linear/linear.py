@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from ...jit.arena import Arena
 from ...jit.launch import DefinedKernel, Kernel, lazy_kernels
 from ...jit.threads import n_threads
 from ..errors import OpsError
-from ..types import QUANT_TYPES
 from .activations import Activations
 from .arguments import FloatMatmulTraits, MatmulTraits, Output
 from .decode import MAX_TOKENS
 from .groups import GroupLayout
-from .lookup import get_rows
 from .weight import Weight
 
 _FLOAT = np.dtype(np.float32)
@@ -114,21 +110,3 @@ def linear(act: Activations, weight: Weight, out: npt.NDArray[np.float32]) -> No
         groups = act.grouped(layout)
         scratch = act.scratch(n_threads(), traits.buffer_bytes(n_tokens))
         kernel(*w, groups, n_blocks, *y, *scratch)
-
-
-def warm(types: Sequence[str]) -> None:
-    """Compile, or load from the cache, the kernels that weights of these types need.
-
-    Repacked types have other kernels for matrices whose number of rows is no multiple of 16; the
-    first such matrix compiles them.
-    """
-    for name in types:
-        quant_type = QUANT_TYPES[name]
-        n_cols = max(quant_type.block, 32)
-        data = np.zeros((16, n_cols // quant_type.block * quant_type.n_bytes), np.uint8)
-        weight = Weight.prepare(quant_type, data, n_cols, "warm", Arena())
-        act = Activations(MAX_TOKENS + 1, n_cols)
-        get_rows(weight, np.zeros(1, np.int32), np.empty((1, n_cols), np.float32))
-        for n_tokens in (1, 2, MAX_TOKENS, MAX_TOKENS + 1):
-            x, out = np.zeros((n_tokens, n_cols), np.float32), np.empty((n_tokens, 16), np.float32)
-            linear(act.set(x), weight, out)

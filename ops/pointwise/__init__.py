@@ -16,7 +16,6 @@ from .api import (
     scale_rows,
     softcap,
     swiglu,
-    warm,
 )
 
 __all__ = [
@@ -32,5 +31,4 @@ __all__ = [
     "scale_rows",
     "softcap",
     "swiglu",
-    "warm",
 ]

@@ -203,13 +203,3 @@ def softcap(x: F32, cap: float) -> None:
     if not cap > 0:
         raise OpsError(f"softcap: cap is {cap}, expected a positive number")
     _elementwise("softcap", SOFTCAP, x, x, cap, x)
-
-
-def warm() -> None:
-    """Compile every pointwise kernel, or load it from the cache."""
-    x = np.zeros((1, 16), np.float32)
-    rms_norm(x, x[0], 1e-5, x)
-    heads = x.reshape(1, 1, 16)
-    rope(heads, heads, x, "normal")
-    swiglu(x, x, x)
-    add_row(x, x[0])

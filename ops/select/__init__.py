@@ -28,7 +28,6 @@ from .signatures import (
     simhash_network,
 )
 from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
-from .warm import warm
 
 __all__ = [
     "BlockScratch",
@@ -51,5 +50,4 @@ __all__ = [
     "simhash_network",
     "sketch_bits",
     "sketch_keys",
-    "warm",
 ]

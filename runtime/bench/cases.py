@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..attend import Attend, Full
 from ..keep import Keep, KeepAll
+from ..methods import called, changed_options
 
 KEEP_ALL = KeepAll()
 READ = 4096
@@ -120,15 +121,7 @@ def _deviation(samples: list[float] | list[int]) -> float:
 
 def method_name(attend: Attend, keep: Keep = KEEP_ALL) -> str:
     """The methods with those of their options that are not the defaults: "topk index=flat"."""
-    names = [attend.name, *_changed(attend)]
+    names = [called(attend)]
     if keep != KEEP_ALL:
-        names += [f"keep={keep.name}", *(f"keep {option}" for option in _changed(keep))]
+        names += [f"keep={keep.name}", *(f"keep {option}" for option in changed_options(keep))]
     return " ".join(names)
-
-
-def _changed(method: Attend | Keep) -> list[str]:
-    return [
-        f"{option.name}={getattr(method, option.name)}"
-        for option in fields(method)  # type: ignore[arg-type]
-        if getattr(method, option.name) != option.default
-    ]

@@ -10,7 +10,7 @@ import pytest
 
 from kvarn.jit import threads
 from kvarn.ops.errors import OpsError
-from kvarn.ops.linear import Activations, Weight, get_rows, linear, warm
+from kvarn.ops.linear import Activations, Weight, get_rows, linear
 from kvarn.ops.linear.decode import MAX_TOKENS
 from kvarn.ops.reference.linear import (
     linear_reference,
@@ -170,10 +170,6 @@ def test_native_weights_stay_where_they_are(random_rows):
     assert weight.treatment == "native"
     assert np.shares_memory(weight.data, rows)
     assert weight.n_bytes == rows.nbytes
-
-
-def test_warm_compiles_what_linear_uses():
-    warm(["Q8_0", "F32"])
 
 
 def test_what_does_not_fit_is_refused(random_rows):
