@@ -24,8 +24,8 @@ from .terminal.interrupt import on_ctrl_c
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compile the kernels that a model needs, in as many processes as the CPU has cores, so "
-        "that no command has to wait. What is compiled already is only loaded. Without options: all "
-        "methods, with each type of KV cache; --kv-type, --method and --keep name some of them."
+        "that no command has to wait. What is compiled already is only loaded. Without options: "
+        "all methods, with each type of KV cache; --kv-type, --method and --keep name some of them."
     )
     add_model_options(parser)
     add_kv_type_option(parser)
