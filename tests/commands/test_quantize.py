@@ -61,7 +61,10 @@ def test_other_types_than_asked_for_are_told(
 
 
 def test_encoders_of_other_weights_are_left_out_and_told(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     embedded, target = tmp_path / "embedded.gguf", tmp_path / "out.gguf"
 
@@ -73,6 +76,7 @@ def test_encoders_of_other_weights_are_left_out_and_told(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models.gguf, "GGUFWriter", Writer)
         write_model(embedded, "f16", SHAPE)
+    monkeypatch.setenv("KVARN_HOME", str(tmp_path / "home"))  # convert remembers what it made
     for words in (
         ["quantize", str(embedded), str(target)],
         ["convert", str(embedded), str(target)],
