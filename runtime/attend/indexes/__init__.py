@@ -1,0 +1,5 @@
+"""Indexes of the stored keys by their products with a query, for `topk`."""
+
+from .blocks import BlockIndex as BlockIndex
+from .flat import FlatIndex as FlatIndex
+from .sketches import SketchIndex as SketchIndex

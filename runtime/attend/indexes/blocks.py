@@ -1,0 +1,64 @@
+"""Sketches of the stored keys in blocks of similar keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....ops.attention.layout import SEGMENT
+from ..base import LayerView
+from ..sparse import SEED, Chosen, TokenIndex
+
+if TYPE_CHECKING:
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...store import KVStore
+    from ..base import F32
+
+RERANKED = 2.5
+"""How many candidates per wanted token are scored exactly: 2 would reach 94% of the coverage of
+`flat`, 3 some 97%."""
+
+
+class BlockIndex(TokenIndex):
+    """Sketches of each full segment of 1,024 tokens, in blocks of 32 similar keys.
+
+    Column `blocks-SEED`; tokens of the open segment are all scored exactly.
+    """
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        from ....ops.select import Rotation, block_item_bytes
+
+        self._config, self._layout = config, store.layout
+        self._rotation = Rotation.random(config.head_dim, SEED)
+        self._item_bytes = block_item_bytes(self._rotation.bits)
+        self.column = self._blocks = store.column(f"blocks-{SEED}", self._item_bytes)
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ....ops.select import BlockScratch
+
+        heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
+        few = int(RERANKED * k)
+        self._scratch = BlockScratch(heads, kv_heads, n_ctx, few, self._layout)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        from ....ops.select import block_keys
+
+        store, i = layer.store, layer.index
+        if first // SEGMENT < last // SEGMENT:
+            block_keys(
+                self._rotation, store.segments(i), store.layout, store.n_kv_heads,
+                self._blocks.segments(i), first // SEGMENT, last // SEGMENT,
+            )  # fmt: skip
+
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+        from ....ops.select import best_in_blocks
+
+        i, bits = layer.index, self._rotation.bits
+        n_blocks = best_in_blocks(
+            q, layer.store.segments(i), self._blocks.segments(i), self._rotation, among, k,
+            int(RERANKED * k), chosen.lists, chosen.counts, seed=SEED,
+            scratch=self._scratch,
+        )  # fmt: skip
+        passes = self._scratch.group // self._scratch.together
+        blocks = passes * (among.last - among.first) // 32 * self._config.n_kv_heads
+        return blocks * (bits + 8) + n_blocks * 32 * (bits // 8 + 4)

@@ -1,0 +1,40 @@
+"""All stored keys, searched one by one: exact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base import LayerView
+from ..sparse import SEED, Chosen, TokenIndex
+
+if TYPE_CHECKING:
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...store import KVStore
+    from ..base import F32
+
+
+class FlatIndex(TokenIndex):
+    """No index: the stored keys themselves are searched."""
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        self._config, self._layout = config, store.layout
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ....ops.select import ExactScratch
+
+        config = self._config
+        self._scratch = ExactScratch(config.n_heads, config.n_kv_heads, n_ctx, k, self._layout)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        """Nothing: there is no column."""
+
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+        from ....ops.select import largest
+
+        segments = layer.store.segments(layer.index)
+        largest(
+            q, segments, among, k, chosen.lists, chosen.counts, seed=SEED, scratch=self._scratch
+        )
+        n_tokens = (among.last - among.first) * self._config.n_kv_heads
+        return n_tokens * (self._layout.k_row_bytes + self._layout.scale_row_bytes)
