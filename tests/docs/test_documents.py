@@ -23,7 +23,7 @@ import pytest
 from document_commands import DOCUMENTS, PROGRAMS, ROOT, Block, Step, blocks
 
 from kvarn.cli import build_parser
-from kvarn.commands import COMMANDS
+from kvarn.commands import COMMANDS, REAL_MODEL
 
 NOVEL = ROOT / "tests" / "runtime" / "golden" / "two_cities.txt"
 
@@ -36,6 +36,7 @@ NOT_TYPED = {
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",
     "make build": "compiles all kernels",
+    "kvarn build": "compiles all kernels",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
     "make mini": "trains for hours",
@@ -50,34 +51,39 @@ FILLED = {
     "kvarn convert [SRC] OUT.gguf [--type q4_k_m]": [
         "kvarn convert model.gguf OUT.gguf --type q4_k_m"
     ],
-    "kvarn run [-m MODEL] [-p TEXT | -f FILE | -]": [
+    "kvarn run [MODEL] [-p TEXT | -f FILE | -]": [
         "kvarn run",
-        "kvarn run -m model.gguf -p TEXT",
+        "kvarn run model.gguf -p TEXT",
         "kvarn run -f text.txt",
-        "kvarn run -m model.gguf -",
+        "kvarn run model.gguf -",
     ],
-    "kvarn chat [-m MODEL]": ["kvarn chat -n 16", "kvarn chat -m model.gguf -n 16"],
+    "kvarn chat [MODEL]": ["kvarn chat model.gguf -n 16"],
     "kvarn pack build|ls|info|verify|rm|export|import": [
         f"kvarn pack {name} --help" for name in "build ls info verify rm export import".split()
     ],
     "kvarn inspect FILE": ["kvarn inspect model.gguf"],
-    "kvarn tokenize [-m MODEL] [TEXT …]": [
+    "kvarn tokenize [-m MODEL] [TEXT … | -f FILE]": [
         "kvarn tokenize TEXT",
+        "kvarn tokenize -f text.txt",
         "kvarn tokenize -m model.gguf",
     ],
-    "kvarn bench [-m MODEL] -p 512 -n 128 -d 0": [
+    "kvarn bench [MODEL] -p 512 -n 128 -d 0": [
         "kvarn bench -p 512 -n 128 -d 0 -r 1",
-        "kvarn bench -m model.gguf -p 512 -n 128 -d 0 -r 1",
+        "kvarn bench model.gguf -p 512 -n 128 -d 0 -r 1",
     ],
-    "kvarn perplexity [-m MODEL] -f FILE": [
+    "kvarn perplexity [MODEL] -f FILE": [
         "kvarn perplexity -f book.txt",
-        "kvarn perplexity -m model.gguf -f book.txt",
+        "kvarn perplexity model.gguf -f book.txt",
     ],
-    "kvarn eval [-m MODEL] --method full,hash": [
+    "kvarn eval [MODEL] --method full,hash": [
         "kvarn eval --method full,hash --length 256 --contexts 1 --questions 1"
     ],
     "kvarn learn MODEL --text FILE …": ["kvarn learn model.gguf --text book.txt --tokens 1024"],
-    "kvarn imatrix -m MODEL -f FILE -o OUT": ["kvarn imatrix -m model.gguf -f text.txt -o OUT"],
+    "kvarn imatrix MODEL -f FILE -o OUT": ["kvarn imatrix model.gguf -f text.txt -o OUT"],
+    "kvarn build [MODEL]": ["kvarn build model.gguf --kv-type f16 --method topk"],
+    "kvarn completion bash|zsh|tcsh": [
+        f"kvarn completion {shell}" for shell in ("bash", "zsh", "tcsh")
+    ],
     "kvarn doctor [--roofline]": ["kvarn doctor"],
     "kvarn bench --replay FILE": [
         "kvarn bench -d 300 -p 0 -n 2 -r 1 --method topk --budget 8 --sink 4 --window 8"
@@ -92,7 +98,8 @@ FILLED = {
 
 FEW = "--length 256 --contexts 1 --questions 1"
 SMALLER = {
-    "kvarn chat -m model.gguf": "kvarn chat -m model.gguf -n 16",
+    "kvarn chat model.gguf": "kvarn chat model.gguf -n 16",
+    f"kvarn chat -hf {REAL_MODEL}": f"kvarn chat -hf {REAL_MODEL} -n 16",
     "kvarn chat --pack book": "kvarn chat --pack book -n 16",
     "kvarn chat --pack book --session talk": "kvarn chat --pack book --session talk -n 16",
     "kvarn doctor --roofline": "kvarn doctor",
@@ -151,12 +158,15 @@ def recipe(target: str) -> list[Step]:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hub_server.Hub]:
-    """A hub on the loopback, with the model that the documents pull."""
-    folder = tmp_path_factory.mktemp("saved")
+def hub(tmp_path_factory: pytest.TempPathFactory, tiny_path: Path) -> Iterator[hub_server.Hub]:
+    """A hub on the loopback, with small models under the names that the documents pull."""
+    folder, ready = (tmp_path_factory.mktemp(name) for name in ("saved", "ready"))
     hf_folders.write_llama(folder)
+    repository, _, quant = REAL_MODEL.partition(":")
+    shutil.copyfile(tiny_path, ready / f"model-{quant.lower()}.gguf")
     with hub_server.serve() as served:
         served.add_folder("ORGANISATION/MODEL", folder)
+        served.add_folder(repository, ready)
         yield served
 
 
