@@ -108,7 +108,7 @@ def rehearsals(
         Rehearsal(f"generation, {types}", path, generate, kv),
         Rehearsal(f"prompts, {types}", path, read_prompt, kv),
     ]
-    return list({one.name: one for one in found}.values())
+    return list({(one.attend, one.keep, one.run): one for one in found}.values())
 
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
