@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ...runtime.keep import KEEPS, Keep, KeepError, parse_budget
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.loading.load import load
 from ...runtime.memory import available_bytes, human_bytes
-from ...runtime.rehearsal import Rehearsal, rehearsals
+from ...runtime.rehearsal import rehearsals
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
 from ...system.text import one_line, shown
@@ -220,15 +221,11 @@ def model_from(
     from ...jit.kernel_cache import on_compile
 
     path = model_path(options)
-
-    def needed() -> list[Rehearsal]:
-        types = getattr(options, "kv_type", None) or kv or ("f16", "f16")
-        one = isinstance(getattr(options, "method", None), str)
-        methods = [attend_from(options)] if one else attends
-        keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-        return rehearsals(path, types, methods, keeps)
-
-    on_compile(FirstUse(needed))
+    types = getattr(options, "kv_type", None) or kv or ("f16", "f16")
+    one = isinstance(getattr(options, "method", None), str)
+    methods = [attend_from(options)] if one else attends
+    keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
+    on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps)))
     return load(path, threads=options.threads, notice=notice)
 
 

@@ -38,7 +38,7 @@ def test_the_table_has_a_row_for_each_task_length_method_and_budget(run: Eval) -
     ]
     assert head == [
         "task", "length", "method", "budget", "score", "95%", "n", "difference", "difference, 95%",
-        "covered", "read",
+        "covered", "error", "read",
     ]  # fmt: skip
     assert len(line) == len(head)
     assert [row[1:4] for row in rows] == [

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hub_server import Hub, Repository
+
+from .hub_server import Hub, Repository
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MODEL = ("-n", "2", "--temp", "0", "-c", "64")

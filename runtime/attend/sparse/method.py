@@ -94,16 +94,22 @@ class Sparse(Attend, ABC):
 
 
 @dataclass(frozen=True)
-class Budgeted(Sparse, ABC):
+class _Budget:
+    """The option of `Budgeted` that comes first, before those of `Sparse`."""
+
+    budget: str | int = option(
+        "1%", "tokens read per KV head: a share of those stored such as 1%, or a number"
+    )
+
+
+@dataclass(frozen=True)
+class Budgeted(Sparse, _Budget, ABC):
     """A sparse method that reads as many tokens as its budget allows.
 
     budget: tokens read per KV head beside sinks and window, "1%" of those stored or a number; its
     query heads share it, or with budget_unit "query-head" each may choose as many.
     """
 
-    budget: str | int = option(
-        "1%", "tokens read per KV head: a share of those stored such as 1%, or a number"
-    )
     budget_unit: str = option(
         "kv-head",
         "whose budget it is: shared by the query heads of a KV head, or each one's",

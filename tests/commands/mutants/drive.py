@@ -145,7 +145,7 @@ def outcome(arguments: list[str]) -> str:
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             options = cli.build_parser(arguments[0]).parse_args(arguments)
-            return str(cli._module(options.command).run(options))
+            return str(cli.module_of(options.command).run(options))
     except (KvarnError, OSError) as error:
         return f"1: {error}"
     except SystemExit as left:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import struct
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.options.model import keep_budget
 
+COMPILING = re.compile(r"kvarn: (compiling|\[\d/\d\] )")
 LIMIT = "kvarn: stopped after 4 tokens, the limit of -n (-n -1: no limit)"
 RUN = ["run", "--temp", "0", "-n", "4", "--ctx", "400"]
 
@@ -29,7 +31,7 @@ def test_a_prompt_longer_than_the_budget_is_read(
     options = ["--keep", keep, "--keep-budget", "5%", "--stats-json", str(stats)]
     code, out, err = run(capsys, tiny_path, *options)
     assert code == 0
-    assert all("compiling kernels" in line or line == LIMIT for line in err.splitlines())
+    assert all(COMPILING.match(line) or line == LIMIT for line in err.splitlines())
     assert out
     figures = json.loads(stats.read_text())
     assert figures["prefilled_tokens"] > 100
@@ -73,7 +75,7 @@ def test_going_beyond_the_training_length_is_said_once(
     keep = ["--keep", "streaming", "--keep-budget", "20"]
     for options in (["--ctx", "400"], ["--ctx", "60"]):
         code, _, err = run(capsys, trained_on_64, *options, *keep)
-        assert (code, err.count("\n"), err.count(said)) == (0, 1, 1)
+        assert (code, err.count("\n"), err.count(said)) == (0, 2, 1)
     monkeypatch.setattr(sys, "stdin", io.StringIO("a mill by the river\n" * 4))
     assert main(["chat", "-m", str(trained_on_64), "-n", "40", *keep, "--stats"]) == 0
     err = capsys.readouterr().err

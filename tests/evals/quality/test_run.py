@@ -63,7 +63,7 @@ def test_every_arm_answers_every_question_once(tiny: Model, tmp_path: Path) -> N
     ]
     assert all((row.n, row.contexts) == (4, 2) for row in rows)
     assert observer.steps[-1] == (8 * 600, 8 * 600)
-    assert observer.lines[0].startswith("hash: no learned encoders")
+    assert observer.lines[0].startswith("hash: this model has no learned encoders")
     assert observer.lines[1].endswith(f"of KV caches stay in {tmp_path}")
     folders = sorted(tmp_path.iterdir())
     assert [folder.name[:-16] for folder in folders] == [

@@ -61,7 +61,7 @@ class Seen(Attend, BoundAttend):
         self.inner(layer, q, start, out)
         store, stop = layer.store, start + len(q)
         keys, _ = read_kv(store.segments(layer.index), store.layout, 2, 0, stop)
-        lists = [x[:n].copy() for x, n in zip(self.inner._lists, self.inner._counts)]
+        lists = [x[:n].copy() for x, n in zip(self.inner._chosen.lists, self.inner._chosen.counts)]
         self.calls[layer.index] = q[0].copy(), keys, lists
 
 
