@@ -80,7 +80,7 @@ def _set_positions() -> DefinedKernel:
 
 @lazy_kernel
 def _find_outside() -> DefinedKernel:
-    from .outside import outside_kernel
+    from .positions import outside_kernel
 
     return outside_kernel
 

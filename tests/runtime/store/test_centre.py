@@ -4,6 +4,7 @@ import ctypes
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -17,12 +18,15 @@ from kvarn.runtime.loading import loaded_model
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
-from kvarn.runtime.store import KVStore, PackError, RamStore, centre
+from kvarn.runtime.store import KVStore, PackError, RamStore, SlotPlan, centre
 from kvarn.runtime.store.centre import has_centre, mean_keys
+from kvarn.runtime.store.disk import factory
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.slots import SlotStore
 
 N = 700
+S = TypeVar("S", bound=KVStore)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,12 @@ class Shifted(Ram):
     """Keys in a type that rounds little, without what any constant may be."""
 
     def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
-        store = super()._open(model, n_ctx)
+        return self._shifted(super()._open(model, n_ctx), model)
+
+    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        return self._shifted(super()._open_slots(model, n_ctx, slots), model)
+
+    def _shifted(self, store: S, model: ModelInfo) -> S:
         shape = model.config.n_layers, model.config.n_kv_heads, model.config.head_dim
         drawn = np.random.default_rng(1).normal(scale=0.2, size=shape)
         store.centre = drawn.astype(np.float32)
@@ -233,3 +242,84 @@ def test_a_making_that_was_cut_off_is_made_again(model: Model, pack: Path) -> No
         context = model.context(64, store=Disk(pack, "q4_0", "q4_0"))
         np.testing.assert_array_equal(context.store.centre, mean_keys(model.info))
         context.close()
+
+
+KEEPS = [kvarn.Streaming(200), kvarn.HashEvict(200)]
+
+
+@pytest.mark.parametrize("keep", KEEPS, ids=lambda keep: keep.name)
+def test_slots_lack_the_mean_too(model: Model, keep: kvarn.HashEvict, tmp_path: Path) -> None:
+    """In memory and in snapshots: the same tokens stay as of whole keys, rounded less."""
+    means, q4_0 = mean_keys(model.info), {"k": "q4_0", "v": "q4_0"}
+    contexts = [model.context(N, keep=keep, store=Ram(**q4_0, centred=c)) for c in (True, False)]
+    exact = model.context(N, keep=keep, store=Ram("q8_0", "q8_0"))
+    for context in (*contexts, exact):
+        context.prefill(ids())
+    centred, whole = contexts
+    assert whole.store.centre is None
+    np.testing.assert_array_equal(centred.store.centre, means)
+    errors = []
+    for layer in range(2):
+        kept = [c.kept(layer).astype(int) for c in (centred, whole, exact)]
+        keys = [read_kv(c.store.segments(layer), c.store.layout, 2, 0, 200)[0] for c in contexts]
+        keys[0] = keys[0] + means[layer]
+        true, _ = read_kv(exact.store.segments(layer), exact.store.layout, 2, 0, 200)
+        for head in range(2):
+            by = [dict(zip(row[head].tolist(), range(200))) for row in kept]
+            both = sorted(set(by[0]) & set(by[1]) & set(by[2]))
+            assert len(both) > 120
+            at = [[slots[p] for p in both] for slots in by]
+            found = [k[a, head] - true[at[2], head] for k, a in zip(keys, at)]
+            errors.append([np.linalg.norm(x) for x in found])
+    ours, theirs = np.sum(errors, 0)
+    print(f"error of keys: centred {ours:.3f}, whole {theirs:.3f}")
+    assert ours < 1.02 * theirs  # random weights have small means
+
+    with model.context(N, keep=keep, store=Disk(tmp_path / "new", **q4_0)) as context:
+        np.testing.assert_array_equal(context.prefill(ids()), centred.logits)
+    assert json.loads((tmp_path / "new" / "pack.json").read_text())["format"] == 4
+    assert verify(tmp_path / "new") == []
+    with model.context(N, keep=keep, store=Disk(tmp_path / "new")) as context:
+        np.testing.assert_array_equal(context.decode(1), centred.decode(1))
+    data = bytearray((tmp_path / "new" / "centre").read_bytes())
+    data[5] ^= 1
+    (tmp_path / "new" / "centre").write_bytes(data)
+    assert len(verify(tmp_path / "new")) == 1
+    with pytest.raises(PackError, match="centre is damaged"):
+        model.context(N, keep=keep, store=Disk(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("keep", KEEPS, ids=lambda keep: keep.name)
+def test_older_snapshots_go_on_without_it(
+    model: Model, keep: kvarn.HashEvict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before = Disk(tmp_path / "old", "q4_0", "q4_0"), factory.has_centre
+    monkeypatch.setattr(factory, "has_centre", lambda *_: False)
+    with model.context(N, keep=keep, store=store) as context:
+        context.prefill(ids(400))
+    assert json.loads((tmp_path / "old" / "pack.json").read_text())["format"] == 2
+    monkeypatch.setattr(factory, "has_centre", before)
+    memory = model.context(N, keep=keep, store=Ram("q4_0", "q4_0", centred=False))
+    memory.prefill(ids(400))
+    with model.context(N, keep=keep, store=store) as context:
+        assert context.store.centre is None
+        np.testing.assert_array_equal(context.prefill(ids()[400:]), memory.prefill(ids()[400:]))
+
+
+def test_methods_choose_among_slots_as_among_whole_keys(model: Model) -> None:
+    """As over all tokens, see above; with the same tokens in the slots."""
+    for attend in (
+        kvarn.TopK(budget=64, index="flat", sink=4, window=16),
+        kvarn.Hash(budget=64, encoders="simhash", sink=4, window=16),
+    ):
+        whole, centred = (
+            model.context(N, attend, kvarn.Streaming(300), store) for store in (Ram(), Shifted())
+        )
+        for context in (whole, centred):
+            context.prefill(ids())
+        assert centred.store.centre is not None
+        spread, near = np.abs(whole.logits).max(), 0
+        for token in ids()[:32]:
+            one, other = whole.decode(token), centred.decode(token)
+            near += bool(np.abs(one - other).max() < 0.02 * spread)
+        assert near >= 24
