@@ -150,8 +150,10 @@ def test_only_four_bits_lack_it_and_only_where_scores_are_not_capped(model: Mode
     assert model.context(64, store=Ram("q4_0", "f16")).store.centre is not None
     assert model.context(64, store=Ram("q4_0", centred=False)).store.centre is None
     assert model.context(64, store=Ram("f16", "q4_0")).store.centre is None
-    evicting = model.context(256, keep=kvarn.Streaming(64), store=Ram("q4_0", "q4_0"))
-    assert evicting.store.centre is None
+    for centred in (True, False):
+        store = Ram("q4_0", "q4_0", centred=centred)
+        evicting = model.context(256, keep=kvarn.Streaming(64), store=store)
+        assert (evicting.store.centre is not None) == centred
 
 
 @pytest.mark.parametrize(("kind", "form"), [("q4_0", 3), ("q8_0", 1)])
@@ -249,31 +251,22 @@ KEEPS = [kvarn.Streaming(200), kvarn.HashEvict(200)]
 
 @pytest.mark.parametrize("keep", KEEPS, ids=lambda keep: keep.name)
 def test_slots_lack_the_mean_too(model: Model, keep: kvarn.HashEvict, tmp_path: Path) -> None:
-    """In memory and in snapshots: the same tokens stay as of whole keys, rounded less."""
+    """In memory and in snapshots."""
     means, q4_0 = mean_keys(model.info), {"k": "q4_0", "v": "q4_0"}
-    contexts = [model.context(N, keep=keep, store=Ram(**q4_0, centred=c)) for c in (True, False)]
-    exact = model.context(N, keep=keep, store=Ram("q8_0", "q8_0"))
-    for context in (*contexts, exact):
+    centred, exact = (model.context(N, keep=keep, store=s) for s in (Ram(**q4_0), Ram("q8_0")))
+    for context in (centred, exact):
         context.prefill(ids())
-    centred, whole = contexts
-    assert whole.store.centre is None
     np.testing.assert_array_equal(centred.store.centre, means)
-    errors = []
-    for layer in range(2):
-        kept = [c.kept(layer).astype(int) for c in (centred, whole, exact)]
-        keys = [read_kv(c.store.segments(layer), c.store.layout, 2, 0, 200)[0] for c in contexts]
-        keys[0] = keys[0] + means[layer]
-        true, _ = read_kv(exact.store.segments(layer), exact.store.layout, 2, 0, 200)
-        for head in range(2):
-            by = [dict(zip(row[head].tolist(), range(200))) for row in kept]
-            both = sorted(set(by[0]) & set(by[1]) & set(by[2]))
-            assert len(both) > 120
-            at = [[slots[p] for p in both] for slots in by]
-            found = [k[a, head] - true[at[2], head] for k, a in zip(keys, at)]
-            errors.append([np.linalg.norm(x) for x in found])
-    ours, theirs = np.sum(errors, 0)
-    print(f"error of keys: centred {ours:.3f}, whole {theirs:.3f}")
-    assert ours < 1.02 * theirs  # random weights have small means
+    for head in range(2):  # of layer 0, whose keys depend on no cache
+        both = np.intersect1d(centred.kept(0)[head], exact.kept(0)[head])
+        assert len(both) > 100
+        stored = []
+        for context in (centred, exact):
+            keys, _ = read_kv(context.store.segments(0), context.store.layout, 2, 0, 200)
+            places = [np.flatnonzero(context.kept(0)[head] == p)[0] for p in both]
+            stored.append(keys[places, head])
+        lacking = (stored[1] - stored[0]).mean(0)
+        assert np.linalg.norm(lacking - means[0, head]) < 0.1 * np.linalg.norm(means[0, head])
 
     with model.context(N, keep=keep, store=Disk(tmp_path / "new", **q4_0)) as context:
         np.testing.assert_array_equal(context.prefill(ids()), centred.logits)
