@@ -98,9 +98,7 @@ class Evicting(Keep):
             layers = [replace(layer, window=None) for layer in config.layers]
             views = layer_views(model, layers, opened, most, max_chunk)
             bound = attend.open(model, opened, most)
-            return SlotCache(
-                opened, bound, SlotAttention(views, slots, bound, opened), slots, budget
-            )
+            return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots, budget)
 
     def __str__(self) -> str:
         """The method and its options, except for the budget, as packs name it: all those that only

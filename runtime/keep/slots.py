@@ -83,14 +83,13 @@ class SlotAttention:
     layers: list[LayerView]
     slots: list[Slots]
     attend: BoundAttend
-    store: SlotStore
     start: int = 0
     prompt: bool = True
     graphs: dict[bool, Graph] | None = None
     every_query: ClassVar[bool] = True  # they may decide which tokens are evicted
 
     def __post_init__(self) -> None:
-        self._minus_centre = minus_centre(self.store)
+        self._minus_centre = minus_centre(self.slots[0].store)
 
     def begin(self, start: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
