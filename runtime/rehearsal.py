@@ -6,7 +6,7 @@ Contexts are filled rather than read (`Context.fill`): it takes a second once ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,10 +91,10 @@ def evict(context: Context) -> None:
 
 
 def rehearsals(
-    path: Path, kv: KvTypes, attends: Iterable[Attend] = (), keeps: Iterable[Keep] = ()
+    path: Path, kv: KvTypes, attends: Sequence[Attend] = (), keeps: Sequence[Keep] = ()
 ) -> list[Rehearsal]:
     """What contexts of a model with these choices do, each once, the longest first."""
-    types = kv[0] if kv[0] == kv[1] else "/".join(kv)
+    types = _named(kv)
     found = [
         Rehearsal(f"{called(attend)}, {types}", path, generate_deep, kv, attend=attend.shortened())
         for attend in attends
@@ -105,12 +105,32 @@ def rehearsals(
         for keep in keeps
         if keep.shortened(SLOTS).evicts(N_FILLED)
     ]
+    found += _over_slots(path, kv, attends, keeps)
     found += [
         Rehearsal(f"generation, {types}", path, generate, kv),
         Rehearsal(f"prompts, {types}", path, read_prompt, kv),
     ]
     # The first of those that use the same kernels.
     return list({(one.attend, one.keep, one.run): one for one in found[::-1]}.values())[::-1]
+
+
+def _over_slots(
+    path: Path, kv: KvTypes, attends: Sequence[Attend], keeps: Sequence[Keep]
+) -> list[Rehearsal]:
+    """Methods that choose, over the slots of one keep method: those of others are the same."""
+    evicting = [one for one in (keep.shortened(SLOTS) for keep in keeps) if one.evicts(N_FILLED)]
+    return [
+        Rehearsal(
+            f"{called(attend)} over slots, {_named(kv)}", path, evict, kv, attend.shortened(), keep
+        )
+        for keep in evicting[:1]
+        for attend in attends
+        if attend.selects and not attend.needs_all_tokens
+    ]
+
+
+def _named(kv: KvTypes) -> str:
+    return kv[0] if kv[0] == kv[1] else "/".join(kv)
 
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.methods import called
 from ..tasks import ALL_TASKS, Filler, Sample
 from .errors import EvalError
 
@@ -51,7 +52,10 @@ class Plan:
                 raise EvalError(f"{name} is asked for twice")
         for arm in self.arms:
             if not arm.keeps_all and arm.attend.needs_all_tokens:
-                raise EvalError(f"{arm}: what evicts goes with full attention only")
+                raise EvalError(
+                    f"{arm}: what evicts cannot be combined with {called(arm.attend)} attention, "
+                    "which needs all tokens in order"
+                )
 
     def cells(self) -> list[Cell]:
         """Each task at each length, in the order of the table."""

@@ -2,6 +2,7 @@
 
     staging.put(k, v)            new tokens, in the types of the cache
     choose_farthest | _oldest    the slot that each of them takes, in each KV head
+    outside                      the slots of the first and the last tokens
     staged_attention             for a chunk: each query over what is left for it
     write_staged                 the tokens are written into their slots
 
@@ -12,6 +13,7 @@ that keep every token need nothing of this.
 from .api import (
     choose_farthest,
     choose_oldest,
+    outside,
     set_positions,
     sign_tokens,
     staged_attention,
@@ -28,6 +30,7 @@ __all__ = [
     "Staging",
     "choose_farthest",
     "choose_oldest",
+    "outside",
     "set_positions",
     "sign_tokens",
     "staged_attention",

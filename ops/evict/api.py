@@ -15,6 +15,7 @@ from .arguments import (
     Attention,
     Choice,
     Evictions,
+    Outside,
     Positions,
     Protected,
     Signatures,
@@ -32,7 +33,7 @@ LAST_POSITION = (1 << 31) - 1
 # 4,096 slots of 8 heads took one thread 37 us, and two of them 31 to 110 us.
 _SERIAL_SLOTS = 65_536
 
-_positions = Arguments(Positions)
+_positions, _outside = Arguments(Positions), Arguments(Outside)
 
 
 @lazy_kernel
@@ -77,6 +78,13 @@ def _set_positions() -> DefinedKernel:
     return positions_kernel
 
 
+@lazy_kernel
+def _find_outside() -> DefinedKernel:
+    from .positions import outside_kernel
+
+    return outside_kernel
+
+
 def _check_room(what: str, stop: int, *columns: I64) -> None:
     room = min(map(len, columns)) * SEGMENT
     if stop > room:
@@ -105,7 +113,7 @@ def sign_tokens(
     """
     _check_room("sign_tokens", stop, segments, *signatures)
     signer.ready(n_threads())
-    keys = StoredKeys(segments=segments, layout=staging.stored, encoder=signer.keys)
+    keys = StoredKeys(segments, staging.stored, signer.keys, signer.stride)
     signing = Signing(keys=keys, signatures=signatures)
     parallel = stop - start > SIGNED_AT_ONCE
     _sign(staging.signing.fill(signing), staging.n_kv_heads, start, stop, parallel=parallel)
@@ -121,14 +129,16 @@ def choose_farthest(
     n_slots: int,
     position: int,
     protected: Protected,
+    by_key: bool = False,
 ) -> None:
     """Give each staged token, in turn, the slot whose signature is farthest from its queries.
 
     q float32 (T, H, E) of the staged tokens, at positions position ..; all n_slots are filled.
-    Farthest: Hamming distance summed over the query heads of a KV head; ties by the highest
-    (position * 0x9E3779B1 mod 2^32) >> 16, then the lowest slot. Signatures and positions become
-    the new ones; K and V follow with `write_staged`. Source: HashEvict, algorithm 1. Raises
-    OpsError where shapes do not fit or every slot is protected.
+    Farthest: Hamming distance summed over the query heads of a KV head, or with `by_key` that from
+    the token's own key; ties by the highest (position * 0x9E3779B1 mod 2^32) >> 16, then the lowest
+    slot. Signatures and positions become the new ones; K and V follow with `write_staged`. Source:
+    HashEvict, algorithm 1; by_key: its authors' code. Raises OpsError where shapes do not fit or
+    every slot is protected.
     """
     s, layout = staging, staging.layout
     check_floats("choose_farthest: q", q, (s.n_tokens, s.group * s.n_kv_heads, layout.head_dim))
@@ -144,16 +154,14 @@ def choose_farthest(
     choice = Choice(
         q=q,
         queries=signer.queries,
-        keys=signer.keys,
-        staged=s.segments,
-        layout=s.stored,
+        staged=StoredKeys(s.segments, s.stored, signer.keys, signer.stride),
         signatures=signatures,
         positions=positions,
         targets=s.targets,
         scratch=s.scratch,
     )
     many = n_slots * s.n_kv_heads * s.n_tokens > _SERIAL_SLOTS
-    _choose(s.choice.fill(choice), n_slots, position, *protected, parallel=many)
+    _choose(s.choice.fill(choice), n_slots, position, *protected, int(by_key), parallel=many)
 
 
 def choose_oldest(staging: Staging, n_slots: int, position: int, sinks: int) -> None:
@@ -226,3 +234,16 @@ def set_positions(positions: I64, n_kv_heads: int, slot: int, position: int, cou
     _check_room("set_positions", slot + count, positions)
     column = _positions.fill(Positions(positions))
     _set_positions(column, n_kv_heads, slot, position, count, parallel=False)
+
+
+def outside(positions: I64, n_slots: int, first: int, last: int, bits: NDArray[np.uint64]) -> None:
+    """Bit s of bits[j]: whether slot s < n_slots of KV head j holds a position outside
+    first .. last-1. bits uint64 (J, words) of 64 slots each; reads 4 bytes a slot and KV head."""
+    _check_room("outside", n_slots, positions)
+    if n_slots < 1 or 64 * bits.shape[1] < n_slots or not 0 <= first <= last:
+        raise OpsError(
+            f"outside: {n_slots} slots, {bits.shape} words, positions {first} to {last - 1}, "
+            "expected a bit for each slot"
+        )
+    many = n_slots * len(bits) > _SERIAL_SLOTS
+    _find_outside(_outside.fill(Outside(positions, bits)), n_slots, first, last, parallel=many)

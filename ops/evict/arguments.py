@@ -13,6 +13,7 @@ from ...jit.launch.arguments import (
     I64_1D,
     I64_2D,
     U32_3D,
+    U64_2D,
 )
 from ..attention.layout import StoredLayout
 from ..select.signatures.arguments import Encoder
@@ -28,11 +29,15 @@ class Signatures(NamedTuple):
 
 
 class StoredKeys(NamedTuple):
-    """Keys in their tiles, and the encoder for keys as stored."""
+    """Keys in their tiles, and the encoder for keys as stored.
+
+    stride: weights from the encoder of one KV head to the next one's; 0: all have the same.
+    """
 
     segments: I64_1D
     layout: StoredLayout
     encoder: Encoder
+    stride: int
 
 
 class Signing(NamedTuple):
@@ -59,16 +64,12 @@ class Protected(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Staged tokens, signatures and positions of the slots' tokens, and the choice (`targets`).
-
-    queries, keys: the encoders of either.
-    """
+    """Queries of staged tokens and their encoder, the tokens' keys, signatures and positions of the
+    slots' tokens, and the choice (`targets`)."""
 
     q: F32_3D
     queries: Encoder
-    keys: Encoder
-    staged: I64_1D
-    layout: StoredLayout
+    staged: StoredKeys
     signatures: Signatures
     positions: I64_1D
     targets: I32_2D
@@ -108,3 +109,10 @@ class Positions(NamedTuple):
     """The column of positions."""
 
     positions: I64_1D
+
+
+class Outside(NamedTuple):
+    """The column of positions, and a bit for each slot of each KV head."""
+
+    positions: I64_1D
+    bits: U64_2D

@@ -34,8 +34,8 @@ from ...jit.simd import (
 from ..attention.layout import SEGMENT
 from ..select.signatures.encode import signature
 from ..select.work import MAX_WIDTH
-from .arguments import Choice, Protected, StoredKeys
-from .signatures import item, sign_key
+from .arguments import Choice, Protected
+from .signatures import item, key_bits, put_bits
 
 MIX = 0x9E3779B1  # 2^32 / golden ratio: hashes of neighbouring positions lie far apart
 _HEADS = 16  # query heads whose byte counts (up to 8 each) fit in a byte
@@ -124,23 +124,36 @@ def _sign_queries(q, first, encoder, codes, work):
 
 
 @kernel
-def choose_kernel(share: Share, choice: Choice, n_slots: int, position: int, protected: Protected):
+def choose_kernel(
+    share: Share,
+    choice: Choice,
+    n_slots: int,
+    position: int,
+    protected: Protected,
+    by_key: int,
+):
     """For each KV head the target slot of each staged token in turn, positions from `position` on.
 
-    Slots get the signatures and positions of the tokens that they will hold.
+    Slots get the signatures and positions of the tokens that they will hold. by_key: whether a
+    token's key stands for each of its queries.
     """
     q, targets, positions = choice.q, choice.targets, choice.positions
-    staged = StoredKeys(choice.staged, choice.layout, choice.keys)
     encoder, mine = choice.queries, of_thread(choice.scratch, share.part)
     codes, bits, work = mine.codes, encoder.widths[1], address(encoder.works[share.part])
     j = take(share.ticket)
     while j < len(targets):
         for t in range(q.shape[0]):
-            _sign_queries(q[t], j * codes.shape[1], encoder, codes, work)
+            own = key_bits(choice.staged, j, t, work)
+            if by_key:
+                for h in range(codes.shape[1]):
+                    codes[0, h] = np.uint32(own)
+                    codes[1, h] = np.uint32(own >> np.uint64(32))
+            else:
+                _sign_queries(q[t], j * codes.shape[1], encoder, codes, work)
             n_positions = position + t - protected.recent - protected.sinks
             evictable = Evictable(n_slots, protected.sinks, n_positions)
             slot = farthest(choice.signatures, positions, j, codes, bits, evictable, mine.lanes)
             targets[j, t] = slot
-            sign_key(staged, j, t, slot, choice.signatures, work)
+            put_bits(own, bits, j, slot, choice.signatures)
             store(item(positions, j, slot), 0, np.uint32(position + t))
         j = take(share.ticket)

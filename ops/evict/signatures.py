@@ -32,23 +32,30 @@ def tile_of(segments, head, token, layout):
 
 
 @jit
-def sign_key(keys, head, token, slot, signatures, work):
-    """Signature of a stored key into the columns' items of `slot`; work: as an `Encoder`'s."""
+def key_bits(keys, head, token, work):
+    """Signature of a stored key; work: as an `Encoder`'s."""
     layout, encoder = keys.layout, keys.encoder
     decode_key(tile_of(keys.segments, head, token, layout), token % TILE, layout, work)
-    bits = signature(work, address(encoder.weights), encoder.widths, work + 4 * MAX_WIDTH)
+    weights = address(encoder.weights) + 4 * keys.stride * head
+    return signature(work, weights, encoder.widths, work + 4 * MAX_WIDTH)
+
+
+@jit
+def put_bits(bits, width, head, slot, signatures):
+    """Store a signature of up to `width` bits as the columns' items of `slot`."""
     store(item(signatures.low, head, slot), 0, np.uint32(bits))
-    if encoder.widths[1] > 32:
+    if width > 32:
         store(item(signatures.high, head, slot), 0, np.uint32(bits >> np.uint64(32)))
 
 
 @kernel
 def sign_kernel(share: Share, arrays: Signing, n_heads: int, start: int, stop: int):
     """Signatures of slots start .. stop-1, all heads."""
-    work = address(arrays.keys.encoder.works[share.part])
+    keys, signatures = arrays.keys, arrays.signatures
+    work, width = address(keys.encoder.works[share.part]), keys.encoder.widths[1]
     begin = start + SIGNED_AT_ONCE * take(share.ticket)
     while begin < stop:
         for slot in range(begin, min(begin + SIGNED_AT_ONCE, stop)):
             for j in range(n_heads):
-                sign_key(arrays.keys, j, slot, slot, arrays.signatures, work)
+                put_bits(key_bits(keys, j, slot, work), width, j, slot, signatures)
         begin = start + SIGNED_AT_ONCE * take(share.ticket)

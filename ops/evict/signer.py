@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ...jit.arena import aligned
 from ..attention.layout import TileLayout
 from ..errors import OpsError
 from ..reference.attention import rotate
@@ -16,22 +17,39 @@ class Signer:
     """SimHash of one layer; keys are signed as stored.
 
     planes: float32 (E, bits), drawn from `seed`. Where the layout rotates K, the hyperplanes for
-    keys are rotated alike. queries, keys: for kernels, once `ready`. Raises OpsError unless
-    4 <= bits <= 64.
+    keys are rotated alike. centre: float32 (J, E), without which the keys of each KV head are
+    stored; their signatures are those of the whole keys, P (k - c) + P c. queries, keys: for
+    kernels, once `ready`; stride: see `StoredKeys`. Raises OpsError unless 4 <= bits <= 64.
     """
 
-    def __init__(self, layout: TileLayout, bits: int, seed: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        layout: TileLayout,
+        bits: int,
+        seed: tuple[int, ...],
+        centre: F32 | None = None,
+    ) -> None:
         if not MIN_BITS <= bits <= MAX_BITS:
             raise OpsError(f"Signer: {bits} bits, expected {MIN_BITS} to {MAX_BITS}")
         self.bits, self.words = bits, -(-bits // 32)
         self.planes = hyperplanes(layout.head_dim, bits, seed, "by plane")
         rows = np.pad(self.planes.T, [(0, 0), (0, layout.padded - layout.head_dim)])
         stored = rotate(rows, layout.rotation) if layout.rotates_k else rows
-        self._networks = simhash_network(self.planes), simhash_network(stored.T.astype(np.float32))
+        self._queries = simhash_network(self.planes)
+        self._keys = simhash_network(stored.T.astype(np.float32))
+        self._weights, self.stride = self._keys.weights, 0
+        if centre is not None:
+            self.stride = len(self._keys.weights)
+            self._weights = aligned((len(centre), self.stride), np.float32)
+            self._weights[:] = self._keys.weights
+            end = self.stride - self._keys.bits
+            self._weights[:, end : end + bits] = centre @ self.planes
+            self._weights = self._weights.ravel()
         self._threads = 0
 
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
         if threads > self._threads:
-            self.queries, self.keys = (encoder_of(x, threads) for x in self._networks)
+            self.queries = encoder_of(self._queries, threads)
+            self.keys = encoder_of(self._keys, threads)._replace(weights=self._weights)
             self._threads = threads

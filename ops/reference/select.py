@@ -39,10 +39,14 @@ def position_hash_reference(positions: NDArray[np.integer], seed: int) -> NDArra
     return x ^ (x >> np.uint32(16))
 
 
-def best_reference(costs: NDArray[np.generic], first: int, k: int, seed: int) -> NDArray[np.intp]:
-    """Positions (from `first` on) of the k least costs, equal ones by `position_hash`."""
-    positions = first + np.arange(len(costs))
-    return positions[np.lexsort((position_hash_reference(positions, seed), costs))[:k]]
+def best_reference(
+    costs: NDArray[np.generic], first: int, k: int, seed: int, taken: NDArray[np.bool_]
+) -> NDArray[np.intp]:
+    """Positions (from `first` on) of the k least costs, equal ones by `position_hash`, of those
+    that are not taken."""
+    positions = first + np.flatnonzero(~taken)
+    order = np.lexsort((position_hash_reference(positions, seed), costs[~taken]))
+    return positions[order[:k]]
 
 
 def lots_reference(positions: NDArray[np.integer], n: int, seed: int) -> NDArray[np.uint32]:
@@ -61,32 +65,51 @@ def nearest_reference(
     stop: int,
     k: int,
     seed: int,
+    taken: NDArray[np.bool_] | None = None,
 ) -> list[NDArray[np.intp]]:
     """For each KV head: tokens 0 .. first-1, the union of each query's k nearest of
-    first .. last-1, and last .. stop-1. queries (J, G) and signatures (J, S) of `bits` bits."""
+    first .. last-1, and last .. stop-1. queries (J, G) and signatures (J, S) of `bits` bits.
+
+    taken (J, S): tokens of first .. last-1 that are listed, too, and do not compete."""
     n_lots = 128 // bits
     lots = lots_reference(np.arange(first, last), n_lots, seed)
     distances = np.bitwise_count(signatures[:, None, first:last] ^ queries[:, :, None])
-    return _lists(n_lots * distances.astype(int) + lots, first, last, stop, k, seed)
+    return _lists(n_lots * distances.astype(int) + lots, first, last, stop, k, seed, taken)
 
 
 def largest_reference(
-    scores: Floats, n_kv_heads: int, first: int, last: int, stop: int, k: int, seed: int
+    scores: Floats,
+    n_kv_heads: int,
+    first: int,
+    last: int,
+    stop: int,
+    k: int,
+    seed: int,
+    taken: NDArray[np.bool_] | None = None,
 ) -> list[NDArray[np.intp]]:
     """As `nearest_reference`, by the largest of the scores (H, S) of each query head."""
     costs = -scores.reshape(n_kv_heads, -1, scores.shape[1])[..., first:last]
-    return _lists(costs, first, last, stop, k, seed)
+    return _lists(costs, first, last, stop, k, seed, taken)
 
 
 def _lists(
-    costs: NDArray[np.generic], first: int, last: int, stop: int, k: int, seed: int
+    costs: NDArray[np.generic],
+    first: int,
+    last: int,
+    stop: int,
+    k: int,
+    seed: int,
+    taken: NDArray[np.bool_] | None,
 ) -> list[NDArray[np.intp]]:
     """For each KV head the list of tokens, by the costs (J, G, last - first) of its queries."""
-    fixed = [np.arange(first), np.arange(last, stop)]
-    return [
-        np.unique(np.concatenate([*fixed, *(best_reference(c, first, k, seed) for c in group)]))
-        for group in costs
-    ]
+    if taken is None:
+        taken = np.zeros((len(costs), stop), np.bool_)
+    lists = []
+    for group, own in zip(costs, taken[:, first:last]):
+        best = [best_reference(c, first, k, seed, own) for c in group]
+        fixed = np.arange(first), first + np.flatnonzero(own), np.arange(last, stop)
+        lists.append(np.unique(np.concatenate([*fixed, *best])))
+    return lists
 
 
 def _padded(x: Floats, n: int) -> NDArray[np.float64]:

@@ -16,18 +16,26 @@ queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `
 """
 
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
-from .choice import Range
+from .choice import Range, taken_words
 from .exact import ExactScratch, largest, products
 from .signatures import (
     Network,
     SignatureScratch,
     encode_keys,
     encode_rows,
+    encode_slots,
     hyperplanes,
     nearest,
     simhash_network,
 )
-from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
+from .sketch import (
+    Rotation,
+    SketchScratch,
+    best_sketched,
+    sketch_bits,
+    sketch_keys,
+    sketch_slots,
+)
 
 __all__ = [
     "BlockScratch",
@@ -43,6 +51,7 @@ __all__ = [
     "block_keys",
     "encode_keys",
     "encode_rows",
+    "encode_slots",
     "hyperplanes",
     "largest",
     "nearest",
@@ -50,4 +59,6 @@ __all__ = [
     "simhash_network",
     "sketch_bits",
     "sketch_keys",
+    "sketch_slots",
+    "taken_words",
 ]

@@ -13,6 +13,7 @@ from .work import HISTOGRAM
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
+U64 = NDArray[np.uint64]
 
 
 class Candidates(NamedTuple):
@@ -42,6 +43,7 @@ class SelectScratch:
         self.together = next(n for n in (4, 3, 2, 1) if group % n == 0)
         self.n_kv_heads, self.group, self.n_ctx, self.k = n_kv_heads, group, n_ctx, k
         self.threads = 0
+        self.none_taken: U64 = np.zeros((n_kv_heads, 0), np.uint64)
 
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
@@ -68,24 +70,41 @@ class SelectScratch:
 
 
 class Range(NamedTuple):
-    """What to choose from: tokens first .. last-1 compete, all others below stop are taken."""
+    """What to choose from: tokens first .. last-1 compete, all others below stop are taken.
+
+    Where a cache holds tokens in no order, some of first .. last-1 are taken, too, others in each
+    KV head: `taken` uint64 (J, words), of `taken_words`, has a bit for each token.
+    """
 
     first: int
     last: int
     stop: int
 
 
+def taken_words(n_tokens: int) -> int:
+    """Words of 64 bits, whole segments of them, that have a bit for each of `n_tokens`."""
+    return -(-n_tokens // SEGMENT) * (SEGMENT // 64)
+
+
 def check_choice(
-    name: str, among: Range, k: int, index: NDArray[np.uint32], counts: I64, s: SelectScratch
+    name: str,
+    among: Range,
+    k: int,
+    index: NDArray[np.uint32],
+    counts: I64,
+    taken: U64,
+    s: SelectScratch,
 ) -> None:
-    """Raise OpsError unless k of the range fit the lists and the scratch."""
+    """Raise OpsError unless k of the range, beside those taken, fit the lists and the scratch."""
     if not 0 <= among.first < among.last <= among.stop <= s.n_ctx:
         raise OpsError(f"{name}: {among} does not fit a context of {s.n_ctx} tokens")
-    most = min(s.k, among.last - among.first)
+    most_taken = _most_taken(name, among, taken, s)
+    competing = among.last - among.first - most_taken
+    most = min(s.k, competing)
     if not 1 <= k <= most:
         raise OpsError(f"{name}: cannot choose {k} tokens, expected 1 to {most}")
-    fixed = among.first + among.stop - among.last
-    longest = fixed + min(k * s.group, among.last - among.first)
+    fixed = among.first + among.stop - among.last + most_taken
+    longest = fixed + min(k * s.group, competing)
     if index.shape[0] != s.n_kv_heads or index.shape[1] < longest or index.dtype != np.uint32:
         raise OpsError(
             f"{name}: lists are {index.dtype} {index.shape}, expected uint32 "
@@ -97,11 +116,38 @@ def check_choice(
         )
 
 
+def _most_taken(name: str, among: Range, taken: U64, s: SelectScratch) -> int:
+    """The most bits of `taken` in any KV head."""
+    if not taken.size:
+        return 0
+    words = taken_words(among.stop)
+    if len(taken) != s.n_kv_heads or taken.shape[1] < words or taken.dtype != np.uint64:
+        raise OpsError(
+            f"{name}: what is taken is {taken.dtype} {taken.shape}, expected uint64 "
+            f"({s.n_kv_heads}, {words} or more)"
+        )
+    return int(np.bitwise_count(taken[:, : -(-among.stop // 64)]).sum(1).max())
+
+
 def check_query(name: str, q: F32, s: SelectScratch, head_dim: int) -> None:
     """Raise OpsError unless q holds one token's query heads."""
     shape = 1, s.n_kv_heads * s.group, head_dim
     if q.shape != shape or q.dtype != np.float32 or not q.flags.c_contiguous:
         raise OpsError(f"{name}: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
+
+
+def check_slots(name: str, slots: NDArray[np.int32], n_tokens: int, room: int) -> None:
+    """Raise OpsError unless each KV head's first n_tokens slots lie within `room`."""
+    if not 1 <= n_tokens <= slots.shape[1] or slots.dtype != np.int32:
+        raise OpsError(
+            f"{name}: {n_tokens} slots of {slots.dtype} {slots.shape}, expected int32 (KV heads, "
+            f"{n_tokens} or more)"
+        )
+    named = slots[:, :n_tokens]
+    if named.min() < 0 or named.max() >= room:
+        raise OpsError(
+            f"{name}: slots {named.min()} to {named.max()} lie outside the {room} reserved"
+        )
 
 
 def check_stored(name: str, first: int, last: int, stored: int) -> None:

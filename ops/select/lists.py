@@ -24,6 +24,14 @@ def mark(entries, n, marks):
 
 
 @jit
+def mark_taken(taken, stop, marks):
+    """Set the bits of the positions below `stop` that are set in taken uint64[], or no words."""
+    if len(taken) > 0:
+        for w in range((stop + 63) // 64):
+            marks[w] |= taken[w]
+
+
+@jit
 def write_list(marks, first, last, stop, index):
     """index[:n] = 0 .. first-1, the marked of first .. last-1, last .. stop-1; returns n.
 

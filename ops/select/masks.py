@@ -82,3 +82,14 @@ def trim(masks, segment, first, last):
         for h in range(masks.shape[0]):
             for w in range(WORDS):
                 masks[h, w] &= inside(segment * WORDS + w, first, last)
+
+
+@jit
+def hide(masks, segment, taken):
+    """Clear the bits of a segment's masks uint64[queries, WORDS] that are set in taken uint64[]:
+    a bit for each token that does not compete, or no words at all."""
+    if len(taken) > 0:
+        for w in range(WORDS):
+            others = ~taken[segment * WORDS + w]
+            for h in range(masks.shape[0]):
+                masks[h, w] &= others

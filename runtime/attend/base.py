@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from .selections import SelectionWriter
 
     F32 = NDArray[np.float32]
+    I32 = NDArray[np.int32]
     I64 = NDArray[np.int64]
     U32 = NDArray[np.uint32]
+    U64 = NDArray[np.uint64]
 
 
 class AttendError(KvarnError):
@@ -43,11 +45,14 @@ class LayerView:
 class Attend(Method, ABC):
     """An attend method and its options; `open` makes the object that attends in one context."""
 
-    needs_all_tokens: ClassVar[bool] = True
-    """Whether every token must stay in the store; keep methods that evict refuse such a method."""
-
     selects: ClassVar[bool] = False
     """Whether it chooses which tokens a step reads: choices can be recorded (`selections`)."""
+
+    @property
+    def needs_all_tokens(self) -> bool:
+        """Whether every token must stay in the store, in order; keep methods that evict refuse such
+        a method."""
+        return True
 
     def shortened(self) -> Attend:
         """The method as it is rehearsed, in a context of a thousand tokens."""
@@ -78,8 +83,18 @@ class BoundAttend(ABC):
     every_query: ClassVar[bool] = False
     """Whether it needs the queries of all tokens, even if only some outputs are wanted."""
 
+    chooses: ClassVar[bool] = False
+    """Whether each generated token chooses what it reads: `attend_slots` then takes one token."""
+
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027
-        """Tokens start … start + n_tokens - 1 have just been appended to the layer's store."""
+        """Tokens start … start + n_tokens - 1 have just been appended to the layer's store, or
+        written into slots of these numbers."""
+
+    def replaced(  # noqa: B027 - most methods have no index
+        self, layer: LayerView, slots: I32, n_tokens: int, stored: int
+    ) -> None:
+        """Tokens have just taken the slots slots[:, :n_tokens], int32 (J, …), of the first `stored`
+        of a `SlotStore`: other ones in each KV head, some perhaps more than once."""
 
     def build(  # noqa: B027 - most methods have no index
         self,
@@ -99,6 +114,11 @@ class BoundAttend(ABC):
         Keys and values up to position start + T - 1 are already in the layer's store. The tokens
         are generated ones, or guesses of a draft.
         """
+
+    def attend_slots(self, layer: LayerView, q: F32, position: int, stored: int, out: F32) -> None:
+        """The same for tokens from `position` on, over the first `stored` slots of a `SlotStore`,
+        which hold them and others in no order."""
+        self(layer, q, stored - len(q), out)
 
     def attend_prompt(
         self, layer: LayerView, q: NDArray[np.float32], start: int, out: NDArray[np.float32]

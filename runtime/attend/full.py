@@ -19,7 +19,10 @@ class Full(Attend):
 
     name: ClassVar[str] = "full"
     summary: ClassVar[str] = "every token"
-    needs_all_tokens: ClassVar[bool] = False
+
+    @property
+    def needs_all_tokens(self) -> bool:
+        return False
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
         return FullAttention()

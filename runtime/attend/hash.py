@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...ops.select import Range
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from .base import F32
+    from .base import F32, I32
 
 AUTO, SIMHASH = "auto", "simhash"
 NOTICE = (
@@ -62,6 +62,10 @@ class Hash(Budgeted):
         if self.bits is not None and self.bits not in BITS:
             raise AttendError(f"bits of a signature are {self.bits}, expected 32 or 64")
 
+    @property
+    def needs_all_tokens(self) -> bool:
+        return not SignatureIndex.over_slots
+
     @classmethod
     def variants(cls) -> tuple[Hash, ...]:
         return (cls(), *(cls(bits=bits, encoders=SIMHASH) for bits in BITS))
@@ -98,6 +102,8 @@ class Hash(Budgeted):
 class SignatureIndex(TokenIndex):
     """A signature of every stored key; each query scans all of them."""
 
+    over_slots: ClassVar[bool] = True
+
     def __init__(
         self, config: ModelConfig, store: KVStore, encoder: Encoder, notice: str = ""
     ) -> None:
@@ -123,6 +129,10 @@ class SignatureIndex(TokenIndex):
         assert self.column is not None
         self._networks[layer.index].sign_keys(layer, self.column, first, last)
 
+    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
+        assert self.column is not None
+        self._networks[layer.index].sign_slots(layer, self.column, slots, n_tokens)
+
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ...ops.select import nearest
 
@@ -130,7 +140,7 @@ class SignatureIndex(TokenIndex):
         self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
         nearest(
             self._queries, self.column.segments(layer.index), self._bits, among, k,
-            chosen.lists, chosen.counts, seed=SEED, scratch=self._scratch,
+            chosen.lists, chosen.counts, seed=SEED, taken=chosen.taken, scratch=self._scratch,
         )  # fmt: skip
         passes = self._scratch.group // self._scratch.together
         n_tokens = among.last - among.first

@@ -50,6 +50,10 @@ class TopK(Budgeted):
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
 
+    @property
+    def needs_all_tokens(self) -> bool:
+        return not INDEXES[self.index, self.levels].over_slots
+
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
         return tuple(cls(index=index, levels=levels) for index, levels in INDEXES)

@@ -9,6 +9,7 @@ import numpy as np
 from ...jit.launch import Cell, Graph
 from ...jit.threads import n_threads
 from ...ops.pointwise import add_row
+from .cache import minus_centre
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class StoredAttention:
         self.layers, self._attend, self._store = layers, attend, store
         self._start, self._prompt = np.zeros(1, np.int64), True
         self._recorded_for: tuple[NDArray[np.int64] | None, int] = None, 0
-        self._minus_centre = None if store.centre is None else -_flat(store.centre)
+        self._minus_centre = minus_centre(store)
         self.every_query = attend.every_query
         records = attend.records and store.records
         self.graphs: dict[bool, Graph] | None = {} if records else None
@@ -42,7 +43,7 @@ class StoredAttention:
     def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         start = Cell.at(self._start)
         if self._minus_centre is not None:
-            add_row(_flat(k), self._minus_centre[layer])
+            add_row(k.reshape(len(k), -1), self._minus_centre[layer])
         self._store.append(layer, k, v, start)
         view = self.layers[layer]
         self._attend.appended(view, start, len(k))
@@ -50,8 +51,3 @@ class StoredAttention:
         first = start + len(k) - len(q) if len(q) < len(k) else start
         attend = self._attend.attend_prompt if self._prompt else self._attend
         attend(view, q, first, out)
-
-
-def _flat(k: F32) -> F32:
-    """k (n, J, E) as (n, J · E)."""
-    return k.reshape(len(k), -1)

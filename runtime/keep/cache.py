@@ -84,6 +84,11 @@ class KVCache(ABC):
         """Whether one of `n_tokens` tokens has been evicted from some layer."""
 
 
+def minus_centre(store: KVStore) -> NDArray[np.float32] | None:
+    """What to add to the rows of keys (n, J · E) of each layer before `append`: (layers, J · E)."""
+    return None if store.centre is None else -store.centre.reshape(len(store.centre), -1)
+
+
 @contextmanager
 def closed_on_error(store: KVStore) -> Iterator[None]:
     """Close the store, and so its files and lock, after an error in the block."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ..methods import option
+from ..methods import called, option
 from ..store import SlotPlan
 from .base import Keep, KeepError
 from .cache import KVCache, closed_on_error, layer_views
@@ -72,8 +72,8 @@ class Evicting(Keep):
             return open_all(model, n_ctx, max_chunk, attend, store, notice)
         if attend.needs_all_tokens:
             raise KeepError(
-                f"keep {self.name} cannot be combined with {attend.name} attention, which needs "
-                "all tokens in order: use full attention or keep all"
+                f"keep {self.name} cannot be combined with {called(attend)} attention, which needs "
+                f"all tokens in order: use keep all, or attention that does not ({_over_slots()})"
             )
         return self._open(model, n_ctx, max_chunk, attend, store)
 
@@ -101,8 +101,13 @@ class Evicting(Keep):
             return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots, budget)
 
     def __str__(self) -> str:
-        """The method and its options, except for the budget."""
-        options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "budget"]
+        """The method and its options, except for the budget, as packs name it: all those that only
+        Python gives, and of the command line's those that are not the defaults."""
+        declared, options = self.options(), []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name not in declared or (f.name != "budget" and value != f.default):
+                options.append(f"{f.name}={value}")
         return " ".join([self.name, *options])
 
     def slots(self, n_ctx: int) -> int:
@@ -116,6 +121,13 @@ class Evicting(Keep):
                 f"keep {self.name}: {what} leaves nothing to evict beside {self.protected} "
                 f"protected tokens; use at least {self.protected + 1}"
             )
+
+
+def _over_slots() -> str:
+    """The methods that attend over slots, by their names."""
+    from ..attend import ATTENDS
+
+    return ", ".join(name for name, one in ATTENDS.items() if not one().needs_all_tokens)
 
 
 def parse_budget(text: int | str) -> int | Fraction:

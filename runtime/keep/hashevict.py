@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ..methods import option
 from .base import KeepError
 from .evicting import Evicting
 from .slots import Slots
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..store import SlotStore
 
 BITS = (4, 64)  # the lengths of signatures that the paper tries
+AGAINST = ("query", "key")
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,10 @@ class HashEvict(Evicting):
 
     The distance is the Hamming distance of SimHash signatures (`bits` random hyperplanes per layer,
     drawn from `seed`), summed over the query heads that share the KV head. The first `sinks` tokens
-    and the last `recent` before the new one stay. Source: HashEvict, algorithm 1, with its 16 bits,
-    4 and 10 tokens. Raises `KeepError` for bits outside 4 … 64 and negative numbers.
+    and the last `recent` before the new one stay. against: what keys are compared with, the new
+    token's queries as in the paper, or its key as in the authors' code. Source: HashEvict,
+    algorithm 1, with its 16 bits, 4 and 10 tokens. Raises `KeepError` for bits outside 4 … 64,
+    negative numbers and another `against`.
     """
 
     name: ClassVar[str] = "hashevict"
@@ -36,6 +40,12 @@ class HashEvict(Evicting):
     seed: int = 0
     sinks: int = 4
     recent: int = 10
+    against: str = option(
+        "query",
+        "the token that differs most from the new one's query is dropped (as in the paper), or the "
+        "one that differs most from its key (as in the authors' code)",
+        choices=AGAINST,
+    )
 
     def __post_init__(self) -> None:
         if not BITS[0] <= self.bits <= BITS[1]:
@@ -45,6 +55,10 @@ class HashEvict(Evicting):
                 raise KeepError(
                     f"keep hashevict: {field} is {getattr(self, field)}, expected 0 or more"
                 )
+        if self.against not in AGAINST:
+            raise KeepError(
+                f"keep hashevict: against {self.against!r}, expected {' or '.join(AGAINST)}"
+            )
         super().__post_init__()
 
     @property
@@ -63,8 +77,10 @@ class HashSlots(Slots):
 
         super().__init__(store, layer, staging)
         self._keep = keep
-        self._signer = Signer(store.layout, keep.bits, (keep.seed, layer))
-        self._columns = [store.column(f"signature-{word}", 4) for word in range(self._signer.words)]
+        centre = None if store.centre is None else store.centre[layer]
+        self._signer = Signer(store.layout, keep.bits, (keep.seed, layer), centre)
+        words = range(self._signer.words)
+        self._columns = [store.state_column(f"signature-{word}", 4) for word in words]
 
     def fill(self, k: F32, v: F32, start: int) -> None:
         from ...ops.evict import sign_tokens
@@ -88,6 +104,7 @@ class HashSlots(Slots):
             n_slots=self.n_slots,
             position=position,
             protected=Protected(self._keep.sinks, self._keep.recent),
+            by_key=self._keep.against == "key",
         )
 
     def _signatures(self) -> Signatures:

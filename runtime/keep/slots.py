@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ...ops.pointwise import add_row
 from ..stats import Kept
-from .cache import KVCache
+from .cache import KVCache, minus_centre
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +77,7 @@ class Ring(Slots):
 class SlotAttention:
     """What the forward pass calls: fills free slots, then replaces tokens, and attends to slots.
 
-    Several tokens at once always use exact attention, as in every prefill.
+    Prompts use exact attention; generated tokens choose one by one, where the method does.
     """
 
     layers: list[LayerView]
@@ -87,16 +88,28 @@ class SlotAttention:
     graphs: dict[bool, Graph] | None = None
     every_query: ClassVar[bool] = True  # they may decide which tokens are evicted
 
+    def __post_init__(self) -> None:
+        self._minus_centre = minus_centre(self.slots[0].store)
+
     def begin(self, start: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
         self.start, self.prompt = start, prompt
 
     def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
-        view, slots, start = self.layers[layer], self.slots[layer], self.start
+        if self._minus_centre is not None:
+            add_row(k.reshape(len(k), -1), self._minus_centre[layer])
+        step = 1 if self.attend.chooses and not self.prompt else len(q)
+        for t in range(0, len(q), step):
+            rows = slice(t, t + step)
+            self._read(layer, q[rows], k[rows], v[rows], self.start + t, out[rows])
+
+    def _read(self, layer: int, q: F32, k: F32, v: F32, start: int, out: F32) -> None:
+        view, slots = self.layers[layer], self.slots[layer]
         free = min(max(slots.n_slots - start, 0), len(q))
         if free:
             slots.fill(k[:free], v[:free], start)
-            self._attend(view, q[:free], start, out[:free])
+            self.attend.appended(view, start, free)
+            self._attend(view, q[:free], start, start + free, out[:free])
         if free < len(q):
             self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
 
@@ -108,12 +121,15 @@ class SlotAttention:
         if len(q) > 1:
             self._attend_staged(view, slots, q, out)
         slots.write_staged(position)
+        self.attend.replaced(view, slots.staging.targets, len(q), slots.n_slots)
         if len(q) == 1:
-            self._attend(view, q, slots.n_slots - 1, out)
+            self._attend(view, q, position, slots.n_slots, out)
 
-    def _attend(self, view: LayerView, q: F32, start: int, out: F32) -> None:
-        attend = self.attend.attend_prompt if self.prompt else self.attend
-        attend(view, q, start, out)
+    def _attend(self, view: LayerView, q: F32, position: int, stored: int, out: F32) -> None:
+        if self.prompt:
+            self.attend.attend_prompt(view, q, stored - len(q), out)
+        else:
+            self.attend.attend_slots(view, q, position, stored, out)
 
     def _attend_staged(self, view: LayerView, slots: Slots, q: F32, out: F32) -> None:
         from ...ops.evict import staged_attention
@@ -151,7 +167,7 @@ class SlotCache(KVCache):
         self.slots, self._budget = slots, budget
 
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
-        """Nothing: methods that attend to slots have no index."""
+        self.attend.build(self.attention.layers, min(n_tokens, self._budget), progress)
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         return self.slots[layer].kept(n_tokens)

@@ -74,6 +74,8 @@ class Ram(Store):
                 f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
                 f"use a smaller --keep-budget{self._or_smaller_type}"
             )
+        if self.centred and has_centre(config, self.k):
+            store.centre = mean_keys(model)
         return store
 
     @property

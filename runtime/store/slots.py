@@ -6,19 +6,22 @@ holds the position of each token:
     K and V      tiles, as in every store      [segment][kv_head][tile]
     positions    u32 per slot                  [segment][kv_head][slot]
     others       what the keep method adds     [segment][kv_head][slot]
+
+These are the state that a snapshot saves. Columns of attend methods are not: a context that opens
+the snapshot indexes the slots again.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout
-from .base import Column, KVStore
-from .ram import RamStore
+from .base import Column, KVStore, StoreError
+from .ram import RamColumn, RamStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +44,9 @@ class SlotStore(KVStore):
         self._number = [self.slots[:layer].count(size) for layer, size in enumerate(slots)]
         self.columns: dict[str, SlotColumn] = {}
         self.reserved = 0
-        self.positions = self.column("positions", 4)
+        self._indexes: dict[str, SlotColumn] = {}
+        self._index_parts: list[tuple[int, RamColumn]] = []
+        self.positions = self.state_column("positions", 4)
 
     def bytes_needed(self) -> int:
         """Bytes of K and V when all slots are filled."""
@@ -51,6 +56,7 @@ class SlotStore(KVStore):
         self.reserved = max(self.reserved, int(n_tokens))
         for size, store in self._stores.items():
             store.reserve(min(n_tokens, size))
+        self._grow_indexes()
 
     def parts(self) -> Iterator[memoryview]:
         """All reserved memory: K, V and columns. `slots`, the columns and what was reserved
@@ -65,11 +71,33 @@ class SlotStore(KVStore):
         """Store k, v float32[T, J, E] in the slots start … start + T - 1 of the layer."""
         self._stores[self.slots[layer]].append(self._number[layer], k, v, start)
 
-    def column(self, name: str, item_bytes: int) -> Column:
+    def state_column(self, name: str, item_bytes: int) -> SlotColumn:
+        """A column of the keep method, which is saved with the slots; as `column` otherwise."""
+        parts: dict[int, Column]
         parts = {size: store.column(name, item_bytes) for size, store in self._stores.items()}
         if name not in self.columns:
             self.columns[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
         return self.columns[name]
+
+    def column(self, name: str, item_bytes: int) -> Column:
+        if name not in self._indexes:
+            parts = {
+                size: RamColumn(name, item_bytes, store.n_layers, self.n_kv_heads)
+                for size, store in self._stores.items()
+            }
+            self._index_parts += parts.items()
+            self._indexes[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
+            self._grow_indexes()
+        column = self._indexes[name]
+        if column.item_bytes != item_bytes:
+            raise StoreError(
+                f"index {name} holds {column.item_bytes} bytes per token, expected {item_bytes}"
+            )
+        return column
+
+    def _grow_indexes(self) -> None:
+        for size, column in self._index_parts:
+            column.memory.grow(min(self.reserved, size))
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
@@ -86,14 +114,19 @@ class SlotStore(KVStore):
 
     @property
     def n_bytes(self) -> int:
-        return sum(store.n_bytes for store in self._stores.values())
+        stores = sum(store.n_bytes for store in self._stores.values())
+        return stores + sum(column.memory.n_bytes for _, column in self._index_parts)
 
 
 class SlotColumn(Column):
     """A column whose layers are in several stores."""
 
     def __init__(
-        self, item_bytes: int, slots: Sequence[int], number: list[int], parts: dict[int, Column]
+        self,
+        item_bytes: int,
+        slots: Sequence[int],
+        number: list[int],
+        parts: Mapping[int, Column],
     ) -> None:
         self.item_bytes, self.filled = item_bytes, np.zeros(len(slots), np.int64)
         self._parts = [(parts[size], i) for size, i in zip(slots, number)]

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -153,6 +153,7 @@ def test_the_estimate_follows_the_slots(tiny: Model) -> None:
     assert tiny.context(10**9, keep=kvarn.HashEvict(100)).n_bytes == 0
 
 
+@dataclass(frozen=True)
 class InOrder(Attend, BoundAttend):
     name = "inorder"
 
@@ -176,7 +177,15 @@ def test_combinations_that_cannot_be_are_refused(tiny: Model) -> None:
     for budget in ("0", "0%", "101%", "x", "-3", "1.5", "%", 0, ""):
         with pytest.raises(KeepError, match="expected a number of tokens or a share"):
             kvarn.Streaming(budget)
-    for wrong in ({"bits": 3}, {"bits": 65}, {"recent": -1}, {"sinks": -1}, {"seed": -1}):
+    wrongs = (
+        {"bits": 3},
+        {"bits": 65},
+        {"recent": -1},
+        {"sinks": -1},
+        {"seed": -1},
+        {"against": "v"},
+    )
+    for wrong in wrongs:
         with pytest.raises(KeepError, match="expected"):
             kvarn.HashEvict(**wrong)
     with pytest.raises(KeepError, match="-1 sinks"):

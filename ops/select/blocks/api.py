@@ -110,7 +110,7 @@ def best_in_blocks(
     the query heads.
     """
     s = scratch
-    n_candidates = check_search("blocks", q, among, k, n_candidates, index, counts, s)
+    n_candidates = check_search("blocks", q, among, k, n_candidates, index, counts, s.none_taken, s)
     if among.stop > SEGMENT * len(segments) or among.stop // SEGMENT > len(items):
         raise OpsError(f"blocks: token {among.stop - 1} lies outside the columns")
     s.ready(n_threads())
@@ -119,6 +119,7 @@ def best_in_blocks(
         segments=segments,
         items=items,
         rotation=rotation.weights,
+        taken=s.none_taken,
         lists=index,
         counts=counts,
         scanned=s.scanned,

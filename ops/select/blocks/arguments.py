@@ -28,13 +28,15 @@ class Keys(NamedTuple):
 class Query(NamedTuple):
     """One token's query heads (1, H, E), what they choose from, and the lists they fill.
 
-    scanned: how many blocks were scanned, of each KV head.
+    taken: (J, 0), as those outside the range are. scanned: how many blocks were scanned, of each KV
+    head.
     """
 
     q: arrays.F32_3D
     segments: arrays.I64_1D
     items: arrays.I64_1D
     rotation: arrays.F32_1D
+    taken: arrays.U64_2D
     lists: arrays.U32_2D
     counts: arrays.I64_1D
     scanned: arrays.I64_1D

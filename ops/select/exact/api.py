@@ -9,7 +9,7 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
-from ..choice import F32, I64, Range, SelectScratch, check_choice, check_query
+from ..choice import F32, I64, U64, Range, SelectScratch, check_choice, check_query
 from .arguments import AllProducts, Query, Scratch
 
 
@@ -64,6 +64,7 @@ def largest(
     counts: I64,
     *,
     seed: int,
+    taken: U64 | None = None,
     scratch: ExactScratch,
 ) -> None:
     """Lists of tokens: of `among`, the union of the k largest q . key of each query head.
@@ -71,10 +72,11 @@ def largest(
     q float32 (1, H, E); the rest as `nearest`. `position_hash` breaks ties.
     """
     s = scratch
-    check_choice("largest products", among, k, index, counts, s)
+    taken = s.none_taken if taken is None else taken
+    check_choice("largest products", among, k, index, counts, taken, s)
     _check("largest products", q, segments, among.stop, s)
     s.ready(n_threads())
-    query = s.query.fill(Query(q=q, segments=segments, lists=index, counts=counts))
+    query = s.query.fill(Query(q=q, segments=segments, taken=taken, lists=index, counts=counts))
     choose = _flat(*s.layout.codes, s.together)
     choose(query, s.arguments.address, s.n_kv_heads, *among, k, seed)
 

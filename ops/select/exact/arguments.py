@@ -2,15 +2,19 @@
 
 from typing import NamedTuple
 
-from ....jit.launch.arguments import F32_2D, F32_3D, I64_1D, U8_2D, U32_2D
+from ....jit.launch.arguments import F32_2D, F32_3D, I64_1D, U8_2D, U32_2D, U64_2D
 from ..choice import Candidates
 
 
 class Query(NamedTuple):
-    """One token's query heads (1, H, E), the stored keys, and the lists that are filled."""
+    """One token's query heads (1, H, E), the stored keys, and the lists that are filled.
+
+    taken: see `Range`; (J, 0) where only those outside the range are.
+    """
 
     q: F32_3D
     segments: I64_1D
+    taken: U64_2D
     lists: U32_2D
     counts: I64_1D
 

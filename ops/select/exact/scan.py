@@ -13,7 +13,7 @@ from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
 from ..best import entry_of, make_room, mark_best, start
 from ..choice import Range
-from ..lists import clear, write_list
+from ..lists import clear, mark_taken, write_list
 from ..masks import low_bit
 from ..queries import pack_queries
 from ..scores import at_least, cost_of
@@ -21,14 +21,22 @@ from .arguments import AllProducts, Query, Scratch
 
 
 @jit
-def _collect(s, lo, hi, segment, limit, entries, n):
-    """Append the tokens lo .. hi-1 of a segment whose scores at address s reach the limit."""
+def _is_taken(taken, position):
+    return len(taken) > 0 and (taken[position >> 6] >> np.uint64(position & 63)) & np.uint64(
+        1
+    ) != np.uint64(0)
+
+
+@jit
+def _collect(s, lo, hi, segment, taken, limit, entries, n):
+    """Append the tokens lo .. hi-1 of a segment whose scores at address s reach the limit, except
+    for those that are taken."""
     for i in range(lo // TILE * TILE, hi, TILE):
         some = at_least(s + 4 * i, limit)
         while some:
             t = i + low_bit(some)
             some &= some - np.uint64(1)
-            if lo <= t < hi:
+            if lo <= t < hi and not _is_taken(taken, segment * SEGMENT + t):
                 cost = cost_of(np.uint64(v.load_u32(s, 4 * t)))
                 entries[n] = entry_of(cost, segment * SEGMENT + t)
                 n += 1
@@ -52,8 +60,9 @@ def _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine):
             key_scores(shape, address(mine.rows[g]), base, lo, hi, parts, s)
             for h in range(n):
                 counts[h] = _collect(
-                    s + h * HEAD_SCORES, lo, hi, segment, limits[h], entries[h], counts[h]
-                )
+                    s + h * HEAD_SCORES, lo, hi, segment, query.taken[j], limits[h], entries[h],
+                    counts[h],
+                )  # fmt: skip
                 make_room(h, k, seed, found, entries.shape[1])
         mark_best(n, k, seed, found)
 
@@ -79,6 +88,7 @@ def make_flat(k_type, v_type, blocks, heads):
             clear(marks, among.stop)
             pack_queries(shape, query.q, j, group, mine.rows)
             _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine)
+            mark_taken(query.taken[j], among.stop, marks)
             query.counts[j] = write_list(marks, among.first, among.last, among.stop, query.lists[j])
             j = take(share.ticket)
 

@@ -1,6 +1,14 @@
 """Signatures: keys and queries as bits, compared by Hamming distance (HashAttention, SimHash)."""
 
-from .api import Network, SignatureScratch, encode_keys, encode_rows, encoder_of, nearest
+from .api import (
+    Network,
+    SignatureScratch,
+    encode_keys,
+    encode_rows,
+    encode_slots,
+    encoder_of,
+    nearest,
+)
 from .simhash import hyperplanes, simhash_network
 
 __all__ = [
@@ -8,6 +16,7 @@ __all__ = [
     "SignatureScratch",
     "encode_keys",
     "encode_rows",
+    "encode_slots",
     "encoder_of",
     "hyperplanes",
     "nearest",

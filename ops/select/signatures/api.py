@@ -12,15 +12,16 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Range, SelectScratch, check_choice, check_stored
+from ..choice import F32, I64, Range, SelectScratch, check_choice, check_slots, check_stored
 from ..work import MAX_WIDTH, PLANE_BYTES
-from .arguments import Encoder, Keys, Query, Rows, Scratch
+from .arguments import Encoder, Keys, KeysInSlots, Query, Rows, Scratch
 
 U64 = NDArray[np.uint64]
 _SERIAL_SIGNATURES = 32_768  # to compare with 4 queries that cost less than waking the threads
 _SERIAL_TOKENS = 4  # to encode that cost less than waking the threads
 
 _keys, _rows = Arguments(Keys), Arguments(Rows)
+_in_slots = Arguments(KeysInSlots)
 
 
 @lazy_kernel
@@ -28,6 +29,13 @@ def _encode_keys() -> DefinedKernel:
     from .encode import encode_keys_kernel
 
     return encode_keys_kernel
+
+
+@lazy_kernel
+def _encode_slots() -> DefinedKernel:
+    from .encode import encode_slots_kernel
+
+    return encode_slots_kernel
 
 
 @lazy_kernel
@@ -104,13 +112,35 @@ def encode_keys(
     Keys are read as stored: dequantised, rotated back. segments, items: base addresses of the
     segments of K and V and of the column, `[kv_head][token]` of bits / 8 bytes.
     """
-    if network.widths[0] != layout.head_dim:
-        raise OpsError(f"encoder: made for {network.widths[0]} inputs, keys have {layout.head_dim}")
     check_stored("encoder: tokens", first, last, SEGMENT * min(len(segments), len(items)))
-    encoder = encoder_of(network, n_threads())
-    keys = Keys(segments=segments, layout=stored_layout(layout), items=items, encoder=encoder)
+    keys = _keys_of(network, segments, layout, items)
     parallel, item_bytes = last - first > _SERIAL_TOKENS, network.bits // 8
     _encode_keys(_keys.fill(keys), item_bytes, n_kv_heads, first, last, parallel=parallel)
+
+
+def encode_slots(
+    network: Network,
+    segments: I64,
+    layout: TileLayout,
+    items: I64,
+    slots: NDArray[np.int32],
+    n_tokens: int,
+) -> None:
+    """Write the signatures of the keys in single slots; the rest as `encode_keys`.
+
+    slots: int32 (J, n_tokens or more), slots of each KV head, any of them more than once.
+    """
+    check_slots("encoder", slots, n_tokens, SEGMENT * min(len(segments), len(items)))
+    arrays = KeysInSlots(keys=_keys_of(network, segments, layout, items), slots=slots)
+    parallel = n_tokens > _SERIAL_TOKENS
+    _encode_slots(_in_slots.fill(arrays), network.bits // 8, n_tokens, parallel=parallel)
+
+
+def _keys_of(network: Network, segments: I64, layout: TileLayout, items: I64) -> Keys:
+    if network.widths[0] != layout.head_dim:
+        raise OpsError(f"encoder: made for {network.widths[0]} inputs, keys have {layout.head_dim}")
+    encoder = encoder_of(network, n_threads())
+    return Keys(segments=segments, layout=stored_layout(layout), items=items, encoder=encoder)
 
 
 def encode_rows(network: Network, x: F32, out: U64) -> None:
@@ -152,16 +182,19 @@ def nearest(
     counts: I64,
     *,
     seed: int,
+    taken: U64 | None = None,
     scratch: SignatureScratch,
 ) -> None:
     """Lists of tokens: of `among`, the union of the k nearest of each query head of a KV head.
 
     Distance: the set bits of signature xor query; `lots` break ties. queries uint64 (J, G); items:
     addresses of a column's segments. Writes counts[j] positions, ascending, to index[j]: uint32
-    (J, room), int64 (J,). The same for any number of threads.
+    (J, room), int64 (J,). taken: see `Range`; None: only those outside the range are. The same for
+    any number of threads.
     """
     s = scratch
-    check_choice("nearest signatures", among, k, index, counts, s)
+    taken = s.none_taken if taken is None else taken
+    check_choice("nearest signatures", among, k, index, counts, taken, s)
     if queries.shape != (s.n_kv_heads, s.group) or queries.dtype != np.uint64:
         raise OpsError(
             f"nearest signatures: queries are {queries.dtype} {queries.shape}, expected uint64 "
@@ -171,6 +204,8 @@ def nearest(
         raise OpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
     s.ready(n_threads())
     parallel = (among.last - among.first) * s.n_kv_heads > _SERIAL_SIGNATURES
-    query = s.query.fill(Query(queries=queries, items=items, lists=index, counts=counts))
+    query = s.query.fill(
+        Query(queries=queries, items=items, taken=taken, lists=index, counts=counts)
+    )
     choose = _hamming(bits, s.together)
     choose(query, s.arguments.address, *among, k, seed, parallel=parallel)

@@ -23,6 +23,13 @@ class Keys(NamedTuple):
     encoder: Encoder
 
 
+class KeysInSlots(NamedTuple):
+    """The same, and the slots (J, T or more) that tokens have taken in each KV head."""
+
+    keys: Keys
+    slots: arrays.I32_2D
+
+
 class Rows(NamedTuple):
     """Vectors (n, E) and their signatures."""
 
@@ -32,10 +39,14 @@ class Rows(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Signatures of the queries (J, G), what they choose from, and the lists they fill."""
+    """Signatures of the queries (J, G), what they choose from, and the lists they fill.
+
+    taken: see `Range`; (J, 0) where only those outside the range are.
+    """
 
     queries: arrays.U64_2D
     items: arrays.I64_1D
+    taken: arrays.U64_2D
     lists: arrays.U32_2D
     counts: arrays.I64_1D
 

@@ -22,7 +22,7 @@ from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ..dense import dense
 from ..work import MAX_WIDTH
-from .arguments import Keys, Rows
+from .arguments import Keys, KeysInSlots, Rows
 
 TOKENS = 16  # that a thread encodes at a time
 
@@ -67,18 +67,17 @@ def signature(x, weights, widths, work):
 
 
 @jit
-def _encode_token(t, keys, item_bytes, n_kv_heads, x):
-    """Write the signatures of token t of all KV heads to the column; x: address of scratch."""
+def _encode_key(keys, j, t, item_bytes, x):
+    """Write the signature of key t of KV head j to the column; x: address of scratch."""
     layout, encoder, place = keys.layout, keys.encoder, t % SEGMENT
-    for j in range(n_kv_heads):
-        head = keys.segments[t // SEGMENT] + j * layout.head_bytes
-        read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
-        bits = signature(x, address(encoder.weights), encoder.widths, x + 4 * MAX_WIDTH)
-        to = keys.items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
-        if item_bytes == 4:
-            store(to, 0, np.uint32(bits))
-        else:
-            store(to, 0, bits)
+    head = keys.segments[t // SEGMENT] + j * layout.head_bytes
+    read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
+    bits = signature(x, address(encoder.weights), encoder.widths, x + 4 * MAX_WIDTH)
+    to = keys.items[t // SEGMENT] + (j * SEGMENT + place) * item_bytes
+    if item_bytes == 4:
+        store(to, 0, np.uint32(bits))
+    else:
+        store(to, 0, bits)
 
 
 @kernel
@@ -90,8 +89,22 @@ def encode_keys_kernel(
     begin = first + TOKENS * take(share.ticket)
     while begin < last:
         for t in range(begin, min(begin + TOKENS, last)):
-            _encode_token(t, keys, item_bytes, n_kv_heads, x)
+            for j in range(n_kv_heads):
+                _encode_key(keys, j, t, item_bytes, x)
         begin = first + TOKENS * take(share.ticket)
+
+
+@kernel
+def encode_slots_kernel(share: Share, arrays: KeysInSlots, item_bytes: int, n_tokens: int):
+    """The first n_tokens slots that are named for each KV head."""
+    keys, slots = arrays.keys, arrays.slots
+    x = address(keys.encoder.works[share.part])
+    begin = TOKENS * take(share.ticket)
+    while begin < n_tokens:
+        for t in range(begin, min(begin + TOKENS, n_tokens)):
+            for j in range(slots.shape[0]):
+                _encode_key(keys, j, np.int64(slots[j, t]), item_bytes, x)
+        begin = TOKENS * take(share.ticket)
 
 
 @kernel

@@ -17,8 +17,18 @@ from ....jit.launch.views import address, of_thread
 from ...attention.layout import SEGMENT
 from ..best import entry_of, prune
 from ..choice import Range
-from ..lists import clear, mark, write_list
-from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, low_bit, trim
+from ..lists import clear, mark, mark_taken, write_list
+from ..masks import (
+    MASK_BYTES,
+    WORDS,
+    bit_count,
+    bits_of,
+    filled_words,
+    hide,
+    kind_of,
+    low_bit,
+    trim,
+)
 from ..sampling import STRIDE, put_order
 from .arguments import Query, Scratch, Tally
 from .lots import COST_LIMIT, key_of, lot, lots_of
@@ -127,7 +137,7 @@ def _lower(share, k, tally, mine):
 
 
 @jit
-def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
+def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
     """Scan the signatures first .. last-1 of a KV head, and add their candidates.
 
     mine.order[:n]: their segments. After `due` of them, twice as many, ..., new limits are set.
@@ -154,6 +164,7 @@ def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
         done = order[i - 1]
         if not first <= done * SEGMENT <= last - SEGMENT:
             trim(masks[1 - buffer], done, first, last)
+        hide(masks[1 - buffer], done, taken)
         own = np.int64(key_of(done, seed))
         _collect(kind, 1 - buffer, items[done] + offset, done, own, queries, tally, mine)
         _make_room(k, seed, tally, mine)
@@ -164,7 +175,7 @@ def _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
 
 
 @jit
-def _select_head(kind, items, offset, among, n, due, queries, k, seed, tally, mine):
+def _select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
     """entries[h, :k] = the k nearest of the signatures first .. last-1 for each query h."""
     limits, least, below, counts = mine.limits, tally.least, tally.below, tally.counts
     make_tables(queries, bits_of(kind), mine.tables)
@@ -174,7 +185,7 @@ def _select_head(kind, items, offset, among, n, due, queries, k, seed, tally, mi
         least[h] = counts[h] = 0
     again, more = True, lots_of(kind)
     while again:
-        _scan(kind, items, offset, among, n, due, queries, k, seed, tally, mine)
+        _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine)
         again, due = False, 0
         for h in range(len(counts)):
             if counts[h] < k:  # the limit was too low
@@ -212,11 +223,13 @@ def make_hamming(bits, together):
             clear(mine.marks, stop)
             for g in range(0, queries.shape[1], together):
                 _select_head(
-                    kind_of(bits, together), query.items, j * SEGMENT * (bits // 8), among, n, due,
-                    queries[j, g : g + together], k, np.uint32(seed), tally, mine,
+                    kind_of(bits, together), query.items, j * SEGMENT * (bits // 8), among,
+                    query.taken[j], n, due, queries[j, g : g + together], k, np.uint32(seed), tally,
+                    mine,
                 )  # fmt: skip
                 for h in range(together):
                     mark(mine.entries[h], k, mine.marks)
+            mark_taken(query.taken[j], stop, mine.marks)
             query.counts[j] = write_list(mine.marks, first, last, stop, query.lists[j])
             j = take(share.ticket)
 

@@ -8,13 +8,13 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Range, check_stored
-from .arguments import Keys, Query, Scan, Scratch, Wanted
+from ..choice import F32, I64, U64, Range, check_slots, check_stored
+from .arguments import Keys, KeysInSlots, Query, Scan, Scratch, Wanted
 from .search import Rotation, SearchScratch, check_rotation, check_search
 
 _SERIAL_TOKENS = 4  # to sketch that cost less than waking the threads
 
-_keys = Arguments(Keys)
+_keys, _in_slots = Arguments(Keys), Arguments(KeysInSlots)
 
 
 @lazy_kernel
@@ -22,6 +22,13 @@ def _sketch_keys() -> DefinedKernel:
     from .keys import sketch_keys_kernel
 
     return sketch_keys_kernel
+
+
+@lazy_kernel
+def _sketch_slots() -> DefinedKernel:
+    from .keys import sketch_slots_kernel
+
+    return sketch_slots_kernel
 
 
 @lazy_kernels
@@ -47,10 +54,38 @@ def sketch_keys(
     """
     room = SEGMENT * min(len(segments), len(bits), len(factors))
     check_stored("sketches: tokens", first, last, room)
+    keys = _keys_of(rotation, segments, layout, bits, factors)
+    parallel = last - first > _SERIAL_TOKENS
+    _sketch_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, last, parallel=parallel)
+
+
+def sketch_slots(
+    rotation: Rotation,
+    segments: I64,
+    layout: TileLayout,
+    bits: I64,
+    factors: I64,
+    slots: NDArray[np.int32],
+    n_tokens: int,
+) -> None:
+    """Write the sketches of the keys in single slots; the rest as `sketch_keys`.
+
+    slots: int32 (J, n_tokens or more), slots of each KV head, any of them more than once.
+    """
+    room = SEGMENT * min(len(segments), len(bits), len(factors))
+    check_slots("sketches", slots, n_tokens, room)
+    keys = _keys_of(rotation, segments, layout, bits, factors)
+    arguments = _in_slots.fill(KeysInSlots(keys=keys, slots=slots))
+    _sketch_slots(arguments, rotation.bits, n_tokens, parallel=n_tokens > _SERIAL_TOKENS)
+
+
+def _keys_of(
+    rotation: Rotation, segments: I64, layout: TileLayout, bits: I64, factors: I64
+) -> Keys:
     check_rotation("sketches", rotation, layout)
     works = aligned((n_threads(), 2 * rotation.bits), np.float32)
     works[:] = 0  # what rows have beyond head_dim
-    keys = Keys(
+    return Keys(
         segments=segments,
         layout=stored_layout(layout),
         bits=bits,
@@ -58,8 +93,6 @@ def sketch_keys(
         rotation=rotation.weights,
         works=works,
     )
-    parallel = last - first > _SERIAL_TOKENS
-    _sketch_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, last, parallel=parallel)
 
 
 class SketchScratch(SearchScratch):
@@ -86,6 +119,7 @@ def best_sketched(
     counts: I64,
     *,
     seed: int,
+    taken: U64 | None = None,
     scratch: SketchScratch,
 ) -> None:
     """Lists of tokens: the k largest q . key of each query head among candidates by estimates.
@@ -95,7 +129,8 @@ def best_sketched(
     q float32 (1, H, E); the rest as `nearest`.
     """
     s = scratch
-    n_candidates = check_search("sketches", q, among, k, n_candidates, index, counts, s)
+    taken = s.none_taken if taken is None else taken
+    n_candidates = check_search("sketches", q, among, k, n_candidates, index, counts, taken, s)
     if among.stop > SEGMENT * min(len(segments), len(bits), len(factors)):
         raise OpsError(f"sketches: token {among.stop - 1} lies outside the columns")
     s.ready(n_threads())
@@ -105,6 +140,7 @@ def best_sketched(
         bits=bits,
         factors=factors,
         rotation=rotation.weights,
+        taken=taken,
         lists=index,
         counts=counts,
     )

@@ -19,14 +19,25 @@ class Keys(NamedTuple):
     """Of each thread: a key and its rotation."""
 
 
+class KeysInSlots(NamedTuple):
+    """The same, and the slots (J, T or more) that tokens have taken in each KV head."""
+
+    keys: Keys
+    slots: arrays.I32_2D
+
+
 class Query(NamedTuple):
-    """One token's query heads (1, H, E), what they choose from, and the lists they fill."""
+    """One token's query heads (1, H, E), what they choose from, and the lists they fill.
+
+    taken: see `Range`; (J, 0) where only those outside the range are.
+    """
 
     q: arrays.F32_3D
     segments: arrays.I64_1D
     bits: arrays.I64_1D
     factors: arrays.I64_1D
     rotation: arrays.F32_1D
+    taken: arrays.U64_2D
     lists: arrays.U32_2D
     counts: arrays.I64_1D
 

@@ -20,7 +20,7 @@ from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
 from ..best import entry_of, make_room, mark_best, start
 from ..choice import Range
-from ..lists import clear, write_list
+from ..lists import clear, mark_taken, write_list
 from ..masks import low_bit
 from ..queries import pack_queries
 from ..sampling import first_limits, put_order, samples
@@ -84,6 +84,7 @@ def make_choose(prepare, scan):
             _rerank(shape, query.segments, j, listed, queries, wanted, search)
             for w in range((among.last + 63) // 64):
                 chosen[w] |= found.marks[w]
+        mark_taken(query.taken[j], among.stop, chosen)
         return write_list(chosen, among.first, among.last, among.stop, query.lists[j]), scanned
 
     return choose

@@ -10,7 +10,7 @@ from ....jit.launch.views import address, of_thread
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ..dense import dense
-from .arguments import Keys
+from .arguments import Keys, KeysInSlots
 
 TOKENS = 16  # whose keys a thread sketches at a time
 
@@ -35,22 +35,39 @@ def put_sketch(x, padded, rotation, bits, factor, y):
     v.store_f16(factor, 0, norm / total if total > 0.0 else np.float32(0.0))
 
 
+@jit
+def _sketch_key(keys, j, t, padded, x):
+    """Write the sketch of key t of KV head j; x: address of scratch."""
+    layout, segment, place = keys.layout, t // SEGMENT, t % SEGMENT
+    head = keys.segments[segment] + j * layout.head_bytes
+    read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
+    item = j * SEGMENT + place
+    bits, factor = keys.bits[segment] + item * padded // 8, keys.factors[segment] + 2 * item
+    put_sketch(x, padded, address(keys.rotation), bits, factor, x + 4 * padded)
+
+
 @kernel
 def sketch_keys_kernel(
     share: Share, keys: Keys, n_kv_heads: int, padded: int, first: int, last: int
 ):
     """Tokens first .. last-1. About 2 padded^2 operations a key."""
-    layout, rotation = keys.layout, address(keys.rotation)
     x = address(of_thread(keys.works, share.part))
     begin = first + TOKENS * take(share.ticket)
     while begin < last:
         for t in range(begin, min(begin + TOKENS, last)):
-            segment, place = t // SEGMENT, t % SEGMENT
             for j in range(n_kv_heads):
-                head = keys.segments[segment] + j * layout.head_bytes
-                read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
-                item = j * SEGMENT + place
-                bits = keys.bits[segment] + item * padded // 8
-                factor = keys.factors[segment] + 2 * item
-                put_sketch(x, padded, rotation, bits, factor, x + 4 * padded)
+                _sketch_key(keys, j, t, padded, x)
         begin = first + TOKENS * take(share.ticket)
+
+
+@kernel
+def sketch_slots_kernel(share: Share, arrays: KeysInSlots, padded: int, n_tokens: int):
+    """The first n_tokens slots that are named for each KV head."""
+    keys, slots = arrays.keys, arrays.slots
+    x = address(of_thread(keys.works, share.part))
+    begin = TOKENS * take(share.ticket)
+    while begin < n_tokens:
+        for t in range(begin, min(begin + TOKENS, n_tokens)):
+            for j in range(slots.shape[0]):
+                _sketch_key(keys, j, np.int64(slots[j, t]), padded, x)
+        begin = TOKENS * take(share.ticket)

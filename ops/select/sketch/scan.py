@@ -22,7 +22,7 @@ from ...attention import shape as of
 from ...attention.layout import SEGMENT
 from ..best import entry_of, make_room
 from ..choice import Range
-from ..masks import WORDS, bits_of, filled_words, kind_of, low_bit, trim
+from ..masks import WORDS, bits_of, filled_words, hide, kind_of, low_bit, trim
 from ..queries import prepare_query
 from ..scores import cost_of, float_bits
 from .arguments import Query, Scratch, Wanted
@@ -76,6 +76,7 @@ def _scan(kind, query, j, among, wanted, mine, begin, end):
         if i > begin:
             done = order[i - 1]
             trim(scan.masks[1 - buffer], done, among.first, among.last)
+            hide(scan.masks[1 - buffer], done, query.taken[j])
             factors = _head_of(kind, query, done, j).factors
             _collect(kind, scan, 1 - buffer, factors, done, found)
             for h in range(len(found.counts)):

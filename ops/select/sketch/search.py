@@ -9,7 +9,7 @@ from ....jit.arena import aligned
 from ...attention.layout import TileLayout
 from ...attention.work import WORK_BYTES, gathered_work_bytes
 from ...errors import OpsError
-from ..choice import F32, I64, Range, SelectScratch, check_choice, check_query
+from ..choice import F32, I64, U64, Range, SelectScratch, check_choice, check_query
 from .arguments import Products, Search
 
 
@@ -80,6 +80,7 @@ def check_search(
     n_candidates: int,
     index: NDArray[np.uint32],
     counts: I64,
+    taken: U64,
     s: SearchScratch,
 ) -> int:
     """Raise OpsError unless these fit each other and the scratch; returns how many candidates a
@@ -89,6 +90,6 @@ def check_search(
         raise OpsError(
             f"{name}: cannot choose {k} of {n_candidates} candidates, there is room for {s.k}"
         )
-    check_choice(name, among, k, index, counts, s)
+    check_choice(name, among, k, index, counts, taken, s)
     check_query(name, q, s, s.layout.head_dim)
     return n_candidates

@@ -13,7 +13,7 @@ import numpy as np
 from ....ops.attention.layout import SEGMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -51,15 +51,35 @@ class LayerNetworks:
         """Signatures of the layer's keys first … last - 1, as stored, into the column."""
         from ....ops.select import encode_keys
 
+        layout = layer.store.layout
+        for network, heads, keys, items in self._parts(layer, column):
+            encode_keys(network, keys, layout, heads.stop - heads.start, items, first, last)
+
+    def sign_slots(
+        self, layer: LayerView, column: Column, slots: NDArray[np.int32], n_tokens: int
+    ) -> None:
+        """The same for the keys in the slots slots[:, :n_tokens], int32 (J, …)."""
+        from ....ops.select import encode_slots
+
+        layout = layer.store.layout
+        for network, heads, keys, items in self._parts(layer, column):
+            encode_slots(network, keys, layout, items, slots[heads], n_tokens)
+
+    def _parts(
+        self, layer: LayerView, column: Column
+    ) -> Iterator[tuple[Network, slice, NDArray[np.int64], NDArray[np.int64]]]:
+        """Each network for keys, its KV heads, and addresses of their keys and items."""
         store = layer.store
         keys, items = store.segments(layer.index), column.segments(layer.index)
         n = store.n_kv_heads // len(self.keys)
         for i, network in enumerate(self.keys):
             head = i * n
-            encode_keys(
-                network, keys + head * store.layout.head_bytes, store.layout, n,
-                items + head * SEGMENT * column.item_bytes, first, last,
-            )  # fmt: skip
+            yield (
+                network,
+                slice(head, head + n),
+                keys + head * store.layout.head_bytes,
+                items + head * SEGMENT * column.item_bytes,
+            )
 
 
 class Encoder(ABC):

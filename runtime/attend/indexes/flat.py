@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..base import LayerView
 from ..sparse import SEED, Chosen, TokenIndex
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 class FlatIndex(TokenIndex):
     """No index: the stored keys themselves are searched."""
+
+    over_slots: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         self._config, self._layout = config, store.layout
@@ -34,7 +36,8 @@ class FlatIndex(TokenIndex):
 
         segments = layer.store.segments(layer.index)
         largest(
-            q, segments, among, k, chosen.lists, chosen.counts, seed=SEED, scratch=self._scratch
-        )
+            q, segments, among, k, chosen.lists, chosen.counts, seed=SEED, taken=chosen.taken,
+            scratch=self._scratch,
+        )  # fmt: skip
         n_tokens = (among.last - among.first) * self._config.n_kv_heads
         return n_tokens * (self._layout.k_row_bytes + self._layout.scale_row_bytes)

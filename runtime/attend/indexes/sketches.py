@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..base import LayerView
 from ..sparse import SEED, Chosen, TokenIndex
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ....ops.select import Range
     from ...store import KVStore
-    from ..base import F32
+    from ..base import F32, I32
 
 RERANKED = 2
 """How many candidates per wanted token sketches find; these are then scored exactly."""
@@ -23,6 +23,8 @@ class SketchIndex(TokenIndex):
     Columns `sketch-SEED` (bits / 8 bytes) and `sketch-SEED-factors` (f16). All layers share one
     rotation: the estimates need a random one, not one per layer.
     """
+
+    over_slots: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         from ....ops.select import Rotation
@@ -50,6 +52,15 @@ class SketchIndex(TokenIndex):
         )  # fmt: skip
         self._factors.filled[i] = last
 
+    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
+        from ....ops.select import sketch_slots
+
+        store, i = layer.store, layer.index
+        sketch_slots(
+            self._rotation, store.segments(i), store.layout, self._bits.segments(i),
+            self._factors.segments(i), slots, n_tokens,
+        )  # fmt: skip
+
     def leave_out(self, layer: LayerView, stop: int) -> None:
         super().leave_out(layer, stop)
         self._factors.filled[layer.index] = stop
@@ -61,7 +72,7 @@ class SketchIndex(TokenIndex):
         best_sketched(
             q, layer.store.segments(i), self._bits.segments(i), self._factors.segments(i),
             self._rotation, among, k, RERANKED * k, chosen.lists, chosen.counts, seed=SEED,
-            scratch=self._scratch,
+            taken=chosen.taken, scratch=self._scratch,
         )  # fmt: skip
         passes = self._scratch.group // self._scratch.together
         tokens = (among.last - among.first) * self._config.n_kv_heads

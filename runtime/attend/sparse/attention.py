@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
+from ...store.slots import SlotStore
 from ..base import BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
@@ -18,15 +21,19 @@ if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ....ops.select import Range
     from ...store import KVStore
-    from ..base import F32
+    from ..base import F32, I32
+    from ..selections import SelectionWriter
     from .method import Sparse
 
 
 class SparseAttention(BoundAttend):
     """A sparse method over one context.
 
-    dense: layers that read every token, beside those with a sliding window.
+    dense: layers that read every token, beside those with a sliding window. Over slots, sinks and
+    window are found by the positions of the slots' tokens (`Chosen.taken`).
     """
+
+    chooses: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -38,6 +45,7 @@ class SparseAttention(BoundAttend):
         index: TokenIndex,
     ) -> None:
         from ....ops.attention.decode.gathered import GatheredScratch
+        from ....ops.select import taken_words
 
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
@@ -50,7 +58,9 @@ class SparseAttention(BoundAttend):
         self.reads = [LayerReads(i) for i in range(config.n_layers)]
         most = max((method.most(n_ctx, self._group, share) for share in shares), default=1)
         room = min(n_ctx, method.sink + method.window + most * self._group)
-        self._chosen = Chosen.room_for(config.n_heads, config.n_kv_heads, room, index.weighs)
+        self._slots = store if isinstance(store, SlotStore) else None
+        words = 0 if self._slots is None else taken_words(n_ctx)
+        self._chosen = Chosen.room_for(config.n_heads, config.n_kv_heads, room, index.weighs, words)
         self._scratch = GatheredScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         index.prepare(n_ctx, most)
         self._ahead = ReadAhead(sparse)
@@ -69,6 +79,15 @@ class SparseAttention(BoundAttend):
             return
         self._index.extend(layer, min(start, int(column.filled[layer.index])), stop)
         column.filled[layer.index] = stop
+
+    def replaced(self, layer: LayerView, slots: I32, n_tokens: int, stored: int) -> None:
+        column = self._index.column
+        if column is None or layer.index not in self._shares:
+            return
+        if column.filled[layer.index] < stored:  # opened from a snapshot, and never indexed
+            self._extend(layer, stored, stored)
+        else:
+            self._index.extend_slots(layer, slots, n_tokens)
 
     def build(
         self,
@@ -92,16 +111,19 @@ class SparseAttention(BoundAttend):
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         for row in range(len(q)):
             one = slice(row, row + 1)
-            self._attend(layer, q[one], start + row, out[one])
+            stored = start + row + 1
+            self._attend(layer, q[one], self._among(layer, stored), stored, out[one])
 
-    def _attend(self, layer: LayerView, q: F32, position: int, out: F32) -> None:
-        """One token, which chooses for itself."""
+    def attend_slots(self, layer: LayerView, q: F32, position: int, stored: int, out: F32) -> None:
+        self._attend(layer, q, self._among_slots(layer, position, stored), stored, out)
+
+    def _attend(self, layer: LayerView, q: F32, among: Range | None, stored: int, out: F32) -> None:
+        """One token, the last of `stored`, which chooses for itself."""
         from ....ops.attention.decode.gathered import gathered_attention
 
-        among = self._among(layer, position + 1)
         reads, chosen = self.reads[layer.index], self._chosen
         if among is None:
-            self._full(layer, q, position, out)
+            self._full(layer, q, stored - 1, out)
             reads.full_steps += 1
             return
         began = time.perf_counter()
@@ -109,7 +131,7 @@ class SparseAttention(BoundAttend):
         k = self.method.most(among.stop, self._group, self._shares[layer.index])
         index_bytes = self._index.choose(layer, q, among, k, chosen)
         if self.writer is not None:
-            self.writer.add(layer.index, among.stop, chosen.lists, chosen.counts)
+            self._record(self.writer, layer.index, among.stop)
         self._ahead.chosen(layer, chosen.lists, chosen.counts)
         chose = time.perf_counter()
         gathered_attention(
@@ -127,7 +149,7 @@ class SparseAttention(BoundAttend):
         if self._probe is not None and reads.steps % self.method.probe == 0:
             reads.probes += 1
             reads.covered_mass += self._probe.covered(layer, q, among.stop, chosen)
-            reads.output_error += self._probe.error(layer, q, position, out)
+            reads.output_error += self._probe.error(layer, q, stored - 1, out)
 
     def _among(self, layer: LayerView, stored: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""
@@ -137,6 +159,28 @@ class SparseAttention(BoundAttend):
         if share is None or method.reads_all(stored, self._group, share):
             return None
         return Range(method.sink, stored - method.window, stored)
+
+    def _among_slots(self, layer: LayerView, position: int, stored: int) -> Range | None:
+        """All slots in use, those of sinks and window marked as taken; None: everything is read."""
+        from ....ops.evict import outside
+        from ....ops.select import Range
+
+        if self._slots is None or self._among(layer, stored) is None:
+            return None
+        positions, method = self._slots.positions.segments(layer.index), self.method
+        first_late = max(method.sink, position + 1 - method.window)
+        outside(positions, stored, method.sink, first_late, self._chosen.taken)
+        return Range(0, stored, stored)
+
+    def _record(self, writer: SelectionWriter, layer: int, stored: int) -> None:
+        """Record the chosen tokens, by their positions."""
+        lists, counts = self._chosen.lists, self._chosen.counts
+        if self._slots is not None:
+            kept, slots = self._slots.kept(layer, stored), lists
+            lists, stored = np.zeros_like(slots), int(kept.max()) + 1
+            for row, held, chosen, n in zip(lists, kept, slots, counts):
+                row[:n] = np.sort(held[chosen[:n]])
+        writer.add(layer, stored, lists, counts)
 
     def _count(
         self, layer: LayerView, among: Range, index_bytes: int, choosing: float, reading: float

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     from ....ops.select import Range
     from ...store import Column
-    from ..base import F32, I64, U32, LayerView
+    from ..base import F32, I32, I64, U32, U64, LayerView
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,26 @@ class Chosen:
     """The tokens that each KV head reads, as an index chose them: memory that every step reuses.
 
     lists: uint32 (J, room), ascending; the first counts[j] of them count. log_weights: float32
-    (H, room), added to the logits of those tokens; (0, 0) where a method weighs none.
+    (H, room), added to the logits of those tokens; (0, 0) where a method weighs none. taken: uint64
+    (J, words), a bit for each slot that is read without being chosen; (J, 0) where tokens are in
+    order, so that sinks and window are those outside `among`.
     """
 
     lists: U32
     counts: I64
     log_weights: F32
+    taken: U64
 
     @staticmethod
-    def room_for(n_heads: int, n_kv_heads: int, room: int, weighed: bool) -> Chosen:
+    def room_for(
+        n_heads: int, n_kv_heads: int, room: int, weighed: bool, taken_words: int = 0
+    ) -> Chosen:
         """Lists of up to `room` tokens."""
         return Chosen(
             np.zeros((n_kv_heads, room), np.uint32),
             np.zeros(n_kv_heads, np.int64),
             np.zeros((n_heads, room) if weighed else (0, 0), np.float32),
+            np.zeros((n_kv_heads, taken_words), np.uint64),
         )
 
 
@@ -44,10 +50,18 @@ class TokenIndex(ABC):
     """Where the index is; None: there is none, the stored keys themselves are searched."""
     weighs: bool = False
     """Whether `choose` fills log weights."""
+    over_slots: ClassVar[bool] = False
+    """Whether it can index slots, whose tokens change and stand in no order: `choose` then takes
+    `Chosen.taken`."""
 
     @abstractmethod
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         """Index the stored keys of tokens first … last - 1; not called without a column."""
+
+    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
+        """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now; not called
+        without a column, nor unless `over_slots`."""
+        raise NotImplementedError
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
         """Mark tokens 0 … stop - 1 of a layer that is not searched as indexed: see `Column`."""

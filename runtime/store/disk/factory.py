@@ -80,7 +80,9 @@ class Disk(Store):
             raise PackError(path, "a context that evicts cannot begin with another pack")
         try:
             folder = self._folder(path, model, n_ctx, slots)
-            return DiskSlots(folder.layout, slots.sizes, model.config.n_kv_heads, folder)
+            store = DiskSlots(folder.layout, slots.sizes, model.config.n_kv_heads, folder)
+            store.centre = folder.centre()
+            return store
         except OSError as error:
             raise unopened(path, error) from error
 
@@ -94,7 +96,7 @@ class Disk(Store):
         long_rope = config.rope_tensors == "longrope" and long
         if not self.read_only and not (path / NAME).exists():
             manifest = replace(self._manifest(model, long_rope), slots=slots)
-            create(path, manifest, self._centre(model) if slots is None else None)
+            create(path, manifest, self._centre(model))
         folder = PackFolder(path, writable=not self.read_only)
         self._check(path, folder.manifest, model, long_rope, slots)
         return folder

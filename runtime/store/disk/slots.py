@@ -39,7 +39,7 @@ class DiskSlots(SlotStore):
 
     def _restore(self, facts: snapshot.Facts) -> None:
         for name, item_bytes in facts.columns.items():
-            self.column(name, item_bytes)
+            self.state_column(name, item_bytes)
         self.reserve(facts.reserved)
         tokens, hidden = snapshot.read(self.folder.path, facts, self.parts())
         if any(int(layer.max(initial=0)) >= max(1, len(tokens)) for layer in self._kept(tokens)):

@@ -23,10 +23,10 @@ def verify(path: Path, progress: Progress | None = None) -> list[str]:
     folder = PackFolder(path)
     found: list[str] = []
     try:
+        folder.centre()
         if folder.manifest.slots is not None:
             snapshot.verify(path)
             return []
-        folder.centre()
         found = _superblocks(folder)
         return found + _segments(folder, folder.state(), progress)
     except PackError as error:

@@ -1,6 +1,6 @@
 """Which token gives way, and what is written: NumPy of the paper's algorithm, token by token."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -42,6 +42,7 @@ class Slots:
     kv_heads: int
     n_slots: int
     bits: int
+    centre: NDArray[np.float32] | None = None
     memory: list[NDArray[np.uint8]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -50,7 +51,7 @@ class Slots:
         self.memory, (self.segments, self.positions, low, high) = zip(
             *(column(n, size) for size in sizes)
         )
-        self.signer = Signer(self.layout, self.bits, (7,))
+        self.signer = Signer(self.layout, self.bits, (7,), self.centre)
         self.signatures = Signatures(low, high if self.signer.words == 2 else low)
         group = self.heads // self.kv_heads
         self.staging = Staging(self.layout, group, self.kv_heads, self.n_slots, 64)
@@ -60,7 +61,7 @@ class Slots:
         set_positions(self.positions, self.kv_heads, 0, 0, len(k))
         sign_tokens(self.staging, self.segments, self.signer, self.signatures, 0, len(k))
 
-    def replace(self, q, k, v, position: int) -> None:
+    def replace(self, q, k, v, position: int, by_key: bool = False) -> None:
         self.staging.put(k, v)
         choose_farthest(
             self.staging,
@@ -71,6 +72,7 @@ class Slots:
             n_slots=self.n_slots,
             position=position,
             protected=Protected(SINKS, RECENT),
+            by_key=by_key,
         )
         write_staged(self.staging, self.segments, self.positions, position)
 
@@ -134,6 +136,42 @@ def test_survivors_are_those_of_the_paper(case: tuple) -> None:
         np.testing.assert_array_equal(
             slots.bits_of(j), signatures(stored[:, j], slots.signer.planes.T)
         )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_survivors_are_those_of_the_authors_code(case: tuple) -> None:
+    """The key that differs most from the new one, as it is stored, goes."""
+    kv_heads, n_slots = case[4:6]
+    n = n_slots + 40
+    slots, q, k, v = filled(case, n)
+    for p in range(n_slots, n):
+        before, own = slots.items(1).copy(), [slots.bits_of(j) for j in range(kv_heads)]
+        slots.replace(q[p : p + 1], k[p : p + 1], v[p : p + 1], p, by_key=True)
+        for j in range(kv_heads):
+            (slot,) = np.flatnonzero(slots.items(1)[j] != before[j])
+            new = slots.bits_of(j)[slot : slot + 1]
+            assert slot == farthest_slot(new, own[j], before[j], p, SINKS, RECENT)
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[3]])
+def test_keys_stored_without_a_centre_are_signed_whole(case: tuple) -> None:
+    head_dim, _, _, heads, kv_heads, n_slots, _ = case
+    plain, q, k, v = filled(case, n_slots + 30)
+    centre = 3 * np.random.default_rng(5).standard_normal((kv_heads, head_dim)).astype(np.float32)
+    centred = replace(plain, centre=centre, memory=[])
+    centred.fill(k[:n_slots] - centre, v[:n_slots])
+    for p in range(n_slots, n_slots + 30):
+        row = slice(p, p + 1)
+        centred.replace(q[row], k[row] - centre, v[row], p)
+    stored, _ = centred.stored()
+    planes, close = centred.signer.planes.astype(np.float64), 1e-4 * head_dim
+    for j in range(kv_heads):
+        products = (stored[:, j] + centre[j].astype(np.float64)) @ planes
+        sure = np.abs(products) > close
+        assert sure.mean() > 0.99
+        np.testing.assert_array_equal(centred.bits_of(j)[sure], (products > 0)[sure])
+    queries = signatures(q[-1, : heads // kv_heads], planes.T)
+    assert queries.any() and (centred.items(1) != plain.items(1)).any()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,6 +1,6 @@
 """One registry an axis: command lines, Python names and the README follow from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,8 +10,8 @@ import pytest
 import kvarn
 from kvarn.cli import main
 from kvarn.runtime.attend import ATTENDS, Attend, AttendError, BoundAttend
-from kvarn.runtime.keep import KEEPS, KeepError
-from kvarn.runtime.methods import option, readme_table
+from kvarn.runtime.keep import KEEPS, KeepAll, KeepError
+from kvarn.runtime.methods import called, option, readme_table
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import STORES
 
@@ -132,9 +132,26 @@ def test_methods_are_exported_under_their_classes_names() -> None:
 @pytest.mark.parametrize("attend", ATTENDS)
 @pytest.mark.parametrize("keep", KEEPS)
 def test_every_pair_works_or_is_refused_in_words(tiny: Model, keep: str, attend: str) -> None:
-    method, keeping = ATTENDS[attend](), KEEPS[keep]()
-    if keeping.evicts(1000) and method.needs_all_tokens:
-        with pytest.raises(KeepError, match=f"keep {keep} cannot be combined with {attend}"):
-            tiny.context(1000, method, keeping)
-    else:
-        tiny.context(1000, method, keeping).close()
+    """Each with all choices of options; where both work, tokens are generated from slots."""
+    keeping = replace(KEEPS[keep](), budget=60) if KEEPS[keep] is not KeepAll else KeepAll()
+    for method in ATTENDS[attend].variants():
+        short = method.shortened()
+        if keeping.evicts(1000) and method.needs_all_tokens:
+            words = f"keep {keep} cannot be combined with {called(short)} attention, which needs "
+            with pytest.raises(KeepError, match=words) as refused:
+                tiny.context(1000, short, keeping)
+            assert "\n" not in str(refused.value) and "(full, " in str(refused.value)
+            continue
+        with tiny.context(1000, short, keeping) as context:
+            context.prefill([1 + i % 50 for i in range(100)])
+            assert np.isfinite(context.decode(1)).all()
+            assert method.selects == any(reads.steps for reads in context.stats.layers)
+
+
+def test_what_attends_over_slots() -> None:
+    over = {
+        called(one) for method in ATTENDS.values() for one in method.variants()
+        if not one.needs_all_tokens
+    }  # fmt: skip
+    assert over >= {"full", "topk", "topk index=flat", "hash"}
+    assert "topk levels=2" not in over

@@ -4,6 +4,7 @@ import ctypes
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -17,12 +18,15 @@ from kvarn.runtime.loading import loaded_model
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
-from kvarn.runtime.store import KVStore, PackError, RamStore, centre
+from kvarn.runtime.store import KVStore, PackError, RamStore, SlotPlan, centre
 from kvarn.runtime.store.centre import has_centre, mean_keys
+from kvarn.runtime.store.disk import factory
 from kvarn.runtime.store.disk.archive import export_pack, import_pack
 from kvarn.runtime.store.disk.verify import verify
+from kvarn.runtime.store.slots import SlotStore
 
 N = 700
+S = TypeVar("S", bound=KVStore)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,12 @@ class Shifted(Ram):
     """Keys in a type that rounds little, without what any constant may be."""
 
     def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
-        store = super()._open(model, n_ctx)
+        return self._shifted(super()._open(model, n_ctx), model)
+
+    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        return self._shifted(super()._open_slots(model, n_ctx, slots), model)
+
+    def _shifted(self, store: S, model: ModelInfo) -> S:
         shape = model.config.n_layers, model.config.n_kv_heads, model.config.head_dim
         drawn = np.random.default_rng(1).normal(scale=0.2, size=shape)
         store.centre = drawn.astype(np.float32)
@@ -141,8 +150,10 @@ def test_only_four_bits_lack_it_and_only_where_scores_are_not_capped(model: Mode
     assert model.context(64, store=Ram("q4_0", "f16")).store.centre is not None
     assert model.context(64, store=Ram("q4_0", centred=False)).store.centre is None
     assert model.context(64, store=Ram("f16", "q4_0")).store.centre is None
-    evicting = model.context(256, keep=kvarn.Streaming(64), store=Ram("q4_0", "q4_0"))
-    assert evicting.store.centre is None
+    for centred in (True, False):
+        store = Ram("q4_0", "q4_0", centred=centred)
+        evicting = model.context(256, keep=kvarn.Streaming(64), store=store)
+        assert (evicting.store.centre is not None) == centred
 
 
 @pytest.mark.parametrize(("kind", "form"), [("q4_0", 3), ("q8_0", 1)])
@@ -233,3 +244,75 @@ def test_a_making_that_was_cut_off_is_made_again(model: Model, pack: Path) -> No
         context = model.context(64, store=Disk(pack, "q4_0", "q4_0"))
         np.testing.assert_array_equal(context.store.centre, mean_keys(model.info))
         context.close()
+
+
+KEEPS = [kvarn.Streaming(200), kvarn.HashEvict(200)]
+
+
+@pytest.mark.parametrize("keep", KEEPS, ids=lambda keep: keep.name)
+def test_slots_lack_the_mean_too(model: Model, keep: kvarn.HashEvict, tmp_path: Path) -> None:
+    """In memory and in snapshots."""
+    means, q4_0 = mean_keys(model.info), {"k": "q4_0", "v": "q4_0"}
+    centred, exact = (model.context(N, keep=keep, store=s) for s in (Ram(**q4_0), Ram("q8_0")))
+    for context in (centred, exact):
+        context.prefill(ids())
+    np.testing.assert_array_equal(centred.store.centre, means)
+    for head in range(2):  # of layer 0, whose keys depend on no cache
+        both = np.intersect1d(centred.kept(0)[head], exact.kept(0)[head])
+        assert len(both) > 100
+        stored = []
+        for context in (centred, exact):
+            keys, _ = read_kv(context.store.segments(0), context.store.layout, 2, 0, 200)
+            places = [np.flatnonzero(context.kept(0)[head] == p)[0] for p in both]
+            stored.append(keys[places, head])
+        lacking = (stored[1] - stored[0]).mean(0)
+        assert np.linalg.norm(lacking - means[0, head]) < 0.1 * np.linalg.norm(means[0, head])
+
+    with model.context(N, keep=keep, store=Disk(tmp_path / "new", **q4_0)) as context:
+        np.testing.assert_array_equal(context.prefill(ids()), centred.logits)
+    assert json.loads((tmp_path / "new" / "pack.json").read_text())["format"] == 4
+    assert verify(tmp_path / "new") == []
+    with model.context(N, keep=keep, store=Disk(tmp_path / "new")) as context:
+        np.testing.assert_array_equal(context.decode(1), centred.decode(1))
+    data = bytearray((tmp_path / "new" / "centre").read_bytes())
+    data[5] ^= 1
+    (tmp_path / "new" / "centre").write_bytes(data)
+    assert len(verify(tmp_path / "new")) == 1
+    with pytest.raises(PackError, match="centre is damaged"):
+        model.context(N, keep=keep, store=Disk(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("keep", KEEPS, ids=lambda keep: keep.name)
+def test_older_snapshots_go_on_without_it(
+    model: Model, keep: kvarn.HashEvict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before = Disk(tmp_path / "old", "q4_0", "q4_0"), factory.has_centre
+    monkeypatch.setattr(factory, "has_centre", lambda *_: False)
+    with model.context(N, keep=keep, store=store) as context:
+        context.prefill(ids(400))
+    assert json.loads((tmp_path / "old" / "pack.json").read_text())["format"] == 2
+    monkeypatch.setattr(factory, "has_centre", before)
+    memory = model.context(N, keep=keep, store=Ram("q4_0", "q4_0", centred=False))
+    memory.prefill(ids(400))
+    with model.context(N, keep=keep, store=store) as context:
+        assert context.store.centre is None
+        np.testing.assert_array_equal(context.prefill(ids()[400:]), memory.prefill(ids()[400:]))
+
+
+def test_methods_choose_among_slots_as_among_whole_keys(model: Model) -> None:
+    """As over all tokens, see above; with the same tokens in the slots."""
+    for attend in (
+        kvarn.TopK(budget=64, index="flat", sink=4, window=16),
+        kvarn.Hash(budget=64, encoders="simhash", sink=4, window=16),
+    ):
+        whole, centred = (
+            model.context(N, attend, kvarn.Streaming(300), store) for store in (Ram(), Shifted())
+        )
+        for context in (whole, centred):
+            context.prefill(ids())
+        assert centred.store.centre is not None
+        spread, near = np.abs(whole.logits).max(), 0
+        for token in ids()[:32]:
+            one, other = whole.decode(token), centred.decode(token)
+            near += bool(np.abs(one - other).max() < 0.02 * spread)
+        assert near >= 24

@@ -11,7 +11,7 @@
 lack it; those versions ignore it when they read a newer pack.
 
 A context that evicts has format 2, which adds "slots": {"keep": "…", "sizes": […]}. Format 3 adds
-to format 1 "centre": "…" in "kv", the digest of the file `centre` (centre.py).
+to format 1 "centre": "…" in "kv", the digest of the file `centre` (centre.py); format 4 has both.
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -32,8 +32,8 @@ from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
 
-FORMAT = 3
-_PLAIN, _SLOTS, _CENTRED = 1, 2, 3
+FORMAT = 4
+_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS = 1, 2, 3, 4
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -126,6 +126,12 @@ class Manifest:
         """The types of K and V, for messages."""
         return self.k_type if self.k_type == self.v_type else f"{self.k_type}/{self.v_type}"
 
+    @property
+    def _format(self) -> int:
+        if self.slots is None:
+            return _CENTRED if self.centre else _PLAIN
+        return _CENTRED_SLOTS if self.centre else _SLOTS
+
     def write(self, folder: Path) -> None:
         """Write `pack.json`; OSError if that fails."""
         files.replace(folder / NAME, self.encode())
@@ -133,7 +139,7 @@ class Manifest:
     def encode(self) -> bytes:
         """The bytes of `pack.json`."""
         data: dict[str, Any] = {
-            "format": _CENTRED if self.centre else _PLAIN if self.slots is None else _SLOTS,
+            "format": self._format,
             "id": self.id,
             "model": self.model.as_dict(),
             "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
@@ -197,7 +203,8 @@ def _typed(data: dict[str, Any]) -> Manifest:
     sizes = {name: _number(model[name], 1, most) for name, most in _MOST.items()}
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
-    _number(data["format"], _PLAIN, FORMAT)
+    form = _number(data["format"], _PLAIN, FORMAT)
+    slots, centred = form in (_SLOTS, _CENTRED_SLOTS), form in (_CENTRED, _CENTRED_SLOTS)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (_text(model[key]) for key in ("name", "fingerprint", "path"))
@@ -211,8 +218,8 @@ def _typed(data: dict[str, Any]) -> Manifest:
         data["rope"]["long"],
         None if parent is None else _parent(parent),
         _number(data["goal"]),
-        _slots(data["slots"], sizes["n_layers"]) if data["format"] == _SLOTS else None,
-        bytes.fromhex(kv["centre"]).hex() if data["format"] == _CENTRED else "",
+        _slots(data["slots"], sizes["n_layers"]) if slots else None,
+        bytes.fromhex(kv["centre"]).hex() if centred else "",
     )
 
 
