@@ -1,4 +1,4 @@
-"""What keep methods with a budget share: the budget, and opening a cache of slots."""
+"""What keep methods with a budget share: the budget; for most of them, opening a cache of slots."""
 
 from __future__ import annotations
 
@@ -48,10 +48,6 @@ class Evicting(Keep):
     def protected(self) -> int:
         """Tokens of a full cache that the next token cannot replace."""
 
-    @abstractmethod
-    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
-        """The slots of one global layer; `staging` is shared by all layers."""
-
     def shortened(self, n_slots: int) -> Evicting:
         return replace(self, budget=n_slots)
 
@@ -77,6 +73,38 @@ class Evicting(Keep):
             )
         return self._open(model, n_ctx, max_chunk, attend, store)
 
+    @abstractmethod
+    def _open(
+        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
+    ) -> KVCache:
+        """The cache of a context that evicts."""
+
+    def __str__(self) -> str:
+        """The method and its options, except for the budget."""
+        options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "budget"]
+        return " ".join([self.name, *options])
+
+    def slots(self, n_ctx: int) -> int:
+        """The budget as a number of slots, in a context of `n_ctx` tokens."""
+        budget = parse_budget(self.budget)
+        return budget if isinstance(budget, int) else math.ceil(n_ctx * budget)
+
+    def _check(self, slots: int, what: str) -> None:
+        if slots <= self.protected:
+            raise KeepError(
+                f"keep {self.name}: {what} leaves nothing to evict beside {self.protected} "
+                f"protected tokens; use at least {self.protected + 1}"
+            )
+
+
+@dataclass(frozen=True)
+class Replacing(Evicting):
+    """A keep method by which each token, once the slots are full, takes the slot of another."""
+
+    @abstractmethod
+    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+        """The slots of one global layer; `staging` is shared by all layers."""
+
     def _open(
         self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
     ) -> KVCache:
@@ -99,23 +127,6 @@ class Evicting(Keep):
             views = layer_views(model, layers, opened, most, max_chunk)
             bound = attend.open(model, opened, most)
             return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots, budget)
-
-    def __str__(self) -> str:
-        """The method and its options, except for the budget."""
-        options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "budget"]
-        return " ".join([self.name, *options])
-
-    def slots(self, n_ctx: int) -> int:
-        """The budget as a number of slots, in a context of `n_ctx` tokens."""
-        budget = parse_budget(self.budget)
-        return budget if isinstance(budget, int) else math.ceil(n_ctx * budget)
-
-    def _check(self, slots: int, what: str) -> None:
-        if slots <= self.protected:
-            raise KeepError(
-                f"keep {self.name}: {what} leaves nothing to evict beside {self.protected} "
-                f"protected tokens; use at least {self.protected + 1}"
-            )
 
 
 def parse_budget(text: int | str) -> int | Fraction:

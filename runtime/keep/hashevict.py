@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .base import KeepError
-from .evicting import Evicting
+from .evicting import Replacing
 from .slots import Slots
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ BITS = (4, 64)  # the lengths of signatures that the paper tries
 
 
 @dataclass(frozen=True)
-class HashEvict(Evicting):
+class HashEvict(Replacing):
     """When the slots are full, a token takes the slot of the key farthest from its queries.
 
     The distance is the Hamming distance of SimHash signatures (`bits` random hyperplanes per layer,

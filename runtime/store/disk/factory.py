@@ -80,7 +80,7 @@ class Disk(Store):
             raise PackError(path, "a context that evicts cannot begin with another pack")
         try:
             folder = self._folder(path, model, n_ctx, slots)
-            return DiskSlots(folder.layout, slots.sizes, model.config.n_kv_heads, folder)
+            return DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
         except OSError as error:
             raise unopened(path, error) from error
 
