@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -74,7 +73,7 @@ class NaCl(Scored):
         super().__post_init__()
 
     def n_proxies(self, n_tokens: int, budget: int) -> int:
-        return math.ceil(_row(_PROXIES, _in_table(n_tokens, budget)) * n_tokens)
+        return max(1, round(_row(_PROXIES, _in_table(n_tokens, budget)) * n_tokens))
 
     def shares(self, n_tokens: int, budget: int) -> Shares:
         """How a budget for a prompt of `n_tokens` is divided."""
