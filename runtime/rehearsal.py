@@ -16,6 +16,7 @@ from ..models.tensors import re_encoded_bytes, repacked_bytes
 from .attend import ATTENDS, Attend, Full
 from .gguf import open_gguf
 from .keep import KEEPS, Keep, KeepAll
+from .loading.load import load
 from .methods import called
 from .store import Ram
 
@@ -108,7 +109,8 @@ def rehearsals(
         Rehearsal(f"generation, {types}", path, generate, kv),
         Rehearsal(f"prompts, {types}", path, read_prompt, kv),
     ]
-    return list({one.name: one for one in found}.values())
+    # The first of those that use the same kernels.
+    return list({(one.attend, one.keep, one.run): one for one in found[::-1]}.values())[::-1]
 
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
@@ -128,6 +130,4 @@ def _ids(context: Context, n: int) -> list[int]:
 
 @cache
 def _model(path: Path) -> Model:
-    from .loading.load import load
-
     return load(path, threads=1)

@@ -53,7 +53,8 @@ class ReadingBar:
 
     def begin(self, held: int) -> None:
         """So many tokens are there already."""
-        self.held, self._last = held, time.perf_counter()
+        self.held = held
+        self._last = self._said = time.perf_counter()
 
     def __call__(self, done: int, total: int) -> None:
         """`done` of `total` tokens of the prompt have been read."""

@@ -120,8 +120,8 @@ widen_i16 = emits_by(_as("i16", "i8"))(_to("i16", "sext"))
 widen_i32 = emits_by(_as("i32", "i8", "i16"))(_to("i32", "sext"))
 narrow_i8 = emits_by(_as("i8", "i16", "i32"))(_to("i8", "trunc"))
 narrow_i16 = emits_by(_as("i16", "i32"))(_to("i16", "trunc"))
-# The same bits, read as the other type.
-bits_i32 = emits_by(_as("i32", "f32"))(_to("i32", "bitcast"))
+# The same bits, read as the other type: four i8 are one i32.
+bits_i32 = emits_by({f32x16: i32x16, i8x64: i32x16}.get)(lambda b, v: b.bitcast(v, vty(I32, 16)))
 bits_f32 = emits_by(_as("f32", "i32"))(_to("f32", "bitcast"))
 # Values must fit the target type; rounds to nearest, ties to even.
 to_i32 = emits_by(_as("i32", "f32"))(lambda b, v: _rounded(b, v, I32))

@@ -9,12 +9,18 @@ import os
 import runpy
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TypeVar
 
 from kvarn.cli import main
+from kvarn.jit import kernel_cache
+from kvarn.runtime.loading.default_model import default_model_path
+from kvarn.runtime.rehearsal import all_rehearsals
 from kvarn.runtime.sampling import state
 
+T = TypeVar("T")
 SAID = "Who is the miller?\n/stats\n"
 
 
@@ -50,12 +56,33 @@ def outcome(kind: str, text: str, words: list[str]) -> dict[str, object]:
     finally:
         sys.stdin, sys.stdout, sys.stderr = before
     out, err = (stream.buffer.getvalue().decode() for stream in streams)
-    return {"text": text, "code": code, "out": out[-3000:], "err": err[-3000:]}
+    asked, _asked[:] = list(_asked), []
+    return {"text": text, "code": code, "out": out[-3000:], "err": err[-3000:], "kernels": asked}
+
+
+_asked: list[str] = []
+"""Files of kernels that this process has looked for since the last step."""
+
+
+def note_kernels() -> None:
+    """Keep the names of kernels that are loaded or compiled: each is looked for once."""
+    find = kernel_cache.find
+
+    def noted(name: str, parse: Callable[[bytes], T]) -> T | None:
+        _asked.append(name)
+        return find(name, parse)
+
+    kernel_cache.find = noted
 
 
 if __name__ == "__main__":
     # What is sampled without a seed is the same in every run.
     state.secrets = SimpleNamespace(randbits=lambda bits: 7)  # type: ignore[assignment]
+    note_kernels()
+    if "--rehearsed" in sys.argv:
+        for rehearsal in all_rehearsals(default_model_path(), [("f16",) * 2, ("q8_0",) * 2]):
+            rehearsal()
+        _asked.clear()
     for block in json.load(sys.stdin):
         os.chdir(block["folder"])
         os.environ["KVARN_HOME"] = block["home"]

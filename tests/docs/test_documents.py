@@ -17,13 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import hf_folders
-import hub_server
 import pytest
-from document_commands import DOCUMENTS, PROGRAMS, ROOT, Block, Step, blocks
 
-from kvarn.cli import build_parser
-from kvarn.commands import COMMANDS
+from kvarn.cli import build_parser, main
+from kvarn.commands import COMMANDS, REAL_MODEL
+
+from ..convert import hf_folders, hub_server
+from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Block, Step, blocks
 
 NOVEL = ROOT / "tests" / "runtime" / "golden" / "two_cities.txt"
 
@@ -35,7 +35,7 @@ NOT_TYPED = {
     "make test": "runs this test",
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",
-    "make build": "compiles all kernels",
+    "kvarn build": "compiles all kernels",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
     "make mini": "trains for hours",
@@ -50,34 +50,41 @@ FILLED = {
     "kvarn convert [SRC] OUT.gguf [--type q4_k_m]": [
         "kvarn convert model.gguf OUT.gguf --type q4_k_m"
     ],
-    "kvarn run [-m MODEL] [-p TEXT | -f FILE | -]": [
+    "kvarn run [MODEL] [-p TEXT | -f FILE | -]": [
         "kvarn run",
-        "kvarn run -m model.gguf -p TEXT",
+        "kvarn run model.gguf -p TEXT",
         "kvarn run -f text.txt",
-        "kvarn run -m model.gguf -",
+        "kvarn run model.gguf -",
     ],
-    "kvarn chat [-m MODEL]": ["kvarn chat -n 16", "kvarn chat -m model.gguf -n 16"],
+    "kvarn run --instruct -p TEXT": [f"kvarn run -hf {REAL_MODEL} --instruct -p TEXT"],
+    "kvarn run -hf ORGANISATION/MODEL:Q4_K_M": [f"kvarn run -hf {REAL_MODEL} -p TEXT"],
+    "kvarn chat [MODEL]": ["kvarn chat model.gguf -n 16"],
     "kvarn pack build|ls|info|verify|rm|export|import": [
         f"kvarn pack {name} --help" for name in "build ls info verify rm export import".split()
     ],
     "kvarn inspect FILE": ["kvarn inspect model.gguf"],
-    "kvarn tokenize [-m MODEL] [TEXT …]": [
+    "kvarn tokenize [-m MODEL] [TEXT … | -f FILE]": [
         "kvarn tokenize TEXT",
+        "kvarn tokenize -f text.txt",
         "kvarn tokenize -m model.gguf",
     ],
-    "kvarn bench [-m MODEL] -p 512 -n 128 -d 0": [
+    "kvarn bench [MODEL] -p 512 -n 128 -d 0": [
         "kvarn bench -p 512 -n 128 -d 0 -r 1",
-        "kvarn bench -m model.gguf -p 512 -n 128 -d 0 -r 1",
+        "kvarn bench model.gguf -p 512 -n 128 -d 0 -r 1",
     ],
-    "kvarn perplexity [-m MODEL] -f FILE": [
+    "kvarn perplexity [MODEL] -f FILE": [
         "kvarn perplexity -f book.txt",
-        "kvarn perplexity -m model.gguf -f book.txt",
+        "kvarn perplexity model.gguf -f book.txt",
     ],
-    "kvarn eval [-m MODEL] --method full,hash": [
+    "kvarn eval [MODEL] --method full,hash": [
         "kvarn eval --method full,hash --length 256 --contexts 1 --questions 1"
     ],
     "kvarn learn MODEL --text FILE …": ["kvarn learn model.gguf --text book.txt --tokens 1024"],
-    "kvarn imatrix -m MODEL -f FILE -o OUT": ["kvarn imatrix -m model.gguf -f text.txt -o OUT"],
+    "kvarn imatrix MODEL -f FILE -o OUT": ["kvarn imatrix model.gguf -f text.txt -o OUT"],
+    "kvarn build [MODEL]": ["kvarn build model.gguf --kv-type f16 --method topk"],
+    "kvarn completion bash|zsh|tcsh": [
+        f"kvarn completion {shell}" for shell in ("bash", "zsh", "tcsh")
+    ],
     "kvarn doctor [--roofline]": ["kvarn doctor"],
     "kvarn bench --replay FILE": [
         "kvarn bench -d 300 -p 0 -n 2 -r 1 --method topk --budget 8 --sink 4 --window 8"
@@ -92,7 +99,8 @@ FILLED = {
 
 FEW = "--length 256 --contexts 1 --questions 1"
 SMALLER = {
-    "kvarn chat -m model.gguf": "kvarn chat -m model.gguf -n 16",
+    "kvarn chat model.gguf": "kvarn chat model.gguf -n 16",
+    f"kvarn chat -hf {REAL_MODEL}": f"kvarn chat -hf {REAL_MODEL} -n 16",
     "kvarn chat --pack book": "kvarn chat --pack book -n 16",
     "kvarn chat --pack book --session talk": "kvarn chat --pack book --session talk -n 16",
     "kvarn doctor --roofline": "kvarn doctor",
@@ -152,11 +160,19 @@ def recipe(target: str) -> list[Step]:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hub_server.Hub]:
-    """A hub on the loopback, with the model that the documents pull."""
-    folder = tmp_path_factory.mktemp("saved")
+    """A hub on the loopback, with small models under the names that the documents pull."""
+    folder, ready, home = (tmp_path_factory.mktemp(name) for name in ("saved", "ready", "home"))
     hf_folders.write_llama(folder)
+    repository, _, quant = REAL_MODEL.partition(":")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVARN_HOME", str(home))
+        template = folder / "chat_template.jinja"
+        template.write_text("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+        assert main(["convert", str(folder), str(ready / f"model-{quant.lower()}.gguf")]) == 0
+        template.unlink()
     with hub_server.serve() as served:
         served.add_folder("ORGANISATION/MODEL", folder)
+        served.add_folder(repository, ready)
         yield served
 
 
@@ -172,8 +188,8 @@ class Reader:
         self._folder, self._model, self._hub = folder, model, hub
         self.book = NOVEL.read_text(encoding="utf-8") * 4
 
-    def type(self, written: list[Block], timeout: float) -> list[dict[str, Any]]:
-        """What came of each step."""
+    def type(self, written: list[Block], timeout: float, *options: str) -> list[dict[str, Any]]:
+        """What came of each step; options: see `document_runner`."""
         jobs = [
             {
                 "folder": str(self._provided(number)),
@@ -196,7 +212,7 @@ class Reader:
             "PYTHONPATH": os.pathsep.join(sys.path),
         }
         done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("document_runner.py"))],
+            [sys.executable, str(Path(__file__).with_name("document_runner.py")), *options],
             input=json.dumps(jobs), env=environment, capture_output=True, text=True,
             timeout=timeout, check=False,
         )  # fmt: skip
@@ -233,6 +249,29 @@ def test_what_documents_say_works(reader: Reader) -> None:
     outcomes = reader.type([block for block in written if block], 600)
     assert len(outcomes) == sum(map(len, written))
     check(outcomes)
+
+
+OF_DEFAULT_MODEL = ("run", "chat", "bench", "perplexity", "pack", "eval")
+"""Commands that compute, with the default model where they name none."""
+
+
+def test_build_compiles_what_the_readme_needs(reader: Reader) -> None:
+    """After `kvarn build`, no command of README with the default model compiles a kernel."""
+    readme = READ["README.md"]
+    written = [
+        [
+            one
+            for step in block
+            for one in typed(step)
+            if one.words[:1] == ["kvarn"]
+            and one.words[1] in OF_DEFAULT_MODEL
+            and not {"-hf", "model.gguf"} & set(one.words)
+        ]
+        for block in readme
+    ]
+    outcomes = reader.type([block for block in written if block], 600, "--rehearsed")
+    assert len(outcomes) > 15
+    assert {one["text"]: one["kernels"] for one in outcomes if one["kernels"]} == {}
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ N_SEGMENTS = 41  # enough for both samples
 def _sampled(stride: int) -> np.ndarray:
     """Whether each token is of a segment that is looked at first, one of `stride`."""
     order = np.zeros(N_SEGMENTS, np.int64)
-    _, n = put_order(0, N_SEGMENTS * SEGMENT, stride, order)
+    _, n = put_order.py_func(0, N_SEGMENTS * SEGMENT, stride, order)
     return np.isin(np.arange(N_SEGMENTS), order[:n]).repeat(SEGMENT)
 
 

@@ -1,0 +1,88 @@
+"""Kernels are compiled by several processes, which tell of each task and may fail."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kvarn.commands.terminal import compiling
+from kvarn.commands.terminal.compiling import FirstUse, compile_all
+from kvarn.runtime.attend import Full, Hash, TopK
+from kvarn.runtime.keep import HashEvict, KeepAll
+from kvarn.runtime.rehearsal import rehearsals
+from kvarn.system.errors import KvarnError
+
+
+@dataclass(frozen=True)
+class Task:
+    """Stands for a rehearsal: `how` says what it does in its process."""
+
+    name: str
+    how: str = ""
+    n_bytes: int = 0
+
+    def __call__(self) -> None:
+        if self.how == "dies":
+            os._exit(3)
+        if self.how == "fails":
+            raise KvarnError("the model is damaged")
+        time.sleep(0.01)
+
+
+def test_each_task_is_told() -> None:
+    said: list[str] = []
+    assert compile_all([Task("prompts"), Task("generation")], said.append) == 0
+    assert sorted(line.partition("] ")[2] for line in said) == [
+        "generation: in the cache",
+        "prompts: in the cache",
+    ]
+    assert [line[:5] for line in said] == ["[1/2]", "[2/2]"]
+
+
+def test_a_process_that_ends_early_is_told() -> None:
+    said: list[str] = []
+    compile_all([Task("prompts", "dies")], said.append)
+    assert said == ["a process that compiled kernels ended early (out of memory?)"]
+
+
+def test_an_error_of_a_task_is_its_own() -> None:
+    with pytest.raises(KvarnError, match="the model is damaged"):
+        compile_all([Task("prompts", "fails")], print)
+
+
+def test_memory_bounds_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling.machine, "physical_cores", lambda: 8)
+    monkeypatch.setattr(compiling, "available_bytes", lambda: 10 << 30)
+    tasks = [Task(f"{i}", n_bytes=3 << 30) for i in range(8)]
+    assert compiling._workers(tasks) == 2
+    monkeypatch.setattr(compiling, "available_bytes", lambda: 1 << 20)
+    assert compiling._workers(tasks) == 1
+
+
+def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    ran: list[str] = []
+    monkeypatch.setattr(compiling, "notice", said.append)
+    monkeypatch.setattr(compiling, "compile_all", lambda tasks, say: ran.extend(tasks))
+    listener = FirstUse(lambda: ["prompts"])  # type: ignore[arg-type,list-item,return-value]
+    for kernel in ("a", "b", "c"):
+        listener(kernel)
+    assert ran == ["prompts"]
+    assert said == [
+        "compiling kernels, on first use; `kvarn build` does it ahead",
+        "compiling b and what else is missing …",
+    ]
+
+
+def test_rehearsals_are_those_of_the_choices() -> None:
+    path = Path("model.gguf")
+    names = [one.name for one in rehearsals(path, ("f16", "f16"), [Full()], [KeepAll()])]
+    assert names == ["generation, f16", "prompts, f16"]
+    several = [TopK(budget="1%"), TopK(budget="2%"), TopK(levels=2), Hash()]
+    names = [one.name for one in rehearsals(path, ("q8_0", "q4_0"), several, [HashEvict()])]
+    assert names == [
+        *("topk, q8_0/q4_0", "topk levels=2, q8_0/q4_0", "hash, q8_0/q4_0"),
+        *("keep hashevict, q8_0/q4_0", "generation, q8_0/q4_0", "prompts, q8_0/q4_0"),
+    ]

@@ -1,0 +1,49 @@
+"""The time left of a prompt is right long before its end."""
+
+import numpy as np
+import pytest
+
+from kvarn.commands.terminal import reading
+from kvarn.commands.terminal.reading import Pace, ReadingBar, duration
+
+CHUNK, N_TOKENS = 512, 100_352
+
+
+def seconds_of_chunks(a: float, b: float, noise: float, seed: int = 0) -> np.ndarray:
+    """Of every chunk of a prompt whose token at depth n takes a + b n, some of them slower."""
+    depths = np.arange(0, N_TOKENS, CHUNK) + CHUNK / 2
+    slower = 1 + noise * np.random.default_rng(seed).standard_normal(len(depths))
+    return CHUNK * (a + b * depths) * slower
+
+
+@pytest.mark.parametrize("b", [0.0, 4e-9, 1e-7])
+@pytest.mark.parametrize("seed", range(5))
+def test_at_a_tenth_the_rest_is_known_within_a_quarter(b: float, seed: int) -> None:
+    seconds = seconds_of_chunks(1e-4, b, noise=0.02, seed=seed)
+    seconds[0] += 1.0  # the first chunk compiles, or waits for the disk
+    pace, tenth = Pace(), len(seconds) // 10
+    for i in range(tenth):
+        pace.add(i * CHUNK, CHUNK, seconds[i])
+    left = pace.left(tenth * CHUNK, N_TOKENS - tenth * CHUNK)
+    assert left == pytest.approx(seconds[tenth:].sum(), rel=0.25)
+
+
+def test_what_a_pack_holds_already_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens read by an earlier process cost this one nothing, but make its own cost more."""
+    said: list[str] = []
+    clock = iter([0.0, 100.0, 120.0, 140.0, 160.0])
+    monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(reading, "notice", said.append)
+    shown = ReadingBar("reading")
+    shown.begin(500_000)
+    shown(512, 2048)
+    shown(1024, 2048)
+    shown(1536, 2048)
+    assert said == ["reading: 1,024 of 2,048 tokens, about 40 s left"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "0 s"), (99, "99 s"), (180, "3 min"), (9000, "2.5 h")]
+)
+def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
