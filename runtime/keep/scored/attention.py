@@ -68,6 +68,7 @@ class ScoredAttention:
             n = len(q) - done if room is None else min(room, len(q) - done)
             part = slice(done, done + n)
             slot = slots.append(k[part], v[part], position)
+            self.attend.appended(slots.view, slot, n)
             log_sums = self._attend(slots, q[part], slot, out[part])
             if slots.collects:
                 scaled = q[part] * np.float32(slots.view.config.attention_scale)
