@@ -16,6 +16,7 @@ from .outputs import block_outputs, rounds_of
 from .work import ROWS, chunk_work_floats, token_work_bytes
 
 F32 = NDArray[np.float32]
+_NO_SOFTMAXES = np.empty((0, 0, 2), np.float32)
 _NO_WINDOW = 1 << 60  # one that hides nothing
 _SERIAL_ROWS = 64  # rows to append that cost less than waking the threads
 _SERIAL_ELEMENTS = 1 << 20  # elements of block outputs whose merging costs less than that
@@ -138,12 +139,15 @@ def attention(
     window: int | None = None,
     softcap: float = 0.0,
     scratch: AttentionScratch,
+    log_sums: F32 | None = None,
 ) -> None:
     """out = softmax(cap(scale q K^T) + causal mask) V, exact.
 
     q, out float32 (T, H, E) at positions start .. start+T-1, all of which are appended already;
     query t sees tokens max(0, pos - window + 1) .. pos. cap(s) = softcap tanh(s / softcap), unless
-    softcap is 0. Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
+    softcap is 0. log_sums float32 (T, H), if given: becomes the log-sum-exp of each query's scores,
+    and one token takes the kernel of many. Bit-equal for any number of threads. Raises OpsError
+    where shapes do not fit.
     """
     n_tokens, n_heads, n = shape = q.shape
     check_floats("attention: q", q, shape)
@@ -168,14 +172,27 @@ def attention(
     if window is not None and window < 1:
         raise _fail("attention: window", window, "at least 1")
     s, seen, scoring = scratch, window or _NO_WINDOW, Scoring(scale, softcap)
-    if n_tokens == 1:
+    if n_tokens == 1 and log_sums is None:
         _one_token(q, segments, start, seen, out, scoring, s)
         return
     if n_tokens > s.max_rows:
         raise _fail("attention: tokens in a chunk", n_tokens, f"at most {s.max_rows}")
     s.ready(n_threads())
-    chunk = Chunk(q=q, segments=segments, out=out, works=s.chunk_works, newest=s.newest)
+    softmaxes = _NO_SOFTMAXES
+    if log_sums is not None:
+        check_floats("attention: log_sums", log_sums, (n_tokens, n_heads))
+        softmaxes = np.empty((n_tokens, n_heads, 2), np.float32)
+    chunk = Chunk(
+        q=q,
+        segments=segments,
+        out=out,
+        works=s.chunk_works,
+        newest=s.newest,
+        softmaxes=softmaxes,
+    )
     s.attend_chunk(s.chunk.fill(chunk), n_kv_heads, start, seen, *scoring)
+    if log_sums is not None:
+        np.add(softmaxes[..., 0], np.log(softmaxes[..., 1]), out=log_sums)
 
 
 def _one_token(

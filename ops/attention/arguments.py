@@ -134,3 +134,5 @@ class Chunk(NamedTuple):
     """`work.chunk_work_floats`"""
     newest: I64_2D
     """Position of the last row of each panel."""
+    softmaxes: F32_3D
+    """(T, H, 2): the maximum of each row's scores, and the sum of exp(score - maximum); or none."""

@@ -6,6 +6,9 @@
     staged_attention             for a chunk: each query over what is left for it
     write_staged                 the tokens are written into their slots
 
+    add_attention, key_norms     what tokens are chosen by that stay, of all at once
+    move_slots                   they move to the first slots
+
 A slot is a place for a token, of the same number in every KV head. Imported on first use; contexts
 that keep every token need nothing of this.
 """
@@ -20,6 +23,7 @@ from .api import (
     write_staged,
 )
 from .arguments import Protected, Signatures
+from .scores import add_attention, key_norms, move_slots
 from .signer import Signer
 from .staging import Staging
 
@@ -28,8 +32,11 @@ __all__ = [
     "Signatures",
     "Signer",
     "Staging",
+    "add_attention",
     "choose_farthest",
     "choose_oldest",
+    "key_norms",
+    "move_slots",
     "outside",
     "set_positions",
     "sign_tokens",

@@ -105,6 +105,27 @@ class Writing(NamedTuple):
     targets: I32_2D
 
 
+class Moving(NamedTuple):
+    """Slots, and for each head the slots whose tokens stay, ascending: int32 (J, n)."""
+
+    segments: I64_1D
+    positions: I64_1D
+    layout: StoredLayout
+    sources: I32_2D
+
+
+class ColumnSums(NamedTuple):
+    """Queries (T, H, E), their log-sum-exp (T, H), keys, and the sums (J, slots) over rows of the
+    softmax; works, newest: as in `attention` chunks."""
+
+    q: F32_3D
+    log_sums: F32_2D
+    segments: I64_1D
+    sums: F32_2D
+    works: F32_2D
+    newest: I64_2D
+
+
 class Positions(NamedTuple):
     """The column of positions."""
 

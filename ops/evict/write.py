@@ -9,10 +9,11 @@ takes in head j. Queries see it from t on, until another staged token takes that
 import numpy as np
 
 from ...jit.cached import jit
+from ...jit.launch.atomics import take
 from ...jit.launch.define import Share, kernel
 from ...jit.simd import load_i8x16, load_u16, store
 from ..attention.layout import TILE
-from .arguments import Evictions, Positions, Writing
+from .arguments import Evictions, Moving, Positions, Writing
 from .signatures import item, tile_of
 
 _KEPT = 0x7FFFFFFF  # no staged token evicts it
@@ -64,6 +65,22 @@ def write_kernel(share: Share, arrays: Writing, n_tokens: int, position: int):
             target = tile_of(arrays.segments, j, slot, layout)
             _copy_row(source, t % TILE, target, slot % TILE, layout)
             store(item(arrays.positions, j, slot), 0, np.uint32(position + t))
+
+
+@kernel
+def move_kernel(share: Share, arrays: Moving):
+    """Slot t of head j takes the token of slot sources[j][t] >= t, for ascending t."""
+    layout, sources = arrays.layout, arrays.sources
+    j = take(share.ticket)
+    while j < sources.shape[0]:
+        for t in range(sources.shape[1]):
+            slot = sources[j, t]
+            if slot != t:
+                source = tile_of(arrays.segments, j, slot, layout)
+                target = tile_of(arrays.segments, j, t, layout)
+                _copy_row(source, slot % TILE, target, t % TILE, layout)
+                _copy(item(arrays.positions, j, slot), item(arrays.positions, j, t), 4)
+        j = take(share.ticket)
 
 
 @kernel

@@ -102,7 +102,7 @@ class TokenReader:
     def can_truncate(self, n_tokens: int) -> bool:
         """Whether the context can be cut to `n_tokens` tokens: not once tokens were evicted."""
         held = len(self.tokens)
-        return n_tokens in (0, held) or not self._cache.evicted(held)
+        return n_tokens in (0, held) or not self._cache.cut_refusal(held, n_tokens)
 
     def truncate(self, n_tokens: int) -> None:
         """Forget all but the first `n_tokens` tokens; `ContextError` if that is not possible."""
@@ -111,10 +111,13 @@ class TokenReader:
             raise ContextError(f"cannot cut a context of {held} tokens to {n_tokens} tokens")
         if not self.can_truncate(n_tokens):
             raise ContextError(
-                f"cannot cut a context of {held} tokens to {n_tokens}: tokens that "
-                f"stood there have been evicted; cut it to 0 and read it again"
+                f"cannot cut a context of {held} tokens to {n_tokens}: "
+                f"{self._cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
             )
-        if n_tokens < held:
+        self._cut(n_tokens)
+
+    def _cut(self, n_tokens: int) -> None:
+        if n_tokens < len(self.tokens):
             self.forget()
             del self.tokens[n_tokens:]
 
@@ -178,5 +181,5 @@ class TokenReader:
         """Read the last token again if its hidden state is unknown, as after a cut."""
         if self.tokens and self.hidden is None:
             last = self.tokens[-1]
-            self.truncate(len(self.tokens) - 1)
+            self._cut(len(self.tokens) - 1)
             self.step([last], True)

@@ -79,6 +79,10 @@ class KVCache(ABC):
     def places_left(self, n_tokens: int) -> int:
         """Tokens that can follow `n_tokens` without eviction."""
 
+    def cut_refusal(self, n_tokens: int, to: int) -> str:
+        """Why a context of `n_tokens` cannot be cut to the first `to`, but to 0; "" if it can."""
+        return "tokens that stood there have been evicted" if self.evicted(n_tokens) else ""
+
     @abstractmethod
     def evicted(self, n_tokens: int) -> bool:
         """Whether one of `n_tokens` tokens has been evicted from some layer."""

@@ -1,4 +1,4 @@
-"""What keep methods with a budget share: the budget, and opening a cache of slots."""
+"""What keep methods with a budget share: the budget; for most of them, opening a cache of slots."""
 
 from __future__ import annotations
 
@@ -48,10 +48,6 @@ class Evicting(Keep):
     def protected(self) -> int:
         """Tokens of a full cache that the next token cannot replace."""
 
-    @abstractmethod
-    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
-        """The slots of one global layer; `staging` is shared by all layers."""
-
     def shortened(self, n_slots: int) -> Evicting:
         return replace(self, budget=n_slots)
 
@@ -77,28 +73,11 @@ class Evicting(Keep):
             )
         return self._open(model, n_ctx, max_chunk, attend, store)
 
+    @abstractmethod
     def _open(
         self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
     ) -> KVCache:
-        from ...ops.evict import Staging
-
-        budget, config = self.slots(n_ctx), model.config
-        sizes = tuple(layer.window or budget for layer in config.layers)
-        opened = store.open(model, n_ctx, SlotPlan(str(self), sizes))
-        with closed_on_error(opened):
-            heads, most = config.n_kv_heads, max(sizes)
-            staging = Staging(opened.layout, config.n_heads // heads, heads, most, max_chunk)
-            slots = [
-                self.open_layer(opened, i, staging)
-                if layer.window is None
-                else Ring(opened, i, staging, sinks=0)
-                for i, layer in enumerate(config.layers)
-            ]
-            # The slots hold just the tokens of the window, not in the order of positions.
-            layers = [replace(layer, window=None) for layer in config.layers]
-            views = layer_views(model, layers, opened, most, max_chunk)
-            bound = attend.open(model, opened, most)
-            return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots, budget)
+        """The cache of a context that evicts."""
 
     def __str__(self) -> str:
         """The method and its options, except for the budget, as packs name it: all those that only
@@ -121,6 +100,38 @@ class Evicting(Keep):
                 f"keep {self.name}: {what} leaves nothing to evict beside {self.protected} "
                 f"protected tokens; use at least {self.protected + 1}"
             )
+
+
+@dataclass(frozen=True)
+class Replacing(Evicting):
+    """A keep method by which each token, once the slots are full, takes the slot of another."""
+
+    @abstractmethod
+    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
+        """The slots of one global layer; `staging` is shared by all layers."""
+
+    def _open(
+        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
+    ) -> KVCache:
+        from ...ops.evict import Staging
+
+        budget, config = self.slots(n_ctx), model.config
+        sizes = tuple(layer.window or budget for layer in config.layers)
+        opened = store.open(model, n_ctx, SlotPlan(str(self), sizes))
+        with closed_on_error(opened):
+            heads, most = config.n_kv_heads, max(sizes)
+            staging = Staging(opened.layout, config.n_heads // heads, heads, most, max_chunk)
+            slots = [
+                self.open_layer(opened, i, staging)
+                if layer.window is None
+                else Ring(opened, i, staging, sinks=0)
+                for i, layer in enumerate(config.layers)
+            ]
+            # The slots hold just the tokens of the window, not in the order of positions.
+            layers = [replace(layer, window=None) for layer in config.layers]
+            views = layer_views(model, layers, opened, most, max_chunk)
+            bound = attend.open(model, opened, most)
+            return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots, budget)
 
 
 def _over_slots() -> str:

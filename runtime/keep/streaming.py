@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .base import KeepError
-from .evicting import Evicting
+from .evicting import Replacing
 from .slots import Ring, Slots
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Streaming(Evicting):
+class Streaming(Replacing):
     """The first `sinks` tokens and the last budget − sinks, the newest included.
 
     Tokens keep their positions, where StreamingLLM renumbers those in its cache. Source: Xiao et

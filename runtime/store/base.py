@@ -121,10 +121,14 @@ class KVStore(ABC):
 
 @dataclass(frozen=True)
 class SlotPlan:
-    """How a context evicts: the keep method and its options, and the slots of each layer."""
+    """How a context evicts: the keep method and its options, and the slots of each layer.
+
+    whole: layers that hold a prompt whole, beyond their slots, until it is known what stays of it.
+    """
 
     keep: str
     sizes: tuple[int, ...]
+    whole: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"at most {max(self.sizes):,} tokens (keep {self.keep})"

@@ -66,7 +66,7 @@ class Ram(Store):
 
         config = model.config
         layout = TileLayout(config.head_dim, self.k, self.v)
-        store = SlotStore(layout, slots.sizes, config.n_kv_heads)
+        store = SlotStore(layout, slots.sizes, config.n_kv_heads, slots.whole)
         needed, available = store.bytes_needed(), available_bytes()
         if needed > available:
             raise StoreError(
@@ -102,6 +102,11 @@ class _Segments:
     def grow(self, n_tokens: int) -> None:
         for _ in range(-(-n_tokens // SEGMENT) - len(self._mappings)):
             self._add()
+
+    def shrink(self, n_tokens: int) -> None:
+        n = -(-n_tokens // SEGMENT)
+        del self._mappings[n:]
+        self.addresses = [addresses[:n].copy() for addresses in self.addresses]
 
     def _add(self) -> None:
         what = f"another {SEGMENT:,} tokens of {self._what}"
@@ -151,6 +156,13 @@ class RamStore(KVStore):
         self._memory.grow(n_tokens)
         for column in self._columns.values():
             column.memory.grow(n_tokens)
+
+    def shrink(self, n_tokens: int) -> None:
+        """Free the segments beyond tokens 0 to n_tokens - 1."""
+        self._reserved = n_tokens
+        self._memory.shrink(n_tokens)
+        for column in self._columns.values():
+            column.memory.shrink(n_tokens)
 
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self._memory.addresses[layer]

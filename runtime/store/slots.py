@@ -7,6 +7,7 @@ holds the position of each token:
     positions    u32 per slot                  [segment][kv_head][slot]
     others       what the keep method adds     [segment][kv_head][slot]
 
+Layers that hold a prompt whole have as many slots as it has tokens, until `shrink`.
 These are the state that a snapshot saves. Columns of attend methods are not: a context that opens
 the snapshot indexes the slots again.
 """
@@ -14,7 +15,7 @@ the snapshot indexes the slots again.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,15 +30,25 @@ if TYPE_CHECKING:
     from .base import F32
 
 
+NO_BOUND = 1 << 31
+"""Slots of a layer that holds a prompt whole: positions have 31 bits."""
+
+
 class SlotStore(KVStore):
     """`slots[layer]` slots per layer in memory; layers of equal size share their mappings.
 
-    `parts` is the whole state, which `disk.slots` saves.
+    `parts` is the whole state, which `disk.slots` saves. extra_parts gives what the keep method
+    adds to it; extra: that of the snapshot that was opened, uint8.
     """
 
-    def __init__(self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int) -> None:
+    def __init__(
+        self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int, whole: Sequence[int] = ()
+    ) -> None:
         self.layout, self.n_layers, self.n_kv_heads = layout, len(slots), n_kv_heads
-        self.slots = tuple(slots)
+        self._planned = tuple(slots)
+        self.slots = slots = tuple(NO_BOUND if i in whole else n for i, n in enumerate(slots))
+        self.extra = np.empty(0, np.uint8)
+        self.extra_parts: Callable[[], list[memoryview]] = list
         self._stores = {
             size: RamStore(layout, self.slots.count(size), n_kv_heads) for size in set(slots)
         }
@@ -50,7 +61,18 @@ class SlotStore(KVStore):
 
     def bytes_needed(self) -> int:
         """Bytes of K and V when all slots are filled."""
-        return sum(store.bytes_for(size) for size, store in self._stores.items())
+        planned = dict(zip(self.slots, self._planned))
+        return sum(store.bytes_for(planned[size]) for size, store in self._stores.items())
+
+    def bytes_for(self, n_tokens: int) -> int:
+        """Bytes of K and V of `n_tokens` tokens, as far as they have slots."""
+        return sum(store.bytes_for(min(n_tokens, size)) for size, store in self._stores.items())
+
+    def shrink(self, n_tokens: int) -> None:
+        """Free what is reserved beyond tokens 0 to n_tokens - 1."""
+        self.reserved = int(n_tokens)
+        for size, store in self._stores.items():
+            store.shrink(min(n_tokens, size))
 
     def reserve(self, n_tokens: int) -> None:
         self.reserved = max(self.reserved, int(n_tokens))

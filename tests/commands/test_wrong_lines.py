@@ -7,6 +7,7 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.options.foreign import FOREIGN
 from kvarn.commands.parser import build_parser
+from kvarn.runtime.keep import KEEPS
 
 SEE = "; see `kvarn run --help`"
 USAGE = {
@@ -28,7 +29,7 @@ USAGE = {
     f"hub, use -hf org/model{SEE}",
     "run -p x -ngl 99": f"-ngl: kvarn computes on the CPU: omit it, or give 0{SEE}",
     "run -p x -fa off": f"-fa: kvarn always computes attention this way: omit it{SEE}",
-    "run -p x --keep 4": "--keep: found '4', expected all, hashevict, streaming: `--keep "
+    "run -p x --keep 4": f"--keep: found '4', expected {', '.join(KEEPS)}: `--keep "
     f"streaming` always keeps the first 4 tokens{SEE}",
     "run -p x --no-mmap": f"run has no --no-mmap: kvarn maps model files; omit it{SEE}",
     "run -p x -cnv": f"run has no -cnv: use `kvarn chat`{SEE}",

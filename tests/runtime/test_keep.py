@@ -199,4 +199,5 @@ def test_budgets_are_numbers_or_shares() -> None:
         6,
         300,
     ]
-    assert sorted(KEEPS) == ["all", "hashevict", "streaming"]
+    scored = ["h2o", "l2norm", "nacl", "random", "snapkv", "tova"]
+    assert sorted(KEEPS) == sorted(["all", "hashevict", "streaming", *scored])

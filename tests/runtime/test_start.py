@@ -35,6 +35,7 @@ print(n, ("numba" in sys.modules) == needs_numba)
         ("f16", "kvarn.TopK(64, window=16, index='flat')", "None"),
         ("f16", "None", "kvarn.HashEvict(256)"),
         ("f16", "None", "kvarn.Streaming(256)"),
+        ("f16", "None", "kvarn.NaCl(256)"),
     ],
 )
 def test_the_default_model_starts_without_numba(kv_type: str, attend: str, keep: str) -> None:

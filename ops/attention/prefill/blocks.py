@@ -3,6 +3,8 @@
 begin_rows     queries are packed, their sums cleared
 add_keys       for each block of keys: scores, online softmax, probabilities times V
 finish_rows    sums / totals are the output
+
+Scores of keys alone, for what counts on them: unpack_keys_of, panel_scores.
 """
 
 from typing import NamedTuple
@@ -81,7 +83,8 @@ def buffers_of(shape, work, newest):
 
 
 @jit
-def _n_panels(shape, rows):
+def n_panels(shape, rows):
+    """Register tiles that a block's rows take."""
     return (rows.n + of.panel(shape) - 1) // of.panel(shape)
 
 
@@ -106,7 +109,7 @@ def begin_rows(shape, q, rows, scale, at):
     Rows are scaled, and rotated where K is. Panels are filled up with rows of zeros.
     """
     high, padded, n, line = of.panel(shape), of.padded(shape), q.shape[2], at.sums
-    panels = _n_panels(shape, rows)
+    panels = n_panels(shape, rows)
     for r in range(panels * high):
         for i in range(padded):
             store(line, 4 * i, np.float32(0))
@@ -143,8 +146,17 @@ def finish_rows(shape, rows, at, out):
 
 
 @jit
-def _unpack(shape, keys, at):
-    """K transposed and V in float32, with zeros up to a whole tile."""
+def put_softmaxes(rows, at, out):
+    """Maxima and totals of the rows into out float32 (T, H, 2)."""
+    for r in range(rows.n):
+        place = _place_of(out, rows, r)
+        store(place, 0, load_one_f32(at.maxima, 4 * r))
+        store(place, 4, load_one_f32(at.totals, 4 * r))
+
+
+@jit
+def unpack_keys_of(shape, keys, at):
+    """K of a block transposed, in float32, with zeros up to a whole tile."""
     blocks = of.padded(shape) // 32
     for i in range(0, keys.n, TILE):
         tile = of.tile_of(shape, keys.segments, keys.head, keys.first + i)
@@ -153,6 +165,14 @@ def _unpack(shape, keys, at):
             rows = tile + c * (of.k_row_bytes(shape) // blocks)
             place = at.keys + 4 * (i * of.padded(shape) + 32 * TILE * c)
             unpack_keys(shape, rows, scales + 2 * c, place)
+
+
+@jit
+def _unpack_values(shape, keys, at):
+    """V of a block in float32."""
+    blocks = of.padded(shape) // 32
+    for i in range(0, keys.n, TILE):
+        tile = of.tile_of(shape, keys.segments, keys.head, keys.first + i)
         for r in range(min(TILE, keys.n - i)):
             row = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
             scale = tile + of.v_scale_offset(shape) + r * of.scale_row_bytes(shape)
@@ -242,8 +262,9 @@ def make_add_keys(seen_by, hide):
 
     @jit
     def add_keys(shape, rows, keys, rule, softcap, at):
-        _unpack(shape, keys, at)
-        panels = _n_panels(shape, rows)
+        unpack_keys_of(shape, keys, at)
+        _unpack_values(shape, keys, at)
+        panels = n_panels(shape, rows)
         panel_scores(shape, panels, keys, at)
         for r in range(rows.n):
             s, old = at.scores + 4 * r * of.keys(shape), load_one_f32(at.maxima, 4 * r)

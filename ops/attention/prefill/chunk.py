@@ -26,6 +26,7 @@ from .blocks import (
     finish_rows,
     make_add_keys,
     position_of,
+    put_softmaxes,
 )
 
 
@@ -62,6 +63,8 @@ def _attend_rows(shape, chunk, rows, window, scoring, at):
         keys = KeyBlock(chunk.segments, rows.head, first, min(stop - first, width), first)
         _add_keys(shape, rows, keys, window, scoring.softcap, at)
     finish_rows(shape, rows, at, chunk.out)
+    if chunk.softmaxes.shape[0]:
+        put_softmaxes(rows, at, chunk.softmaxes)
 
 
 def make_chunk(k_type: int, v_type: int, blocks: int) -> DefinedKernel:

@@ -80,7 +80,7 @@ class Disk(Store):
             raise PackError(path, "a context that evicts cannot begin with another pack")
         try:
             folder = self._folder(path, model, n_ctx, slots)
-            store = DiskSlots(folder.layout, slots.sizes, model.config.n_kv_heads, folder)
+            store = DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
             store.centre = folder.centre()
             return store
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....ops.attention.layout import TileLayout
-from ..base import Saved
+from ..base import Saved, SlotPlan
 from ..slots import SlotStore
 from .errors import PackDamaged, PackError
 from .folder import PackFolder
@@ -27,9 +27,9 @@ class DiskSlots(SlotStore):
     """Slots in memory, restored from the folder's snapshot and saved to it."""
 
     def __init__(
-        self, layout: TileLayout, slots: Sequence[int], n_kv_heads: int, folder: PackFolder
+        self, layout: TileLayout, plan: SlotPlan, n_kv_heads: int, folder: PackFolder
     ) -> None:
-        super().__init__(layout, slots, n_kv_heads)
+        super().__init__(layout, plan.sizes, n_kv_heads, plan.whole)
         self.folder, self._n_saved = folder, 0
         self._unsaved: tuple[list[int], NDArray[np.float32] | None] | None = None
         self._next = 0.0
@@ -41,7 +41,9 @@ class DiskSlots(SlotStore):
         for name, item_bytes in facts.columns.items():
             self.state_column(name, item_bytes)
         self.reserve(facts.reserved)
-        tokens, hidden = snapshot.read(self.folder.path, facts, self.parts())
+        self.extra = np.empty(facts.n_extra, np.uint8)
+        parts = [*self.parts(), self.extra.data]
+        tokens, hidden = snapshot.read(self.folder.path, facts, parts)
         if any(int(layer.max(initial=0)) >= max(1, len(tokens)) for layer in self._kept(tokens)):
             raise PackDamaged(self.folder.path, "its slots hold tokens that it has not read")
         for column in self.columns.values():
@@ -71,7 +73,9 @@ class DiskSlots(SlotStore):
             return
         (tokens, hidden), self._unsaved = self._unsaved, None
         columns = {name: column.item_bytes for name, column in self.columns.items()}
-        state = snapshot.Snapshot(tokens, hidden, self.reserved, columns, self.parts())
+        state = snapshot.Snapshot(
+            tokens, hidden, self.reserved, columns, self.parts(), self.extra_parts()
+        )
         began = time.perf_counter()
         try:
             snapshot.write(self.folder.path, state)

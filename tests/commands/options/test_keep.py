@@ -57,6 +57,29 @@ def test_a_prompt_longer_than_the_context_is_read(
     assert refused[0] == 1 and "do not fit: the context holds 0 of 100 tokens" in refused[2]
 
 
+@pytest.mark.parametrize("keep", ["nacl", "h2o", "tova", "snapkv", "l2norm", "random"])
+def test_a_prompt_is_held_whole_and_then_evicted(
+    keep: str, tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beyond `--ctx` too: the text is that of a context with room for the prompt."""
+    small = run(capsys, tiny_path, "--ctx", "300", "--keep", keep, "--keep-budget", "25%")
+    stats = ["--stats", "--stats-json", str(tmp_path / "stats.json")]
+    large = run(capsys, tiny_path, "--keep", keep, "--keep-budget", "75", *stats)
+    assert (small[0], large[0]) == (0, 0)
+    assert small[1] == large[1] != ""
+    told = [line for line in small[2].splitlines() if "holds a prompt whole" in line]
+    assert len(told) == 1 and "for 300 tokens, then " in told[0]
+    figures = json.loads((tmp_path / "stats.json").read_text())
+    prompt, after = figures["prefilled_tokens"], figures["decoded_tokens"]
+    assert prompt > 100
+    assert (figures["kept_tokens"], figures["evicted_tokens"]) == (75 + after, prompt - 75)
+    assert figures["most_kv_bytes"] > 0
+    assert (figures["most_query_bytes"] > 0) == (keep not in ("l2norm", "random"))
+    assert (
+        f"; kept {75 + after} of {prompt + after} tokens, evicted {prompt - 75}; held" in large[2]
+    )
+
+
 @pytest.fixture
 def trained_on_64(tiny_path: Path, tmp_path: Path) -> Path:
     """The tiny model, whose file says another training length."""
@@ -100,6 +123,10 @@ def test_a_budget_with_room_for_all_says_so(
         ("--keep-budget 50", "--keep-budget has no effect with --keep all"),
         ("--keep hashevict --keep-budget 14", "14 tokens leaves nothing to evict"),
         ("--keep streaming --keep-budget 1%", "1% of 400 tokens leaves nothing to evict"),
+        ("--keep snapkv --keep-budget 16%", "16% of 400 tokens leaves nothing to evict beside 64"),
+        ("--keep snapkv --keep-every 9", "every is 9, fewer than the 64 tokens"),
+        ("--keep tova --keep-random none", "--keep-random has no effect with --keep tova: it bel"),
+        ("--keep streaming --keep-every 9", "--keep-every has no effect with --keep streaming"),
     ],
 )
 def test_impossible_combinations_are_one_line(
@@ -110,7 +137,10 @@ def test_impossible_combinations_are_one_line(
     assert message in err
 
 
-@pytest.mark.parametrize("options", ["--keep most", "--keep-budget 0", "--keep-budget 120%"])
+@pytest.mark.parametrize(
+    "options",
+    ["--keep most", "--keep-budget 0", "--keep-budget 120%", "--keep nacl --keep-random some"],
+)
 def test_wrong_usage(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["run", *options.split()])

@@ -10,8 +10,9 @@
 "tokenizer" is the digest of the tokenizer (`loading.fingerprint`). Packs of older versions of kvarn
 lack it; those versions ignore it when they read a newer pack.
 
-A context that evicts has format 2, which adds "slots": {"keep": "…", "sizes": […]}. Format 3 adds
-to format 1 "centre": "…" in "kv", the digest of the file `centre` (centre.py); format 4 has both.
+A context that evicts has format 2, which adds "slots": {"keep": "…", "sizes": […]}, and in it, for
+layers that hold a prompt whole, "whole": […], their numbers. Format 3 adds to format 1
+"centre": "…" in "kv", the digest of the file `centre` (centre.py); format 4 has both.
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -148,7 +149,8 @@ class Manifest:
             "goal": self.goal,
         }
         if self.slots is not None:
-            data["slots"] = asdict(self.slots)
+            slots = asdict(self.slots)
+            data["slots"] = {key: slots[key] for key in slots if key != "whole" or slots[key]}
         if self.centre:
             data["kv"]["centre"] = self.centre
         data["check"] = _check(data)
@@ -227,7 +229,8 @@ def _slots(data: dict[str, Any], n_layers: int) -> SlotPlan:
     sizes = tuple(_number(size, 1) for size in data["sizes"])
     if len(sizes) != n_layers:
         raise ValueError(f"slots of {len(sizes)} layers, the model has {n_layers}")
-    return SlotPlan(_text(data["keep"]), sizes)
+    whole = tuple(_number(layer, 0, n_layers - 1) for layer in data.get("whole", ()))
+    return SlotPlan(_text(data["keep"]), sizes, whole)
 
 
 def _parent(data: dict[str, Any]) -> Parent:

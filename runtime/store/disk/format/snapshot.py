@@ -4,7 +4,8 @@
        8     8  n, bytes of the facts
       16     8  digest of bytes 0 to 15, then of the facts
       24     n  facts: JSON, see `Facts`
-    4096     …  token ids u32, hidden state float32, then the parts of the store in their order
+    4096     …  token ids u32, hidden state float32, then the parts of the store in their order,
+             and what the keep method adds
 
 Slots change in place, so nothing of an older snapshot can be used again. A snapshot is written to
 another file, synced and renamed: after a crash there is the whole old one or the whole new one.
@@ -40,7 +41,8 @@ class Facts:
     """What a snapshot holds.
 
     reserved: tokens that the store had room for, which determines the size of its parts. columns:
-    bytes per item of each. digest: of all contents, in hexadecimal.
+    bytes per item of each. digest: of all contents, in hexadecimal. n_extra: bytes at the end
+    that the keep method added.
     """
 
     n_tokens: int
@@ -49,17 +51,19 @@ class Facts:
     columns: dict[str, int]
     n_bytes: int
     digest: str
+    n_extra: int = 0
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state to be written; parts: the store's memory, piece by piece."""
+    """The state to be written; parts: the store's memory, piece by piece; extra: what follows."""
 
     tokens: Sequence[int]
     hidden: NDArray[np.float32] | None
     reserved: int
     columns: dict[str, int]
     parts: Iterable[memoryview]
+    extra: Sequence[memoryview] = ()
 
 
 def write(folder: Path, state: Snapshot) -> None:
@@ -68,14 +72,14 @@ def write(folder: Path, state: Snapshot) -> None:
     ids = np.array(state.tokens, "<u4").tobytes()
     with files.replacing(folder / NAME) as fd:
         end, content = _CONTENT, xxhash.xxh3_64()
-        for part in (memoryview(ids), memoryview(hidden), *state.parts):
+        for part in (memoryview(ids), memoryview(hidden), *state.parts, *state.extra):
             for piece in _pieces(part):
                 files.write_at(fd, piece, end)
                 content.update(piece)
                 end += len(piece)
         facts = Facts(
             len(state.tokens), state.reserved, len(hidden) // 4, state.columns, end - _CONTENT,
-            content.hexdigest(),
+            content.hexdigest(), sum(part.nbytes for part in state.extra),
         )  # fmt: skip
         files.write_at(fd, _encode(facts), 0)
 
@@ -164,12 +168,12 @@ def _decode(data: bytes) -> Facts | None:
 
 def _sound(facts: Facts) -> bool:
     """Whether the facts are possible: numbers from 0 on, columns that a store can have."""
-    numbers = facts.n_tokens, facts.reserved, facts.n_hidden, facts.n_bytes
+    numbers = facts.n_tokens, facts.reserved, facts.n_hidden, facts.n_bytes, facts.n_extra
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
         return False
     if not isinstance(facts.columns, dict) or not isinstance(facts.digest, str):
         return False
-    return 4 * (facts.n_tokens + facts.n_hidden) <= facts.n_bytes and all(
+    return 4 * (facts.n_tokens + facts.n_hidden) + facts.n_extra <= facts.n_bytes and all(
         COLUMN_NAME.fullmatch(name) and type(size) is int and 0 < size <= MOST_ITEM_BYTES
         for name, size in facts.columns.items()
     )

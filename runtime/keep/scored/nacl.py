@@ -1,0 +1,112 @@
+"""keep `nacl`: what the end of the prompt attends to most, and others by lot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from ...methods import option
+from ..base import KeepError
+from .base import Scored
+from .choosing import best, last
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .base import F32, I32
+
+_BUDGETS = np.array([0.10, 0.20, 0.30])
+_PROXIES = np.array([0.04, 0.20, 0.215])
+_NEWEST = np.array([0.01, 0.02, 0.015])
+_BEST = np.array([0.02, 0.06, 0.105])
+"""NaCl, table 4, as shares of the prompt; what remains of a budget is drawn."""
+DRAWS = ("scores", "uniform", "none")
+HEADS = ("own", "same")
+
+
+class Shares(NamedTuple):
+    """How a budget of tokens is divided."""
+
+    newest: int
+    best: int
+    drawn: int
+
+
+@dataclass(frozen=True)
+class NaCl(Scored):
+    """The last tokens of the prompt are proxies: their queries score the others.
+
+    Of the budget, a part goes to the newest of them, a part to the highest scores F, and the rest
+    is drawn from the others without replacement, with probability softmax(F) (by Gumbel noise). The
+    shares are those of table 4, between its rows by interpolation; beyond them the nearest row
+    divides the budget. random: draw by scores, uniformly, or not at all: then the best get that
+    share, too. heads: each KV head of each layer draws for itself, or those of a layer sum their
+    scores and keep the same tokens. Source: Chen et al. 2024, section 5, algorithm 1, table 4.
+    Raises `KeepError` for other values, and for a negative seed.
+    """
+
+    name: ClassVar[str] = "nacl"
+    summary: ClassVar[str] = (
+        "after the prompt, those that its end attends to most and some drawn by chance, in each KV "
+        "head others (NaCl)"
+    )
+    random: str = option(
+        "scores", "how tokens beside the best are drawn (default scores)", choices=DRAWS
+    )
+    heads: str = option(
+        "own", "whether each KV head keeps its own tokens, or all the same (default own)",
+        choices=HEADS,
+    )  # fmt: skip
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for field, choices in (("random", DRAWS), ("heads", HEADS)):
+            if getattr(self, field) not in choices:
+                found = getattr(self, field)
+                raise KeepError(
+                    f"keep nacl: {field} is {found!r}, expected one of {', '.join(choices)}"
+                )
+        if self.seed < 0:
+            raise KeepError(f"keep nacl: seed is {self.seed}, expected 0 or more")
+        super().__post_init__()
+
+    def n_proxies(self, n_tokens: int, budget: int) -> int:
+        return max(1, round(_row(_PROXIES, _in_table(n_tokens, budget)) * n_tokens))
+
+    def shares(self, n_tokens: int, budget: int) -> Shares:
+        """How a budget for a prompt of `n_tokens` is divided."""
+        share = _in_table(n_tokens, budget)
+        newest, highest = (round(_row(x, share) / share * budget) for x in (_NEWEST, _BEST))
+        drawn = budget - newest - highest
+        return Shares(newest, highest + drawn, 0) if self.random == "none" else Shares(
+            newest, highest, drawn
+        )  # fmt: skip
+
+    def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
+        if self.heads == "same":
+            row = self._choose(scores.sum(0), budget, (*seed, 0))
+            return np.tile(row, (len(scores), 1)).astype(np.int32)
+        rows = [self._choose(row, budget, (*seed, head)) for head, row in enumerate(scores)]
+        return np.stack(rows).astype(np.int32)
+
+    def _choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> NDArray[np.intp]:
+        """Slots of one KV head with scores (n,)."""
+        n = len(scores)
+        newest, highest, drawn = self.shares(n, budget)
+        top = best(scores[: n - newest], highest)
+        left = np.setdiff1d(np.arange(n - newest), top, assume_unique=True)
+        rng = np.random.default_rng((self.seed, *seed))
+        logits = scores[left] if self.random == "scores" else np.zeros(len(left))
+        lots = left[best(logits + rng.gumbel(size=len(left)), drawn)]
+        return np.concatenate([np.sort(np.concatenate([top, lots])), last(newest, n)])
+
+
+def _in_table(n_tokens: int, budget: int) -> float:
+    """The budget as a share of the prompt, within the table's."""
+    return float(np.clip(budget / max(n_tokens, 1), _BUDGETS[0], _BUDGETS[-1]))
+
+
+def _row(values: NDArray[np.float64], share: float) -> float:
+    return float(np.interp(share, _BUDGETS, values))

@@ -1,0 +1,119 @@
+"""The last queries of a context, from which keep methods score what is held.
+
+A block holds those of 512 tokens, from a multiple of 512 on, of all layers that score:
+
+    queries    float16 [layer][token][query head][head_dim], multiplied by the attention's scale
+    log sums   float32 [layer][token][query head]: log-sum-exp of the query's scores, or NaN
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    F32 = NDArray[np.float32]
+
+BLOCK = 512
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """The bytes of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+class _Block(NamedTuple):
+    queries: NDArray[np.float16]
+    log_sums: F32
+
+
+class Piece(NamedTuple):
+    """Queries of tokens from a position on, float32 (T, H, E), and their log sums (T, H)."""
+
+    position: int
+    queries: F32
+    log_sums: F32
+
+
+class Queries:
+    """Queries of all tokens from `first` on that were read, in memory that follows their number.
+
+    layers: numbers of the layers that score.
+    """
+
+    def __init__(self, layers: Sequence[int], n_heads: int, head_dim: int) -> None:
+        self._place = {layer: place for place, layer in enumerate(layers)}
+        self._shape = len(layers), BLOCK, n_heads
+        self._head_dim = head_dim
+        self._blocks: dict[int, _Block] = {}
+        self.first = 0
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(part.nbytes for block in self._blocks.values() for part in block)
+
+    def bytes_for(self, n_tokens: int) -> int:
+        """Bytes of `n_tokens` queries, in whole blocks."""
+        layers, block, heads = self._shape
+        return -(-n_tokens // block) * layers * block * heads * (2 * self._head_dim + 4)
+
+    def put(self, layer: int, position: int, queries: F32, log_sums: F32 | None) -> None:
+        """Keep the scaled queries (T, H, E) of tokens from `position` on, in place of those there.
+
+        log_sums (T, H); None: not known.
+        """
+        if not self._blocks:
+            self.first = position
+        self.first = min(self.first, position)
+        place, stop = self._place[layer], position + len(queries)
+        for number in range(position // BLOCK, -(-stop // BLOCK)):
+            begin = number * BLOCK
+            here = slice(max(position, begin) - begin, min(stop, begin + BLOCK) - begin)
+            there = slice(here.start + begin - position, here.stop + begin - position)
+            block = self._blocks.setdefault(number, self._empty())
+            block.queries[place, here] = queries[there]
+            block.log_sums[place, here] = np.nan if log_sums is None else log_sums[there]
+
+    def pieces(self, layer: int, first: int, stop: int) -> Iterator[Piece]:
+        """The queries of tokens first to stop - 1, a block at a time."""
+        place = self._place[layer]
+        for number in range(first // BLOCK, -(-stop // BLOCK)):
+            block, begin = self._blocks[number], number * BLOCK
+            here = slice(max(first, begin) - begin, min(stop, begin + BLOCK) - begin)
+            queries = block.queries[place, here].astype(np.float32)
+            yield Piece(begin + here.start, queries, block.log_sums[place, here].copy())
+
+    def drop(self, first: int) -> None:
+        """Free blocks that have no token from `first` on."""
+        low = first // BLOCK
+        for number in [n for n in self._blocks if n < low]:
+            del self._blocks[number]
+            self.first = max(self.first, low * BLOCK)
+
+    def clear(self) -> None:
+        """Free all."""
+        self._blocks.clear()
+        self.first = 0
+
+    def parts(self) -> list[memoryview]:
+        """The bytes of all blocks, in their order."""
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        return [bytes_of(part) for block in blocks for part in block]
+
+    def restore(self, first: int, n_blocks: int) -> list[memoryview]:
+        """Memory for the bytes that `parts` gave, of `n_blocks` blocks."""
+        self.clear()
+        self.first = first
+        for number in range(n_blocks):
+            self._blocks[first // BLOCK + number] = self._empty()
+        return self.parts()
+
+    def _empty(self) -> _Block:
+        shape = self._shape
+        return _Block(
+            np.zeros((*shape, self._head_dim), np.float16), np.full(shape, np.nan, np.float32)
+        )

@@ -1,0 +1,228 @@
+"""Contexts that evict by scores: NumPy of each method over the keys as stored says what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import kvarn
+from kvarn.ops.reference.attention import read_kv
+from kvarn.runtime.keep.scored import Scored
+from kvarn.runtime.keep.scored.slots import ScoredSlots
+from kvarn.runtime.model import Model
+
+F64 = NDArray[np.float64]
+BUDGET, N = 130, 700
+METHODS = [
+    kvarn.NaCl(BUDGET),
+    kvarn.NaCl(BUDGET, random="none"),
+    kvarn.NaCl(BUDGET, random="uniform", heads="same", seed=5),
+    kvarn.H2O(BUDGET),
+    kvarn.TOVA(BUDGET),
+    kvarn.SnapKV(BUDGET),
+    kvarn.L2Norm(BUDGET),
+    kvarn.KeepRandom(BUDGET, seed=2),
+]
+
+
+def named(keep: Scored) -> str:
+    return str(keep).replace(" ", ",")
+
+
+def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
+
+
+class Watch:
+    """Queries of each layer as attention got them, and keys held before each eviction."""
+
+    def __init__(self) -> None:
+        self.queries: dict[int, list[tuple[int, NDArray]]] = {}
+        self.keys: dict[int, NDArray] = {}
+        self.values: dict[int, NDArray] = {}
+        self.held: dict[int, NDArray] = {}
+
+    def query(self, layer: int, n: int) -> NDArray:
+        found = np.full((n, *self.queries[layer][0][1].shape[1:]), np.nan, np.float32)
+        for position, q in self.queries[layer]:
+            found[position : position + len(q)] = q[: n - position]
+        return found
+
+
+@contextmanager
+def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    watch, append, evict = Watch(), ScoredSlots.append, ScoredSlots.evict
+    from kvarn.runtime.keep.scored.attention import ScoredAttention
+
+    run = ScoredAttention._pass
+
+    def seen(self, slots, q, k, v, out) -> None:
+        watch.queries.setdefault(slots.layer, []).append((self.start, q.copy()))
+        run(self, slots, q, k, v, out)
+
+    def before(self, n_tokens: int) -> None:
+        held, store = self.held(n_tokens), self.store
+        watch.keys[self.layer], watch.values[self.layer] = read_kv(
+            store.segments(self.layer), store.layout, store.n_kv_heads, 0, held
+        )
+        watch.held[self.layer] = store.kept(self.layer, held).astype(int)
+        evict(self, n_tokens)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ScoredAttention, "_pass", seen)
+        patch.setattr(ScoredSlots, "evict", before)
+        yield watch
+    assert append is ScoredSlots.append
+
+
+def paid(q: NDArray, keys: NDArray, scale: float) -> F64:
+    """F (J, n) of the queries of the last len(q) of n tokens, which are kept as float16."""
+    n, m, group = len(keys), len(q), q.shape[1] // keys.shape[1]
+    repeated = np.repeat(keys.astype(np.float64), group, 1)
+    hidden = np.arange(n)[None] > np.arange(n - m, n)[:, None]
+    scaled = q * np.float32(scale)
+    rounded = scaled.astype(np.float16)
+    exact, s = (
+        np.where(hidden[:, None], -np.inf, np.einsum("the,nhe->thn", x, repeated))
+        for x in (scaled.astype(np.float64), rounded.astype(np.float64))
+    )
+    p = np.exp(s - np.log(np.exp(exact).sum(-1, keepdims=True)))
+    return p.sum(0).reshape(keys.shape[1], group, n).sum(1)
+
+
+def top(x: F64, k: int) -> list[int]:
+    return sorted(sorted(range(len(x)), key=lambda i: (-x[i], i))[:k])
+
+
+def table_4(share: float) -> tuple[float, float, float]:
+    """Shares of the prompt: proxies, newest, best; in per cent, as in the paper."""
+    share = min(max(share, 0.1), 0.3)
+    rows = [(10, 4, 1, 2), (20, 20, 2, 6), (30, 21.5, 1.5, 10.5)]
+    low = rows[0] if share <= 0.2 else rows[1]
+    high = rows[1] if share <= 0.2 else rows[2]
+    w = (100 * share - low[0]) / 10
+    proxies, newest, best = ((1 - w) * a + w * b for a, b in zip(low[1:], high[1:]))
+    return proxies / 100, newest / 100 / share, best / 100 / share
+
+
+def expected(keep: Scored, q, keys, budget: int, layer: int, n_read: int, scale: float):
+    """Which of the n held tokens stay in each KV head. q: of the tokens that may score."""
+    n, heads = keys.shape[:2]
+    if isinstance(keep, kvarn.L2Norm):
+        norms = np.linalg.norm(keys.astype(np.float64), axis=-1)
+        return [top(-norms[:, j], budget) for j in range(heads)]
+    if isinstance(keep, kvarn.KeepRandom):
+        rngs = [np.random.default_rng((keep.seed, layer, n_read, j)) for j in range(heads)]
+        return [sorted(rng.permutation(n)[:budget].tolist()) for rng in rngs]
+    if isinstance(keep, kvarn.TOVA):
+        return [top(f, budget) for f in paid(q[-1:], keys, scale)]
+    if isinstance(keep, kvarn.H2O):
+        old = n - budget // 2
+        return [
+            top(f[:old], budget - budget // 2) + list(range(old, n)) for f in paid(q, keys, scale)
+        ]
+    if isinstance(keep, kvarn.SnapKV):
+        old, found = n - 64, []
+        for f in paid(q[-64:], keys, scale):
+            pooled = np.array([f[max(0, i - 3) : min(i + 4, old)].max() for i in range(old)])
+            found.append(top(pooled, budget - 64) + list(range(old, n)))
+        return found
+    proxies, newest, best = table_4(budget / n)
+    f = paid(q[-round(proxies * n) :], keys, scale)
+    if keep.heads == "same":
+        f = np.tile(f.sum(0), (heads, 1))
+    found = []
+    for j, row in enumerate(f):
+        old = n - round(newest * budget)
+        high = round(best * budget)
+        n_drawn = budget - (n - old) - high
+        if keep.random == "none":
+            high, n_drawn = high + n_drawn, 0
+        kept = top(row[:old], high)
+        left = [i for i in range(old) if i not in set(kept)]
+        head = 0 if keep.heads == "same" else j
+        noise = np.random.default_rng((keep.seed, layer, n_read, head)).gumbel(size=len(left))
+        lots = noise + (row[left] if keep.random == "scores" else 0)
+        found.append(sorted(kept + [left[i] for i in top(lots, n_drawn)]) + list(range(old, n)))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["f16", "q4_0"])
+@pytest.mark.parametrize("keep", METHODS, ids=named)
+def test_what_stays_is_what_numpy_keeps(
+    tiny: Model, keep: Scored, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt in two calls, the second a token longer than a chunk's end; then one token."""
+    ids = ids_of(tiny, N)
+    context = tiny.context(4096, keep=keep, store=kvarn.Ram(kind, kind))
+    with watching(monkeypatch) as watch:
+        for part in (ids[:100], ids[100:513], ids[513:]):
+            context.prefill(part)
+        for layer in range(2):
+            assert context.kept(layer).tolist() == [list(range(N))] * 2
+        context.decode(5)
+    for layer, config in enumerate(tiny.config.layers):
+        keys, scale = watch.keys[layer], config.attention_scale
+        want = expected(keep, watch.query(layer, N), keys, BUDGET, layer, N, scale)
+        assert context.kept(layer).tolist() == [[*row, N] for row in want]
+        store = context.store
+        k, v = read_kv(store.segments(layer), store.layout, 2, 0, BUDGET)
+        for j, row in enumerate(want):
+            np.testing.assert_array_equal(k[:, j], keys[row, j])
+            np.testing.assert_array_equal(v[:, j], watch.values[layer][row, j])
+
+
+@pytest.mark.parametrize("keep", METHODS, ids=named)
+def test_later_evictions_bound_memory(
+    tiny: Model, keep: Scored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every 70 tokens, generated and read: what is held then is scored by what followed."""
+    every, ids = 70, ids_of(tiny, 1000, 1)
+    keep = replace(keep, every=every)
+    context = tiny.context(4096, keep=keep)
+    with watching(monkeypatch) as watch:
+        context.prefill(ids[:300])
+        for token in ids[300:369]:
+            context.decode(token)
+        assert context.kept(0).shape == (2, BUDGET + 69)
+        context.prefill(ids[369:380])  # an eviction between its first and its second token
+        assert context.kept(0).shape == (2, BUDGET + 10)
+        for layer, config in enumerate(tiny.config.layers):
+            if isinstance(keep, kvarn.H2O):
+                continue  # its sums have a history, see below
+            q, held = watch.query(layer, 370), watch.held[layer]
+            want = expected(
+                keep, q[-every:], watch.keys[layer], BUDGET, layer, 370, config.attention_scale
+            )
+            kept = np.take_along_axis(held, np.array(want), 1)
+            np.testing.assert_array_equal(context.kept(layer)[:, :BUDGET], kept)
+        context.prefill(ids[380:])
+    assert BUDGET < context.kept(0).shape[1] <= BUDGET + every
+    assert context.stats.as_dict()["kept_tokens"] == context.kept(0).shape[1]
+
+
+def test_sums_of_heavy_hitters_go_on(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H2O: a survivor's sum is what it was paid before its eviction, and after."""
+    keep, ids = kvarn.H2O(BUDGET, every=70), ids_of(tiny, 600, 1)
+    context = tiny.context(4096, keep=keep)
+    with watching(monkeypatch) as watch:
+        context.prefill(ids[:530])
+        for token in ids[530:]:
+            context.decode(token)
+        first = watch.keys[0], context.kept(0)[:, :BUDGET].astype(int)
+        context.decode(1)
+    scale = tiny.config.layers[0].attention_scale
+    q = watch.query(0, 600)
+    before = paid(q[:530], first[0], scale)
+    after = paid(q[530:], watch.keys[0], scale)
+    total = after.copy()
+    total[:, :BUDGET] += np.take_along_axis(before, first[1], 1)
+    old = BUDGET + 70 - BUDGET // 2
+    for j, f in enumerate(total):
+        want = top(f[:old], BUDGET - BUDGET // 2) + list(range(old, BUDGET + 70))
+        assert context.kept(0)[j, :BUDGET].tolist() == watch.held[0][j][want].tolist()

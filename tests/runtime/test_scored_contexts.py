@@ -1,0 +1,221 @@
+"""Contexts that evict by scores: cuts, drafts, saving, windows, and what they tell."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.runtime.context import ContextError
+from kvarn.runtime.keep import KeepError
+from kvarn.runtime.keep.scored import Scored, cache
+from kvarn.runtime.model import Model
+from kvarn.runtime.store.disk.verify import verify
+
+BUDGET, N = 130, 700
+SOME = [kvarn.NaCl(BUDGET), kvarn.H2O(BUDGET), kvarn.L2Norm(BUDGET)]
+
+
+def named(keep: Scored) -> str:
+    return keep.name
+
+
+def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
+
+
+@pytest.mark.parametrize("keep", SOME, ids=named)
+def test_room_for_all_gives_the_bits_of_all(tiny: Model, keep: Scored) -> None:
+    ids, plain = ids_of(tiny, 600), tiny.context(1024)
+    for n_ctx, budget in ((1024, 1024), (2048, 600)):
+        context = tiny.context(n_ctx, keep=replace(keep, budget=budget))
+        np.testing.assert_array_equal(context.prefill(ids), plain.prefill(ids))
+        if budget == 600:  # a prompt that fits
+            np.testing.assert_array_equal(context.decode(5), plain.decode(5))
+            np.testing.assert_array_equal(context.kept(0), plain.kept(0))
+        plain.truncate(0)
+
+
+@pytest.mark.parametrize("keep", SOME, ids=named)
+@pytest.mark.parametrize("every", [0, 70])
+def test_a_saved_context_goes_on_bit_for_bit(
+    tiny: Model, keep: Scored, every: int, tmp_path: Path
+) -> None:
+    """Saved within the prompt, after it, after an eviction, and on."""
+    ids, keep = ids_of(tiny, 800), replace(keep, every=every)
+    disk, memory = kvarn.Disk(tmp_path / "pack"), tiny.context(1000, keep=keep)
+    cuts = (0, 300, 600, 601, 602, 660, 700)
+    for first, stop in pairwise(cuts):
+        with tiny.context(1000, keep=keep, store=disk) as context:
+            assert context.tokens == ids[:first]
+            for one in (context, memory):
+                if stop <= 600:
+                    one.prefill(ids[first:stop])
+                else:
+                    for token in ids[first:stop]:
+                        one.decode(token)
+            np.testing.assert_array_equal(context.logits, memory.logits)
+            for layer in range(2):
+                np.testing.assert_array_equal(context.kept(layer), memory.kept(layer))
+    assert verify(tmp_path / "pack") == []
+
+
+def test_a_pack_of_other_options_is_refused(tiny: Model, tmp_path: Path) -> None:
+    disk = kvarn.Disk(tmp_path / "pack")
+    with tiny.context(1000, keep=kvarn.NaCl(BUDGET), store=disk) as context:
+        context.prefill(ids_of(tiny, 50))
+    for other in (
+        kvarn.NaCl(BUDGET, random="none"), kvarn.TOVA(BUDGET), kvarn.NaCl(BUDGET, every=9),
+        kvarn.NaCl(BUDGET + 1),
+    ):  # fmt: skip
+        with pytest.raises(kvarn.KvarnError, match="it was made to keep at most 130 tokens"):
+            tiny.context(1000, keep=other, store=disk)
+
+
+def with_windows(model: Model, *windows: int | None) -> Model:
+    layers = zip(model.config.layers, windows)
+    changed = copy(model)
+    changed.config = replace(
+        model.config, layers=tuple(replace(layer, window=window) for layer, window in layers)
+    )
+    return changed
+
+
+@pytest.mark.parametrize("windows", [(24, None), (None, 700), (24, 48)])
+def test_layers_with_windows_are_left_alone(tiny: Model, windows, tmp_path: Path) -> None:
+    model, ids = with_windows(tiny, *windows), ids_of(tiny, 600)
+    store = kvarn.Disk(tmp_path / "pack")
+    with model.context(1000, keep=kvarn.NaCl(BUDGET), store=store) as context:
+        plain = model.context(1000).prefill(ids)
+        assert np.abs(context.prefill(ids) - plain).max() < 2e-3 * np.abs(plain).max()
+        context.decode(1)
+    with model.context(1000, keep=kvarn.NaCl(BUDGET), store=store) as context:
+        context.decode(2)
+        for layer, window in enumerate(windows):
+            kept = context.kept(layer)
+            assert kept.shape[1] == (min(602, window) if window else BUDGET + 2)
+            if window:
+                assert set(kept[0].tolist()) == set(range(602 - kept.shape[1], 602))
+
+
+@pytest.mark.parametrize("keep", SOME, ids=named)
+@pytest.mark.parametrize("every", [0, 70])
+def test_a_draft_evicts_at_the_same_tokens(tiny: Model, keep: Scored, every: int) -> None:
+    """Wrong and right guesses: what is kept is what single tokens keep."""
+    ids, keep = ids_of(tiny, 300), replace(keep, every=every)
+    drafted, single = (tiny.context(1000, keep=keep) for _ in range(2))
+    for context in (drafted, single):
+        context.prefill(ids[:200])
+    at, rng = 200, np.random.default_rng(0)
+    while at < 290:
+        room = min(drafted.draft_room, 6)
+        assert room >= 0
+        draft = ids[at + 1 : at + 1 + room]
+        if draft and rng.random() < 0.5:
+            draft[rng.integers(len(draft))] = 0
+        drafted.decode(ids[at], draft)
+        at += 1
+        while drafted.reads_ahead(ids[at]):
+            drafted.decode(ids[at])
+            at += 1
+    for token in ids[200:at]:
+        single.decode(token)
+    if every:
+        assert drafted.draft_room < BUDGET + every
+    for layer in range(2):
+        a, b = (np.sort(context.kept(layer)) for context in (drafted, single))
+        assert a.shape == b.shape
+        assert np.mean(a == b) > 0.95  # rounding may decide between two tokens
+
+
+def test_cuts_end_where_queries_are_gone(tiny: Model) -> None:
+    ids = ids_of(tiny, 2000)
+    for keep, least in (
+        (kvarn.TOVA(BUDGET), 1025), (kvarn.H2O(BUDGET), 1536), (kvarn.L2Norm(BUDGET), 1),
+    ):  # fmt: skip
+        context = tiny.context(4096, keep=keep)
+        context.prefill(ids)
+        can = [n for n in range(1, 2000) if context.can_truncate(n)]
+        assert can == list(range(least, 2000))
+        if least > 1:
+            words = f"cut a context of 2000 tokens to 9: queries that keep {keep.name} needs"
+            with pytest.raises(ContextError, match=words):
+                context.truncate(9)
+        context.truncate(1600)
+        context.prefill(ids[1600:])
+        context.decode(1)
+        whole = tiny.context(4096, keep=keep)
+        whole.prefill(ids)
+        whole.decode(1)
+        assert np.mean(context.kept(0) == whole.kept(0)) > 0.95  # read in other pieces
+        assert [n for n in range(2002) if context.can_truncate(n)] == [0, 2001]
+        context.truncate(0)
+        context.prefill(ids[:300])
+        assert context.kept(1).tolist() == [list(range(300))] * 2
+
+
+def test_memory_is_told_and_given_back(tiny: Model) -> None:
+    context = tiny.context(8192, keep=kvarn.NaCl("10%"))
+    (line,) = context.notices
+    assert "keep nacl holds a prompt whole until the first token is generated: " in line
+    assert " of queries for 8,192 tokens, then " in line
+    context.prefill(ids_of(tiny, 6000))
+    whole = context.n_bytes
+    context.decode(1)
+    figures = context.stats.as_dict()
+    assert context.n_bytes == whole // 6
+    assert figures["most_kv_bytes"] == whole
+    assert figures["most_query_bytes"] > 0
+    assert (figures["kept_tokens"], figures["evicted_tokens"]) == (821, 5180)
+    assert "kept 821 of 6001 tokens, evicted 5180; held at most " in str(context.stats)
+    assert not context._cache._queries.n_bytes
+    context.close()
+    assert "kept 821 of 6001" in str(context.stats)
+
+
+def test_a_prompt_that_memory_cannot_hold_is_refused(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = tiny.context(4096, keep=kvarn.TOVA(BUDGET))
+    context.prefill(ids_of(tiny, 600))
+    monkeypatch.setattr(cache, "available_bytes", lambda: 1000)
+    with pytest.raises(kvarn.KvarnError, match=r"whole needs another .* and 1000 B of"):
+        context.prefill(ids_of(tiny, 600))
+    monkeypatch.undo()
+    context.prefill(ids_of(tiny, 600))
+    context.decode(1)
+    assert context.kept(0).shape == (2, BUDGET + 1)
+
+
+def test_one_eviction_and_then_it_grows(tiny: Model) -> None:
+    context = tiny.context(4096, keep=kvarn.NaCl(BUDGET))
+    context.prefill(ids_of(tiny, N))
+    for token in range(1, 6):
+        context.decode(token)
+    context.prefill(ids_of(tiny, 2000))
+    context.decode(1)
+    assert context.kept(0).shape == (2, BUDGET + 2006)
+    figures = context.stats.as_dict()
+    assert (figures["kept_tokens"], figures["evicted_tokens"]) == (BUDGET + 2006, N - BUDGET)
+    assert figures["kept_in_layers"] == [BUDGET + 2006] * 2
+
+
+def test_wrong_options_are_one_line() -> None:
+    for make, words in (
+        (lambda: kvarn.SnapKV(64), "64 tokens leaves nothing to evict beside 64 protected"),
+        (lambda: kvarn.SnapKV(100, every=20), "every is 20, fewer than the 64 tokens"),
+        (lambda: kvarn.SnapKV(100, pooling=4), "pooling over 4"),
+        (lambda: kvarn.H2O(100, every=-1), "h2o: every is -1"),
+        (lambda: kvarn.NaCl(100, random="some"), "random is 'some', expected one of scores, un"),
+        (lambda: kvarn.NaCl(100, heads="all"), "heads is 'all', expected one of own, same"),
+        (lambda: kvarn.NaCl(100, seed=-1), "seed is -1"),
+        (lambda: kvarn.KeepRandom(100, seed=-1), "seed is -1"),
+    ):
+        with pytest.raises(KeepError, match=words) as caught:
+            make()
+        assert "\n" not in str(caught.value)
