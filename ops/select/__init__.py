@@ -6,6 +6,8 @@
                 then the k largest q . k among them
     blocks      the same, without scanning the blocks                              `topk`, 2 levels
                 of keys whose mean rules them out
+    quest       the tiles of 16 tokens with the         Quest                      `quest`
+                highest upper bounds of q . k
 
 All choices are exact in these terms and the same for any number of threads. Seeded hashes of
 positions break ties, not age. `ops.attention.gathered_attention` reads the lists that result.
@@ -18,6 +20,7 @@ queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Range
 from .exact import ExactScratch, largest, products
+from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
 from .signatures import (
     Network,
     SignatureScratch,
@@ -37,12 +40,15 @@ __all__ = [
     "Rotation",
     "SignatureScratch",
     "SketchScratch",
+    "TileScratch",
     "best_in_blocks",
     "best_sketched",
     "block_item_bytes",
     "block_keys",
+    "bound_tiles",
     "encode_keys",
     "encode_rows",
+    "highest_tiles",
     "hyperplanes",
     "largest",
     "nearest",
@@ -50,4 +56,5 @@ __all__ = [
     "simhash_network",
     "sketch_bits",
     "sketch_keys",
+    "tile_item_bytes",
 ]
