@@ -9,16 +9,19 @@
     quest       the tiles of 16 tokens with the         Quest                      `quest`
                 highest upper bounds of q . k
 
+`cover` then shortens the lists to what holds a share of each query head's softmax.
+
 All choices are exact in these terms and the same for any number of threads. Seeded hashes of
 positions break ties, not age. `ops.attention.gathered_attention` reads the lists that result.
 
 Shared parts, from the wrapper to the list: `choice` (scratch, checks), `queries` (what is made of
 queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `best` (candidates),
-`lists`; `lookup`, `dense`, `scores` and `prefetch` hold inner operations.
+`lists`; `lookup`, `dense`, `scores`, `mass` and `prefetch` hold inner operations.
 """
 
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Range
+from .cover import SAMPLE, CoverScratch, cover, draw_sample
 from .exact import ExactScratch, largest, products
 from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
 from .signatures import (
@@ -33,7 +36,9 @@ from .signatures import (
 from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
 
 __all__ = [
+    "SAMPLE",
     "BlockScratch",
+    "CoverScratch",
     "ExactScratch",
     "Network",
     "Range",
@@ -46,6 +51,8 @@ __all__ = [
     "block_item_bytes",
     "block_keys",
     "bound_tiles",
+    "cover",
+    "draw_sample",
     "encode_keys",
     "encode_rows",
     "highest_tiles",

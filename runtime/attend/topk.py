@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
 from .base import AttendError
-from .indexes import BlockIndex, FlatIndex, SketchIndex
+from .indexes import BlockIndex, Covering, FlatIndex, SketchIndex
 from .sparse import Budgeted, TokenIndex
 
 if TYPE_CHECKING:
@@ -23,9 +23,11 @@ class TopK(Budgeted):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
-    one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
-    keys in blocks and rules most blocks out by their mean key. Source: top-k attention, algorithm
-    1, with one softmax over all that is read; RaBitQ for the sketches.
+    one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar keys in blocks and rules
+    most blocks out by their mean key. cover: "95%" lets each query head take the fewest best tokens
+    that hold this share of its softmax, sinks and window included, and no more than its budget.
+    Source: top-k attention, algorithm 1, with one softmax over all that is read; RaBitQ for the
+    sketches.
     """
 
     name: ClassVar[str] = "topk"
@@ -39,6 +41,11 @@ class TopK(Budgeted):
     levels: int = option(
         1, "2 searches blocks of similar keys first, and the sketches of few of them", int
     )
+    cover: str = option(
+        "",
+        "each query head takes the fewest best tokens that hold this share of its softmax, such "
+        "as 95% (default: as many as the budget allows)",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,13 +56,32 @@ class TopK(Budgeted):
             raise AttendError(
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
+        self.share()
+
+    def share(self) -> float | None:
+        """The share of the softmax to cover; None: none is asked for. Raises `AttendError`."""
+        words = str(self.cover).strip()
+        if not words:
+            return None
+        try:
+            percent = float(words[:-1])
+        except ValueError:
+            percent = 0.0
+        if words[-1] != "%" or not 0 < percent <= 100:
+            raise AttendError(f"cover is {self.cover!r}, expected a share of the softmax (95%)")
+        return percent / 100
 
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
-        return tuple(cls(index=index, levels=levels) for index, levels in INDEXES)
+        indexes = (cls(index=index, levels=levels) for index, levels in INDEXES)
+        return (*indexes, cls(cover="95%"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        return INDEXES[self.index, self.levels](model.config, store)
+        config, share = model.config, self.share()
+        index = INDEXES[self.index, self.levels](config, store)
+        if share is None:
+            return index
+        return Covering(index, share, self.sink + self.window, config, store)
 
 
 INDEXES: dict[tuple[str, int], type[FlatIndex] | type[SketchIndex] | type[BlockIndex]] = {

@@ -13,6 +13,8 @@ class Query(NamedTuple):
     segments: I64_1D
     lists: U32_2D
     counts: I64_1D
+    totals: F32_2D
+    """[query head][greatest score, sum of exp(score - greatest)] of the range; [0][2]: unwanted."""
 
 
 class Scratch(NamedTuple):
