@@ -56,7 +56,7 @@ REFUSED = {
     "run -f empty.txt": "the prompt from empty.txt is empty: expected a text",
     "run -p x --system y": "--system has no effect without --instruct",
     "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
-    "hash, quest or topk",
+    "hash or quest or topk",
     "tokenize -f gone.txt": "gone.txt: no such file or folder",
     "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
     "imatrix -f t.gguf -o o": "t.gguf is a model, expected a text: give the model before -f, or -m",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....ops.attention.layout import SEGMENT
+from ....ops.reference.attention import read_kv
 from ...store import Column
 from ..base import AttendError, LayerView
 from ..sparse import SEED, Chosen, TokenIndex
@@ -52,8 +53,6 @@ class AnnIndex(TokenIndex):
         self._workers = 0
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
-        from ....ops.reference.attention import read_kv
-
         store, heads = layer.store, self._layers.get(layer.index)
         if heads is None or first < heads[0].n:
             d, n = self._config.head_dim, store.n_kv_heads

@@ -41,14 +41,12 @@ COMMON = {"budget": 40, "sink": 4, "window": 16}
 METHODS = [TopK(index="flat", **COMMON), Hash(**COMMON), TopK(index="sketch", **COMMON)]
 BLOCKS = TopK(index="sketch", levels=2, **COMMON)
 QUEST = Quest(**COMMON)
-COVERING = [replace(method, cover="30%", probe=1) for method in (METHODS[0], METHODS[2], BLOCKS)]
 SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
 
 
 def name_of(method: Sparse) -> str:
     levels = " in blocks" if getattr(method, "levels", 1) == 2 else ""
-    covering = ", covering" if getattr(method, "cover", "") else ""
-    return getattr(method, "index", method.name) + levels + covering
+    return getattr(method, "index", method.name) + levels
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +138,7 @@ def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
     assert len(context.tokens) == 601
 
 
-@pytest.mark.parametrize("method", [*METHODS, BLOCKS, QUEST, *COVERING], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, BLOCKS, QUEST], ids=name_of)
 def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, method) -> None:
     _, want = read(model, Full())
     for budget in ("100%", 604, 600):
@@ -216,20 +214,6 @@ def test_blocks_cover_what_flat_covers(model: Model) -> None:
         covered.append([layer["covered_mass"] for layer in context.stats.as_dict()["layers"]])
     for flat, near in zip(*covered):
         assert near > 0.95 * flat
-
-
-@pytest.mark.parametrize("method", COVERING, ids=name_of)
-def test_cover_reads_the_fewest_tokens_that_hold_a_share(model: Model, method: TopK) -> None:
-    read_all = replace(method, budget=1900, cover="")
-    contexts = [read(model, one, n=2000)[0] for one in (read_all, replace(method, budget=1900))]
-    most, fewer = (context.stats.as_dict()["layers"] for context in contexts)
-    for all_of, some in zip(most, fewer):
-        assert some["attended_tokens"] < 0.9 * all_of["attended_tokens"]
-        assert some["covered_mass"] > (0.3 if method.index == "flat" else 0.28)
-        assert some["covered_mass"] < all_of["covered_mass"]
-    small = read(model, replace(method, cover="99%"), n=2000)[0].stats.as_dict()["layers"]
-    plain = read(model, replace(method, cover=""), n=2000)[0].stats.as_dict()["layers"]
-    assert [x["attended_tokens"] for x in small] == [x["attended_tokens"] for x in plain]
 
 
 def _items(context, layer: int, n_tokens: int = 60) -> np.ndarray:
@@ -325,7 +309,4 @@ def test_the_methods_own_options() -> None:
         kvarn.TopK(index="flat", levels=2)
     with pytest.raises(AttendError, match="levels is 3, expected 1 or 2 for index sketch"):
         kvarn.TopK(levels=3)
-    for words in ("95", "0%", "101%", "x%", "%"):
-        with pytest.raises(AttendError, match=f"cover is '{words}', expected a share of the softm"):
-            kvarn.TopK(cover=words)
     assert set(ATTENDS) == {"full", "topk", "hash", "quest"}
