@@ -161,6 +161,7 @@ class _Inverted(_Keys):
             self._centres, self._d, self._lists, half, faiss.METRIC_INNER_PRODUCT, False
         )
         made.cp.seed, made.cp.niter, made.cp.max_points_per_centroid = SEED, 10, 64
+        made.cp.min_points_per_centroid = 1  # it warns of fewer than 39; each list has 32 and more
         made.nprobe = -(-self._lists // PROBED)
         made.train(keys)
         made.add(keys)

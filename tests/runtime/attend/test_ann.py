@@ -87,7 +87,7 @@ def test_any_number_of_threads_gives_the_same_bits(model: Model, method: TopK) -
     np.testing.assert_array_equal(*results)
 
 
-def test_generated_tokens_extend_it(model: Model) -> None:
+def test_generated_tokens_extend_it(model: Model, capfd: pytest.CaptureFixture[str]) -> None:
     """Lists are made when there are 1,024 keys, however these came in."""
     ids, heads = ids_of(model, 1200), []
     for n_read in (1190, 1000):
@@ -100,6 +100,8 @@ def test_generated_tokens_extend_it(model: Model) -> None:
         assert 1200 - 16 <= one[0].n <= 1200 - 8
     once, steps = (one[0]._index.reconstruct_n(0, 1000) for one in heads)
     np.testing.assert_array_equal(once, steps)
+    said = capfd.readouterr()
+    assert "WARNING" not in said.out + said.err
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
