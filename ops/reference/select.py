@@ -153,3 +153,14 @@ def capped_estimates_reference(
     estimates = np.repeat(centres, size, 1) + estimates_reference(q, signs, factors, rotation)
     out: Floats = np.minimum(estimates, np.repeat(bounds, size, 1))
     return out
+
+
+def tile_bounds_reference(q: Floats, keys: Floats, size: int) -> NDArray[np.float64]:
+    """sum over d of max(q_d least_d, q_d greatest_d) over each run of `size` keys (n, tiles).
+
+    q (n, E); keys (S, E), S a multiple of `size`.
+    """
+    tiles = keys.astype(np.float64).reshape(-1, size, keys.shape[1])
+    least, greatest = tiles.min(1), tiles.max(1)
+    out: NDArray[np.float64] = np.maximum(q[:, None] * least, q[:, None] * greatest).sum(2)
+    return out

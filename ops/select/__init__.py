@@ -6,18 +6,24 @@
                 then the k largest q . k among them
     blocks      the same, without scanning the blocks                              `topk`, 2 levels
                 of keys whose mean rules them out
+    quest       the tiles of 16 tokens with the         Quest                      `quest`
+                highest upper bounds of q . k
+
+`cover` then shortens the lists to what holds a share of each query head's softmax.
 
 All choices are exact in these terms and the same for any number of threads. Seeded hashes of
 positions break ties, not age. `ops.attention.gathered_attention` reads the lists that result.
 
 Shared parts, from the wrapper to the list: `choice` (scratch, checks), `queries` (what is made of
 queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `best` (candidates),
-`lists`; `lookup`, `dense`, `scores` and `prefetch` hold inner operations.
+`lists`; `lookup`, `dense`, `scores`, `mass` and `prefetch` hold inner operations.
 """
 
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Range, taken_words
+from .cover import SAMPLE, CoverScratch, cover, draw_sample
 from .exact import ExactScratch, largest, products
+from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
 from .signatures import (
     Network,
     SignatureScratch,
@@ -38,20 +44,27 @@ from .sketch import (
 )
 
 __all__ = [
+    "SAMPLE",
     "BlockScratch",
+    "CoverScratch",
     "ExactScratch",
     "Network",
     "Range",
     "Rotation",
     "SignatureScratch",
     "SketchScratch",
+    "TileScratch",
     "best_in_blocks",
     "best_sketched",
     "block_item_bytes",
     "block_keys",
+    "bound_tiles",
+    "cover",
+    "draw_sample",
     "encode_keys",
     "encode_rows",
     "encode_slots",
+    "highest_tiles",
     "hyperplanes",
     "largest",
     "nearest",
@@ -61,4 +74,5 @@ __all__ = [
     "sketch_keys",
     "sketch_slots",
     "taken_words",
+    "tile_item_bytes",
 ]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
 from .base import AttendError
-from .indexes import BlockIndex, FlatIndex, SketchIndex
+from .indexes import BlockIndex, Covering, FlatIndex, SketchIndex
+from .indexes.ann import KINDS, AnnIndex
 from .sparse import Budgeted, TokenIndex
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ..store import KVStore
 
 
-NAMES = ("flat", "sketch")
+NAMES = ("flat", "sketch", *KINDS)
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,12 @@ class TopK(Budgeted):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
-    one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
-    keys in blocks and rules most blocks out by their mean key. Source: top-k attention, algorithm
-    1, with one softmax over all that is read; RaBitQ for the sketches.
+    one bit per dimension and key and scores the best estimates exactly, "ivf" and "hnsw" are
+    faiss's inverted lists and graph, in memory. levels: 2 groups similar keys in blocks and rules
+    most blocks out by their mean key. cover: "95%" lets each query head take the fewest best tokens
+    that hold this share of its softmax, sinks and window included, and no more than its budget.
+    Source: top-k attention, algorithm 1, with one softmax over all that is read; RaBitQ for the
+    sketches.
     """
 
     name: ClassVar[str] = "topk"
@@ -34,21 +38,43 @@ class TopK(Budgeted):
     sink: int = 4
     window: int = 256
     index: str = option(
-        "sketch", "search all keys, or their sketches of one bit per dimension", choices=NAMES
+        "sketch",
+        "search all keys, their sketches of one bit per dimension, or an index of faiss in memory",
+        choices=NAMES,
     )
     levels: int = option(
         1, "2 searches blocks of similar keys first, and the sketches of few of them", int
+    )
+    cover: str = option(
+        "",
+        "each query head takes the fewest best tokens that hold this share of its softmax, such "
+        "as 95% (default: as many as the budget allows)",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.index not in NAMES:
             raise AttendError(f"index is {self.index!r}, expected one of {', '.join(NAMES)}")
-        if (self.index, self.levels) not in INDEXES:
-            known = [str(levels) for index, levels in INDEXES if index == self.index]
+        indexes = [*INDEXES, *((name, 1) for name in KINDS)]
+        if (self.index, self.levels) not in indexes:
+            known = [str(levels) for index, levels in indexes if index == self.index]
             raise AttendError(
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
+        self.share()
+
+    def share(self) -> float | None:
+        """The share of the softmax to cover; None: none is asked for. Raises `AttendError`."""
+        words = str(self.cover).strip()
+        if not words:
+            return None
+        try:
+            percent = float(words[:-1])
+        except ValueError:
+            percent = 0.0
+        if words[-1] != "%" or not 0 < percent <= 100:
+            raise AttendError(f"cover is {self.cover!r}, expected a share of the softmax (95%)")
+        return percent / 100
 
     @property
     def needs_all_tokens(self) -> bool:
@@ -56,10 +82,19 @@ class TopK(Budgeted):
 
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
-        return tuple(cls(index=index, levels=levels) for index, levels in INDEXES)
+        indexes = (cls(index=index, levels=levels) for index, levels in INDEXES)
+        return (*indexes, cls(cover="95%"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        return INDEXES[self.index, self.levels](model.config, store)
+        config, share = model.config, self.share()
+        index: TokenIndex
+        if self.index in KINDS:
+            index = AnnIndex(self.index, self.window, config, store)
+        else:
+            index = INDEXES[self.index, self.levels](config, store)
+        if share is None:
+            return index
+        return Covering(index, share, self.sink + self.window, config, store)
 
 
 INDEXES: dict[tuple[str, int], type[FlatIndex] | type[SketchIndex] | type[BlockIndex]] = {

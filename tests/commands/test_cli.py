@@ -133,7 +133,7 @@ def test_methods_run_and_say_what_they_read(
     stats = tmp_path / "stats.json"
     run = ["run", "-m", str(tiny_path), "-n", "4", "--temp", "0", "--stats-json", str(stats)]
     options = ["--budget", "8", "--sink", "2", "--window", "4", "--probe", "1"]
-    for method in (["topk", "--index", "flat"], ["topk"], ["hash", "--bits", "64"]):
+    for method in (["topk", "--index", "flat"], ["topk"], ["hash", "--bits", "64"], ["quest"]):
         assert main([*run, "-p", "x" * 40, "--method", *method, *options]) == 0
         said = capsys.readouterr().err
         assert ("no learned encoders" in said) == (method[0] == "hash")
@@ -149,7 +149,7 @@ def test_options_of_another_method_are_refused(
     for words, options in {
         "--bits has no effect with --method topk": "--method topk --bits 32",
         "--index has no effect with --method hash": "--method hash --index flat",
-        "it belongs to --method hash or topk": "--budget 1%",
+        "it belongs to --method hash or quest or topk": "--budget 1%",
         "budget is '5x'": "--method hash --budget 5x",
         "16, expected 32 or 64": "--method hash --bits 16",
     }.items():

@@ -112,12 +112,12 @@ def test_a_method_names_its_options() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dance", "unknown method 'dance', expected one of full, hash, topk"),
+        ("dance", "unknown method 'dance', expected one of full, hash, quest, topk"),
         ("topk:bits=32", "topk:bits=32: method topk has the options budget, .* not 'bits'"),
         ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),
         ("hash:bits=many", "hash:bits=many: bits: expected a whole number"),
         ("hash:bits", "hash:bits: bits: expected a whole number"),
-        ("topk:index=tree", "index is 'tree', expected one of flat, sketch"),
+        ("topk:index=tree", "index is 'tree', expected one of flat, sketch, ivf, hnsw"),
     ],
 )
 def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> None:

@@ -6,11 +6,15 @@ from numpy.typing import NDArray
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
+from ...attention.arguments import Scoring
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
 from ..choice import F32, I64, U64, Range, SelectScratch, check_choice, check_query
 from .arguments import AllProducts, Query, Scratch
+
+UNSCALED = Scoring(1.0, 0.0)
+NO_TOTALS = np.empty((0, 2), np.float32)
 
 
 @lazy_kernels
@@ -66,19 +70,27 @@ def largest(
     seed: int,
     taken: U64 | None = None,
     scratch: ExactScratch,
+    scoring: Scoring = UNSCALED,
+    totals: F32 = NO_TOTALS,
 ) -> None:
     """Lists of tokens: of `among`, the union of the k largest q . key of each query head.
 
-    q float32 (1, H, E); the rest as `nearest`. `position_hash` breaks ties.
+    q float32 (1, H, E); the rest as `nearest`. `position_hash` breaks ties. totals float32 (H, 2),
+    or none: filled with the greatest score of the tokens of `among`, and their sum of
+    exp(score - greatest).
     """
     s = scratch
     taken = s.none_taken if taken is None else taken
     check_choice("largest products", among, k, index, counts, taken, s)
     _check("largest products", q, segments, among.stop, s)
+    if totals.size and totals.shape != (q.shape[1], 2):
+        raise OpsError(f"largest products: totals are {totals.shape}, expected ({q.shape[1]}, 2)")
     s.ready(n_threads())
-    query = s.query.fill(Query(q=q, segments=segments, taken=taken, lists=index, counts=counts))
+    query = s.query.fill(
+        Query(q=q, segments=segments, taken=taken, lists=index, counts=counts, totals=totals)
+    )
     choose = _flat(*s.layout.codes, s.together)
-    choose(query, s.arguments.address, s.n_kv_heads, *among, k, seed)
+    choose(query, s.arguments.address, s.n_kv_heads, *among, k, seed, *scoring)
 
 
 def products(q: F32, segments: I64, stop: int, out: F32, *, scratch: ExactScratch) -> None:

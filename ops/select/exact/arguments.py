@@ -17,6 +17,8 @@ class Query(NamedTuple):
     taken: U64_2D
     lists: U32_2D
     counts: I64_1D
+    totals: F32_2D
+    """[query head][greatest score, sum of exp(score - greatest)] of the range; [0][2]: unwanted."""
 
 
 class Scratch(NamedTuple):

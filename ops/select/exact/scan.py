@@ -8,6 +8,7 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
 from ...attention import shape as of
+from ...attention.arguments import Scoring
 from ...attention.decode.scores import key_scores
 from ...attention.layout import SEGMENT, TILE
 from ...attention.work import HEAD_SCORES
@@ -15,6 +16,7 @@ from ..best import entry_of, make_room, mark_best, start
 from ..choice import Range
 from ..lists import clear, mark_taken, write_list
 from ..masks import low_bit
+from ..mass import add_mass
 from ..queries import pack_queries
 from ..scores import at_least, cost_of
 from .arguments import AllProducts, Query, Scratch
@@ -44,7 +46,7 @@ def _collect(s, lo, hi, segment, taken, limit, entries, n):
 
 
 @jit
-def _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine):
+def _flat_head(shape, query, j, n_kv_heads, among, k, seed, scoring, mine):
     """Mark the k largest products of each query head among the keys first .. last-1."""
     heads, group, found = of.heads(shape), query.q.shape[1] // n_kv_heads, mine.found
     limits, entries, counts = found.limits, found.entries, found.counts
@@ -53,6 +55,9 @@ def _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine):
     for g in range(0, group, heads):
         n = min(heads, group - g)
         start(n, found)
+        own = j * group + g
+        for h in range(n if len(query.totals) else 0):
+            query.totals[own + h, 0], query.totals[own + h, 1] = -1e30, 0.0
         for segment in range(among.first // SEGMENT, (among.last - 1) // SEGMENT + 1):
             base = query.segments[segment] + j * of.head_bytes(shape)
             lo = max(among.first - segment * SEGMENT, 0)
@@ -64,6 +69,8 @@ def _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine):
                     counts[h],
                 )  # fmt: skip
                 make_room(h, k, seed, found, entries.shape[1])
+                if len(query.totals):
+                    add_mass(s + h * HEAD_SCORES, lo, hi, scoring, query.totals[own + h])
         mark_best(n, k, seed, found)
 
 
@@ -79,6 +86,7 @@ def make_flat(k_type, v_type, blocks, heads):
         among: Range,
         k: int,
         seed: int,
+        scoring: Scoring,
     ):
         """Lists as the Hamming scan's. Reads the K rows and scales once."""
         shape, mine = of.shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
@@ -87,7 +95,7 @@ def make_flat(k_type, v_type, blocks, heads):
         while j < n_kv_heads:
             clear(marks, among.stop)
             pack_queries(shape, query.q, j, group, mine.rows)
-            _flat_head(shape, query, j, n_kv_heads, among, k, seed, mine)
+            _flat_head(shape, query, j, n_kv_heads, among, k, seed, scoring, mine)
             mark_taken(query.taken[j], among.stop, marks)
             query.counts[j] = write_list(marks, among.first, among.last, among.stop, query.lists[j])
             j = take(share.ticket)

@@ -1,5 +1,7 @@
-"""Indexes of the stored keys by their products with a query, for `topk`."""
+"""Indexes of the stored keys by their products with a query, for `topk` and `quest`."""
 
 from .blocks import BlockIndex as BlockIndex
+from .cover import Covering as Covering
 from .flat import FlatIndex as FlatIndex
 from .sketches import SketchIndex as SketchIndex
+from .tiles import TileIndex as TileIndex

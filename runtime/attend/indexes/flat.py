@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from ..base import LayerView
 from ..sparse import SEED, Chosen, TokenIndex
 
@@ -15,12 +17,16 @@ if TYPE_CHECKING:
 
 
 class FlatIndex(TokenIndex):
-    """No index: the stored keys themselves are searched."""
+    """No index: the stored keys themselves are searched.
+
+    totals: float32 (H, 2), or (0, 2): where `choose` leaves the softmax's sums, see `largest`.
+    """
 
     over_slots: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         self._config, self._layout = config, store.layout
+        self.totals = np.empty((0, 2), np.float32)
 
     def prepare(self, n_ctx: int, k: int) -> None:
         from ....ops.select import ExactScratch
@@ -32,12 +38,14 @@ class FlatIndex(TokenIndex):
         """Nothing: there is no column."""
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+        from ....ops.attention.arguments import Scoring
         from ....ops.select import largest
 
-        segments = layer.store.segments(layer.index)
+        segments, config = layer.store.segments(layer.index), layer.config
         largest(
             q, segments, among, k, chosen.lists, chosen.counts, seed=SEED, taken=chosen.taken,
             scratch=self._scratch,
+            scoring=Scoring(config.attention_scale, config.attention_softcap), totals=self.totals,
         )  # fmt: skip
         n_tokens = (among.last - among.first) * self._config.n_kv_heads
         return n_tokens * (self._layout.k_row_bytes + self._layout.scale_row_bytes)

@@ -15,6 +15,7 @@ from kvarn.ops.reference.select import (
     nearest_reference,
     network_reference,
     pack_bits,
+    tile_bounds_reference,
 )
 from kvarn.runtime.attend import (
     ATTENDS,
@@ -23,6 +24,7 @@ from kvarn.runtime.attend import (
     BoundAttend,
     Full,
     Hash,
+    Quest,
     Sparse,
     TopK,
 )
@@ -38,12 +40,13 @@ from kvarn.runtime.store import Ram
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 METHODS = [TopK(index="flat", **COMMON), Hash(**COMMON), TopK(index="sketch", **COMMON)]
 BLOCKS = TopK(index="sketch", levels=2, **COMMON)
+QUEST = Quest(**COMMON)
 SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
 
 
 def name_of(method: Sparse) -> str:
-    levels = " in blocks" if method == BLOCKS else ""
-    return getattr(method, "index", "hash") + levels
+    levels = " in blocks" if getattr(method, "levels", 1) == 2 else ""
+    return getattr(method, "index", method.name) + levels
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,8 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
     if isinstance(method, TopK):
         scores = np.stack([keys[:, h // 2] @ q[0, h] for h in range(4)])
         return largest_reference(scores, n_kv_heads, first, last, stop, k, SEED)
+    if isinstance(method, Quest):
+        return highest_tiles(q, keys, n_kv_heads, first, last, stop)
     network = SimHash(32, SEED).networks(model.config, layer).queries[0]
 
     def signatures(x) -> np.ndarray:
@@ -104,7 +109,18 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
     )
 
 
-@pytest.mark.parametrize("method", METHODS[:2], ids=name_of)
+def highest_tiles(q, keys, n_kv_heads: int, first: int, last: int, stop: int) -> list:
+    """The two tiles with the highest bounds of each query head: 32 of at least 20 tokens."""
+    whole = np.concatenate([keys, np.repeat(keys[-1:], -stop % 16, 0)])
+    lists = [{*range(first), *range(last, stop)} for _ in range(n_kv_heads)]
+    for h in range(4):
+        bounds = tile_bounds_reference(q[0, h : h + 1], whole[:, h // 2], 16)[0, : -(-last // 16)]
+        for tile in np.argsort(-bounds)[:2]:
+            lists[h // 2] |= {*range(max(first, 16 * tile), min(last, 16 * tile + 16))}
+    return [np.array(sorted(tokens)) for tokens in lists]
+
+
+@pytest.mark.parametrize("method", [*METHODS[:2], QUEST], ids=name_of)
 def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
     spy = Spy(method)
     context, _ = read(model, spy, steps=1)
@@ -122,7 +138,7 @@ def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
     assert len(context.tokens) == 601
 
 
-@pytest.mark.parametrize("method", [*METHODS, BLOCKS], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, BLOCKS, QUEST], ids=name_of)
 def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, method) -> None:
     _, want = read(model, Full())
     for budget in ("100%", 604, 600):
@@ -133,7 +149,7 @@ def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, meth
     assert not np.array_equal(sparse, want)
 
 
-@pytest.mark.parametrize("method", [*METHODS, BLOCKS], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, BLOCKS, QUEST], ids=name_of)
 def test_one_thread_gives_the_same_bits(model: Model, method: Sparse) -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")
@@ -145,7 +161,7 @@ def test_one_thread_gives_the_same_bits(model: Model, method: Sparse) -> None:
     np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize("method", METHODS[1:], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS[1:], QUEST], ids=name_of)
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])
 def test_an_index_does_not_depend_on_when_it_was_built(model: Model, kind: str, method) -> None:
     """Token by token, by chunks, after a cut, or afterwards from the store: the same items."""
@@ -216,7 +232,7 @@ def _clear(context, layer: int) -> None:
     ctypes.memset(int(column.segments(layer)[0]), 0, 2 * 1024 * column.item_bytes)
 
 
-@pytest.mark.parametrize("method", [*METHODS[1:], BLOCKS], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS[1:], BLOCKS, QUEST], ids=name_of)
 def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path: Path) -> None:
     """Layers with a window have no items and hold none up."""
     windowed, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
@@ -279,7 +295,7 @@ def test_budgets() -> None:
     ],
 )
 def test_impossible_options_are_refused_in_words(options: dict, words: str) -> None:
-    for method in (TopK, Hash):
+    for method in (TopK, Hash, Quest):
         with pytest.raises(AttendError, match=words):
             method(**options)
 
@@ -293,4 +309,4 @@ def test_the_methods_own_options() -> None:
         kvarn.TopK(index="flat", levels=2)
     with pytest.raises(AttendError, match="levels is 3, expected 1 or 2 for index sketch"):
         kvarn.TopK(levels=3)
-    assert set(ATTENDS) == {"full", "topk", "hash"}
+    assert set(ATTENDS) == {"full", "topk", "hash", "quest"}

@@ -1,0 +1,113 @@
+"""The checking wrapper of coverage, its scratch, and the sample that it estimates from."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....jit.arena import aligned
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
+from ....jit.threads import n_threads
+from ...attention.arguments import Scoring
+from ...attention.layout import SEGMENT, TILE, TileLayout
+from ...attention.work import WORK_BYTES, gathered_work_bytes
+from ...errors import OpsError
+from ..choice import F32, I64, Range, check_query
+from ..exact import ExactScratch
+from ..exact.api import NO_TOTALS
+from ..work import DIGIT
+from .arguments import Query, Scratch, Wanted
+
+SAMPLE = 512
+"""Tokens of a sample: what is left out is a few per cent of the mass, and known to a tenth."""
+U32 = NDArray[np.uint32]
+
+
+@lazy_kernels
+def _cover(k_type: int, v_type: int, blocks: int, together: int) -> DefinedKernel:
+    from .scan import make_cover
+
+    return make_cover(k_type, v_type, blocks, together)
+
+
+def draw_sample(among: Range, seed: int) -> U32:
+    """A token from each of `SAMPLE` strata of equal length, ascending; all if there are fewer.
+
+    Each token of `among` is drawn with the same probability (its strata may draw it twice).
+    """
+    n = among.last - among.first
+    if n <= SAMPLE:
+        return np.arange(among.first, among.last, dtype=np.uint32)
+    places = np.arange(SAMPLE) + np.random.default_rng((seed, among.stop)).random(SAMPLE)
+    return (among.first + places * n / SAMPLE).astype(np.uint32)
+
+
+class CoverScratch(ExactScratch):
+    """Memory for `cover` of lists of up to `room` tokens."""
+
+    def __init__(
+        self, n_heads: int, n_kv_heads: int, n_ctx: int, room: int, layout: TileLayout
+    ) -> None:
+        super().__init__(n_heads, n_kv_heads, n_ctx, 1, layout)
+        self.room = room
+
+    def allocate(self, threads: int) -> None:
+        super().allocate(threads)
+        room, n = -(-self.room // TILE) * TILE, self.together
+        arrays = Scratch(
+            rows=self.rows,
+            works=aligned((threads, WORK_BYTES), np.uint8),
+            gathered_works=aligned(
+                (threads, gathered_work_bytes(self.layout.tile_bytes)), np.uint8
+            ),
+            listed=aligned((threads, n, room), np.float32),
+            sampled=aligned((threads, n, SAMPLE), np.float32),
+            left=np.empty((threads, SAMPLE + 1), np.uint32),
+            weights=aligned((threads, room), np.float32),
+            entries=np.empty((threads, room), np.uint64),
+            entries_spare=np.empty((threads, 2, room), np.uint64),
+            masses=np.zeros((threads, 1 << DIGIT), np.float64),
+            found=self.found,
+        )
+        self.cover_query, self.cover_arguments = Arguments(Query), Arguments.fixed(arrays)
+
+
+def cover(
+    q: F32,
+    segments: I64,
+    among: Range,
+    k: int,
+    share: float,
+    lists: U32,
+    counts: I64,
+    *,
+    scoring: Scoring,
+    seed: int,
+    scratch: CoverScratch,
+    totals: F32 = NO_TOTALS,
+) -> None:
+    """Shorten lists of tokens to the fewest that hold a share of each query head's softmax.
+
+    lists uint32 (J, room), ascending, the first counts[j] of them: sinks, window and tokens of
+    `among`. Of these, each query head takes the best by exact score until, with sinks and window,
+    they hold `share` of its softmax over all tokens, at most k; the union is the new list. totals:
+    as `largest` fills them; without, what is not listed is estimated from `draw_sample`.
+    """
+    s = scratch
+    check_query("coverage", q, s, s.layout.head_dim)
+    if not 0 <= among.first < among.last <= among.stop <= min(s.n_ctx, SEGMENT * len(segments)):
+        raise OpsError(f"coverage: {among} does not fit a context of {s.n_ctx} tokens")
+    if lists.shape[0] != s.n_kv_heads or lists.dtype != np.uint32 or counts.max() > s.room:
+        raise OpsError(
+            f"coverage: lists are {lists.dtype} {lists.shape} of up to {counts.max()} tokens, "
+            f"expected uint32 ({s.n_kv_heads}, …) of up to {s.room}"
+        )
+    if not 0 < share <= 1:
+        raise OpsError(f"coverage: the share is {share}, expected more than 0 and at most 1")
+    if totals.size and totals.shape != (q.shape[1], 2):
+        raise OpsError(f"coverage: totals are {totals.shape}, expected ({q.shape[1]}, 2)")
+    s.ready(n_threads())
+    sample = np.empty(0, np.uint32) if totals.size else draw_sample(among, seed)
+    query = Query(q=q, segments=segments, lists=lists, counts=counts, totals=totals, sample=sample)
+    step = (among.last - among.first) / max(len(sample), 1)
+    wanted = Wanted(share, *scoring, k, seed, step)
+    shorten = _cover(*s.layout.codes, s.together)
+    shorten(s.cover_query.fill(query), s.cover_arguments.address, s.n_kv_heads, *among, *wanted)

@@ -1,0 +1,54 @@
+"""The least and the greatest key of each tile of 16 tokens, for `quest`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....ops.attention.layout import TILE
+from ..base import LayerView
+from ..sparse import SEED, Chosen, TokenIndex
+
+if TYPE_CHECKING:
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...store import KVStore
+    from ..base import F32
+
+NAME = "quest-box8"
+"""Of the column: boxes of tiles in 8 bits."""
+
+
+class TileIndex(TokenIndex):
+    """The box that each tile's keys, as stored, lie in; each query ranks the boxes of all tiles."""
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        from ....ops.select import tile_item_bytes
+
+        self._config, self._layout = config, store.layout
+        self._item_bytes = tile_item_bytes(config.head_dim)
+        self.column = self._boxes = store.column(NAME, self._item_bytes)
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ....ops.select import TileScratch
+
+        config = self._config
+        self._scratch = TileScratch(config.n_heads, config.n_kv_heads, n_ctx, k, self._layout)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        from ....ops.select import bound_tiles
+
+        store, i = layer.store, layer.index
+        items = self._boxes.segments(i)
+        bound_tiles(store.segments(i), store.layout, store.n_kv_heads, items, first, last)
+
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+        from ....ops.select import highest_tiles
+
+        highest_tiles(
+            q, self._boxes.segments(layer.index), among, k, chosen.lists, chosen.counts,
+            seed=SEED, scratch=self._scratch,
+        )  # fmt: skip
+        # Of each dimension a query head reads one side of the boxes, a group soon both.
+        sides = 2 if self._scratch.group > 1 else 1
+        dimensions, n_tiles = self._scratch.dimensions, -(-(among.last - among.first) // TILE)
+        return n_tiles * self._config.n_kv_heads * (sides * dimensions + 16)

@@ -1,0 +1,37 @@
+"""attend `quest`: whole tiles of 16 tokens, ranked by an upper bound of their products (Quest)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ...ops.attention.layout import TILE
+from .indexes import TileIndex
+from .sparse import Budgeted
+
+if TYPE_CHECKING:
+    from ..loading.model_info import ModelInfo
+    from ..store import KVStore
+
+
+@dataclass(frozen=True)
+class Quest(Budgeted):
+    """softmax over sinks, window and the tiles of 16 tokens with the highest bounds of q·k.
+
+    bound = Σ_d max(q_d min_d, q_d max_d) over the least and the greatest K of each dimension in the
+    tile. Each query head takes whole tiles until its budget is used. Source: Tang et al. 2024,
+    "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", section 3.3. The paper
+    leaves the first two layers dense: dense_layers="0,1".
+    """
+
+    name: ClassVar[str] = "quest"
+    summary: ClassVar[str] = "the tiles of 16 tokens whose products may be the largest"
+
+    sink: int = 4
+    window: int = 256
+
+    def most(self, stored: int, group: int, share: float) -> int:
+        return -(-super().most(stored, group, share) // TILE) * TILE
+
+    def make_index(self, model: ModelInfo, store: KVStore) -> TileIndex:
+        return TileIndex(model.config, store)

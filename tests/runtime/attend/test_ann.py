@@ -1,0 +1,155 @@
+"""Indexes of faiss against a sort of all products, however the tokens came in."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.evals.peers.model import Shape, write_model
+from kvarn.jit import threads
+from kvarn.runtime.attend import AttendError, Full, TopK
+from kvarn.runtime.engine import on_engine
+from kvarn.runtime.loading.load import load
+from kvarn.runtime.model import Model
+from kvarn.runtime.store import Disk
+
+SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
+COMMON = {"budget": 40, "sink": 4, "window": 16}
+FLAT = TopK(index="flat", **COMMON)
+METHODS = [TopK(index="ivf", **COMMON), TopK(index="hnsw", **COMMON)]
+EXTRA = "faiss is only needed for topk --index ivf and hnsw: pip install kvarn[ann]"
+
+
+def name_of(method: TopK) -> str:
+    return method.index
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    pytest.importorskip("faiss", reason=EXTRA)
+    path = tmp_path_factory.mktemp("ann") / "tiny.gguf"
+    write_model(path, "f16", SHAPE)
+    return load(path)
+
+
+def ids_of(model: Model, n: int) -> list[int]:
+    return np.random.default_rng(0).integers(0, model.config.n_vocab, n).tolist()
+
+
+def decoded(context, ids: list[int]) -> np.ndarray:
+    return np.stack([context.decode(token).copy() for token in ids])
+
+
+def read(model: Model, attend, n: int = 600, steps: int = 4) -> tuple:
+    ids = ids_of(model, n + steps)
+    context = model.context(n + steps, attend)
+    context.prefill(ids[:n])
+    return context, decoded(context, ids[n:])
+
+
+def layers_of(context) -> list[dict]:
+    return context.stats.as_dict()["layers"]
+
+
+def test_few_keys_are_all_compared(model: Model) -> None:
+    """Up to 1,024 keys, `ivf` is exact."""
+    (_, want), (_, got) = read(model, FLAT), read(model, METHODS[0])
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_it_finds_most_of_what_flat_finds(model: Model, method: TopK) -> None:
+    few = {"budget": 200, "probe": 1}
+    best = layers_of(read(model, replace(FLAT, **few), n=5000)[0])
+    for some, most in zip(layers_of(read(model, replace(method, **few), n=5000)[0]), best):
+        assert 0.6 * most["covered_mass"] < some["covered_mass"] < 1.02 * most["covered_mass"]
+        assert some["attended_tokens"] <= 2 * 4 * (4 + 16 + 200)
+        assert some["index_bytes"] > 0
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, method) -> None:
+    _, want = read(model, Full())
+    _, got = read(model, replace(method, budget="100%"))
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_any_number_of_threads_gives_the_same_bits(model: Model, method: TopK) -> None:
+    before, results = on_engine(threads.n_threads), []
+    for n in (1, min(2, threads.max_threads())):
+        on_engine(threads.set_threads, n)
+        results.append(read(model, method, n=1500)[1])
+    on_engine(threads.set_threads, before)
+    np.testing.assert_array_equal(*results)
+
+
+def test_generated_tokens_extend_it(model: Model, capfd: pytest.CaptureFixture[str]) -> None:
+    """Lists are made when there are 1,024 keys, however these came in."""
+    ids, heads = ids_of(model, 1200), []
+    for n_read in (1190, 1000):
+        context = model.context(1200, METHODS[0])
+        context.prefill(ids[:n_read])
+        decoded(context, ids[n_read:])
+        heads.append(context._cache.attend._index._layers[0])
+    for one in heads:
+        assert one[0]._lists == 32
+        assert 1200 - 16 <= one[0].n <= 1200 - 8
+    once, steps = (one[0]._index.reconstruct_n(0, 1000) for one in heads)
+    np.testing.assert_array_equal(once, steps)
+    said = capfd.readouterr()
+    assert "WARNING" not in said.out + said.err
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_overwritten_tokens_are_not_found(model: Model, method: TopK) -> None:
+    ids = ids_of(model, 900)
+    context, _ = read(model, method, n=800)
+    context.truncate(700)  # some of the tokens cut off are indexed
+    context.prefill(ids[100:200])
+    other = model.context(804, method)
+    other.prefill(ids[:700])
+    other.prefill(ids[100:200])
+    np.testing.assert_array_equal(decoded(context, ids[:4]), decoded(other, ids[:4]))
+
+
+def test_a_pack_is_indexed_when_it_is_opened(model: Model, tmp_path: Path) -> None:
+    ids, pack = ids_of(model, 1063), Disk(tmp_path / "pack")
+    with model.context(1100, METHODS[0], store=pack) as context:
+        context.prefill(ids[:1060])
+        want = decoded(context, ids[1060:])
+    with model.context(1100, METHODS[0], store=pack) as context:
+        context.truncate(1060)
+        seen = []
+        context.index(lambda *at: seen.append(at))
+        assert seen == [(1, 2), (2, 2)]
+        np.testing.assert_array_equal(decoded(context, ids[1060:]), want)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_cover_shortens_its_lists(model: Model, method: TopK) -> None:
+    long = replace(method, budget=1500, probe=1)
+    contexts = (read(model, one, 1600)[0] for one in (long, replace(long, cover="20%")))
+    for most, fewer in zip(*map(layers_of, contexts)):
+        assert fewer["attended_tokens"] < most["attended_tokens"]
+        assert 0.18 < fewer["covered_mass"] < most["covered_mass"]
+
+
+def test_without_faiss_one_line_says_what_to_install(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    for name in ("ivf", "hnsw"):
+        with pytest.raises(AttendError) as raised:
+            tiny.context(64, kvarn.TopK(index=name))
+        assert str(raised.value) == f"topk --index {name} needs faiss: pip install 'kvarn[ann]'"
+
+
+def test_impossible_options_are_refused_in_words() -> None:
+    with pytest.raises(AttendError, match="levels is 2, expected 1 for index hnsw"):
+        kvarn.TopK(index="hnsw", levels=2)
+    with pytest.raises(AttendError, match="expected one of flat, sketch, ivf, hnsw"):
+        kvarn.TopK(index="annoy")

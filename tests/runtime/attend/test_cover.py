@@ -1,0 +1,62 @@
+"""`topk --cover`: each query head reads the fewest tokens that hold a share of its softmax."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kvarn.runtime.attend import AttendError, Full, TopK
+from kvarn.runtime.model import Model
+
+COMMON = {"budget": 40, "sink": 4, "window": 16, "cover": "30%", "probe": 1}
+METHODS = [
+    TopK(index="flat", **COMMON),
+    TopK(index="sketch", **COMMON),
+    TopK(index="sketch", levels=2, **COMMON),
+]
+
+
+def name_of(method: TopK) -> str:
+    return f"{method.index}-{method.levels}"
+
+
+def read(model: Model, attend, n: int = 2000, steps: int = 3) -> tuple:
+    """A context after n tokens and some decoded ones, and the logits of each of those."""
+    ids = np.random.default_rng(0).integers(0, model.config.n_vocab, n + steps).tolist()
+    context = model.context(n + steps, attend)
+    context.prefill(ids[:n])
+    return context, np.stack([context.decode(token).copy() for token in ids[n:]])
+
+
+def layers_of(model: Model, method: TopK) -> list[dict]:
+    return read(model, method)[0].stats.as_dict()["layers"]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_it_reads_the_fewest_tokens_that_hold_the_share(tiny: Model, method: TopK) -> None:
+    long = replace(method, budget=1900)
+    for most, fewer in zip(layers_of(tiny, replace(long, cover="")), layers_of(tiny, long)):
+        assert fewer["attended_tokens"] < 0.9 * most["attended_tokens"]
+        # Each head has the share at least, where the whole softmax is known.
+        assert fewer["covered_mass"] > (0.3 if method.index == "flat" else 0.28)
+        assert fewer["covered_mass"] < most["covered_mass"]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_it_reads_no_more_than_the_budget(tiny: Model, method: TopK) -> None:
+    _, want = read(tiny, replace(method, cover=""))
+    _, got = read(tiny, replace(method, cover="100%"))
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name_of)
+def test_a_budget_of_the_whole_context_gives_the_bits_of_full(tiny: Model, method) -> None:
+    _, want = read(tiny, Full())
+    _, got = read(tiny, replace(method, budget="100%"))
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("words", ["95", "0%", "101%", "x%", "%", "nan%"])
+def test_impossible_shares_are_refused_in_words(words: str) -> None:
+    with pytest.raises(AttendError, match=f"cover is '{words}', expected a share of the softmax"):
+        TopK(cover=words)
