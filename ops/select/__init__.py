@@ -6,6 +6,8 @@
                 then the k largest q . k among them
     blocks      the same, without scanning the blocks                              `topk`, 2 levels
                 of keys whose mean rules them out
+    means       none: blocks count as one token for     RetroInfer                 `topk`, tail means
+                what was not chosen of them
 
 All choices are exact in these terms and the same for any number of threads. Seeded hashes of
 positions break ties, not age. `ops.attention.gathered_attention` reads the lists that result.
@@ -18,6 +20,7 @@ queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `
 from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Range
 from .exact import ExactScratch, largest, products
+from .means import MeansScratch, add_means, block_means, means_item_bytes
 from .signatures import (
     Network,
     SignatureScratch,
@@ -32,19 +35,23 @@ from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_
 __all__ = [
     "BlockScratch",
     "ExactScratch",
+    "MeansScratch",
     "Network",
     "Range",
     "Rotation",
     "SignatureScratch",
     "SketchScratch",
+    "add_means",
     "best_in_blocks",
     "best_sketched",
     "block_item_bytes",
     "block_keys",
+    "block_means",
     "encode_keys",
     "encode_rows",
     "hyperplanes",
     "largest",
+    "means_item_bytes",
     "nearest",
     "products",
     "simhash_network",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
 from .base import AttendError
-from .indexes import BlockIndex, FlatIndex, SketchIndex
+from .indexes import BlockIndex, FlatIndex, MeansIndex, SampledIndex, SketchIndex
 from .sparse import Budgeted, TokenIndex
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("flat", "sketch")
+TAILS = ("none", "means", "sample")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,12 @@ class TopK(Budgeted):
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
     one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
-    keys in blocks and rules most blocks out by their mean key. Source: top-k attention, algorithm
-    1, with one softmax over all that is read; RaBitQ for the sketches.
+    keys in blocks and rules most blocks out by their mean key. tail: what the tokens that were not
+    chosen count: "none", nothing; "means", for each block as many tokens at its mean key as were
+    not chosen of it, with the mean value (needs levels 2; the open segment has no blocks);
+    "sample", half of the budget is drawn from them at random, with the log weight
+    log(left / drawn). Source: top-k attention, algorithm 1, with one softmax over all that is
+    read; RaBitQ for the sketches; RetroInfer (estimation zone) for the means.
     """
 
     name: ClassVar[str] = "topk"
@@ -40,6 +45,12 @@ class TopK(Budgeted):
         1, "2 searches blocks of similar keys first, and the sketches of few of them", int
     )
 
+    tail: str = option(
+        "none",
+        "what is not chosen counts: not at all, by the means of its blocks, or by a random sample",
+        choices=TAILS,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.index not in NAMES:
@@ -49,13 +60,24 @@ class TopK(Budgeted):
             raise AttendError(
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
+        if self.tail not in TAILS:
+            raise AttendError(f"tail is {self.tail!r}, expected one of {', '.join(TAILS)}")
+        if self.tail == "means" and self.levels != 2:
+            raise AttendError(
+                f"tail means needs the blocks of levels 2, found levels {self.levels} of index "
+                f"{self.index}: choose index sketch and levels 2, or tail sample"
+            )
 
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
-        return tuple(cls(index=index, levels=levels) for index, levels in INDEXES)
+        plain = tuple(cls(index=index, levels=levels) for index, levels in INDEXES)
+        return (*plain, cls(levels=2, tail="means"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        return INDEXES[self.index, self.levels](model.config, store)
+        if self.tail == "means":
+            return MeansIndex(model.config, store)
+        index = INDEXES[self.index, self.levels](model.config, store)
+        return SampledIndex(index) if self.tail == "sample" else index
 
 
 INDEXES: dict[tuple[str, int], type[FlatIndex] | type[SketchIndex] | type[BlockIndex]] = {

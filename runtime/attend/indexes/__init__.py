@@ -2,4 +2,6 @@
 
 from .blocks import BlockIndex as BlockIndex
 from .flat import FlatIndex as FlatIndex
+from .means import MeansIndex as MeansIndex
+from .sampled import SampledIndex as SampledIndex
 from .sketches import SketchIndex as SketchIndex
