@@ -6,7 +6,7 @@
                 then the k largest q . k among them
     blocks      the same, without scanning the blocks                              `topk`, 2 levels
                 of keys whose mean rules them out
-    means       none: blocks count as one token for     RetroInfer                 `topk`, tail means
+    means       none: a block counts as one token for   RetroInfer              `topk --tail means`
                 what was not chosen of them
 
 All choices are exact in these terms and the same for any number of threads. Seeded hashes of

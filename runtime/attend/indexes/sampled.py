@@ -65,6 +65,7 @@ def with_draws(
     draws = among.first + numbers + np.searchsorted(before, numbers, side="right")
     tokens = np.concatenate([listed, draws.astype(np.uint32)])
     weights = np.zeros(len(tokens), np.float32)
-    weights[len(listed) :] = np.log(left / max(drawn, 1))
+    if drawn:
+        weights[len(listed) :] = np.log(left / drawn)
     order = np.argsort(tokens, kind="stable")
     return tokens[order], weights[order]
