@@ -125,7 +125,7 @@ def _put_row(x, n, layout, to, padded):
 
 
 @jit
-def _put_token(key, value, n, tile, r, layout, padded):
+def put_token(key, value, n, tile, r, layout, padded):
     """Row r of a tile: the key and the value of one head; addresses."""
     scales = tile + layout.scale_offset + r * layout.scale_row_bytes
     row = tile + r * layout.k_row_bytes
@@ -149,4 +149,4 @@ def append_kernel(share: Share, new: NewTokens, cache: CacheAddresses, memory: A
         base = segment + place // TILE * layout.tile_bytes
         for j in range(new.n_kv_heads):
             row, tile = 4 * new.head_dim * (t * new.n_kv_heads + j), base + j * layout.head_bytes
-            _put_token(new.k + row, new.v + row, new.head_dim, tile, place % TILE, layout, padded)
+            put_token(new.k + row, new.v + row, new.head_dim, tile, place % TILE, layout, padded)

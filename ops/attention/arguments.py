@@ -102,6 +102,8 @@ class GatheredMemory(NamedTuple):
     rooms: U8_2D
     """Of each thread: `work.gathered_work_bytes`."""
     blocks: BlockOutputs
+    masses: F32_2D
+    """[query head][2]: what was subtracted from the scores, and the total of exp(score - that)."""
 
 
 class ReadAhead(NamedTuple):

@@ -1,4 +1,4 @@
-"""Stored keys as floats, one by one, for building indexes of them."""
+"""Stored keys and values as floats, one by one, for building indexes of them."""
 
 from numba import types
 from numba.extending import intrinsic
@@ -28,20 +28,25 @@ def _decode_block(typingctx, code, i, row, scales, out):
 
 
 @jit
+def _decode(code, blocks, row, scales, out):
+    """A row of a KV type as it is stored, padded float32 at `out`; addresses of its first block."""
+    for i in range(blocks):
+        if code == F16:
+            _decode_block(F16, i, row, scales, out)
+        elif code == Q8_0:
+            _decode_block(Q8_0, i, row, scales, out)
+        else:
+            _decode_block(Q4_0, i, row, scales, out)
+
+
+@jit
 def decode_key(tile, r, layout, out):
     """Key r of the tile at address `tile`, as stored (q4_0 is rotated), padded float32 at `out`.
 
     layout: a StoredLayout.
     """
-    row = tile + r * layout.k_row_bytes
     scales = tile + layout.scale_offset + r * layout.scale_row_bytes
-    for i in range(layout.blocks):
-        if layout.k_type == F16:
-            _decode_block(F16, i, row, scales, out)
-        elif layout.k_type == Q8_0:
-            _decode_block(Q8_0, i, row, scales, out)
-        else:
-            _decode_block(Q4_0, i, row, scales, out)
+    _decode(layout.k_type, layout.blocks, tile + r * layout.k_row_bytes, scales, out)
 
 
 @jit
@@ -49,4 +54,14 @@ def read_key(tile, r, layout, out):
     """Key r of the tile at address `tile` as padded float32 at `out`, its rotation undone."""
     decode_key(tile, r, layout, out)
     if layout.rotates_k:
+        rotate_row(out, BLOCK * layout.blocks, layout.rotation)
+
+
+@jit
+def read_value(tile, r, layout, out):
+    """Value r of the tile at address `tile` as padded float32 at `out`, its rotation undone."""
+    row = tile + layout.v_offset + r * layout.v_row_bytes
+    scales = tile + layout.scale_offset + r * layout.scale_row_bytes + layout.v_scale
+    _decode(layout.v_type, layout.blocks, row, scales, out)
+    if layout.rotates_v:
         rotate_row(out, BLOCK * layout.blocks, layout.rotation)

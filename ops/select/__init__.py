@@ -8,6 +8,8 @@
                 of keys whose mean rules them out
     quest       the tiles of 16 tokens with the         Quest                      `quest`
                 highest upper bounds of q . k
+    means       none: a block counts as one token for   RetroInfer              `topk --tail means`
+                what was not chosen of them
 
 `cover` then shortens the lists to what holds a share of each query head's softmax.
 
@@ -23,6 +25,7 @@ from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Range, taken_words
 from .cover import SAMPLE, CoverScratch, cover, draw_sample
 from .exact import ExactScratch, largest, products
+from .means import MeansScratch, add_means, block_means, means_item_bytes
 from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
 from .signatures import (
     Network,
@@ -48,16 +51,19 @@ __all__ = [
     "BlockScratch",
     "CoverScratch",
     "ExactScratch",
+    "MeansScratch",
     "Network",
     "Range",
     "Rotation",
     "SignatureScratch",
     "SketchScratch",
     "TileScratch",
+    "add_means",
     "best_in_blocks",
     "best_sketched",
     "block_item_bytes",
     "block_keys",
+    "block_means",
     "bound_tiles",
     "cover",
     "draw_sample",
@@ -67,6 +73,7 @@ __all__ = [
     "highest_tiles",
     "hyperplanes",
     "largest",
+    "means_item_bytes",
     "nearest",
     "products",
     "simhash_network",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
 from .base import AttendError
-from .indexes import BlockIndex, Covering, FlatIndex, SketchIndex
+from .indexes import BlockIndex, Covering, FlatIndex, MeansIndex, SampledIndex, SketchIndex
 from .indexes.ann import KINDS, AnnIndex
 from .sparse import Budgeted, TokenIndex
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("flat", "sketch", *KINDS)
+TAILS = ("none", "means", "sample")
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,11 @@ class TopK(Budgeted):
     faiss's inverted lists and graph, in memory. levels: 2 groups similar keys in blocks and rules
     most blocks out by their mean key. cover: "95%" lets each query head take the fewest best tokens
     that hold this share of its softmax, sinks and window included, and no more than its budget.
-    Source: top-k attention, algorithm 1, with one softmax over all that is read; RaBitQ for the
-    sketches.
+    tail: what the tokens that were not chosen count: "none", nothing; "means", for each block as
+    many tokens at its mean key as were not chosen of it, with the mean value (needs levels 2; the
+    open segment has no blocks); "sample", half of the budget is drawn from them at random, with the
+    log weight log(left / drawn). Source: top-k attention, algorithm 1, with one softmax over all
+    that is read; RaBitQ for the sketches; RetroInfer (estimation zone) for the means.
     """
 
     name: ClassVar[str] = "topk"
@@ -51,6 +55,12 @@ class TopK(Budgeted):
         "as 95% (default: as many as the budget allows)",
     )
 
+    tail: str = option(
+        "none",
+        "what is not chosen counts: not at all, by the means of its blocks, or by a random sample",
+        choices=TAILS,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.index not in NAMES:
@@ -62,6 +72,18 @@ class TopK(Budgeted):
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
         self.share()
+        if self.tail not in TAILS:
+            raise AttendError(f"tail is {self.tail!r}, expected one of {', '.join(TAILS)}")
+        if self.tail == "means" and self.levels != 2:
+            raise AttendError(
+                f"tail means needs the blocks of levels 2, found levels {self.levels} of index "
+                f"{self.index}: choose index sketch and levels 2, or tail sample"
+            )
+        if self.tail != "none" and self.cover:
+            raise AttendError(
+                f"cover {self.cover} and tail {self.tail} do not go together: cover leaves out "
+                "what the tail would add; choose one of them"
+            )
 
     def share(self) -> float | None:
         """The share of the softmax to cover; None: none is asked for. Raises `AttendError`."""
@@ -78,23 +100,28 @@ class TopK(Budgeted):
 
     @property
     def needs_all_tokens(self) -> bool:
-        return not INDEXES[self.index, self.levels].over_slots
+        plain = not self.cover and self.tail == "none" and self.index not in KINDS
+        return not (plain and INDEXES[self.index, self.levels].over_slots)
 
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
         indexes = (cls(index=index, levels=levels) for index, levels in INDEXES)
-        return (*indexes, cls(cover="95%"))
+        return (*indexes, cls(cover="95%"), cls(levels=2, tail="means"), cls(tail="sample"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         config, share = model.config, self.share()
         index: TokenIndex
         if self.index in KINDS:
             index = AnnIndex(self.index, self.window, config, store)
+        elif self.tail == "means":
+            index = MeansIndex(config, store)
         else:
             index = INDEXES[self.index, self.levels](config, store)
-        if share is None:
-            return index
-        return Covering(index, share, self.sink + self.window, config, store)
+        if self.tail == "sample":
+            return SampledIndex(index)
+        if share is not None:
+            return Covering(index, share, self.sink + self.window, config, store)
+        return index
 
 
 INDEXES: dict[tuple[str, int], type[FlatIndex] | type[SketchIndex] | type[BlockIndex]] = {

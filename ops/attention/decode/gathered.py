@@ -37,6 +37,8 @@ class GatheredScratch:
     """Memory for attention over lists of up to `room` tokens; nothing is allocated later.
 
     Query heads that share a KV head are handled up to 4 at a time (`heads`), in `rounds` rounds.
+    masses float32 (H, 2): of the last call, what was subtracted from each head's scores and the
+    total of exp(score - that), by which its output can be merged with attention to other tokens.
     """
 
     def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int) -> None:
@@ -46,6 +48,7 @@ class GatheredScratch:
         codes = *layout.codes, self.heads
         self.attend, self.merge = _attend(*codes), _merge(*codes)
         self.tokens, self.memory = Arguments(GatheredTokens), Arguments(GatheredMemory)
+        self.masses = np.zeros((n_heads, 2), np.float32)
         self.threads = 0
 
     def ready(self, threads: int) -> None:
@@ -54,7 +57,10 @@ class GatheredScratch:
             n_bytes = token_work_bytes(self.layout.padded, self.heads * self.rounds)
             works = aligned((threads, n_bytes), np.uint8)
             rooms = aligned((threads, gathered_work_bytes(self.layout.tile_bytes)), np.uint8)
-            self.memory.fill(GatheredMemory(works=works, rooms=rooms, blocks=self.blocks))
+            memory = GatheredMemory(
+                works=works, rooms=rooms, blocks=self.blocks, masses=self.masses
+            )
+            self.memory.fill(memory)
             self.threads = threads
 
 

@@ -70,7 +70,8 @@ def make_merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKern
         for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):
             j, h = head // group, head % group
             n_blocks = (counts[j] + SEGMENT - 1) // SEGMENT
-            merge_blocks(shape, memory.blocks, j, h, n_blocks, address(merged[head]))
+            top, total = merge_blocks(shape, memory.blocks, j, h, n_blocks, address(merged[head]))
+            memory.masses[head, 0], memory.masses[head, 1] = top, total
             for i in range(out.shape[2]):
                 out[0, head, i] = merged[head, i]
 

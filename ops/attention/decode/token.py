@@ -36,7 +36,8 @@ def put_queries(shape, q, group, n, scale, out):
 def merge_blocks(shape, blocks, j, h, n_blocks, out):
     """Row = sum of the blocks' sums weighed by exp(m_b - max m) / total, blocks in their order.
 
-    blocks: BlockOutputs, of which row h of KV head j is merged; out: address of its row.
+    blocks: BlockOutputs, of which row h of KV head j is merged; out: address of its row. Returns
+    max m and the total, by which the row can be merged with that of other tokens.
     """
     sums = address(blocks.sums[0, j, h])
     m, total = address(blocks.maxima[0, j, h:]), address(blocks.totals[0, j, h:])
@@ -59,6 +60,7 @@ def merge_blocks(shape, blocks, j, h, n_blocks, out):
         store(out, 64 * c, load_f32(out, 64 * c) * set_f32(r))
     if of.rotates_v(shape):
         rotate_row(out, of.padded(shape), of.rotation(shape))
+    return top, hsum(whole) / np.float32(16.0)
 
 
 def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:

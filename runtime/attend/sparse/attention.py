@@ -145,6 +145,7 @@ class SparseAttention(BoundAttend):
             log_weights=chosen.log_weights,
             scratch=self._scratch,
         )
+        index_bytes += self._index.add_rest(layer, q, among, chosen, self._scratch.masses, out)
         self._count(layer, among, index_bytes, chose - began, time.perf_counter() - chose)
         if self._probe is not None and reads.steps % self.method.probe == 0:
             reads.probes += 1

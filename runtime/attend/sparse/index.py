@@ -77,3 +77,13 @@ class TokenIndex(ABC):
 
         Returns the bytes of the index that were read.
         """
+
+    def add_rest(
+        self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
+    ) -> int:
+        """Add to out (1, H, E), attention over the chosen tokens, what the others count.
+
+        masses: see `GatheredScratch`. Returns the bytes of the index that were read. Most indexes
+        add nothing.
+        """
+        return 0

@@ -1,0 +1,144 @@
+"""The checking wrappers of means of blocks: building them, and adding them to attention."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....jit.arena import aligned
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
+from ....jit.threads import n_threads
+from ...attention.arguments import Scoring
+from ...attention.checks import check_floats
+from ...attention.layout import SEGMENT, TileLayout, n_segments, stored_layout
+from ...attention.outputs import block_outputs, rounds_of
+from ...attention.work import token_work_bytes
+from ...errors import OpsError
+from ..blocks.layout import BLOCK, BLOCKS
+from ..choice import F32, I64, check_stored
+from ..sketch import sketch_bits
+from .arguments import Memory, Stored, Tail
+from .layout import TILES, means_item_bytes, means_layout
+
+_HIDDEN = -1e30  # the weight of a block of which nothing is left: its exponential is 0
+
+_stored = Arguments(Stored)
+
+
+@lazy_kernel
+def _block_means() -> DefinedKernel:
+    from .build import block_means_kernel
+
+    return block_means_kernel
+
+
+@lazy_kernels
+def _means(blocks: int, heads: int) -> DefinedKernel:
+    from .attend import make_means
+
+    return make_means(blocks, heads)
+
+
+@lazy_kernels
+def _merge(blocks: int, heads: int) -> DefinedKernel:
+    from .attend import make_merge
+
+    return make_merge(blocks, heads)
+
+
+def block_means(
+    segments: I64,
+    layout: TileLayout,
+    n_kv_heads: int,
+    blocks: I64,
+    items: I64,
+    first: int,
+    last: int,
+) -> None:
+    """Write the means of segments first .. last-1, whose blocks are built, into their column.
+
+    blocks: base addresses of the segments of the column of `block_keys`; items: of a column of
+    `means_item_bytes`.
+    """
+    room = min(len(segments), len(blocks), len(items))
+    check_stored("means: segments", first, last, room)
+    stored = Stored(
+        segments=segments,
+        layout=stored_layout(layout),
+        blocks=blocks,
+        items=items,
+        means=stored_layout(means_layout(layout.head_dim)),
+        works=aligned((n_threads(), 4 * layout.padded), np.float32),
+    )
+    bits, head_bytes = sketch_bits(layout.head_dim), SEGMENT * means_item_bytes(layout.head_dim)
+    _block_means(_stored.fill(stored), n_kv_heads, bits, head_bytes, first, last)
+
+
+class MeansScratch:
+    """Memory for `add_means` in contexts of up to n_ctx tokens; nothing is allocated later."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, n_ctx: int) -> None:
+        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
+        self.layout, self.n_heads, self.n_kv_heads = means_layout(head_dim), n_heads, n_kv_heads
+        self.means_bytes = TILES * self.layout.tile_bytes  # of a segment of a KV head
+        self.head_bytes, self.n_full = SEGMENT * means_item_bytes(head_dim), n_ctx // SEGMENT
+        n_items = n_segments(BLOCKS * self.n_full)
+        self.blocks = block_outputs(n_items, n_heads, n_kv_heads, self.layout.padded)
+        self.logs = np.full(BLOCK + 1, _HIDDEN, np.float32)
+        self.logs[1:] = np.log(np.arange(1, BLOCK + 1))
+        codes = self.layout.blocks, self.heads
+        self.attend, self.merge = _means(*codes), _merge(*codes)
+        self.tail, self.memory, self.threads = Arguments(Tail), Arguments(Memory), 0
+
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
+        if threads > self.threads:
+            n_bytes = token_work_bytes(self.layout.padded, self.heads * self.rounds)
+            memory = Memory(
+                works=aligned((threads, n_bytes), np.uint8),
+                left=np.empty((threads, SEGMENT), np.uint8),
+                weights=aligned((threads, SEGMENT), np.float32),
+                logs=self.logs,
+                blocks=self.blocks,
+            )
+            self.memory.fill(memory)
+            self.threads = threads
+
+
+def add_means(
+    q: F32,
+    lists: NDArray[np.uint32],
+    counts: I64,
+    items: I64,
+    out: F32,
+    *,
+    scoring: Scoring,
+    masses: F32,
+    scratch: MeansScratch,
+) -> None:
+    """Add to `out`, attention over listed tokens, what the other tokens of full segments count.
+
+    Block b counts as one token with the score cap(scale q . mean key_b) + log(left_b) and the mean
+    value; left_b: how many of its 32 tokens the list of the KV head lacks. q, out float32
+    (1, H, E); lists, counts: as `gathered_attention` read them, ascending; items int64: base
+    addresses of the full segments of the column of `block_means`; masses float32 (H, 2): those of
+    `GatheredScratch`. Where all tokens are listed, `out` keeps its bits. Bit-equal for any number
+    of threads. Raises OpsError where shapes do not fit.
+    """
+    s = scratch
+    shape = 1, s.n_heads, s.layout.head_dim
+    for name, x in (("q", q), ("out", out)):
+        check_floats(f"means: {name}", x, shape)
+    check_floats("means: masses", masses, (s.n_heads, 2))
+    if len(lists) != s.n_kv_heads or lists.dtype != np.uint32 or counts.shape != (s.n_kv_heads,):
+        raise OpsError(
+            f"means: lists are {lists.dtype} {lists.shape} with {counts.shape} lengths, expected "
+            f"uint32 ({s.n_kv_heads}, room)"
+        )
+    if len(items) > s.n_full:
+        raise OpsError(f"means: {len(items)} segments, there is room for {s.n_full}")
+    if not len(items):
+        return
+    s.ready(n_threads())
+    tail = Tail(q=q, lists=lists, counts=counts, items=items, masses=masses, out=out)
+    tail_at, memory = s.tail.fill(tail), s.memory.address
+    s.attend(tail_at, memory, *scoring, s.head_bytes)
+    s.merge(tail_at, memory, parallel=False)

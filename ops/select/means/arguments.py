@@ -1,0 +1,50 @@
+"""What the kernels for means of blocks work on. Imports no Numba."""
+
+from typing import NamedTuple
+
+from ....jit.launch import arguments as arrays
+from ...attention.arguments import BlockOutputs
+from ...attention.layout import StoredLayout
+
+
+class Stored(NamedTuple):
+    """Stored keys and values, their blocks, where the means go, and scratch of each thread.
+
+    segments, blocks, items: addresses.
+    """
+
+    segments: arrays.I64_1D
+    layout: StoredLayout
+    blocks: arrays.I64_1D
+    """Of the column of `blocks.layout`."""
+    items: arrays.I64_1D
+    means: StoredLayout
+    works: arrays.F32_2D
+    """A mean key, a mean value, a row, and a row with its padding."""
+
+
+class Tail(NamedTuple):
+    """One token's query heads (1, H, E), what they attended to, and the output of that."""
+
+    q: arrays.F32_3D
+    lists: arrays.U32_2D
+    counts: arrays.I64_1D
+    items: arrays.I64_1D
+    """Addresses of the full segments."""
+    masses: arrays.F32_2D
+    """[query head][2]: see `GatheredMemory`."""
+    out: arrays.F32_3D
+
+
+class Memory(NamedTuple):
+    """Scratch of attention to means."""
+
+    works: arrays.U8_2D
+    """Of each thread: `work.token_work_bytes`."""
+    left: arrays.U8_2D
+    """Of each thread: how many tokens of a block were not chosen."""
+    weights: arrays.F32_2D
+    """Of each thread: the logarithm of that."""
+    logs: arrays.F32_1D
+    """Logarithms of 0 to 32, of which the first hides a block."""
+    blocks: BlockOutputs

@@ -1,0 +1,64 @@
+"""Blocks of similar keys whose means stand for the tokens that were not chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....ops.attention.arguments import Scoring
+from ....ops.attention.layout import SEGMENT
+from ..base import LayerView
+from ..sparse import SEED, Chosen
+from .blocks import BlockIndex
+
+if TYPE_CHECKING:
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...store import KVStore
+    from ..base import F32
+
+
+class MeansIndex(BlockIndex):
+    """A BlockIndex with the mean key and value of each block, in column `means-SEED`."""
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        from ....ops.select import means_item_bytes
+
+        super().__init__(config, store)
+        self.column = self._means = store.column(f"means-{SEED}", means_item_bytes(config.head_dim))
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ....ops.select import MeansScratch
+
+        super().prepare(n_ctx, k)
+        config = self._config
+        self._tail = MeansScratch(config.n_heads, config.n_kv_heads, config.head_dim, n_ctx)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        from ....ops.select import block_means
+
+        store, i = layer.store, layer.index
+        super().extend(layer, min(last, int(self._blocks.filled[i])), last)
+        self._blocks.filled[i] = last
+        if first // SEGMENT < last // SEGMENT:
+            block_means(
+                store.segments(i), store.layout, store.n_kv_heads, self._blocks.segments(i),
+                self._means.segments(i), first // SEGMENT, last // SEGMENT,
+            )  # fmt: skip
+
+    def leave_out(self, layer: LayerView, stop: int) -> None:
+        super().leave_out(layer, stop)
+        self._blocks.filled[layer.index] = stop
+
+    def add_rest(
+        self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
+    ) -> int:
+        from ....ops.select import add_means
+
+        config, tail = layer.config, self._tail
+        n_full = among.stop // SEGMENT
+        add_means(
+            q, chosen.lists, chosen.counts, self._means.segments(layer.index)[:n_full], out,
+            scoring=Scoring(config.attention_scale, config.attention_softcap), masses=masses,
+            scratch=tail,
+        )  # fmt: skip
+        return n_full * tail.means_bytes * tail.n_kv_heads + int(chosen.counts.sum())

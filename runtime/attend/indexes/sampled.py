@@ -1,0 +1,71 @@
+"""A random sample of the tokens that an index did not choose, beside those that it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base import LayerView
+from ..sparse import SEED, Chosen, TokenIndex
+
+if TYPE_CHECKING:
+    from ....ops.select import Range
+    from ..base import F32
+
+
+class SampledIndex(TokenIndex):
+    """Another index that gets half of the budget; the other half is drawn at random.
+
+    The heads that share a KV head share its draws: of the `left` tokens that none of them chose,
+    `drawn` are drawn uniformly without replacement, each with the log weight log(left / drawn), so
+    that numerator and denominator of the softmax are unbiased. The draws depend on the seed, the
+    layer and the number of tokens stored alone.
+    """
+
+    weighs = True
+
+    def __init__(self, index: TokenIndex) -> None:
+        self._index, self.notices, self.column = index, index.notices, index.column
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        self._index.prepare(n_ctx, k)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        self._index.extend(layer, first, last)
+
+    def leave_out(self, layer: LayerView, stop: int) -> None:
+        self._index.leave_out(layer, stop)
+
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+        n_bytes = self._index.choose(layer, q, among, k - k // 2, chosen)
+        n_kv_heads = len(chosen.counts)
+        group = q.shape[1] // n_kv_heads
+        random = np.random.default_rng((SEED, layer.index, among.stop))
+        for j in range(n_kv_heads):
+            n = int(chosen.counts[j])
+            tokens, weights = with_draws(chosen.lists[j, :n], among, k // 2 * group, random)
+            chosen.counts[j] = len(tokens)
+            chosen.lists[j, : len(tokens)] = tokens
+            chosen.log_weights[j * group : (j + 1) * group, : len(tokens)] = weights
+        return n_bytes
+
+
+def with_draws(
+    listed: np.ndarray, among: Range, most: int, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """A list with up to `most` draws of the tokens of `among` that it lacks, ascending, and the
+    log weights of all."""
+    among_listed = listed[among.first : len(listed) - (among.stop - among.last)].astype(np.int64)
+    left = among.last - among.first - len(among_listed)
+    drawn = min(most, left)
+    # Unlisted token number r lies behind as many listed ones as have at most r unlisted before.
+    numbers = random.choice(left, drawn, replace=False, shuffle=False)
+    before = among_listed - among.first - np.arange(len(among_listed))
+    draws = among.first + numbers + np.searchsorted(before, numbers, side="right")
+    tokens = np.concatenate([listed, draws.astype(np.uint32)])
+    weights = np.zeros(len(tokens), np.float32)
+    if drawn:
+        weights[len(listed) :] = np.log(left / drawn)
+    order = np.argsort(tokens, kind="stable")
+    return tokens[order], weights[order]

@@ -1,0 +1,250 @@
+"""The tails of `topk` at work in a model: formulas in NumPy over what is stored."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.evals.peers.model import Shape, write_model
+from kvarn.jit import threads
+from kvarn.ops.reference.attention import gathered_reference, read_kv
+from kvarn.ops.select import Range
+from kvarn.runtime.attend import Attend, AttendError, BoundAttend, Full, TopK
+from kvarn.runtime.attend.indexes.sampled import with_draws
+from kvarn.runtime.engine import on_engine
+from kvarn.runtime.loading.load import load
+from kvarn.runtime.packs import pack_info
+from kvarn.runtime.store import Ram
+
+COMMON = {"budget": 40, "sink": 4, "window": 16}
+PLAIN = TopK(levels=2, **COMMON)
+MEANS = TopK(levels=2, tail="means", **COMMON)
+SAMPLES = [
+    TopK(index=index, levels=levels, tail="sample", **COMMON)
+    for index, levels in (("flat", 1), ("sketch", 1), ("sketch", 2))
+]
+SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory):
+    path = tmp_path_factory.mktemp("tails") / "tiny.gguf"
+    write_model(path, "f16", SHAPE)
+    return load(path)
+
+
+def ids_of(model, n: int) -> list[int]:
+    return np.random.default_rng(0).integers(0, model.config.n_vocab, n).tolist()
+
+
+def read(model, attend, n: int = 2500, steps: int = 3, **options):
+    """A context after n tokens and some decoded ones, and the logits of each of those."""
+    ids = ids_of(model, n + steps)
+    context = model.context(n + steps, attend, **options)
+    context.prefill(ids[:n])
+    return context, np.stack([context.decode(token).copy() for token in ids[n:]])
+
+
+class Spy(Attend, BoundAttend):
+    """Keeps what each layer's last step chose and gave."""
+
+    def __init__(self, method: TopK) -> None:
+        self.method, self.calls = method, {}
+
+    def open(self, model, store, n_ctx):
+        self.inner = self.method.open(model, store, n_ctx)
+        return self
+
+    def appended(self, layer, start, n_tokens) -> None:
+        self.inner.appended(layer, start, n_tokens)
+
+    def __call__(self, layer, q, start, out) -> None:
+        self.inner(layer, q, start, out)
+        chosen = self.inner._chosen
+        kept = [x.copy() for x in (q, out, chosen.lists, chosen.counts, chosen.log_weights)]
+        self.calls[layer.index] = layer, start + 1, *kept
+
+
+def _similar(keys: np.ndarray) -> np.ndarray:
+    """The rows of a segment's keys (1024, E) in blocks (32, 32): halved five times at the median
+    along the widest direction, found by two steps of the power method."""
+    parts = [np.arange(len(keys))]
+    while len(parts[0]) > 32:
+        halves = []
+        for part in parts:
+            x = keys[part] - keys[part].mean(0)
+            u = x[np.argmax((x**2).sum(1))]
+            for _ in range(2):
+                u = x.T @ (x @ u)
+                u /= np.linalg.norm(u)
+            order = np.argsort(-(x @ u), kind="stable")
+            halves += [part[order[: len(part) // 2]], part[order[len(part) // 2 :]]]
+        parts = halves
+    return np.stack(parts)
+
+
+@pytest.mark.parametrize("store", [Ram("f16", "f16"), Ram("q4_0", "q8_0")], ids=lambda s: s.k)
+def test_a_step_with_means_is_the_formula(model, store) -> None:
+    """Softmax over the listed tokens, and of each block a token at its mean for each one left."""
+    spy = Spy(MEANS)
+    read(model, spy, store=store)
+    for index, (layer, stop, q, out, lists, counts, _) in spy.calls.items():
+        keys, values = read_kv(layer.store.segments(index), layer.store.layout, 2, 0, stop)
+        means, mean_values, left = (np.zeros((2, 64, *s)) for s in ((32,), (32,), ()))
+        for j in range(2):
+            blocks = [_similar(keys[at : at + 1024, j].astype(float)) + at for at in (0, 1024)]
+            rows = np.concatenate(blocks)
+            means[j], mean_values[j] = keys[rows, j].mean(1), values[rows, j].mean(1)
+            left[j] = (~np.isin(rows, lists[j, : counts[j]])).sum(1)
+        assert 0 < (left < 32).sum() < left.size
+        for h in range(4):
+            j = h // 2
+            listed = lists[j, : counts[j]]
+            s = np.r_[keys[listed, j] @ q[0, h], means[j] @ q[0, h]] * layer.config.attention_scale
+            p = np.exp(s - s.max()) * np.r_[np.ones(len(listed)), left[j]]
+            want = p @ np.r_[values[listed, j], mean_values[j]] / p.sum()
+            # An element of a mean is off by at most a 254th of the largest of 32, in K and in V.
+            assert np.abs(out[0, h] - want).max() < 1e-2 * np.abs(want).max()
+            alone = np.exp(s[: len(listed)]) @ values[listed, j] / np.exp(s[: len(listed)]).sum()
+            assert np.abs(alone - want).max() > 0.2 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("method", SAMPLES, ids=lambda m: f"{m.index} {m.levels}")
+def test_a_step_with_a_sample_is_the_formula(model, method) -> None:
+    spy, best = Spy(method), Spy(replace(method, tail="none", budget=20))
+    for one in (spy, best):
+        read(model, one, steps=1)
+    for index, (layer, stop, q, out, lists, counts, weights) in spy.calls.items():
+        keys, values = read_kv(layer.store.segments(index), layer.store.layout, 2, 0, stop)
+        scale = layer.config.attention_scale
+        want = gathered_reference(q, keys, values, lists, counts, scale=scale, log_weights=weights)
+        np.testing.assert_allclose(out, want, atol=2e-6)
+        for j in range(2):
+            listed, own = lists[j, : counts[j]], weights[2 * j : 2 * j + 2, : counts[j]]
+            assert (np.diff(listed.astype(int)) > 0).all()
+            drawn = own[0] > 0
+            assert drawn.sum() == 2 * (40 // 2 // 2)
+            assert not drawn[:4].any()
+            assert not drawn[-16:].any()
+            left = stop - (~drawn).sum()
+            assert own[:, drawn] == pytest.approx(np.log(left / drawn.sum()))
+            assert not own[:, ~drawn].any()
+            if index == 0:  # the inputs of other layers depend on what was read
+                *_, chosen, n, _ = best.calls[0]
+                np.testing.assert_array_equal(listed[~drawn], chosen[j, : n[j]])
+
+
+def test_draws_are_uniform_over_what_is_not_listed() -> None:
+    among, rng = Range(3, 40, 50), np.random.default_rng(1)
+    listed = np.r_[0:3, 5, 6, 7, 20, 39, 40:50].astype(np.uint32)
+    rest = np.setdiff1d(np.arange(50), listed)
+    seen, rounds = np.zeros(50), 4000
+    for _ in range(rounds):
+        tokens, weights = with_draws(listed, among, 8, rng)
+        assert np.isin(listed, tokens).all()
+        assert len(np.unique(tokens)) == len(listed) + 8
+        assert (weights > 0).sum() == 8
+        seen[tokens[weights > 0]] += 1
+    assert not seen[listed].any()
+    expected = rounds * 8 / len(rest)
+    # Hypergeometric: each token's count varies by (1 - 8 / 32) of a binomial one.
+    chi_square = ((seen[rest] - expected) ** 2).sum() / expected / (1 - 8 / len(rest))
+    assert chi_square < 61.1  # of 31 degrees of freedom: 1 in 1,000
+    tokens, weights = with_draws(listed, among, 1000, rng)
+    np.testing.assert_array_equal(tokens, np.arange(50))
+    assert not weights.any()
+    everything = np.arange(50, dtype=np.uint32)
+    np.testing.assert_array_equal(with_draws(everything, among, 8, rng)[0], everything)
+
+
+@pytest.mark.parametrize("method", [MEANS, *SAMPLES], ids=lambda m: f"{m.tail} {m.index}")
+def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model, method) -> None:
+    _, want = read(model, Full(), n=1100)
+    _, got = read(model, replace(method, budget="100%"), n=1100)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("method", [MEANS, SAMPLES[2]], ids=lambda m: m.tail)
+def test_one_thread_gives_the_same_bits(model, method) -> None:
+    if threads.max_threads() < 2:
+        pytest.skip("one thread is all there is")
+    before, results = on_engine(threads.n_threads), []
+    for n in (1, 2):
+        on_engine(threads.set_threads, n)
+        results.append(read(model, method)[1])
+    on_engine(threads.set_threads, before)
+    np.testing.assert_array_equal(*results)
+
+
+def test_means_lower_the_error_and_are_counted(model) -> None:
+    layers = []
+    for method in (PLAIN, MEANS):
+        context, _ = read(model, replace(method, probe=1))
+        layers.append(context.stats.as_dict()["layers"])
+    for plain, means in zip(*layers):
+        assert means["output_error"] < 0.7 * plain["output_error"]
+        # 2 full segments of 2 KV heads: 32 means of K and V with 2 scales; a byte a listed token.
+        extra = 3 * 2 * 2 * 32 * (32 + 32 + 4) + means["attended_tokens"]
+        assert means["index_bytes"] - plain["index_bytes"] == pytest.approx(extra, rel=0.03)
+
+
+def _column(context, name: str) -> np.ndarray:
+    import ctypes
+
+    column = getattr(context._cache.attend._index, name)
+    n = 2 * 1024 * column.item_bytes
+    raw = (ctypes.c_uint8 * n).from_address(int(column.segments(0)[0]))
+    return np.frombuffer(raw, np.uint8).copy()
+
+
+def test_means_do_not_depend_on_when_they_were_built(model) -> None:
+    """Token by token, by chunks, after a cut, or afterwards beside blocks that were there."""
+    ids = ids_of(model, 1030)
+    contexts = [model.context(1030, MEANS) for _ in range(2)]
+    contexts[0].prefill(ids[:1020])
+    contexts[1].prefill(ids[:1028])
+    contexts[1].truncate(1020)
+    logits = [[c.decode(token).copy() for token in ids[1020:]] for c in contexts]
+    np.testing.assert_array_equal(*logits)
+    index = contexts[0]._cache.attend._index
+    built = [_column(contexts[0], name) for name in ("_means", "_blocks")]
+    assert built[0].any()
+    np.testing.assert_array_equal(_column(contexts[1], "_means"), built[0])
+    index._means.filled[:] = 0
+    contexts[0].index()
+    assert (index._means.filled == 1030).all()
+    for name, want in zip(("_means", "_blocks"), built):
+        np.testing.assert_array_equal(_column(contexts[0], name), want)
+
+
+def test_a_pack_with_blocks_gets_means_when_they_are_wanted(tmp_path) -> None:
+    model, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")
+    assert any(layer.window for layer in model.config.layers)
+    ids = ids_of(model, 1063)
+    with model.context(1100, PLAIN, store=pack) as context:
+        context.prefill(ids[:1060])
+    steps = []
+    for _ in range(2):
+        with model.context(1100, MEANS, store=pack) as context:
+            steps.append([context.decode(token).copy() for token in ids[1060:]])
+            context.truncate(1060)
+    with model.context(1100, MEANS) as context:
+        context.prefill(ids[:1060])
+        steps.append([context.decode(token).copy() for token in ids[1060:]])
+    for step in steps[1:]:
+        np.testing.assert_allclose(step, steps[0], atol=1e-5)
+    assert len(pack_info(tmp_path / "pack").indexes) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tail": "means"}, "levels 1 of index sketch: choose index sketch and levels 2"),
+        ({"tail": "means", "index": "flat"}, "levels 1 of index flat"),
+        ({"tail": "long", "levels": 2}, "tail is 'long', expected one of none, means, sample"),
+    ],
+)
+def test_impossible_tails_are_refused_in_words(options: dict, words: str) -> None:
+    with pytest.raises(AttendError, match=words):
+        TopK(**options)
