@@ -27,7 +27,7 @@ from .signatures import (
     nearest,
     simhash_network,
 )
-from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
+from .sketch import Rotation, SketchScratch, best_sketched, mean_keys, sketch_bits, sketch_keys
 
 __all__ = [
     "BlockScratch",
@@ -45,6 +45,7 @@ __all__ = [
     "encode_rows",
     "hyperplanes",
     "largest",
+    "mean_keys",
     "nearest",
     "products",
     "simhash_network",
