@@ -64,7 +64,7 @@ class Hash(Budgeted):
 
     @property
     def needs_all_tokens(self) -> bool:
-        return not SignatureIndex.over_slots
+        return False
 
     @classmethod
     def variants(cls) -> tuple[Hash, ...]:
@@ -101,8 +101,6 @@ class Hash(Budgeted):
 
 class SignatureIndex(TokenIndex):
     """A signature of every stored key; each query scans all of them."""
-
-    over_slots: ClassVar[bool] = True
 
     def __init__(
         self, config: ModelConfig, store: KVStore, encoder: Encoder, notice: str = ""

@@ -6,12 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
+from ..store.slots import SlotStore
 from .base import AttendError
-from .indexes import BlockIndex, Covering, FlatIndex, MeansIndex, SampledIndex, SketchIndex
+from .indexes import (
+    BlockIndex,
+    Covering,
+    FlatIndex,
+    MeansIndex,
+    SampledIndex,
+    SketchIndex,
+    SlotSketches,
+)
 from .indexes.ann import KINDS, AnnIndex
 from .sparse import Budgeted, TokenIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...models.config import ModelConfig
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
@@ -101,7 +113,7 @@ class TopK(Budgeted):
     @property
     def needs_all_tokens(self) -> bool:
         plain = not self.cover and self.tail == "none" and self.index not in KINDS
-        return not (plain and INDEXES[self.index, self.levels].over_slots)
+        return not plain or (self.index, self.levels) not in OVER_SLOTS
 
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
@@ -116,7 +128,8 @@ class TopK(Budgeted):
         elif self.tail == "means":
             index = MeansIndex(config, store)
         else:
-            index = INDEXES[self.index, self.levels](config, store)
+            indexes = OVER_SLOTS if isinstance(store, SlotStore) else INDEXES
+            index = indexes[self.index, self.levels](config, store)
         if self.tail == "sample":
             return SampledIndex(index)
         if share is not None:
@@ -124,9 +137,14 @@ class TopK(Budgeted):
         return index
 
 
-INDEXES: dict[tuple[str, int], type[FlatIndex] | type[SketchIndex] | type[BlockIndex]] = {
+INDEXES: dict[tuple[str, int], Callable[[ModelConfig, KVStore], TokenIndex]] = {
     ("flat", 1): FlatIndex,
     ("sketch", 1): SketchIndex,
     ("sketch", 2): BlockIndex,
 }
 """Name and levels → the index."""
+OVER_SLOTS: dict[tuple[str, int], Callable[[ModelConfig, KVStore], TokenIndex]] = {
+    ("flat", 1): FlatIndex,
+    ("sketch", 1): SlotSketches,
+}
+"""The same for contexts that evict."""

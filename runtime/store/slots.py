@@ -56,7 +56,7 @@ class SlotStore(KVStore):
         self.columns: dict[str, SlotColumn] = {}
         self.reserved = 0
         self._indexes: dict[str, SlotColumn] = {}
-        self._index_parts: list[tuple[int, RamColumn]] = []
+        self._index_parts: dict[str, dict[int, RamColumn]] = {}
         self.positions = self.state_column("positions", 4)
 
     def bytes_needed(self) -> int:
@@ -107,7 +107,7 @@ class SlotStore(KVStore):
                 size: RamColumn(name, item_bytes, store.n_layers, self.n_kv_heads)
                 for size, store in self._stores.items()
             }
-            self._index_parts += parts.items()
+            self._index_parts[name] = parts
             self._indexes[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
             self._grow_indexes()
         column = self._indexes[name]
@@ -118,8 +118,13 @@ class SlotStore(KVStore):
         return column
 
     def _grow_indexes(self) -> None:
-        for size, column in self._index_parts:
-            column.memory.grow(min(self.reserved, size))
+        for parts in self._index_parts.values():
+            for size, column in parts.items():
+                column.memory.grow(min(self.reserved, size))
+
+    def drop_column(self, name: str) -> None:
+        self._indexes.pop(name, None)
+        self._index_parts.pop(name, None)
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
@@ -137,7 +142,12 @@ class SlotStore(KVStore):
     @property
     def n_bytes(self) -> int:
         stores = sum(store.n_bytes for store in self._stores.values())
-        return stores + sum(column.memory.n_bytes for _, column in self._index_parts)
+        indexes = [column for parts in self._index_parts.values() for column in parts.values()]
+        return stores + sum(
+            column.memory.n_bytes
+            for parts in self._index_parts.values()
+            for column in parts.values()
+        )
 
 
 class SlotColumn(Column):
@@ -156,3 +166,6 @@ class SlotColumn(Column):
     def segments(self, layer: int) -> NDArray[np.int64]:
         column, number = self._parts[layer]
         return column.segments(number)
+
+    def restart(self) -> None:
+        self.filled[:] = 0

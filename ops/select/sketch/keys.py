@@ -36,11 +36,19 @@ def put_sketch(x, padded, rotation, bits, factor, y):
 
 
 @jit
+def _subtract(x, y, n):
+    """x -= y, n floats at addresses."""
+    for i in range(0, 4 * n, 64):
+        v.store(x, i, v.load_f32(x, i) - v.load_f32(y, i))
+
+
+@jit
 def _sketch_key(keys, j, t, padded, x):
-    """Write the sketch of key t of KV head j; x: address of scratch."""
+    """Write the sketch of key t of KV head j, less its centre; x: address of scratch."""
     layout, segment, place = keys.layout, t // SEGMENT, t % SEGMENT
     head = keys.segments[segment] + j * layout.head_bytes
     read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
+    _subtract(x, address(keys.centre[j]), padded)
     item = j * SEGMENT + place
     bits, factor = keys.bits[segment] + item * padded // 8, keys.factors[segment] + 2 * item
     put_sketch(x, padded, address(keys.rotation), bits, factor, x + 4 * padded)

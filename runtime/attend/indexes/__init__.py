@@ -6,4 +6,5 @@ from .flat import FlatIndex as FlatIndex
 from .means import MeansIndex as MeansIndex
 from .sampled import SampledIndex as SampledIndex
 from .sketches import SketchIndex as SketchIndex
+from .sketches import SlotSketches as SlotSketches
 from .tiles import TileIndex as TileIndex

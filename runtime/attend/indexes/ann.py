@@ -119,6 +119,9 @@ class InMemory(Column):
     def segments(self, layer: int) -> I64:
         return np.empty(0, np.int64)
 
+    def restart(self) -> None:
+        self.filled[:] = 0
+
 
 class _Keys(ABC):
     """The keys of one KV head: token i has number i; n of them are indexed."""

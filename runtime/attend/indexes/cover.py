@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import LayerView
-from ..sparse import SEED, Chosen, TokenIndex
+from ..sparse import SEED, Chosen, Refined, TokenIndex
 from .flat import FlatIndex
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..base import F32
 
 
-class Covering(TokenIndex):
+class Covering(Refined):
     """Another index's lists, shortened until they hold `share` of each query head's softmax.
 
     The whole softmax is known where the index computes all scores (`flat`). Else what the lists
@@ -28,33 +28,27 @@ class Covering(TokenIndex):
         self, index: TokenIndex, share: float, fixed: int, config: ModelConfig, store: KVStore
     ) -> None:
         """fixed: how many tokens are always read."""
-        self._index, self._share, self._fixed = index, share, fixed
+        super().__init__(index)
+        self._share, self._fixed = share, fixed
         self._config, self._layout = config, store.layout
-        self.notices, self.column, self.weighs = index.notices, index.column, index.weighs
         knows = isinstance(index, FlatIndex)
         self._totals = np.zeros((config.n_heads if knows else 0, 2), np.float32)
         if isinstance(index, FlatIndex):
             index.totals = self._totals
-
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
-        self._index.extend(layer, first, last)
-
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        self._index.leave_out(layer, stop)
 
     def prepare(self, n_ctx: int, k: int) -> None:
         from ....ops.select import CoverScratch
 
         heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
         room = min(n_ctx, self._fixed + k * heads // kv_heads)
-        self._index.prepare(n_ctx, k)
+        self.index.prepare(n_ctx, k)
         self._scratch = CoverScratch(heads, kv_heads, n_ctx, room, self._layout)
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ....ops.attention.arguments import Scoring
         from ....ops.select import SAMPLE, cover
 
-        n_bytes = self._index.choose(layer, q, among, k, chosen)
+        n_bytes = self.index.choose(layer, q, among, k, chosen)
         config, layout = layer.config, self._layout
         looked_at = int(chosen.counts.sum())
         if not len(self._totals):

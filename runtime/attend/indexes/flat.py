@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +21,6 @@ class FlatIndex(TokenIndex):
 
     totals: float32 (H, 2), or (0, 2): where `choose` leaves the softmax's sums, see `largest`.
     """
-
-    over_slots: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         self._config, self._layout = config, store.layout

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import LayerView
-from ..sparse import SEED, Chosen, TokenIndex
+from ..sparse import SEED, Chosen, Refined, TokenIndex
 
 if TYPE_CHECKING:
     from ....ops.select import Range
     from ..base import F32
 
 
-class SampledIndex(TokenIndex):
+class SampledIndex(Refined):
     """Another index that gets half of the budget; the other half is drawn at random.
 
     The heads that share a KV head share its draws: of the `left` tokens that none of them chose,
@@ -23,22 +23,12 @@ class SampledIndex(TokenIndex):
     layer and the number of tokens stored alone.
     """
 
-    weighs = True
-
     def __init__(self, index: TokenIndex) -> None:
-        self._index, self.notices, self.column = index, index.notices, index.column
-
-    def prepare(self, n_ctx: int, k: int) -> None:
-        self._index.prepare(n_ctx, k)
-
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
-        self._index.extend(layer, first, last)
-
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        self._index.leave_out(layer, stop)
+        super().__init__(index)
+        self.weighs = True
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        n_bytes = self._index.choose(layer, q, among, k - k // 2, chosen)
+        n_bytes = self.index.choose(layer, q, among, k - k // 2, chosen)
         n_kv_heads = len(chosen.counts)
         group = q.shape[1] // n_kv_heads
         random = np.random.default_rng((SEED, layer.index, among.stop))

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..base import LayerView
-from ..sparse import SEED, Chosen, TokenIndex
+from ..sparse import SEED, CentredIndex, Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ....ops.select import Range
-    from ...store import KVStore
+    from ...store import Column, KVStore
     from ..base import F32, I32
 
 RERANKED = 2
 """How many candidates per wanted token sketches find; these are then scored exactly."""
+NAME = f"sketch-{SEED}"
 
 
-class SketchIndex(TokenIndex):
+class _Sketches(TokenIndex):
     """One bit per rotated dimension and a factor for every stored key.
 
-    Columns `sketch-SEED` (bits / 8 bytes) and `sketch-SEED-factors` (f16). All layers share one
-    rotation: the estimates need a random one, not one per layer.
+    In two columns, of bits / 8 and of 2 bytes (f16). All layers share one rotation: the estimates
+    need a random one, not one per layer.
     """
-
-    over_slots: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         from ....ops.select import Rotation
 
         self._config, self._layout = config, store.layout
         self._rotation = Rotation.random(config.head_dim, SEED)
-        self._bits = store.column(f"sketch-{SEED}", self._rotation.bits // 8)
-        self.column = self._bits
-        self._factors = store.column(f"sketch-{SEED}-factors", 2)
+        self._items = {NAME: self._rotation.bits // 8, f"{NAME}-factors": 2}
+
+    @abstractmethod
+    def columns(self, layer: LayerView) -> list[Column]:
+        """The two columns that hold the layer's tokens."""
 
     def prepare(self, n_ctx: int, k: int) -> None:
         from ....ops.select import SketchScratch
@@ -41,39 +45,63 @@ class SketchIndex(TokenIndex):
         heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
         self._scratch = SketchScratch(heads, kv_heads, n_ctx, RERANKED * k, self._layout)
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
+    def add(
+        self, layer: LayerView, centre: F32, columns: list[Column], first: int, last: int
+    ) -> None:
+        """Index the stored keys of tokens first … last - 1 less the centre (J, E)."""
         from ....ops.select import sketch_keys
 
-        store, i = layer.store, layer.index
-        first = min(first, int(self._factors.filled[i]))
+        i, store = layer.index, layer.store
+        bits, factors = (column.segments(i) for column in columns)
         sketch_keys(
-            self._rotation, store.segments(i), store.layout, store.n_kv_heads,
-            self._bits.segments(i), self._factors.segments(i), first, last,
-        )  # fmt: skip
-        self._factors.filled[i] = last
-
-    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
-        from ....ops.select import sketch_slots
-
-        store, i = layer.store, layer.index
-        sketch_slots(
-            self._rotation, store.segments(i), store.layout, self._bits.segments(i),
-            self._factors.segments(i), slots, n_tokens,
-        )  # fmt: skip
-
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        super().leave_out(layer, stop)
-        self._factors.filled[layer.index] = stop
+            self._rotation, centre, store.segments(i), store.layout, bits, factors, first, last
+        )
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
         from ....ops.select import best_sketched
 
         i = layer.index
+        bits, factors = (column.segments(i) for column in self.columns(layer))
         best_sketched(
-            q, layer.store.segments(i), self._bits.segments(i), self._factors.segments(i),
-            self._rotation, among, k, RERANKED * k, chosen.lists, chosen.counts, seed=SEED,
-            taken=chosen.taken, scratch=self._scratch,
+            q, layer.store.segments(i), bits, factors, self._rotation, among, k, RERANKED * k,
+            chosen.lists, chosen.counts, seed=SEED, taken=chosen.taken, scratch=self._scratch,
         )  # fmt: skip
         passes = self._scratch.group // self._scratch.together
         tokens = (among.last - among.first) * self._config.n_kv_heads
         return passes * tokens * (self._rotation.bits // 8 + 2)
+
+
+class SketchIndex(_Sketches, CentredIndex):
+    """Sketches of keys less their centre c, in columns `sketch-SEED-cN` and `…-factors-cN`.
+
+    q · (k - c) orders tokens as q · k does, so queries need no centre.
+    """
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        _Sketches.__init__(self, config, store)
+        CentredIndex.__init__(self, store, self._items)
+
+
+class SlotSketches(_Sketches):
+    """Sketches of the keys in slots, from zero: which tokens are there changes all the time."""
+
+    def __init__(self, config: ModelConfig, store: KVStore) -> None:
+        super().__init__(config, store)
+        self._columns = [store.column(name, n_bytes) for name, n_bytes in self._items.items()]
+        self.column = self._columns[0]
+        self._zero = np.zeros((config.n_kv_heads, config.head_dim), np.float32)
+
+    def columns(self, layer: LayerView) -> list[Column]:
+        return self._columns
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        self.add(layer, self._zero, self._columns, first, last)
+
+    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
+        from ....ops.select import sketch_slots
+
+        i, store = layer.index, layer.store
+        bits, factors = (column.segments(i) for column in self._columns)
+        sketch_slots(
+            self._rotation, store.segments(i), store.layout, bits, factors, slots, n_tokens
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,9 +50,16 @@ class TokenIndex(ABC):
     """Where the index is; None: there is none, the stored keys themselves are searched."""
     weighs: bool = False
     """Whether `choose` fills log weights."""
-    over_slots: ClassVar[bool] = False
-    """Whether it can index slots, whose tokens change and stand in no order: `choose` then takes
-    `Chosen.taken`."""
+    least: int = 0
+    """All of fewer stored tokens are read."""
+
+    def cover(self, layer: LayerView, start: int, stop: int) -> None:
+        """Index tokens start … stop - 1, which are new, and those that were never indexed before
+        them, or have been overwritten since."""
+        if self.column is not None:
+            filled = self.column.filled
+            self.extend(layer, min(start, int(filled[layer.index])), stop)
+            filled[layer.index] = stop
 
     @abstractmethod
     def extend(self, layer: LayerView, first: int, last: int) -> None:
@@ -60,7 +67,8 @@ class TokenIndex(ABC):
 
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
         """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now; not called
-        without a column, nor unless `over_slots`."""
+        without a column, nor unless the method attends over slots (`Attend.needs_all_tokens`), whose
+        tokens change and stand in no order: `choose` then takes `Chosen.taken`."""
         raise NotImplementedError
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
@@ -87,3 +95,28 @@ class TokenIndex(ABC):
         add nothing.
         """
         return 0
+
+
+class Refined(TokenIndex):
+    """Another index, whose choice a subclass changes."""
+
+    def __init__(self, index: TokenIndex) -> None:
+        self.index, self.notices, self.column = index, index.notices, index.column
+        self.weighs, self.least = index.weighs, index.least
+
+    def cover(self, layer: LayerView, start: int, stop: int) -> None:
+        self.index.cover(layer, start, stop)
+
+    def extend(self, layer: LayerView, first: int, last: int) -> None:
+        self.index.extend(layer, first, last)
+
+    def leave_out(self, layer: LayerView, stop: int) -> None:
+        self.index.leave_out(layer, stop)
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        self.index.prepare(n_ctx, k)
+
+    def add_rest(
+        self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
+    ) -> int:
+        return self.index.add_rest(layer, q, among, chosen, masses, out)
