@@ -6,6 +6,8 @@
                 then the k largest q . k among them
     blocks      the same, without scanning the blocks                              `topk`, 2 levels
                 of keys whose mean rules them out
+    tables      a random draw: what agrees with a      LSH sampling (MagicPIG)    `magicpig`
+                query in two of many hash tables
 
 All choices are exact in these terms and the same for any number of threads. Seeded hashes of
 positions break ties, not age. `ops.attention.gathered_attention` reads the lists that result.
@@ -28,21 +30,28 @@ from .signatures import (
     simhash_network,
 )
 from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
+from .tables import DrawScratch, Hashing, Tables, TableStore, draw, hash_keys, table_planes
 
 __all__ = [
     "BlockScratch",
+    "DrawScratch",
     "ExactScratch",
+    "Hashing",
     "Network",
     "Range",
     "Rotation",
     "SignatureScratch",
     "SketchScratch",
+    "TableStore",
+    "Tables",
     "best_in_blocks",
     "best_sketched",
     "block_item_bytes",
     "block_keys",
+    "draw",
     "encode_keys",
     "encode_rows",
+    "hash_keys",
     "hyperplanes",
     "largest",
     "nearest",
@@ -50,4 +59,5 @@ __all__ = [
     "simhash_network",
     "sketch_bits",
     "sketch_keys",
+    "table_planes",
 ]
