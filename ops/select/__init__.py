@@ -30,7 +30,16 @@ from .signatures import (
     simhash_network,
 )
 from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
-from .tables import DrawScratch, Hashing, Tables, TableStore, draw, hash_keys, table_planes
+from .tables import (
+    DrawScratch,
+    Hashing,
+    Tables,
+    TableStore,
+    draw,
+    hash_keys,
+    sort_runs,
+    table_planes,
+)
 
 __all__ = [
     "BlockScratch",
@@ -59,5 +68,6 @@ __all__ = [
     "simhash_network",
     "sketch_bits",
     "sketch_keys",
+    "sort_runs",
     "table_planes",
 ]

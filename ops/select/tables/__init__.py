@@ -1,9 +1,10 @@
 """Hash tables of keys, from which queries draw tokens at random (LSH sampling, MagicPIG)."""
 
-from .api import DrawScratch, TableStore, draw, hash_keys
-from .planes import Hashing, Tables, log_weight_table, table_planes
+from .api import DrawScratch, TableStore, draw, hash_keys, sort_runs
+from .planes import RUN, Hashing, Tables, log_weight_table, table_planes
 
 __all__ = [
+    "RUN",
     "DrawScratch",
     "Hashing",
     "TableStore",
@@ -11,5 +12,6 @@ __all__ = [
     "draw",
     "hash_keys",
     "log_weight_table",
+    "sort_runs",
     "table_planes",
 ]

@@ -12,8 +12,8 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import F32, I64, Range, check_stored
-from .arguments import Keys, Query, Rows, Scratch, Shape, Work
-from .planes import LANES, Hashing, Tables, log_weight_table
+from .arguments import Keys, Query, Rows, Runs, Scratch, Shape, Work
+from .planes import LANES, RUN, Hashing, Tables, log_weight_table
 
 _SERIAL_KEYS = 16  # to hash that cost less than waking the threads
 _TOGETHER = 4
@@ -53,7 +53,7 @@ def _draw() -> DefinedKernel:
 
 
 def _shape(tables: Tables) -> Shape:
-    return Shape(tables.bits, tables.count, tables.low_bits, tables.groups, tables.item_bytes)
+    return Shape(*(getattr(tables, name) for name in Shape._fields))
 
 
 @cache
@@ -62,8 +62,6 @@ def _work(tables: Tables, padded: int, threads: int) -> Work:
     return Work(
         rows=np.zeros((threads, _TOGETHER, padded), np.float32),
         signs=np.zeros((threads, _TOGETHER, signs), np.uint8),
-        ends=np.zeros((threads, tables.groups + 1), np.int64),
-        entries=aligned((threads, 2 * SEGMENT // 8), np.uint64),
     )
 
 
@@ -78,21 +76,21 @@ def _check_layout(hashing: Hashing, layout: TileLayout) -> None:
 class TableStore(NamedTuple):
     """Stored keys and their tables: addresses of the segments of K and V and of the column.
 
-    n_sorted: segments, from the first on, that are full and sorted.
+    n_runs: runs, from the first on, that are full and sorted.
     """
 
     segments: I64
     items: I64
-    n_sorted: int
+    n_runs: int
 
 
 def hash_keys(
     hashing: Hashing, segments: I64, layout: TileLayout, items: I64, first: int, last: int
 ) -> None:
-    """Hash the stored keys of tokens first .. last-1, and sort the segments that they fill.
+    """Write the codes of the stored keys of tokens first .. last-1 into a column.
 
-    Keys are read as stored: dequantised, rotated back. If the segment of token `first` has been
-    sorted before, `first` has to be its first token.
+    Keys are read as stored: dequantised, rotated back. The runs of these tokens have not been
+    sorted.
     """
     _check_layout(hashing, layout)
     check_stored("hash tables: tokens", first, last, SEGMENT * min(len(segments), len(items)))
@@ -101,11 +99,19 @@ def hash_keys(
         segments=segments, layout=stored_layout(layout), items=items, centre=hashing.padded,
         planes=hashing.planes, work=_work(tables, layout.padded, n_threads()),
     )  # fmt: skip
-    given, shape = _keys.fill(keys), _shape(tables)
     parallel = (last - first) * n_kv_heads > _SERIAL_KEYS
-    _hash_keys(given, *shape, n_kv_heads, first, last, parallel=parallel)
-    if first // SEGMENT < last // SEGMENT:
-        _sort(given, *shape, n_kv_heads, first // SEGMENT, last // SEGMENT)
+    _hash_keys(_keys.fill(keys), *_shape(tables), n_kv_heads, first, last, parallel=parallel)
+
+
+def sort_runs(tables: Tables, n_kv_heads: int, items: I64, first: int, last: int) -> None:
+    """Sort the codes of the full runs first .. last-1 into tables, in their place."""
+    check_stored("hash tables: runs", first, last, len(items) * SEGMENT // RUN)
+    runs = Runs(
+        items=items,
+        codes=np.empty((n_threads(), tables.count * RUN), np.uint16),
+        ends=np.empty((n_threads(), tables.groups + 1), np.int64),
+    )
+    _sort(Arguments.fixed(runs).address, *_shape(tables), n_kv_heads, first, last)
 
 
 class DrawScratch:
@@ -124,11 +130,12 @@ class DrawScratch:
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
         if threads > self.threads:
-            words = -(-self.n_ctx // 4096) * 64  # that are looked at together
+            words = -(-self.n_ctx // RUN) * RUN // 64
             group, padded = self.group, self.layout.padded
             arrays = Scratch(
-                once=aligned((threads, group, _WORDS), np.uint64),
-                twice=aligned((threads, group, _WORDS), np.uint64),
+                agreed=aligned((threads, RUN), np.uint8),
+                groups=np.zeros((threads, self.tables.count, 2), np.int64),
+                masks=aligned((threads, 2, _WORDS), np.uint64),
                 drawn=np.zeros((threads, group, words), np.uint64),
                 marks=np.zeros((threads, words), np.uint64),
                 rows=np.zeros((threads, group + 1, padded), np.float32),
@@ -162,7 +169,7 @@ def draw(
     _check_layout(hashing, s.layout)
     _check_query(q, among, s)
     _check_lists(among, lists, counts, log_weights, s)
-    segments, items, n_sorted = stored
+    segments, items, n_runs = stored
     check_stored("drawing: tokens", 0, among.last, SEGMENT * min(len(segments), len(items)))
     s.ready(n_threads())
     work, shape = _work(tables, s.layout.padded, n_threads()), _shape(tables)
@@ -173,9 +180,9 @@ def draw(
         centre=hashing.padded, weights=log_weight_table(tables), lists=lists, counts=counts,
         log_weights=log_weights, entries_read=s.entries_read,
     )  # fmt: skip
-    _draw(s.query.fill(query), s.arguments.address, *shape, n_sorted, *among)
-    n_sorted = min(n_sorted, -(-among.last // SEGMENT)) - among.first // SEGMENT
-    starts = 4 * tables.count * s.n_heads * max(0, n_sorted)
+    _draw(s.query.fill(query), s.arguments.address, *shape, n_runs, *among)
+    looked_up = max(0, min(n_runs, -(-among.last // RUN)) - among.first // RUN)
+    starts = 4 * tables.count * s.n_heads * looked_up
     return 2 * int(s.entries_read.sum()) + starts
 
 

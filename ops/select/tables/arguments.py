@@ -13,6 +13,8 @@ class Shape(NamedTuple):
     count: int
     low_bits: int
     groups: int
+    tables_each: int
+    table_bytes: int
     item_bytes: int
 
 
@@ -21,10 +23,16 @@ class Work(NamedTuple):
 
     rows: arrays.F32_3D
     signs: arrays.U8_3D
+
+
+class Runs(NamedTuple):
+    """Columns to be sorted, and memory for it of each thread. items: addresses."""
+
+    items: arrays.I64_1D
+    codes: arrays.U16_2D
+    """[table][token of the run]"""
     ends: arrays.I64_2D
-    """Of the groups of a table, while it is sorted."""
-    entries: arrays.U64_2D
-    """Room for u16 [1024]: a sorted table."""
+    """[group]"""
 
 
 class Keys(NamedTuple):
@@ -69,10 +77,12 @@ class Query(NamedTuple):
 class Scratch(NamedTuple):
     """Of each thread."""
 
-    once: arrays.U64_3D
-    """[query][word]: the tokens of a segment that agree in a table."""
-    twice: arrays.U64_3D
-    """... in two tables."""
+    agreed: arrays.U8_2D
+    """[token of a run]: 0, 1, 3, 7 … for the tables in which it agrees."""
+    groups: arrays.I64_3D
+    """[table]: address of the code's first entry, and of the end of its group."""
+    masks: arrays.U64_3D
+    """[once, twice][word]: the tokens of a segment that agree in so many tables."""
     drawn: arrays.U64_3D
     """[query][word]: the tokens that it has drawn, of all segments."""
     marks: arrays.U64_2D

@@ -1,7 +1,7 @@
 """Tokens that agree with a query in at least two tables, and their log weights.
 
-Of each full segment, a query reads one group of every table: some 16 entries. Of an open segment,
-it compares all codes. A token is drawn by each query for itself. The list has what any query of the
+Of each full run, a query reads one group of every table: the tokens with its code. Of segments
+after them, it compares all codes. Each query draws for itself. The list has what any query of the
 group drew; for one that did not draw it, a token's log weight is NOT_DRAWN.
 """
 
@@ -22,149 +22,112 @@ from ....jit.simd import (
     prefetch,
     prefetch_l1,
     set_f32,
+    store,
 )
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
 from ..choice import Range
 from ..lists import write_list
-from ..masks import WORDS, inside, low_bit
+from ..masks import WORDS, inside
 from .arguments import Query, Scratch, Shape
-from .fill import area_of
-from .lanes import equal_codes, equal_entries
-from .planes import STEPS
+from .fill import CODES_BYTES, area_of, table_of
+from .lanes import above_one, equal_codes
+from .planes import ID_BITS, RUN, STEPS
 
 NOT_DRAWN = np.float32(-1e30)
-_TABLE_BYTES = 2 * SEGMENT
-_AHEAD = 8  # tables from prefetch to use
 _KEYS_AHEAD = 8  # keys from prefetch to use
+_RUN_WORDS = RUN // 64
 _ONE = np.uint64(1)
 
 
 @jit
-def _group_of(area, table, code, tables):
-    """First and last entry (exclusive) of a code's group in a table."""
-    place = area + tables.count * _TABLE_BYTES + table * 2 * (tables.groups + 1)
-    both = np.int64(load_u32(place, 2 * (code >> tables.low_bits)))
-    return both & 0xFFFF, both >> 16
+def _find_groups(items, run, j, codes, tables, groups):
+    """Write where the groups of a query's codes begin and end; prefetch their entries."""
+    low = tables.low_bits
+    for table in range(tables.count):
+        place = table_of(items, run, table, j, tables)
+        groups[table, 0] = place
+        prefetch_l1(place, 2 * (RUN + (np.int64(codes[table]) >> low)))
+    for table in range(tables.count):
+        place = groups[table, 0]
+        both = np.int64(load_u32(place, 2 * (RUN + (np.int64(codes[table]) >> low))))
+        first, last = place + 2 * (both & 0xFFFF), place + 2 * (both >> 16)
+        for line in range(first, last, 64):
+            prefetch_l1(line, 0)
+        groups[table, 0], groups[table, 1] = first, last
 
 
 @jit
-def _prefetch_starts(area, table, code, tables):
-    place = area + tables.count * _TABLE_BYTES + table * 2 * (tables.groups + 1)
-    prefetch_l1(place, 2 * (code >> tables.low_bits))
-
-
-@jit
-def _look_up(area, table, code, tables, once, twice):
-    """Add the tokens of a table that have the code; returns the entries read."""
-    first, last = _group_of(area, table, code, tables)
-    place, low = area + table * _TABLE_BYTES, code & ((1 << tables.low_bits) - 1)
-    for i in range(first, last, 16):
-        hits = equal_entries(place + 2 * i, low)
-        if last - i < 16:
-            hits &= (_ONE << np.uint64(last - i)) - _ONE
-        while hits:
-            t = np.int64(load_u16(place, 2 * (i + low_bit(hits)))) & (SEGMENT - 1)
-            hits &= hits - _ONE
-            w, bit = t >> 6, _ONE << np.uint64(t & 63)
-            twice[w] |= once[w] & bit
-            once[w] |= bit
-    return last - first
-
-
-@jit
-def _look_up_all(area, later, codes, tables, mine):
-    """Look up the codes of all queries in a full segment; `later`: address of the next one's."""
-    count, read = tables.count, 0
-    ahead = min(_AHEAD, count // 2)
-    for table in range(count):
-        near, near_area = table + ahead, area
-        if near >= count:
-            near, near_area = near - count, later
-        far, far_area = table + 2 * ahead, area
-        if far >= count:
-            far, far_area = far - count, later
-        for h in range(codes.shape[0]):
-            _prefetch_starts(far_area, far, np.int64(codes[h, far]), tables)
-            first, last = _group_of(near_area, near, np.int64(codes[h, near]), tables)
-            place = near_area + near * _TABLE_BYTES
-            for line in range(2 * first, 2 * last, 64):
-                prefetch_l1(place, line)
-            prefetch_l1(place, 2 * max(last - 1, first))
-        for h in range(codes.shape[0]):
-            read += _look_up(
-                area, table, np.int64(codes[h, table]), tables, mine.once[h], mine.twice[h]
-            )
+def _look_up(items, run, j, codes, tables, drawn, mine):
+    """Set the bits of what a query draws of a full run; returns the entries read."""
+    agreed, read = mine.agreed, 0
+    for t in range(RUN):
+        agreed[t] = 0
+    _find_groups(items, run, j, codes, tables, mine.groups)
+    for table in range(tables.count):
+        first, last = mine.groups[table, 0], mine.groups[table, 1]
+        low = np.int64(codes[table]) & ((1 << tables.low_bits) - 1)
+        for place in range(first, last, 2):
+            entry = np.int64(load_u16(place, 0))
+            if entry >> ID_BITS == low:
+                t = entry & (RUN - 1)
+                agreed[t] |= agreed[t] + np.uint8(1)
+        read += (last - first) >> 1
+    for w in range(_RUN_WORDS):
+        drawn[run * _RUN_WORDS + w] = above_one(address(agreed) + 64 * w)
     return read
 
 
 @jit
-def _compare_all(area, n_tokens, codes, tables, mine):
-    """Compare the codes of all queries with those of an open segment's tokens."""
-    words = (n_tokens + 63) // 64
+def _compare(area, n_tokens, codes, tables, drawn, mine):
+    """Set the bits of what a query draws of the codes of a segment's first tokens."""
+    once, twice, words = mine.masks[0], mine.masks[1], (n_tokens + 63) // 64
+    for w in range(WORDS):
+        once[w] = twice[w] = 0
     for table in range(tables.count):
-        place = area + table * _TABLE_BYTES
-        for h in range(codes.shape[0]):
-            code = np.int64(codes[h, table])
-            for w in range(words):
-                hits = equal_codes(place + 128 * w, code)
-                mine.twice[h, w] |= mine.once[h, w] & hits
-                mine.once[h, w] |= hits
-    return n_tokens * tables.count
+        place, code = area + table * CODES_BYTES, np.int64(codes[table])
+        for w in range(words):
+            hits = equal_codes(place + 128 * w, code)
+            twice[w] |= once[w] & hits
+            once[w] |= hits
+    for w in range(WORDS):
+        drawn[w] = twice[w]
+    return words * 64 * tables.count
 
 
 @jit
-def _draw(query, codes, j, n_sorted, tables, among, mine):
+def _draw(query, codes, j, n_runs, tables, among, mine):
     """Set the bits of what each query of KV head j draws; returns the entries read."""
     first, last, read = among.first, among.last, 0
     begin, end = first // SEGMENT, (last + SEGMENT - 1) // SEGMENT
-    for segment in range(begin, end):
-        area = area_of(query.items, segment, j, tables.item_bytes)
-        for h in range(codes.shape[0]):
-            for w in range(WORDS):
-                mine.once[h, w] = mine.twice[h, w] = 0
-        if segment < n_sorted:
-            later = area_of(query.items, min(segment + 1, n_sorted - 1), j, tables.item_bytes)
-            read += _look_up_all(area, later, codes, tables, mine)
-        else:
-            n_tokens = min(last - segment * SEGMENT, SEGMENT)
-            read += _compare_all(area, n_tokens, codes, tables, mine)
-        for w in range(WORDS):
-            at = segment * WORDS + w
-            here, marks = inside(at, first, last), np.uint64(0)
-            for h in range(codes.shape[0]):
-                mine.drawn[h, at] = mine.twice[h, w] & here
-                marks |= mine.drawn[h, at]
-            mine.marks[at] = marks
+    group, items = codes.shape[0], query.items
+    n_runs = min(n_runs, (last + RUN - 1) // RUN)
+    for run in range(first // RUN, n_runs):
+        for h in range(group):
+            read += _look_up(items, run, j, codes[h], tables, mine.drawn[h], mine)
+    for segment in range(max(begin, n_runs * (RUN // SEGMENT)), end):
+        area = area_of(items, segment, j, tables.item_bytes)
+        n_tokens = min(last - segment * SEGMENT, SEGMENT)
+        for h in range(group):
+            drawn = mine.drawn[h, segment * WORDS : (segment + 1) * WORDS]
+            read += _compare(area, n_tokens, codes[h], tables, drawn, mine)
+    for w in range(first >> 6, (last + 63) >> 6):
+        here, marks = inside(w, first, last), np.uint64(0)
+        for h in range(group):
+            mine.drawn[h, w] &= here
+            marks |= mine.drawn[h, w]
+        mine.marks[w] = marks
     return read
-
-
-@jit
-def _agreement(cosine):
-    """p = 1 - arccos(cosine) / pi, to 1e-8.
-
-    arccos x = sqrt(1 - x) times a polynomial, 0 <= x <= 1: Abramowitz and Stegun, 4.4.46.
-    """
-    x = min(abs(cosine), 1.0)
-    y = -0.0012624911
-    y = y * x + 0.0066700901
-    y = y * x - 0.0170881256
-    y = y * x + 0.0308918810
-    y = y * x - 0.0501743046
-    y = y * x + 0.0889789874
-    y = y * x - 0.2145988016
-    y = y * x + 1.5707963050
-    angle = math.sqrt(1.0 - x) * y / math.pi
-    return angle if cosine < 0.0 else 1.0 - angle
 
 
 @jit
 def _log_weight(cosine, weights):
-    """-log u, between the nearest two of the table's values."""
-    place = _agreement(cosine) * STEPS
+    """-log u, between the nearest two of the table's values: see `log_weight_table`."""
+    x = min(abs(cosine), np.float32(1.0))
+    root = np.float32(math.sqrt(np.float32(1.0) - x))
+    place = (root if cosine >= np.float32(0.0) else np.float32(2.0) - root) * np.float32(STEPS // 2)
     i = min(np.int64(place), STEPS - 1)
-    rest = np.float32(place - i)
-    return weights[i] + rest * (weights[i + 1] - weights[i])
+    return weights[i] + (place - np.float32(i)) * (weights[i + 1] - weights[i])
 
 
 @jit
@@ -195,37 +158,52 @@ def _prefetch_key(query, t, j):
 
 @jit
 def _put_queries(query, j, mine):
-    """The queries of KV head j as padded rows, and their norms."""
-    group, q = mine.once.shape[0], query.q
+    """The queries of KV head j as padded rows, and 1 / their norms."""
+    group, q = mine.drawn.shape[0], query.q
     for h in range(group):
         for e in range(q.shape[2]):
             mine.rows[h, e] = q[0, j * group + h, e]
         x = address(mine.rows[h])
-        mine.norms[h] = math.sqrt(_product(x, x, mine.rows.shape[1]))
+        mine.norms[h] = _inverse(_product(x, x, mine.rows.shape[1]))
+
+
+@jit
+def _inverse(square):
+    """1 / sqrt(square), 0 for 0: a vector without direction then has cosine 0 with all."""
+    return np.float32(1.0 / math.sqrt(square)) if square > 0.0 else np.float32(0.0)
+
+
+@jit
+def _take_off(x, centre, n):
+    """x -= centre at addresses of n floats; returns the square of x's norm."""
+    total = set_f32(0.0)
+    for i in range(0, 4 * n, 64):
+        rest = load_f32(x, i) - load_f32(centre, i)
+        store(x, i, rest)
+        total = fma(rest, rest, total)
+    return hsum(total)
 
 
 @jit
 def _weigh_token(query, t, j, place, mine):
     """The log weight of token t for each query: entry `place` of the list."""
-    group, padded = mine.once.shape[0], mine.rows.shape[1]
-    x, w, bit = mine.rows[group], t >> 6, _ONE << np.uint64(t & 63)
-    read_key(_tile_of(query, t, j), t % TILE, query.layout, address(x))
-    for i in range(padded):
-        x[i] -= query.centre[j, i]
-    norm = math.sqrt(_product(address(x), address(x), padded))
+    group, padded = mine.drawn.shape[0], mine.rows.shape[1]
+    w, bit, rows = t >> 6, _ONE << np.uint64(t & 63), address(mine.rows)
+    x = rows + group * 4 * padded
+    read_key(_tile_of(query, t, j), t % TILE, query.layout, x)
+    norm = _inverse(_take_off(x, address(query.centre) + j * 4 * padded, padded))
     for h in range(group):
         weight = NOT_DRAWN
         if mine.drawn[h, w] & bit:
-            product = _product(address(mine.rows[h]), address(x), padded)
-            both = norm * mine.norms[h]
-            weight = _log_weight(product / both if both > 0.0 else 0.0, query.weights)
+            product = _product(rows + h * 4 * padded, x, padded)
+            weight = _log_weight(product * (norm * mine.norms[h]), query.weights)
         query.log_weights[j * group + h, place] = weight
 
 
 @jit
 def _weigh(query, j, n, among, mine):
     """The log weights of the n listed tokens of KV head j: 0 for those that are always read."""
-    group, tokens = mine.once.shape[0], query.lists[j]
+    group, tokens = mine.drawn.shape[0], query.lists[j]
     stop = n - (among.stop - among.last)
     for h in range(group):
         weights = query.log_weights[j * group + h]
@@ -241,19 +219,19 @@ def _weigh(query, j, n, among, mine):
 
 @kernel
 def draw_kernel(
-    share: Share, query: Query, scratch: Scratch, tables: Shape, n_sorted: int, among: Range
+    share: Share, query: Query, scratch: Scratch, tables: Shape, n_runs: int, among: Range
 ):
     """Each KV head's list: tokens 0 .. first-1, what its queries draw of first .. last-1,
     last .. stop-1; and the log weights of all its queries.
 
-    Reads for every query, segment and table a group of entries, and the keys that were drawn.
+    Reads for every query, run and table a group of entries, and the keys that were drawn.
     """
     mine, first, last = of_thread(scratch, share.part), among.first, among.last
-    group = mine.once.shape[0]
+    group = mine.drawn.shape[0]
     j = take(share.ticket)
     while j < len(query.counts):
         codes = query.codes[j * group : (j + 1) * group]
-        query.entries_read[j] = _draw(query, codes, j, n_sorted, tables, among, mine)
+        query.entries_read[j] = _draw(query, codes, j, n_runs, tables, among, mine)
         n = write_list(mine.marks, first, last, among.stop, query.lists[j])
         query.counts[j] = n
         _put_queries(query, j, mine)

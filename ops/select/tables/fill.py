@@ -1,4 +1,4 @@
-"""Codes of keys and queries, and a full segment's codes sorted into tables."""
+"""Codes of keys and queries, and a full run's codes sorted into tables."""
 
 import numpy as np
 
@@ -9,11 +9,12 @@ from ....jit.launch.views import address, of_thread
 from ....jit.simd import load_u16, store
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
-from .arguments import Keys, Rows, Shape
+from .arguments import Keys, Rows, Runs, Shape
 from .lanes import TOGETHER, code_in, project
+from .planes import ID_BITS, RUN
 
 _ROWS = 16 * TOGETHER  # that a thread hashes at a time
-_TABLE_BYTES = 2 * SEGMENT
+CODES_BYTES = 2 * SEGMENT  # of a table of an open segment
 
 
 @jit
@@ -56,45 +57,60 @@ def hash_keys_kernel(
                 signs = address(mine.signs[r])
                 for table in range(tables.count):
                     code = code_in(signs, table, tables.bits)
-                    store(to, table * _TABLE_BYTES, np.uint16(code))
+                    store(to, table * CODES_BYTES, np.uint16(code))
         at = begin + _ROWS * take(share.ticket)
 
 
 @jit
-def _sort_table(place, starts, tables, ends, sorted_):
-    """Sort the 1,024 codes at address `place` by group; `starts`: address of the groups."""
-    low = tables.low_bits
+def table_of(items, run, table, j, tables):
+    """Address of a table of a full run and KV head j: its entries, then its groups."""
+    segment = run * (RUN // SEGMENT) + table // tables.tables_each
+    area = area_of(items, segment, j, tables.item_bytes)
+    return area + table % tables.tables_each * tables.table_bytes
+
+
+@jit
+def _take_codes(items, run, j, tables, codes):
+    """Copy the codes of a run out of the memory that its tables will have."""
+    for i in range(RUN // SEGMENT):
+        area = area_of(items, run * (RUN // SEGMENT) + i, j, tables.item_bytes)
+        for table in range(tables.count):
+            place, to = area + table * CODES_BYTES, table * RUN + i * SEGMENT
+            for t in range(SEGMENT):
+                codes[to + t] = load_u16(place, 2 * t)
+
+
+@jit
+def _sort_table(codes, place, tables, ends):
+    """Write the table of a run's codes uint16[RUN] to an address."""
+    low, starts = tables.low_bits, place + 2 * RUN
     for g in range(tables.groups + 1):
         ends[g] = 0
-    for t in range(SEGMENT):
-        ends[(np.int64(load_u16(place, 2 * t)) >> low) + 1] += 1
+    for t in range(RUN):
+        ends[(np.int64(codes[t]) >> low) + 1] += 1
     for g in range(tables.groups):
         ends[g + 1] += ends[g]
+    for g in range(tables.groups + 1):
         store(starts, 2 * g, np.uint16(ends[g]))
-    store(starts, 2 * tables.groups, np.uint16(SEGMENT))
-    for t in range(SEGMENT):
-        code = np.int64(load_u16(place, 2 * t))
+    for t in range(RUN):
+        code = np.int64(codes[t])
         group, rest = code >> low, code & ((1 << low) - 1)
-        store(sorted_, 2 * ends[group], np.uint16(rest << 10 | t))
+        store(place, 2 * ends[group], np.uint16(rest << ID_BITS | t))
         ends[group] += 1
-    for t in range(SEGMENT):
-        store(place, 2 * t, load_u16(sorted_, 2 * t))
 
 
 @kernel
-def sort_kernel(share: Share, keys: Keys, tables: Shape, n_kv_heads: int, first: int, last: int):
-    """Sort the codes of the full segments first .. last-1 into tables."""
-    mine = of_thread(keys.work, share.part)
+def sort_kernel(share: Share, runs: Runs, tables: Shape, n_kv_heads: int, first: int, last: int):
+    """Sort the codes of the full runs first .. last-1 into tables."""
+    mine = share.part
     item = take(share.ticket)
     while item < (last - first) * n_kv_heads:
-        segment, j = first + item // n_kv_heads, item % n_kv_heads
-        area = area_of(keys.items, segment, j, tables.item_bytes)
-        starts = area + tables.count * _TABLE_BYTES
+        run, j = first + item // n_kv_heads, item % n_kv_heads
+        codes, ends = runs.codes[mine], runs.ends[mine]
+        _take_codes(runs.items, run, j, tables, codes)
         for table in range(tables.count):
-            _sort_table(
-                area + table * _TABLE_BYTES, starts + table * 2 * (tables.groups + 1), tables,
-                mine.ends, address(mine.entries),
-            )  # fmt: skip
+            place = table_of(runs.items, run, table, j, tables)
+            _sort_table(codes[table * RUN : (table + 1) * RUN], place, tables, ends)
         item = take(share.ticket)
 
 

@@ -1,7 +1,6 @@
 """Inner operations on codes: signs of projections, and which codes are equal to one."""
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
@@ -24,24 +23,27 @@ def _signs(typingctx, x):
     return types.uint16(f32x16), codegen
 
 
-def _equal(lanes, shift):
-    @intrinsic
-    def equal(typingctx, address, code):
-        def codegen(ctx, b, sig, vals):
-            x = read(b, at(b, vals[0]), v.vty(v.I16, lanes))
-            if shift:
-                x = b.lshr(x, v.const(x.type, shift))
-            same = b.icmp_unsigned("==", x, v.splat(b, b.trunc(vals[1], v.I16), lanes))
-            mask = b.bitcast(same, ir.IntType(lanes))
-            return mask if lanes == 64 else b.zext(mask, v.I64)
+@intrinsic
+def equal_codes(typingctx, address, code):
+    """Bit i: whether u16 i of the 64 at an address is the code."""
 
-        return types.uint64(types.intp, types.int64), codegen
+    def codegen(ctx, b, sig, vals):
+        x = read(b, at(b, vals[0]), v.vty(v.I16, 64))
+        same = b.icmp_unsigned("==", x, v.splat(b, b.trunc(vals[1], v.I16), 64))
+        return b.bitcast(same, v.I64)
 
-    return equal
+    return types.uint64(types.intp, types.int64), codegen
 
 
-equal_codes = _equal(64, 0)  # bit i: whether code i of the 64 at an address is the given one
-equal_entries = _equal(16, 10)  # bit i: whether the low bits of entry i of 16 are the given ones
+@intrinsic
+def above_one(typingctx, address):
+    """Bit i: whether byte i of the 64 at an address is above 1."""
+
+    def codegen(ctx, b, sig, vals):
+        x = read(b, at(b, vals[0]), v.vty(v.I8, 64))
+        return b.bitcast(b.icmp_unsigned(">", x, v.const(x.type, 1)), v.I64)
+
+    return types.uint64(types.intp), codegen
 
 
 @jit

@@ -23,10 +23,9 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
 LANES = 16  # planes that are multiplied at a time
-STEPS = 8192  # of the table of log weights
-_ID_BITS = 10  # of a token's number in its segment
-_LOW_BITS = 16 - _ID_BITS  # of a code, at most, that an entry has room for
-_FEWEST_GROUPS = 64  # unless there are fewer codes: 16 entries of a full segment in each
+RUN = 16 * SEGMENT  # tokens that are sorted together
+STEPS = 16384  # of the table of log weights
+ID_BITS = 14  # of a token's number in its run; the others of an entry have the low bits of a code
 _LEAST_P = 1e-6
 
 
@@ -34,13 +33,14 @@ _LEAST_P = 1e-6
 class Tables:
     """`count` (L) tables of codes of `bits` (K) bits; OpsError unless K is 4-16 and L 2-1000.
 
-    A full segment of a KV head is stored sorted, an open one as codes:
+    The area of a KV head in a segment's column has codes until the run of 16 segments is full, and
+    then `tables_each` of the run's tables, all of its tokens in each:
 
-        open  [table][token]  u16 code
-        full  [table][entry]  u16 (low bits of the code) << 10 | token, in the order of its groups
-              [table][group]  u16 first entry of the group; one more for the end of the last
+        open   [table][token]  u16 code
+        full   [table]  [16,384 entries]  u16 (low bits of the code) << 14 | token of the run
+                        [group]           u16 first entry of the group; one more for the last's end
 
-    A group has all codes with the same high bits.
+    A group has all codes with the same high 14 bits, or fewer: the tokens with one code.
     """
 
     bits: int
@@ -55,8 +55,7 @@ class Tables:
     @property
     def low_bits(self) -> int:
         """Bits of a code that its entry has; the others are the number of the group."""
-        groups = min(1 << self.bits, max(_FEWEST_GROUPS, 1 << max(0, self.bits - _LOW_BITS)))
-        return self.bits - groups.bit_length() + 1
+        return max(0, self.bits - ID_BITS)
 
     @property
     def groups(self) -> int:
@@ -64,9 +63,19 @@ class Tables:
         return 1 << (self.bits - self.low_bits)
 
     @property
+    def tables_each(self) -> int:
+        """How many of a full run's tables each of its segments holds."""
+        return -(-self.count * SEGMENT // RUN)
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of a table of a full run, a multiple of 64."""
+        return -(-2 * (RUN + self.groups + 1) // 64) * 64
+
+    @property
     def item_bytes(self) -> int:
         """Bytes for each key, the groups' share included."""
-        return -(-self.count * 2 * (SEGMENT + self.groups + 1) // SEGMENT)
+        return max(2 * self.count, -(-self.tables_each * self.table_bytes // SEGMENT))
 
     @property
     def panels(self) -> int:
@@ -86,8 +95,14 @@ def table_planes(head_dim: int, tables: Tables, seed: tuple[int, ...]) -> F32:
 
 @cache
 def log_weight_table(tables: Tables) -> F32:
-    """-log u at p = i / 8192, i = 0 to 8192, float32 (8193,); p is at least 1e-6."""
-    p = np.maximum(np.linspace(0.0, 1.0, STEPS + 1), _LEAST_P)
+    """-log u by the cosine x of key and query, float32 (16385,).
+
+    Entry i is of the x where i / 8192 = sqrt(1 - x), or 2 - sqrt(1 + x) below 0. The angle is a
+    smooth function of that, even where x is near 1 or -1, and a square root is all it takes.
+    """
+    place = np.linspace(0.0, 2.0, STEPS + 1)
+    cosine = np.where(place <= 1, 1 - place**2, (2 - place) ** 2 - 1)
+    p = np.maximum(1 - np.arccos(cosine) / np.pi, _LEAST_P)
     values: F32 = (-_log_drawn(p, tables)).astype(np.float32)
     return values
 

@@ -15,8 +15,10 @@ from kvarn.ops.select import (
     TableStore,
     draw,
     hash_keys,
+    sort_runs,
     table_planes,
 )
+from kvarn.ops.select.tables import RUN
 
 NOT_DRAWN = -1e30
 
@@ -43,10 +45,11 @@ class Drawn:
     def add(self, first: int, last: int) -> None:
         cache = self.cache
         hash_keys(self.hashing, cache.segments, cache.layout, self.items, first, last)
+        sort_runs(self.tables, cache.n_kv_heads, self.items, first // RUN, last // RUN)
 
     def draw(self, q, among: Range, indexed: int | None = None) -> int:
         indexed = self.cache.n_tokens if indexed is None else indexed
-        stored = TableStore(self.cache.segments, self.items, indexed // SEGMENT)
+        stored = TableStore(self.cache.segments, self.items, indexed // RUN)
         return draw(
             q, self.hashing, stored, among, self.lists, self.counts, self.log_weights,
             scratch=self.scratch,
@@ -72,20 +75,20 @@ class Drawn:
         (8, 75, 128, "q8_0", 3, 3),
         (4, 2, 80, "q4_0", 2, 1),
         (16, 1000, 32, "f16", 1, 1),
-        (13, 7, 256, "f16", 4, 1),
+        (12, 70, 256, "f16", 4, 1),
     ],
 )
 def test_tokens_and_weights_are_the_formulas(
     make_cache, queries, bits: int, count: int, head_dim: int, kind: str, heads: int, n_kv_heads
 ) -> None:
     """Of sorted segments and the open one, with keys near to the queries and far from them."""
-    n_tokens = 2500
+    n_tokens = RUN + 1500
     cache = make_cache(head_dim, kind, kind, n_kv_heads, n_tokens)
     tables, q = Tables(bits, count), queries(1, heads, head_dim)
     drawn = Drawn(cache, tables, heads)
     # Queries like some of the keys, or 16 bits would hardly draw any.
     q += 2 * np.repeat(drawn.keys[100] - drawn.centre, heads // n_kv_heads, 0)
-    for first, last in ((0, 1000), (1000, 1001), (1001, 1024), (1024, 2100), (2100, n_tokens)):
+    for first, last in ((0, 1000), (1000, 1001), (1001, RUN + 1), (RUN + 1, n_tokens)):
         drawn.add(first, last)
     among = Range(4, n_tokens - 64, n_tokens)
     n_bytes = drawn.draw(q, among)
@@ -99,31 +102,30 @@ def test_tokens_and_weights_are_the_formulas(
         np.testing.assert_allclose(got, weights[:, listed], rtol=1e-5, atol=1e-5)
         n_drawn += want.sum()
     assert n_drawn > heads * (4 + 64)
-    assert 0 < n_bytes <= heads * tables.count * n_tokens * 2 + 4 * heads * tables.count * 2
+    assert 0 < n_bytes < heads * tables.count * (2 * n_tokens + 4 + 128)
 
 
 def test_tables_do_not_depend_on_when_keys_were_hashed(make_cache) -> None:
-    """Token by token, at once, or again after some were overwritten: the same bytes."""
-    cache = make_cache(64, "f16", "f16", 2, 2100)
+    """A few at a time, or at once: the same bytes."""
+    n = RUN + 30
+    cache = make_cache(64, "f16", "f16", 2, n)
     one, other = (Drawn(cache, Tables(9, 20), 4) for _ in range(2))
-    one.add(0, 2100)
-    for first in range(0, 1030):
-        other.add(first, first + 1)
-    other.add(1030, 2060)
-    other.add(1024, 2100)  # the second segment was sorted: from its first token on
+    one.add(0, n)
+    for first, last in ((0, 3), (3, 1030), (1030, RUN - 1), (RUN - 1, RUN), (RUN, n)):
+        other.add(first, last)
     np.testing.assert_array_equal(one.column, other.column)
 
 
 def test_one_thread_draws_the_same(make_cache, queries) -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")
-    cache, q = make_cache(64, "f16", "f16", 3, 3000), queries(1, 6, 64)
+    cache, q = make_cache(64, "f16", "f16", 3, RUN + 100), queries(1, 6, 64)
     before, results = threads.n_threads(), []
     for n in (1, 2):
         threads.set_threads(n)
         drawn = Drawn(cache, Tables(6, 40), 6)
-        drawn.add(0, 3000)
-        drawn.draw(q, Range(0, 2999, 3000))
+        drawn.add(0, RUN + 100)
+        drawn.draw(q, Range(0, RUN + 99, RUN + 100))
         results.append((drawn.lists, drawn.counts, drawn.log_weights))
     threads.set_threads(before)
     for a, b in zip(*results):
