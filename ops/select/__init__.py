@@ -29,7 +29,7 @@ from .signatures import (
     nearest,
     simhash_network,
 )
-from .sketch import Rotation, SketchScratch, best_sketched, sketch_bits, sketch_keys
+from .sketch import Rotation, SketchScratch, best_sketched, mean_keys, sketch_bits, sketch_keys
 from .tables import (
     DrawScratch,
     Hashing,
@@ -63,6 +63,7 @@ __all__ = [
     "hash_keys",
     "hyperplanes",
     "largest",
+    "mean_keys",
     "nearest",
     "products",
     "simhash_network",

@@ -35,6 +35,11 @@ def look_up(b, table, index):
     return out
 
 
+def add_saturated(b, x, y):
+    """x + y for vectors of int8, at most 127 and at least -128."""
+    return v.call(b, f"llvm.sadd.sat.v{x.type.count}i8", x.type, x, y)
+
+
 def _halves(b, low, high):
     return v.shuffle(b, low, range(2 * low.type.count), high)
 

@@ -44,6 +44,10 @@ class Column(ABC):
     def segments(self, layer: int) -> NDArray[np.int64]:
         """Base addresses of the layer's segments; valid until the store's next `reserve`."""
 
+    @abstractmethod
+    def restart(self) -> None:
+        """Forget the items of all tokens and layers, those that were saved too."""
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -112,6 +116,10 @@ class KVStore(ABC):
 
         A store that saves also saves columns. `StoreError` if the column has items of another size.
         """
+
+    @abstractmethod
+    def drop_column(self, name: str) -> None:
+        """Free the memory of a column, if there is one; what was saved of it stays saved."""
 
     @property
     @abstractmethod

@@ -120,6 +120,9 @@ class RamColumn(Column):
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self.memory.addresses[layer]
 
+    def restart(self) -> None:
+        self.filled[:] = 0
+
 
 class RamStore(KVStore):
     """Anonymous memory, one mapping per segment of 1,024 tokens, all layers in it.
@@ -177,6 +180,9 @@ class RamStore(KVStore):
                 f"index {name} holds {column.item_bytes} bytes per token, expected {item_bytes}"
             )
         return column
+
+    def drop_column(self, name: str) -> None:
+        self._columns.pop(name, None)
 
     @property
     def n_bytes(self) -> int:

@@ -71,6 +71,11 @@ class SlotStore(KVStore):
             self.columns[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
         return self.columns[name]
 
+    def drop_column(self, name: str) -> None:
+        self.columns.pop(name, None)
+        for store in self._stores.values():
+            store.drop_column(name)
+
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
         filled, memory = min(n_tokens, self.slots[layer]), ctypes.c_uint32 * SEGMENT
@@ -101,3 +106,6 @@ class SlotColumn(Column):
     def segments(self, layer: int) -> NDArray[np.int64]:
         column, number = self._parts[layer]
         return column.segments(number)
+
+    def restart(self) -> None:
+        self.filled[:] = 0

@@ -6,7 +6,7 @@ from numba.extending import intrinsic
 from ....jit import simd as v
 from ....jit.simd import at, read, write
 from ...attention.shape import VEC
-from ..lookup import BYTES, look_up
+from ..lookup import BYTES, add_saturated, look_up
 from .layout import BLOCK, BLOCKS
 
 DIMENSIONS = 16  # whose products with 16 means are summed in registers
@@ -37,7 +37,8 @@ def add_means(typingctx, kind, means, queries, sums):
 
 @intrinsic
 def signed_sums(typingctx, kind, bits, table, sums):
-    """sums i8 [32 tokens] = sums over half bytes of the query's table; addresses all."""
+    """sums i8 [32 tokens] = sums over half bytes of the query's table, each addition
+    saturated; addresses all."""
 
     def codegen(ctx, b, sig, vals):
         bits, table, sums = (at(b, x) for x in vals[1:])
@@ -47,7 +48,7 @@ def signed_sums(typingctx, kind, bits, table, sums):
             halves = b.and_(plane, v.const(BYTES, 15)), b.lshr(plane, v.const(BYTES, 4))
             for half, x in enumerate(halves):
                 entries = read(b, table, v.vty(v.I8, 16), 16 * (2 * i + half))
-                total = b.add(total, look_up(b, entries, x))
+                total = add_saturated(b, total, look_up(b, entries, x))
         write(b, total, sums)
         return ctx.get_dummy_value()
 

@@ -9,12 +9,19 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import F32, I64, Range, check_stored
-from .arguments import Keys, Query, Scan, Scratch, Wanted
+from .arguments import Keys, KeySums, Query, Scan, Scratch, Wanted
 from .search import Rotation, SearchScratch, check_rotation, check_search
 
 _SERIAL_TOKENS = 4  # to sketch that cost less than waking the threads
 
-_keys = Arguments(Keys)
+_keys, _key_sums = Arguments(Keys), Arguments(KeySums)
+
+
+@lazy_kernel
+def _sum_keys() -> DefinedKernel:
+    from .means import key_sums_kernel
+
+    return key_sums_kernel
 
 
 @lazy_kernel
@@ -31,23 +38,47 @@ def _sketched(k_type: int, v_type: int, blocks: int, bits: int, together: int) -
     return make_sketch(k_type, v_type, blocks, bits, together)
 
 
+def mean_keys(segments: I64, layout: TileLayout, n_kv_heads: int, first: int, last: int) -> F32:
+    """The mean of the stored keys of tokens first .. last-1 of each KV head, float32 (J, E).
+
+    Keys as stored, their rotation undone. The same for any number of threads: segments are summed
+    in float32, their sums in float64.
+    """
+    check_stored("mean of keys: tokens", first, last, SEGMENT * len(segments))
+    if first == last:
+        raise OpsError(f"mean of keys: there are no tokens {first} to {last - 1}")
+    n = (last - 1) // SEGMENT - first // SEGMENT + 1
+    sums = aligned((n, n_kv_heads, layout.padded), np.float32)
+    sums[:] = 0
+    works = aligned((n_threads(), layout.padded), np.float32)
+    keys = KeySums(segments=segments, layout=stored_layout(layout), sums=sums, works=works)
+    _sum_keys(_key_sums.fill(keys), n_kv_heads, first, last)
+    mean = sums.sum(axis=0, dtype=np.float64) / (last - first)
+    return mean[:, : layout.head_dim].astype(np.float32)
+
+
 def sketch_keys(
     rotation: Rotation,
+    centre: F32,
     segments: I64,
     layout: TileLayout,
-    n_kv_heads: int,
     bits: I64,
     factors: I64,
     first: int,
     last: int,
 ) -> None:
-    """Write the sketches of the stored keys of tokens first .. last-1 into two columns.
+    """Write the sketches of k - centre of stored tokens first .. last-1 into two columns.
 
-    bits, factors: base addresses of the segments of columns of rotation.bits / 8 and 2 bytes.
+    centre: float32 (J, E). bits, factors: base addresses of the segments of columns of
+    rotation.bits / 8 and 2 bytes.
     """
     room = SEGMENT * min(len(segments), len(bits), len(factors))
     check_stored("sketches: tokens", first, last, room)
     check_rotation("sketches", rotation, layout)
+    if centre.ndim != 2 or centre.shape[1] != layout.head_dim:
+        raise OpsError(f"sketches: a centre {centre.shape} for head_dim {layout.head_dim}")
+    padded = aligned((len(centre), rotation.bits), np.float32)
+    padded[:, : layout.head_dim], padded[:, layout.head_dim :] = centre, 0
     works = aligned((n_threads(), 2 * rotation.bits), np.float32)
     works[:] = 0  # what rows have beyond head_dim
     keys = Keys(
@@ -55,11 +86,12 @@ def sketch_keys(
         layout=stored_layout(layout),
         bits=bits,
         factors=factors,
+        centre=padded,
         rotation=rotation.weights,
         works=works,
     )
     parallel = last - first > _SERIAL_TOKENS
-    _sketch_keys(_keys.fill(keys), n_kv_heads, rotation.bits, first, last, parallel=parallel)
+    _sketch_keys(_keys.fill(keys), len(centre), rotation.bits, first, last, parallel=parallel)
 
 
 class SketchScratch(SearchScratch):

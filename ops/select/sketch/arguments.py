@@ -7,6 +7,17 @@ from ...attention.layout import StoredLayout
 from ..choice import Candidates
 
 
+class KeySums(NamedTuple):
+    """Stored keys, and their sums of each segment; segments: addresses."""
+
+    segments: arrays.I64_1D
+    layout: StoredLayout
+    sums: arrays.F32_3D
+    """[segment][kv head][padded]"""
+    works: arrays.F32_2D
+    """Of each thread: a key."""
+
+
 class Keys(NamedTuple):
     """Stored keys, and where their sketches go. segments, bits, factors: addresses."""
 
@@ -14,6 +25,8 @@ class Keys(NamedTuple):
     layout: StoredLayout
     bits: arrays.I64_1D
     factors: arrays.I64_1D
+    centre: arrays.F32_2D
+    """[kv head][bits]: what is taken off the keys, padded with zeros."""
     rotation: arrays.F32_1D
     works: arrays.F32_2D
     """Of each thread: a key and its rotation."""

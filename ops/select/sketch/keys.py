@@ -35,11 +35,18 @@ def put_sketch(x, padded, rotation, bits, factor, y):
     v.store_f16(factor, 0, norm / total if total > 0.0 else np.float32(0.0))
 
 
+@jit
+def _subtract(x, y, n):
+    """x -= y, n floats at addresses."""
+    for i in range(0, 4 * n, 64):
+        v.store(x, i, v.load_f32(x, i) - v.load_f32(y, i))
+
+
 @kernel
 def sketch_keys_kernel(
     share: Share, keys: Keys, n_kv_heads: int, padded: int, first: int, last: int
 ):
-    """Tokens first .. last-1. About 2 padded^2 operations a key."""
+    """Tokens first .. last-1, less their centre. About 2 padded^2 operations a key."""
     layout, rotation = keys.layout, address(keys.rotation)
     x = address(of_thread(keys.works, share.part))
     begin = first + TOKENS * take(share.ticket)
@@ -49,6 +56,7 @@ def sketch_keys_kernel(
             for j in range(n_kv_heads):
                 head = keys.segments[segment] + j * layout.head_bytes
                 read_key(head + place // TILE * layout.tile_bytes, place % TILE, layout, x)
+                _subtract(x, address(keys.centre[j]), padded)
                 item = j * SEGMENT + place
                 bits = keys.bits[segment] + item * padded // 8
                 factor = keys.factors[segment] + 2 * item

@@ -1,11 +1,12 @@
 """The sketch index of `topk`: q . k estimated from one bit for each rotated dimension of a key.
 
-    key       y = R k with a random rotation R; bits sign(y_i); factor f16(|k|^2 / sum |y_i|)
-    estimate  factor * sum of sign(y_i) (R q)_i  ~  q . k
+    key       y = R (k - c) with a random rotation R; bits sign(y_i); factor |k - c|^2 / sum |y_i|
+    estimate  factor * sum of sign(y_i) (R q)_i  ~  q . (k - c)
 
-This is RaBitQ's unbiased estimator (Gao and Long 2024, section 3); the norm of k and the correction
-are one factor. Half bytes of the bits index tables of int8, made for the query, whose entries are
-sums of four terms; their rounding adds a twentieth of the estimate's own error.
+This is RaBitQ's unbiased estimator (Gao and Long 2024, section 3); the norm of k - c and the
+correction are one factor, f16. The centre c of a KV head's keys adds the same to each q . k, which
+changes no order. Half bytes of the bits index tables of int8, made for the query, whose entries are
+sums of four terms; `queries` says what their rounding costs.
 
     bits     [token][bits / 8]    head_dim up to 64, 128 or 256 bits
     factors  f16 [token]

@@ -4,11 +4,15 @@
 
 To divide for each token would cost too much. Instead the leading bits of the factors put them into
 16 classes; for each class and query, the least sum that can reach the limit is that of the greatest
-factor of the class. A mask has all tokens whose estimate reaches the limit, and few others.
+factor of the class, or of the least one if the limit is negative. A mask has all tokens whose
+estimate reaches the limit, and few others.
+
+Sums saturate: they go from -127 to 127, see `queries`.
 """
 
 from typing import NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -18,7 +22,7 @@ from ....jit.cached import jit
 from ....jit.launch.views import address
 from ....jit.simd import at, read, set_f32, store, write
 from ...attention.layout import SEGMENT
-from ..lookup import AT_ONCE, half_bytes_of, look_up
+from ..lookup import AT_ONCE, WIDEST, add_saturated, half_bytes_of, look_up
 from ..masks import MASK_BYTES, bits_of
 from ..prefetch import prefetch_lines
 
@@ -29,7 +33,8 @@ _INFINITY = 0x7C00
 
 @intrinsic
 def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums):
-    """sums[query][64 tokens] int8 = sums over half bytes of the query's table; addresses all.
+    """sums[query][64 tokens] int8 = sums over half bytes of the query's table, each addition
+    saturated; addresses all.
 
     Bit t of masks[query]: whether its sum is above limits[query][class of its factor - lowest].
     limits: int8 [query][64], of which the first 16 are used.
@@ -48,9 +53,11 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
             for i, half_bytes in enumerate(index):
                 table = read(b, tables, v.vty(v.I8, 16), h * 4 * kind.bits + 16 * i)
                 d = [look_up(b, table, x) for x in half_bytes]
-                total = [b.add(x, y) for x, y in zip(total, d)] if total else d
+                total = [add_saturated(b, x, y) for x, y in zip(total, d)] if total else d
             limit, mask = read(b, limits, v.vty(v.I8, 16), 64 * h), ir.Constant(v.I64, 0)
             for i, x in enumerate(total):
+                # No sum is -128, so that all are above a limit of -128.
+                x = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, x, v.const(WIDEST, -127))
                 write(b, x, sums, SEGMENT * h + AT_ONCE * i)
                 own = v.shuffle(b, classes, range(AT_ONCE * i, AT_ONCE * (i + 1)))
                 above = b.icmp_signed(">", x, look_up(b, limit, own))
@@ -64,55 +71,66 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
     return types.void(kind, n, n, n, n, n, n, n), codegen
 
 
-@intrinsic
-def _lowest_class(typingctx, factors):
-    """The lowest of the 16 classes that end with that of the greatest of SEGMENT f16 at an address.
+def _extreme(name):
+    """The greatest ("smax") or the least ("smin") of SEGMENT f16 at an address, as their bits.
 
     No factor is negative, so their order is that of their bits as integers.
     """
 
-    def codegen(ctx, b, sig, vals):
-        place, wide = at(b, vals[0]), v.vty(v.I16, 64)
-        most = read(b, place, wide)
-        for t in range(64, SEGMENT, 64):
-            most = v.call(b, "llvm.smax.v64i16", wide, most, read(b, place, wide, 2 * t))
-        last = b.lshr(
-            v.call(b, "llvm.vector.reduce.smax.v64i16", v.I16, most),
-            ir.Constant(v.I16, _CLASS_SHIFT),
-        )
-        lowest = v.call(b, "llvm.usub.sat.i16", v.I16, last, ir.Constant(v.I16, 15))
-        return b.zext(lowest, v.I64)
+    @intrinsic
+    def extreme(typingctx, factors):
+        def codegen(ctx, b, sig, vals):
+            place, wide = at(b, vals[0]), v.vty(v.I16, 64)
+            found = read(b, place, wide)
+            for t in range(64, SEGMENT, 64):
+                here = read(b, place, wide, 2 * t)
+                found = v.call(b, f"llvm.{name}.v64i16", wide, found, here)
+            found = v.call(b, f"llvm.vector.reduce.{name}.v64i16", v.I16, found)
+            return b.zext(found, v.I64)
 
-    return types.int64(types.intp), codegen
+        return types.int64(types.intp), codegen
+
+    return extreme
+
+
+_greatest, _least = _extreme("smax"), _extreme("smin")
 
 
 @intrinsic
-def _class_tops(typingctx, lowest):
-    """The greatest f16 in each of 16 classes from `lowest` on, as a vector of float32."""
+def _class_ends(typingctx, lowest, least):
+    """The least and the greatest f16 of each of 16 classes from `lowest` on, as float32; those of
+    the lowest class begin with the f16 of the bits `least`."""
 
     def codegen(ctx, b, sig, vals):
         first = v.splat(b, b.trunc(vals[0], v.I16), 16)
-        after = b.add(first, ir.Constant(first.type, [*range(1, 17)]))
-        bits = b.sub(b.shl(after, v.const(first.type, _CLASS_SHIFT)), v.const(first.type, 1))
-        bits = v.call(b, "llvm.smin.v16i16", bits.type, bits, v.const(bits.type, _INFINITY))
-        return b.fpext(b.bitcast(bits, v.vty(v.F16, 16)), v.vty(v.F32, 16))
+        i16, shift = first.type, v.const(first.type, _CLASS_SHIFT)
+        below = b.shl(b.add(first, ir.Constant(i16, [*range(16)])), shift)
+        above = b.sub(b.add(below, v.const(i16, 1 << _CLASS_SHIFT)), v.const(i16, 1))
+        below = b.insert_element(below, b.trunc(vals[1], v.I16), ir.Constant(v.I32, 0))
+        ends = []
+        for bits in (below, above):
+            bits = v.call(b, "llvm.smin.v16i16", i16, bits, v.const(i16, _INFINITY))
+            ends.append(b.fpext(b.bitcast(bits, v.vty(v.F16, 16)), v.vty(v.F32, 16)))
+        return ctx.make_tuple(b, sig.return_type, ends)
 
-    return v.f32x16(types.int64), codegen
+    return types.UniTuple(v.f32x16, 2)(types.int64, types.int64), codegen
 
 
 @jit
-def _set_limits(lowest, limits, bytes_at):
+def _set_limits(lowest, least, limits, bytes_at):
     """The least sum that can reach each query's limit, less one, for each class of factors.
 
-    bytes_at: address of int8 [query][64], of which 16 are written.
+    least: bits of the least factor; bytes_at: address of int8 [query][64], of which 16 are written.
     """
-    tops = _class_tops(lowest)
+    begins, ends = _class_ends(lowest, least)
     for h in range(len(limits)):
-        least = set_f32(-128.0)
+        # A factor of 0 reaches every limit up to 0: not 0 / 0.
+        by, limit = v.vmax(begins, set_f32(1e-35)), min(limits[h], np.float32(-1e-30))
         if limits[h] > 0.0:
-            # One less than needed, so that no rounding loses a token; 127: no sum is above it.
-            least = v.vmin(set_f32(limits[h]) / tops, set_f32(128.0)) - set_f32(1.0)
-        store(bytes_at, 64 * h, v.to_i8(least))
+            by, limit = ends, limits[h]
+        needed = v.vmax(v.vmin(set_f32(limit) / by, set_f32(128.0)), set_f32(-127.0))
+        # One less than needed, so that no rounding loses a token; 127: no sum is above it.
+        store(bytes_at, 64 * h, v.to_i8(needed - set_f32(1.0)))
 
 
 class Sketches(NamedTuple):
@@ -130,8 +148,8 @@ def sum_segment(kind, here, later, tables, limits, scan, buffer):
     """
     n_bytes, table, below = bits_of(kind) // 8, address(tables), address(scan.limits)
     masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
-    lowest = _lowest_class(here.factors)
-    _set_limits(lowest, limits, below)
+    lowest = max((_greatest(here.factors) >> _CLASS_SHIFT) - 15, 0)
+    _set_limits(lowest, _least(here.factors), limits, below)
     for t in range(0, SEGMENT, 64):
         prefetch_lines(later.bits, t * n_bytes, 64 * n_bytes)
         prefetch_lines(later.factors, 2 * t, 128)

@@ -6,7 +6,8 @@ sliding window, and contexts of which nearly all would be read use `full`, bit f
 """
 
 from .attention import SparseAttention
+from .centred import CentredIndex
 from .index import Chosen, TokenIndex
 from .method import SEED, Budgeted, Sparse
 
-__all__ = ["SEED", "Budgeted", "Chosen", "Sparse", "SparseAttention", "TokenIndex"]
+__all__ = ["SEED", "Budgeted", "CentredIndex", "Chosen", "Sparse", "SparseAttention", "TokenIndex"]

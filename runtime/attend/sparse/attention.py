@@ -57,18 +57,11 @@ class SparseAttention(BoundAttend):
         self._probe = Probe(config, store, n_ctx) if method.probe else None
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
-        if layer.index in self._shares:
-            self._extend(layer, start, start + n_tokens)
+        # Layers that read every token by choice are indexed, too: they may not be the next time.
+        if layer.config.window is None:
+            self._index.cover(layer, start, start + n_tokens)
         else:
             self._index.leave_out(layer, start + n_tokens)
-
-    def _extend(self, layer: LayerView, start: int, stop: int) -> None:
-        """Index what is new, what was overwritten, and what was never indexed before it."""
-        column = self._index.column
-        if column is None:
-            return
-        self._index.extend(layer, min(start, int(column.filled[layer.index])), stop)
-        column.filled[layer.index] = stop
 
     def build(
         self,
@@ -76,13 +69,8 @@ class SparseAttention(BoundAttend):
         n_tokens: int,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        column = self._index.column
         for done, layer in enumerate(layers, 1):
-            missing = column is not None and column.filled[layer.index] < n_tokens
-            if layer.index not in self._shares:
-                self._index.leave_out(layer, n_tokens)
-            elif missing:
-                self._extend(layer, n_tokens, n_tokens)
+            self.appended(layer, n_tokens, 0)
             if progress is not None:
                 progress(done, len(layers))
 
@@ -134,7 +122,9 @@ class SparseAttention(BoundAttend):
         from ....ops.select import Range
 
         method, share = self.method, self._shares.get(layer.index)
-        if share is None or method.reads_all(stored, self._group, share):
+        if share is None or stored < self._index.least:
+            return None
+        if method.reads_all(stored, self._group, share):
             return None
         return Range(method.sink, stored - method.window, stored)
 

@@ -44,6 +44,16 @@ class TokenIndex(ABC):
     """Where the index is; None: there is none, the stored keys themselves are searched."""
     weighs: bool = False
     """Whether `choose` fills log weights."""
+    least: int = 0
+    """All of fewer stored tokens are read."""
+
+    def cover(self, layer: LayerView, start: int, stop: int) -> None:
+        """Index tokens start … stop - 1, which are new, and those that were never indexed before
+        them, or have been overwritten since."""
+        if self.column is not None:
+            filled = self.column.filled
+            self.extend(layer, min(start, int(filled[layer.index])), stop)
+            filled[layer.index] = stop
 
     @abstractmethod
     def extend(self, layer: LayerView, first: int, last: int) -> None:

@@ -123,6 +123,13 @@ class Plane:
         self._table()
         self.grow(n_segments)
 
+    def restart(self) -> None:
+        """Have the same number of segments, all of them new and in memory, to be written again."""
+        n_segments, self._n_segments = self._n_segments, 0
+        self.places.clear()
+        self._memory.clear()
+        self.grow(n_segments)
+
     def buffer(self, segment: int) -> NDArray[np.uint8]:
         """All bytes of a segment in memory, file after file."""
         return np.frombuffer(self._memory[segment][0], np.uint8)

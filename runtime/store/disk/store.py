@@ -34,6 +34,10 @@ class DiskColumn(Column):
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self.plane.addresses[layer]
 
+    def restart(self) -> None:
+        self.plane.restart()
+        self.filled[:] = 0
+
 
 class DiskStore(KVStore):
     """K and V of a pack, and what is appended after them.
@@ -115,6 +119,9 @@ class DiskStore(KVStore):
             self.columns[name] = DiskColumn(item_bytes, plane, self.n_layers)
         return self.columns[name]
 
+    def drop_column(self, name: str) -> None:
+        self.columns.pop(name, None)
+
     @property
     def n_bytes(self) -> int:
         """Bytes held: the full segments in files, and what is in memory."""
@@ -159,3 +166,5 @@ class DiskStore(KVStore):
                 column.plane.reopen(segment, n_wanted)
             np.minimum(column.filled, start, out=column.filled)
         self._kv.reopen(segment, n_wanted)
+        for places in self._tables.places.values():  # of dropped columns, too
+            del places[segment:]

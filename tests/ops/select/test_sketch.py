@@ -16,6 +16,7 @@ from kvarn.ops.reference.select import (
 )
 from kvarn.ops.select import Range, Rotation, SketchScratch, best_sketched, sketch_keys
 from kvarn.ops.select.masks import kind_of
+from kvarn.ops.select.queries import RANGE
 from kvarn.ops.select.sketch.arguments import Scratch
 from kvarn.ops.select.sketch.sums import Sketches as SegmentSketches
 from kvarn.ops.select.sketch.sums import sum_segment
@@ -26,8 +27,10 @@ SEED = 5
 class Sketches:
     """The two columns over a cache."""
 
-    def __init__(self, cache) -> None:
+    def __init__(self, cache, centre=None) -> None:
         self.cache, self.rotation = cache, Rotation.random(cache.layout.head_dim, SEED)
+        shape = cache.n_kv_heads, cache.layout.head_dim
+        self.centre = np.zeros(shape, np.float32) if centre is None else centre
         n, j = len(cache.segments), cache.n_kv_heads
         self.bits = np.zeros((n, j, SEGMENT, self.rotation.bits // 8), np.uint8)
         self.factors = np.zeros((n, j, SEGMENT), np.float16)
@@ -36,7 +39,7 @@ class Sketches:
     def add(self, first: int, last: int) -> None:
         cache = self.cache
         sketch_keys(
-            self.rotation, cache.segments, cache.layout, cache.n_kv_heads, *self.items, first, last
+            self.rotation, self.centre, cache.segments, cache.layout, *self.items, first, last
         )
 
     def estimates(self, q) -> np.ndarray:
@@ -45,13 +48,17 @@ class Sketches:
         y = np.zeros((len(q), n))
         y[:, : q.shape[1]] = q
         y = y @ self.rotation.weights[: n * n].reshape(n, n)
-        y *= (127 - n // 8) / np.abs(y).sum(1, keepdims=True)
+        y *= 127 / (RANGE * np.sqrt(n) * np.linalg.norm(y, axis=1, keepdims=True))
         halves = np.unpackbits(np.arange(16, dtype=np.uint8)[:, None], axis=1, bitorder="little")
         tables = np.rint(y.reshape(len(q), -1, 4) @ (halves[:, :4] * 2.0 - 1).T)
         bits = self.bits[:, 0].reshape(-1, n // 8)
         index = np.stack([bits & 15, bits >> 4], 2).reshape(len(bits), -1)
-        sums = sum(tables[:, i, index[:, i]] for i in range(n // 4))
-        return sums.astype(np.float32) * self.factors[:, 0].ravel().astype(np.float32)
+        sums = tables[:, 0, index[:, 0]]
+        for i in range(1, n // 4):
+            sums = np.clip(sums + tables[:, i, index[:, i]], -128, 127)
+        return np.maximum(sums, -127).astype(np.float32) * self.factors[:, 0].ravel().astype(
+            np.float32
+        )
 
     def choose(self, q, among: Range, k: int, few: int) -> list[np.ndarray]:
         cache = self.cache

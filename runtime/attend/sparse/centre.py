@@ -1,0 +1,97 @@
+"""The centre of a layer's keys, which indexes by direction take off them.
+
+    c[j] = mean of k[t, j], t = 4 … 1,024 n - 1,   n = 1, 2, 4, 8, 16
+
+softmax(q · (k - c)) = softmax(q · k), and keys less their mean differ in direction by more. c is of
+the first n full segments, the largest such n: it is fixed for good at 16,384 tokens, and depends on
+the stored tokens alone, not on how a prompt was cut into calls. The first 4 tokens (sinks) do not
+count: their keys are unlike the rest. Keys are as stored: what a 4-bit store takes off them
+(`store.centre`) stays off, whatever it is.
+
+What an index has made with another c is of no use: a column of it has n in its name (`-c16`).
+
+Column `centre`, of the first 16 segments: c of n segments in segment n - 1, zeros in the others.
+So whatever overwrites a token voids all c that it is part of.
+
+    of each KV head:  f32 [head_dim]  |  8 bytes digest of it  |  zeros
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from ....ops.attention.layout import SEGMENT
+
+if TYPE_CHECKING:
+    from ...store import KVStore
+    from ..base import F32, LayerView
+
+U8 = NDArray[np.uint8]
+
+STAGES = (1, 2, 4, 8, 16)
+"""Full segments of which a centre is the mean."""
+N_FIRST = 4
+"""Tokens that do not count."""
+_DIGEST = 8
+
+
+def averaged(stored: int) -> int:
+    """How many segments the centre of a layer with so many stored tokens is of; 0: it has none."""
+    return max((n for n in STAGES if n * SEGMENT <= stored), default=0)
+
+
+class Centres:
+    """The centres of one context's layers, computed when they are first wanted, and stored."""
+
+    def __init__(self, store: KVStore) -> None:
+        head_dim, layers = store.layout.head_dim, store.n_layers
+        self._shape = store.n_kv_heads, head_dim
+        self._column = store.column("centre", -(-(4 * head_dim + _DIGEST) // SEGMENT))
+        self._known: list[tuple[int, F32]] = [(0, np.zeros(self._shape, np.float32))] * layers
+
+    def of(self, layer: LayerView, n: int) -> F32:
+        """float32 (J, E): the mean of the stored keys of the first n segments, n of `STAGES`."""
+        from ....ops.select import mean_keys
+
+        store, i, stop = layer.store, layer.index, n * SEGMENT
+        sound = self._column.filled[i] >= stop
+        if sound and self._known[i][0] == n:
+            return self._known[i][1]
+        centre = self._stored(i, n) if sound else None
+        if centre is None:
+            centre = mean_keys(store.segments(i), store.layout, store.n_kv_heads, N_FIRST, stop)
+            self._records(i, n)[:] = _encode(centre)
+            self._column.filled[i] = max(stop, self._column.filled[i])
+        self._known[i] = n, centre
+        return centre
+
+    def leave_out(self, layer: LayerView, stored: int) -> None:
+        """Mark the centre of a layer that needs none as written: see `Column`."""
+        filled = self._column.filled
+        filled[layer.index] = max(averaged(stored) * SEGMENT, filled[layer.index])
+
+    def _stored(self, i: int, n: int) -> F32 | None:
+        """What the column has, if it is sound."""
+        records, size = self._records(i, n), 4 * self._shape[1]
+        centre: F32 = records[:, :size].copy().view("<f4").astype(np.float32)
+        return centre if np.array_equal(records, _encode(centre)) else None
+
+    def _records(self, i: int, n: int) -> U8:
+        """The bytes of the centre of n segments in the column: uint8 (J, digest's end)."""
+        n_heads, head_dim = self._shape
+        size = SEGMENT * self._column.item_bytes
+        memory = (ctypes.c_uint8 * (n_heads * size)).from_address(
+            int(self._column.segments(i)[n - 1])
+        )
+        return np.frombuffer(memory, np.uint8).reshape(n_heads, size)[:, : 4 * head_dim + _DIGEST]
+
+
+def _encode(centre: F32) -> U8:
+    """The bytes of a centre in the column, uint8 (J, 4 E + 8)."""
+    rows = [row.tobytes() for row in centre.astype("<f4")]
+    return np.array([list(row + xxhash.xxh3_64_digest(row)) for row in rows], np.uint8)
