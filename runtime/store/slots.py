@@ -107,5 +107,5 @@ class SlotColumn(Column):
         column, number = self._parts[layer]
         return column.segments(number)
 
-    def restart(self) -> None:
-        self.filled[:] = 0
+    def restart(self, first: int = 0) -> None:
+        np.minimum(self.filled, first, out=self.filled)

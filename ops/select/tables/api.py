@@ -108,7 +108,7 @@ def sort_runs(tables: Tables, n_kv_heads: int, items: I64, first: int, last: int
     check_stored("hash tables: runs", first, last, len(items) * SEGMENT // RUN)
     runs = Runs(
         items=items,
-        codes=np.empty((n_threads(), tables.count * RUN), np.uint16),
+        codes=np.empty((n_threads(), tables.number * RUN), np.uint16),
         ends=np.empty((n_threads(), tables.groups + 1), np.int64),
     )
     _sort(Arguments.fixed(runs).address, *_shape(tables), n_kv_heads, first, last)
@@ -122,7 +122,7 @@ class DrawScratch:
     ) -> None:
         self.n_heads, self.n_kv_heads, self.group = n_heads, n_kv_heads, n_heads // n_kv_heads
         self.n_ctx, self.tables, self.layout = n_ctx, tables, layout
-        self.codes = np.zeros((n_heads, tables.count), np.uint16)
+        self.codes = np.zeros((n_heads, tables.number), np.uint16)
         self.entries_read = np.zeros(n_kv_heads, np.int64)
         self.rows, self.query = Arguments(Rows), Arguments(Query)
         self.threads = 0
@@ -134,7 +134,7 @@ class DrawScratch:
             group, padded = self.group, self.layout.padded
             arrays = Scratch(
                 agreed=aligned((threads, RUN), np.uint8),
-                groups=np.zeros((threads, self.tables.count, 2), np.int64),
+                groups=np.zeros((threads, self.tables.number, 2), np.int64),
                 masks=aligned((threads, 2, _WORDS), np.uint64),
                 drawn=np.zeros((threads, group, words), np.uint64),
                 marks=np.zeros((threads, words), np.uint64),
@@ -182,7 +182,7 @@ def draw(
     )  # fmt: skip
     _draw(s.query.fill(query), s.arguments.address, *shape, n_runs, *among)
     looked_up = max(0, min(n_runs, -(-among.last // RUN)) - among.first // RUN)
-    starts = 4 * tables.count * s.n_heads * looked_up
+    starts = 4 * tables.number * s.n_heads * looked_up
     return 2 * int(s.entries_read.sum()) + starts
 
 

@@ -10,7 +10,7 @@ class Shape(NamedTuple):
     """`planes.Tables` as numbers."""
 
     bits: int
-    count: int
+    number: int
     low_bits: int
     groups: int
     tables_each: int

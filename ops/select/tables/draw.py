@@ -44,11 +44,11 @@ _ONE = np.uint64(1)
 def _find_groups(items, run, j, codes, tables, groups):
     """Write where the groups of a query's codes begin and end; prefetch their entries."""
     low = tables.low_bits
-    for table in range(tables.count):
+    for table in range(tables.number):
         place = table_of(items, run, table, j, tables)
         groups[table, 0] = place
         prefetch_l1(place, 2 * (RUN + (np.int64(codes[table]) >> low)))
-    for table in range(tables.count):
+    for table in range(tables.number):
         place = groups[table, 0]
         both = np.int64(load_u32(place, 2 * (RUN + (np.int64(codes[table]) >> low))))
         first, last = place + 2 * (both & 0xFFFF), place + 2 * (both >> 16)
@@ -60,18 +60,18 @@ def _find_groups(items, run, j, codes, tables, groups):
 @jit
 def _look_up(items, run, j, codes, tables, drawn, mine):
     """Set the bits of what a query draws of a full run; returns the entries read."""
-    agreed, read = mine.agreed, 0
+    agreed, read = mine.agreed, np.int64(0)
     for t in range(RUN):
         agreed[t] = 0
     _find_groups(items, run, j, codes, tables, mine.groups)
-    for table in range(tables.count):
+    for table in range(tables.number):
         first, last = mine.groups[table, 0], mine.groups[table, 1]
         low = np.int64(codes[table]) & ((1 << tables.low_bits) - 1)
         for place in range(first, last, 2):
             entry = np.int64(load_u16(place, 0))
             if entry >> ID_BITS == low:
-                t = entry & (RUN - 1)
-                agreed[t] |= agreed[t] + np.uint8(1)
+                token = entry & (RUN - 1)
+                agreed[token] |= agreed[token] + np.uint8(1)
         read += (last - first) >> 1
     for w in range(_RUN_WORDS):
         drawn[run * _RUN_WORDS + w] = above_one(address(agreed) + 64 * w)
@@ -84,7 +84,7 @@ def _compare(area, n_tokens, codes, tables, drawn, mine):
     once, twice, words = mine.masks[0], mine.masks[1], (n_tokens + 63) // 64
     for w in range(WORDS):
         once[w] = twice[w] = 0
-    for table in range(tables.count):
+    for table in range(tables.number):
         place, code = area + table * CODES_BYTES, np.int64(codes[table])
         for w in range(words):
             hits = equal_codes(place + 128 * w, code)
@@ -92,7 +92,7 @@ def _compare(area, n_tokens, codes, tables, drawn, mine):
             once[w] |= hits
     for w in range(WORDS):
         drawn[w] = twice[w]
-    return words * 64 * tables.count
+    return words * 64 * tables.number
 
 
 @jit
@@ -123,8 +123,8 @@ def _draw(query, codes, j, n_runs, tables, among, mine):
 @jit
 def _log_weight(cosine, weights):
     """-log u, between the nearest two of the table's values: see `log_weight_table`."""
-    x = min(abs(cosine), np.float32(1.0))
-    root = np.float32(math.sqrt(np.float32(1.0) - x))
+    rest = np.float32(1.0) - abs(cosine)
+    root = np.float32(math.sqrt(rest)) if rest > 0.0 else np.float32(0.0)
     place = (root if cosine >= np.float32(0.0) else np.float32(2.0) - root) * np.float32(STEPS // 2)
     i = min(np.int64(place), STEPS - 1)
     return weights[i] + (place - np.float32(i)) * (weights[i + 1] - weights[i])

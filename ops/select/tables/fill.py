@@ -55,7 +55,7 @@ def hash_keys_kernel(
                 t, j = (base + r) // n_kv_heads, (base + r) % n_kv_heads
                 to = area_of(keys.items, t // SEGMENT, j, tables.item_bytes) + 2 * (t % SEGMENT)
                 signs = address(mine.signs[r])
-                for table in range(tables.count):
+                for table in range(tables.number):
                     code = code_in(signs, table, tables.bits)
                     store(to, table * CODES_BYTES, np.uint16(code))
         at = begin + _ROWS * take(share.ticket)
@@ -74,7 +74,7 @@ def _take_codes(items, run, j, tables, codes):
     """Copy the codes of a run out of the memory that its tables will have."""
     for i in range(RUN // SEGMENT):
         area = area_of(items, run * (RUN // SEGMENT) + i, j, tables.item_bytes)
-        for table in range(tables.count):
+        for table in range(tables.number):
             place, to = area + table * CODES_BYTES, table * RUN + i * SEGMENT
             for t in range(SEGMENT):
                 codes[to + t] = load_u16(place, 2 * t)
@@ -108,7 +108,7 @@ def sort_kernel(share: Share, runs: Runs, tables: Shape, n_kv_heads: int, first:
         run, j = first + item // n_kv_heads, item % n_kv_heads
         codes, ends = runs.codes[mine], runs.ends[mine]
         _take_codes(runs.items, run, j, tables, codes)
-        for table in range(tables.count):
+        for table in range(tables.number):
             place = table_of(runs.items, run, table, j, tables)
             _sort_table(codes[table * RUN : (table + 1) * RUN], place, tables, ends)
         item = take(share.ticket)
@@ -128,6 +128,6 @@ def hash_rows_kernel(share: Share, rows: Rows, tables: Shape):
         project(mine.rows, planes.shape[1], address(planes), planes.shape[0], mine.signs)
         for r in range(n):
             signs = address(mine.signs[r])
-            for table in range(tables.count):
+            for table in range(tables.number):
                 rows.codes[base + r, table] = code_in(signs, table, tables.bits)
         base = TOGETHER * take(share.ticket)

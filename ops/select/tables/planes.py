@@ -31,7 +31,7 @@ _LEAST_P = 1e-6
 
 @dataclass(frozen=True)
 class Tables:
-    """`count` (L) tables of codes of `bits` (K) bits; OpsError unless K is 4-16 and L 2-1000.
+    """`number` (L) tables of codes of `bits` (K) bits; OpsError unless K is 4-16 and L 2-1000.
 
     The area of a KV head in a segment's column has codes until the run of 16 segments is full, and
     then `tables_each` of the run's tables, all of its tokens in each:
@@ -44,12 +44,12 @@ class Tables:
     """
 
     bits: int
-    count: int
+    number: int
 
     def __post_init__(self) -> None:
-        if not (4 <= self.bits <= 16 and 2 <= self.count <= 1000):
+        if not (4 <= self.bits <= 16 and 2 <= self.number <= 1000):
             raise OpsError(
-                f"hash tables: {self.count} of {self.bits} bits, expected 2 to 1000 of 4 to 16"
+                f"hash tables: {self.number} of {self.bits} bits, expected 2 to 1000 of 4 to 16"
             )
 
     @property
@@ -65,7 +65,7 @@ class Tables:
     @property
     def tables_each(self) -> int:
         """How many of a full run's tables each of its segments holds."""
-        return -(-self.count * SEGMENT // RUN)
+        return -(-self.number * SEGMENT // RUN)
 
     @property
     def table_bytes(self) -> int:
@@ -75,17 +75,17 @@ class Tables:
     @property
     def item_bytes(self) -> int:
         """Bytes for each key, the groups' share included."""
-        return max(2 * self.count, -(-self.tables_each * self.table_bytes // SEGMENT))
+        return max(2 * self.number, -(-self.tables_each * self.table_bytes // SEGMENT))
 
     @property
     def panels(self) -> int:
         """Panels of 16 planes."""
-        return -(-self.bits * self.count // LANES)
+        return -(-self.bits * self.number // LANES)
 
 
 def table_planes(head_dim: int, tables: Tables, seed: tuple[int, ...]) -> F32:
     """The planes of all tables in panels, float32 (panels, E, 16); those beyond K L are 0."""
-    n = tables.bits * tables.count
+    n = tables.bits * tables.number
     rows = np.zeros((tables.panels * LANES, head_dim), np.float32)
     rows[:n] = np.random.default_rng(seed).standard_normal((n, head_dim))
     planes: F32 = aligned((tables.panels, head_dim, LANES), np.float32)
@@ -112,7 +112,7 @@ def _log_drawn(p: F64, tables: Tables) -> F64:
 
     u = sum over m >= 2 of C(L, m) x^m (1 - x)^(L - m), x = p^K
     """
-    x, n = p**tables.bits, tables.count
+    x, n = p**tables.bits, tables.number
     few = n * x < 1e-2
     with np.errstate(divide="ignore"):
         none = n * np.log1p(-x)

@@ -1,5 +1,6 @@
-"""Indexes of the stored keys by their products with a query, for `topk`."""
+"""Indexes of the stored keys: by their products with a query (`topk`), or to draw from."""
 
 from .blocks import BlockIndex as BlockIndex
 from .flat import FlatIndex as FlatIndex
 from .sketches import SketchIndex as SketchIndex
+from .tables import TableIndex as TableIndex

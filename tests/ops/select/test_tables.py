@@ -58,10 +58,10 @@ class Drawn:
     def expected(self, q, j: int, among: Range) -> tuple[np.ndarray, np.ndarray]:
         """Of KV head j: whether each query draws each token, and its log weights, in float64."""
         t, group = self.tables, q.shape[1] // self.cache.n_kv_heads
-        planes = self.hashing.planes.swapaxes(1, 2).reshape(-1, q.shape[2])[: t.bits * t.count]
+        planes = self.hashing.planes.swapaxes(1, 2).reshape(-1, q.shape[2])[: t.bits * t.number]
         keys = (self.keys[:, j] - self.centre[j]).astype(np.float64)
         drawn, weights = draw_reference(
-            q[0, j * group : (j + 1) * group].astype(np.float64), keys, planes, t.bits, t.count
+            q[0, j * group : (j + 1) * group].astype(np.float64), keys, planes, t.bits, t.number
         )
         outside = np.ones(self.cache.n_tokens, bool)
         outside[among.first : among.last] = False
@@ -102,7 +102,7 @@ def test_tokens_and_weights_are_the_formulas(
         np.testing.assert_allclose(got, weights[:, listed], rtol=1e-5, atol=1e-5)
         n_drawn += want.sum()
     assert n_drawn > heads * (4 + 64)
-    assert 0 < n_bytes < heads * tables.count * (2 * n_tokens + 4 + 128)
+    assert 0 < n_bytes < heads * tables.number * (2 * n_tokens + 4 + 128)
 
 
 def test_tables_do_not_depend_on_when_keys_were_hashed(make_cache) -> None:
