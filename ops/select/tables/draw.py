@@ -35,7 +35,7 @@ from .lanes import above_one, equal_codes
 from .planes import ID_BITS, RUN, STEPS
 
 NOT_DRAWN = np.float32(-1e30)
-_KEYS_AHEAD = 8  # keys from prefetch to use
+_KEYS_AHEAD = 24  # keys from prefetch to use
 _RUN_WORDS = RUN // 64
 _ONE = np.uint64(1)
 
@@ -126,7 +126,7 @@ def _log_weight(cosine, weights):
     rest = np.float32(1.0) - abs(cosine)
     root = np.float32(math.sqrt(rest)) if rest > 0.0 else np.float32(0.0)
     place = (root if cosine >= np.float32(0.0) else np.float32(2.0) - root) * np.float32(STEPS // 2)
-    i = min(np.int64(place), STEPS - 1)
+    i = min(int(place), STEPS - 1)
     return weights[i] + (place - np.float32(i)) * (weights[i + 1] - weights[i])
 
 
