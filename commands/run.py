@@ -42,7 +42,7 @@ from .options.texts import decoded
 from .options.values import limit, utf8
 from .terminal.interrupt import on_ctrl_c
 from .terminal.notices import notice
-from .terminal.reading import ReadingBar
+from .terminal.reading import ReadingBar, index_held
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -189,6 +189,7 @@ def _read(context: Context, text: str, after_pack: bool) -> None:
     else:
         ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
         ids = ids[context.cut_to_shared(ids) :]
+    index_held(context)
     with closing(ReadingBar("reading", len(context.tokens))) as progress:
         context.prefill(ids, progress)
 

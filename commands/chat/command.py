@@ -25,6 +25,7 @@ from ..options.store import add_pack_options, pack_of
 from ..options.values import file_name, limit, utf8
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.notices import notice
+from ..terminal.reading import index_held
 from .session import chat_context, saved_session, session_of
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
 
     with chat_context(options, model, pack, held) as context:
         template.check()  # its process started while the context was made
+        index_held(context)
         conversation = Conversation(
             context,
             template,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .notices import notice
 from .progress import bar
+
+if TYPE_CHECKING:
+    from ...runtime.context import Context
 
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
 
@@ -74,6 +77,13 @@ class ReadingBar:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def index_held(context: Context) -> None:
+    """Index what the context holds, as a pack that was read with another method; with a bar where
+    that takes a while."""
+    with bar("indexing", "layer", context.model.config.n_layers) as shown:
+        context.index(lambda done, _: shown.update(done - shown.n))
 
 
 def duration(seconds: float) -> str:

@@ -57,10 +57,11 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
             limit, mask = read(b, limits, v.vty(v.I8, 16), 64 * h), ir.Constant(v.I64, 0)
             for i, x in enumerate(total):
                 # No sum is -128, so that all are above a limit of -128.
-                x = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, x, v.const(WIDEST, -127))
-                write(b, x, sums, SEGMENT * h + AT_ONCE * i)
+                least = v.const(WIDEST, -127)
+                held = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, x, least)
+                write(b, held, sums, SEGMENT * h + AT_ONCE * i)
                 own = v.shuffle(b, classes, range(AT_ONCE * i, AT_ONCE * (i + 1)))
-                above = b.icmp_signed(">", x, look_up(b, limit, own))
+                above = b.icmp_signed(">", held, look_up(b, limit, own))
                 above = b.bitcast(above, ir.IntType(AT_ONCE))
                 above = above if AT_ONCE == 64 else b.zext(above, v.I64)
                 mask = b.or_(mask, b.shl(above, ir.Constant(v.I64, AT_ONCE * i)))
@@ -108,8 +109,8 @@ def _class_ends(typingctx, lowest, least):
         above = b.sub(b.add(below, v.const(i16, 1 << _CLASS_SHIFT)), v.const(i16, 1))
         below = b.insert_element(below, b.trunc(vals[1], v.I16), ir.Constant(v.I32, 0))
         ends = []
-        for bits in (below, above):
-            bits = v.call(b, "llvm.smin.v16i16", i16, bits, v.const(i16, _INFINITY))
+        for end in (below, above):
+            bits = v.call(b, "llvm.smin.v16i16", i16, end, v.const(i16, _INFINITY))
             ends.append(b.fpext(b.bitcast(bits, v.vty(v.F16, 16)), v.vty(v.F32, 16)))
         return ctx.make_tuple(b, sig.return_type, ends)
 

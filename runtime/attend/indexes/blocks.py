@@ -22,7 +22,9 @@ RERANKED = 2.5
 class BlockIndex(TokenIndex):
     """Sketches of each full segment of 1,024 tokens, in blocks of 32 similar keys.
 
-    Column `blocks-SEED`; tokens of the open segment are all scored exactly.
+    Column `blocks-SEED`; tokens of the open segment are all scored exactly. No centre is taken off:
+    blocks have means of their own, and it would only make these round better (an error of 0.2% of
+    the keys' spread instead of 0.8%).
     """
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:

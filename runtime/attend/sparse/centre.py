@@ -58,15 +58,17 @@ class Centres:
         """float32 (J, E): the mean of the stored keys of the first n segments, n of `STAGES`."""
         from ....ops.select import mean_keys
 
-        store, i, stop = layer.store, layer.index, n * SEGMENT
-        sound = self._column.filled[i] >= stop
-        if sound and self._known[i][0] == n:
-            return self._known[i][1]
-        centre = self._stored(i, n) if sound else None
-        if centre is None:
-            centre = mean_keys(store.segments(i), store.layout, store.n_kv_heads, N_FIRST, stop)
-            self._records(i, n)[:] = _encode(centre)
-            self._column.filled[i] = max(stop, self._column.filled[i])
+        store, column, i, stop = layer.store, self._column, layer.index, n * SEGMENT
+        if column.filled[i] >= stop:  # nothing has been overwritten since
+            if self._known[i][0] == n:
+                return self._known[i][1]
+            if (found := self._stored(i, n)) is not None:
+                self._known[i] = n, found
+                return found
+            column.restart()
+        centre = mean_keys(store.segments(i), store.layout, store.n_kv_heads, N_FIRST, stop)
+        self._records(i, n)[:] = _encode(centre)
+        column.filled[i] = max(stop, column.filled[i])
         self._known[i] = n, centre
         return centre
 
@@ -85,10 +87,10 @@ class Centres:
         """The bytes of the centre of n segments in the column: uint8 (J, digest's end)."""
         n_heads, head_dim = self._shape
         size = SEGMENT * self._column.item_bytes
-        memory = (ctypes.c_uint8 * (n_heads * size)).from_address(
-            int(self._column.segments(i)[n - 1])
-        )
-        return np.frombuffer(memory, np.uint8).reshape(n_heads, size)[:, : 4 * head_dim + _DIGEST]
+        memory = ctypes.c_uint8 * (n_heads * size)
+        raw = memoryview(memory.from_address(int(self._column.segments(i)[n - 1])))
+        whole: U8 = np.frombuffer(raw, np.uint8).reshape(n_heads, size)
+        return whole[:, : 4 * head_dim + _DIGEST]
 
 
 def _encode(centre: F32) -> U8:

@@ -28,12 +28,6 @@ class CentredIndex(TokenIndex):
         self._stages = [0] * store.n_layers
         self._columns: dict[int, list[Column]] = {}
 
-    @property
-    def column(self) -> Column | None:
-        """The first column of the first layer's centre."""
-        columns = self._columns.get(self._stages[0])
-        return columns[0] if columns else None
-
     def columns(self, layer: LayerView) -> list[Column]:
         """The columns that hold the layer's tokens, in the order of `items`."""
         return self._columns[self._stages[layer.index]]

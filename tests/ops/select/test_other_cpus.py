@@ -34,8 +34,8 @@ N = types.int64
     [
         ("avx512", {"vpopcntd", "vpopcntq", "vpshufb"}),
         ("avx512-2019", {"vpshufb", "vpavgb", "vpermt2d", "vpcmpgtb"}),
-        ("avx2", {"vpshufb", "vpavgb", "vpmovmskb"}),
-        ("neon", {"cnt", "tbl"}),
+        ("avx2", {"vpshufb", "vpavgb", "vpmovmskb", "vpaddsb"}),
+        ("neon", {"cnt", "tbl", "sqadd"}),
     ],
 )
 def test_assembly_has_the_instructions(target: str, instructions: set[str]) -> None:

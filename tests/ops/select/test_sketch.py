@@ -14,7 +14,14 @@ from kvarn.ops.reference.select import (
     largest_reference,
     sketch_reference,
 )
-from kvarn.ops.select import Range, Rotation, SketchScratch, best_sketched, sketch_keys
+from kvarn.ops.select import (
+    Range,
+    Rotation,
+    SketchScratch,
+    best_sketched,
+    mean_keys,
+    sketch_keys,
+)
 from kvarn.ops.select.masks import kind_of
 from kvarn.ops.select.queries import RANGE
 from kvarn.ops.select.sketch.arguments import Scratch
@@ -76,7 +83,8 @@ class Sketches:
 @pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (128, "f16")])
 def test_sketches_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
     cache = make_cache(head_dim, kind, kind, 2, 1100)
-    sketches = Sketches(cache)
+    centre = np.random.default_rng(2).standard_normal((2, head_dim)).astype(np.float32)
+    sketches = Sketches(cache, centre)
     for first, last in ((0, 1000), (1000, 1001), (1001, 1100)):
         sketches.add(first, last)
     keys, _ = cache.stored()
@@ -84,7 +92,7 @@ def test_sketches_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
     rotation = sketches.rotation.weights[: n * n].reshape(n, n)
     np.testing.assert_allclose(rotation @ rotation.T, np.eye(n), atol=1e-5)
     for j in range(2):
-        signs, factors = sketch_reference(keys[:, j], rotation)
+        signs, factors = sketch_reference(keys[:, j] - centre[j], rotation)
         bits = sketches.bits[:, j].reshape(-1, n // 8)[:1100]
         got = np.unpackbits(bits, axis=1, bitorder="little") * 2.0 - 1
         assert (got == signs).mean() > 0.999  # a sum within rounding of 0 may fall either way
@@ -160,6 +168,37 @@ def test_the_estimates_choose_the_candidates(
     np.testing.assert_array_equal(got, rounded)
 
 
+@pytest.mark.parametrize(("head_dim", "kind"), [(64, "q8_0"), (80, "q4_0"), (256, "f16")])
+def test_means_of_stored_keys(make_cache, head_dim: int, kind: str) -> None:
+    cache = make_cache(head_dim, kind, kind, 2, 3000)
+    keys = cache.stored()[0].astype(np.float64)
+    for first, last in ((4, 2048), (0, 1), (1023, 1025), (1500, 3000)):
+        got = mean_keys(cache.segments, cache.layout, 2, first, last)
+        np.testing.assert_allclose(got, keys[first:last].mean(0), atol=1e-6)
+    with pytest.raises(OpsError, match="no tokens 7 to 6"):
+        mean_keys(cache.segments, cache.layout, 2, 7, 7)
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_sums_beyond_int8_saturate(make_cache, queries, side: int) -> None:
+    """Keys near the query's line: the largest estimates are cut off, on both sides."""
+    n = 6000
+    cache, q = make_cache(64, "f16", "f16", 1, n), queries(1, 1, 64)
+    along = np.random.default_rng(3).uniform(-1, 2, n)
+    k = side * along[:, None, None] * q + 0.2 * cache.k
+    append_kv(k.astype(np.float32), cache.v, cache.segments, cache.layout, 0)
+    sketches = Sketches(cache)
+    sketches.add(0, n)
+    estimates = sketches.estimates(q[0])
+    cut = np.abs(estimates[0, :n]) >= 127 * sketches.factors[:, 0].ravel()[:n].astype(np.float32)
+    assert 0.05 < cut.mean() < 0.95
+    for k in (50, 4000):
+        got = sketches.choose(q, Range(3, n - 10, n), k, k)[0]
+        np.testing.assert_array_equal(
+            got, largest_reference(estimates, 1, 3, n - 10, n, k, SEED)[0]
+        )
+
+
 @kernel
 def _masks_of(share: Share, bits: int, factors: int, scratch: Scratch):
     """`sum_segment` of two queries, at addresses of the sketches of a segment."""
@@ -168,13 +207,15 @@ def _masks_of(share: Share, bits: int, factors: int, scratch: Scratch):
     sum_segment(kind_of(64, 2), sketches, sketches, mine.search.tables, limits, mine.scan, 0)
 
 
+@pytest.mark.parametrize("least", [0.0, 0.01])
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 20.0])
-def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float) -> None:
-    """Limits are estimates of some token; factors differ by up to 2 ** spread, one is 0."""
+def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float, least: float) -> None:
+    """Limits are estimates of some token, negative ones too; factors differ by up to 2 ** spread,
+    one is `least`."""
     rng = np.random.default_rng(7)
     bits, tables = rng.integers(0, 256, (SEGMENT, 8), np.uint8), rng.integers(-7, 8, (2, 16, 16))
     factors = (0.01 * 2 ** rng.uniform(0, spread, SEGMENT)).astype(np.float16)
-    factors[5] = 0
+    factors[5] = least
     scratch = SketchScratch(2, 1, SEGMENT, 1, TileLayout(64))
     scratch.ready(1)
     arrays = scratch.arrays
@@ -185,6 +226,8 @@ def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float) -> None:
     arrays.search.tables[0] = tables
     for share in (0.0, 0.01, 0.1, 0.5, 0.999):
         limits = -np.sort(-estimates)[:, int(share * SEGMENT)].copy()
+        if share == 0.1:
+            limits[0] = 0
         arrays.search.found.limits[0] = limits
         _masks_of(bits.ctypes.data, factors.ctypes.data, scratch.arguments.address, parallel=False)
         np.testing.assert_array_equal(sums, want)
@@ -195,6 +238,10 @@ def test_masks_hold_what_reaches_a_limit_and_little_else(spread: float) -> None:
                 # The least factors share a class, which ends above two thirds of the greatest.
                 most = np.maximum((1 + 1 / 32) * factors.astype(float), 0.77 * factors.max())
                 assert ((want[h] + 1) * most >= limit)[held[h]].all()
+            else:
+                inside = factors > 0.77 * factors.max()
+                fewest = np.where(inside, factors / (1 + 1 / 32), factors.min().astype(float))
+                assert ((want[h] + 1) * fewest >= limit)[held[h]].all()
 
 
 def test_a_sample_that_misleads_loses_nothing(make_cache, queries, misleading) -> None:
