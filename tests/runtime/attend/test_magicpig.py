@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import kvarn
 from kvarn.cli import main
+from kvarn.commands.eval import _budgets
+from kvarn.commands.options.attend import ATTEND_AXIS
 from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.attention import read_kv
@@ -19,7 +20,7 @@ from kvarn.runtime.attend.indexes import TableIndex
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.store import Ram
+from kvarn.runtime.store import Disk, KVStore, Ram
 
 SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
 METHOD = MagicPig(tables="6x30", sink=4, window=16, dense_layers="none")
@@ -44,6 +45,9 @@ class Spy(Attend, BoundAttend):
 
     def appended(self, layer, start, n_tokens) -> None:
         self.inner.appended(layer, start, n_tokens)
+
+    def attend_prompt(self, layer, q, start, out) -> None:
+        self.inner.attend_prompt(layer, q, start, out)
 
     def __call__(self, layer, q, start, out) -> None:
         self.inner(layer, q, start, out)
@@ -98,14 +102,10 @@ def test_until_a_segment_is_full_and_in_dense_layers_all_is_read(model: Model) -
 
 
 class Tabled:
-    """An index over a store of two layers, without a model."""
+    """An index over a store of two layers."""
 
-    def __init__(self, model: Model, store=None) -> None:
-        self.model = model
-        self.store = store or Ram().open(model.info, 1)
-        self.open()
-
-    def open(self) -> None:
+    def __init__(self, model: Model, store: KVStore) -> None:
+        self.model, self.store = model, store
         self.index = TableIndex(self.model.config, self.store, Tables(6, 30), None)
         self.index.prepare(2 * RUN + 2000, 0)
 
@@ -120,6 +120,14 @@ class Tabled:
 
     def layer(self, i: int) -> LayerView:
         return LayerView(i, self.model.config.layers[i], self.store, None)
+
+    def cover(self, stop: int) -> list[tuple[int, int]]:
+        """Index the stored tokens; which ones were hashed, for each layer."""
+        hashed, add = [], self.index.add
+        self.index.add = lambda *given: (hashed.append(given[3:]), add(*given))
+        for i in range(2):
+            self.index.cover(self.layer(i), stop, stop)
+        return hashed
 
     def items(self, n_tokens: int) -> np.ndarray:
         """The tables of full runs, and the codes after them; (layers, segments, heads, bytes)."""
@@ -151,9 +159,86 @@ CUTS = [
 
 @pytest.mark.parametrize("cuts", CUTS, ids=["grown", "centre", "run", "sorted", "first run"])
 def test_tables_depend_on_stored_keys_alone(model: Model, cuts: list) -> None:
-    one, other = Tabled(model), Tabled(model)
+    one, other = (Tabled(model, Ram().open(model.info, 1)) for _ in range(2))
     for cut in cuts:
         one.append(*cut)
     stop = cuts[-1][1]
     other.append(0, stop, 1)
     np.testing.assert_array_equal(one.items(stop), other.items(stop))
+
+
+def test_a_pack_keeps_the_tables_of_full_runs(model: Model, tmp_path: Path) -> None:
+    """After a run that was saved has been overwritten in part, its tables are new everywhere."""
+    pack, ram = Disk(tmp_path / "pack"), Tabled(model, Ram().open(model.info, 1))
+    ids, n = list(range(500)) * 200, 2 * RUN + 40
+    ram.append(0, n, 1)
+    one = Tabled(model, pack.open(model.info, n))
+    one.append(0, n, 1)
+    one.store.commit(ids[:n], np.zeros(128, np.float32))
+    one.store.close()
+    again = Tabled(model, pack.open(model.info, n))
+    hashed = again.cover(n)
+    assert hashed == [(2 * RUN, n)] * 2
+    np.testing.assert_array_equal(again.items(n), ram.items(n))
+    for start, stop in ((RUN + 9000, 2 * RUN + 7), (9000, RUN + 7)):
+        for tabled in (again, ram):
+            tabled.append(start, stop, 2)
+        again.store.commit([*ids[:start], *[1] * (stop - start)], np.zeros(128, np.float32))
+        again.store.close()
+        again = Tabled(model, pack.open(model.info, stop))
+        assert again.cover(stop) == [(stop // RUN * RUN, stop)] * 2
+        np.testing.assert_array_equal(again.items(stop), ram.items(stop))
+    again.store.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tables": "150"}, r"tables are '150', expected bits x number, such as 10x150"),
+        ({"tables": "3x150"}, "tables 3x150 have 3 bits, expected 4 to 16"),
+        ({"tables": "17x150"}, "tables 17x150 have 17 bits, expected 4 to 16"),
+        ({"tables": "10x1"}, "tables 10x1 are 1 tables, expected 2 to 1000"),
+        ({"tables": "10x1001"}, "tables 10x1001 are 1001 tables, expected 2 to 1000"),
+        ({"index_bytes": 0}, "index-bytes is 0, expected at least 1"),
+        ({"dense_layers": "x"}, "dense layers are 'x', expected numbers such as 0,16, or none"),
+        ({"sink": -1}, "sink is -1, expected 0 or more"),
+    ],
+)
+def test_impossible_options_are_refused_in_words(options: dict, words: str) -> None:
+    with pytest.raises(AttendError, match=words):
+        MagicPig(**options)
+
+
+def test_layers_that_are_not_there_and_large_tables_are_refused(model: Model) -> None:
+    with pytest.raises(AttendError, match="dense layer 2 does not exist: the layers are 0 to 1"):
+        model.context(100, MagicPig(dense_layers="0,2"))
+    each = Tables(10, 150).item_bytes * SEGMENT * 2 * 2
+    words = (
+        rf"hash tables 10x150 of a context of 1,030 tokens need {2 * each:,} bytes \(.*\), more "
+        f"than --index-bytes {2 * each - 1}: use fewer tables"
+    )
+    with pytest.raises(AttendError, match=words):
+        model.context(1030, MagicPig(index_bytes=2 * each - 1))
+    model.context(1030, MagicPig(index_bytes=2 * each)).close()
+    with pytest.raises(AttendError, match=r"more than half of the .* that are free: use fewer"):
+        Tabled(model, Ram().open(model.info, 1)).index.prepare(1 << 34, 0)
+
+
+def test_the_dense_layers_are_every_16th_by_default() -> None:
+    assert MagicPig().dense(33) == {0, 16, 32}
+    assert MagicPig(dense_layers="3").dense(33) == {3}
+    assert MagicPig(dense_layers="none").dense(33) == set()
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "bench"])
+def test_a_budget_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    prompt = ["-p", "The mill", "-n", "2"] if command == "run" else []
+    assert main([command, *prompt, "--method", "magicpig", "--budget", "2%"]) == 1
+    said = capsys.readouterr().err
+    assert "--budget has no effect with --method magicpig: it belongs to --method" in said
+
+
+def test_eval_gives_it_no_budget() -> None:
+    assert _budgets("magicpig:tables=8x75", ["1%", "2%"]) == [""]
+    common = {"probe": 2}
+    assert ATTEND_AXIS.parsed("magicpig:tables=8x75", common) == MagicPig(tables="8x75", probe=2)
