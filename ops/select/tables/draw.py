@@ -141,19 +141,9 @@ def _product(x, y, n):
 
 
 @jit
-def _tile_of(query, t, j):
-    """Address of the tile of token t and KV head j."""
-    layout, place = query.layout, t % SEGMENT
-    head = query.segments[t // SEGMENT] + j * layout.head_bytes
-    return head + place // TILE * layout.tile_bytes
-
-
-@jit
-def _prefetch_key(query, t, j):
-    row_bytes = query.layout.k_row_bytes
-    row = _tile_of(query, t, j) + t % TILE * row_bytes
-    for line in range(0, row_bytes, 64):
-        prefetch(row, line)
+def _tile_of(segments, t, offset, tile_bytes):
+    """Address of the tile of token t; offset: of its KV head in a segment."""
+    return segments[t // SEGMENT] + offset + t % SEGMENT // TILE * tile_bytes
 
 
 @jit
@@ -185,36 +175,43 @@ def _take_off(x, centre, n):
 
 
 @jit
-def _weigh_token(query, t, j, place, mine):
-    """The log weight of token t for each query: entry `place` of the list."""
-    group, padded = mine.drawn.shape[0], mine.rows.shape[1]
-    w, bit, rows = t >> 6, _ONE << np.uint64(t & 63), address(mine.rows)
-    x = rows + group * 4 * padded
-    read_key(_tile_of(query, t, j), t % TILE, query.layout, x)
-    norm = _inverse(_take_off(x, address(query.centre) + j * 4 * padded, padded))
-    for h in range(group):
-        weight = NOT_DRAWN
-        if mine.drawn[h, w] & bit:
-            product = _product(rows + h * 4 * padded, x, padded)
-            weight = _log_weight(product * (norm * mine.norms[h]), query.weights)
-        query.log_weights[j * group + h, place] = weight
+def _set_fixed(query, j, n, among, mine):
+    """Log weights 0 for the tokens that are always read, of the n listed ones of KV head j."""
+    group, stop = mine.drawn.shape[0], n - (among.stop - among.last)
+    for h in range(j * group, (j + 1) * group):
+        for i in range(among.first):
+            query.log_weights[h, i] = 0.0
+        for i in range(stop, n):
+            query.log_weights[h, i] = 0.0
 
 
 @jit
-def _weigh(query, j, n, among, mine):
-    """The log weights of the n listed tokens of KV head j: 0 for those that are always read."""
-    group, tokens = mine.drawn.shape[0], query.lists[j]
-    stop = n - (among.stop - among.last)
-    for h in range(group):
-        weights = query.log_weights[j * group + h]
-        for i in range(among.first):
-            weights[i] = 0.0
-        for i in range(stop, n):
-            weights[i] = 0.0
-    for i in range(among.first, stop):
-        if i + _KEYS_AHEAD < stop:
-            _prefetch_key(query, np.int64(tokens[i + _KEYS_AHEAD]), j)
-        _weigh_token(query, np.int64(tokens[i]), j, i, mine)
+def _weigh(query, j, first, stop, mine):
+    """The log weights of entries first .. stop-1 of the list of KV head j.
+
+    One function, as each call with all of `query` costs more than a token's work.
+    """
+    group, padded, tokens = mine.drawn.shape[0], mine.rows.shape[1], query.lists[j]
+    segments, layout, weights = query.segments, query.layout, query.weights
+    drawn, norms, out = mine.drawn, mine.norms, query.log_weights
+    offset, tile_bytes, row_bytes = j * layout.head_bytes, layout.tile_bytes, layout.k_row_bytes
+    rows, centre = address(mine.rows), address(query.centre) + j * 4 * padded
+    x = rows + group * 4 * padded
+    for i in range(first, stop):
+        later = np.int64(tokens[min(i + _KEYS_AHEAD, stop - 1)])
+        place = _tile_of(segments, later, offset, tile_bytes) + later % TILE * row_bytes
+        for line in range(0, row_bytes, 64):
+            prefetch(place, line)
+        t = np.int64(tokens[i])
+        read_key(_tile_of(segments, t, offset, tile_bytes), t % TILE, layout, x)
+        norm = _inverse(_take_off(x, centre, padded))
+        w, bit = t >> 6, _ONE << np.uint64(t & 63)
+        for h in range(group):
+            weight = NOT_DRAWN
+            if drawn[h, w] & bit:
+                product = _product(rows + h * 4 * padded, x, padded)
+                weight = _log_weight(product * (norm * norms[h]), weights)
+            out[j * group + h, i] = weight
 
 
 @kernel
@@ -235,5 +232,6 @@ def draw_kernel(
         n = write_list(mine.marks, first, last, among.stop, query.lists[j])
         query.counts[j] = n
         _put_queries(query, j, mine)
-        _weigh(query, j, n, among, mine)
+        _set_fixed(query, j, n, among, mine)
+        _weigh(query, j, first, n - (among.stop - last), mine)
         j = take(share.ticket)
