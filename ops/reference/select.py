@@ -164,3 +164,20 @@ def tile_bounds_reference(q: Floats, keys: Floats, size: int) -> NDArray[np.floa
     least, greatest = tiles.min(1), tiles.max(1)
     out: NDArray[np.float64] = np.maximum(q[:, None] * least, q[:, None] * greatest).sum(2)
     return out
+
+
+def draw_reference(
+    q: Floats, keys: Floats, planes: Floats, bits: int, count: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """What q (H, E) draw of centred keys (n, E), and each -log u: (H, n) both.
+
+    planes (K L, E), those of a table side by side. Drawn: the signs of the products with all K
+    planes are the same in at least 2 of the L tables. Source: MagicPIG, equation 10.
+    """
+    above = [(x @ planes.T > 0).reshape(len(x), count, bits) for x in (q, keys)]
+    same = np.stack([(above[1] == row).all(2).sum(1) for row in above[0]])
+    norms = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(keys, axis=1)
+    p = 1 - np.arccos(np.clip(q @ keys.T / norms, -1, 1)) / np.pi
+    x = p**bits
+    u = 1 - (1 - x) ** count - count * x * (1 - x) ** (count - 1)
+    return same >= 2, -np.log(u)

@@ -10,6 +10,8 @@
                 highest upper bounds of q . k
     means       none: a block counts as one token for   RetroInfer              `topk --tail means`
                 what was not chosen of them
+    tables      a random draw: what agrees with a      LSH sampling (MagicPIG)    `magicpig`
+                query in two of many hash tables
 
 `cover` then shortens the lists to what holds a share of each query head's softmax.
 
@@ -46,18 +48,32 @@ from .sketch import (
     sketch_keys,
     sketch_slots,
 )
+from .tables import (
+    DrawScratch,
+    Hashing,
+    Tables,
+    TableStore,
+    draw,
+    hash_keys,
+    sort_runs,
+    table_planes,
+)
 
 __all__ = [
     "SAMPLE",
     "BlockScratch",
     "CoverScratch",
+    "DrawScratch",
     "ExactScratch",
+    "Hashing",
     "MeansScratch",
     "Network",
     "Range",
     "Rotation",
     "SignatureScratch",
     "SketchScratch",
+    "TableStore",
+    "Tables",
     "TileScratch",
     "add_means",
     "best_in_blocks",
@@ -67,10 +83,12 @@ __all__ = [
     "block_means",
     "bound_tiles",
     "cover",
+    "draw",
     "draw_sample",
     "encode_keys",
     "encode_rows",
     "encode_slots",
+    "hash_keys",
     "highest_tiles",
     "hyperplanes",
     "largest",
@@ -82,6 +100,8 @@ __all__ = [
     "sketch_bits",
     "sketch_keys",
     "sketch_slots",
+    "sort_runs",
+    "table_planes",
     "taken_words",
     "tile_item_bytes",
 ]

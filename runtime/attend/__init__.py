@@ -4,7 +4,7 @@
 """
 
 from .base import Attend, AttendError, BoundAttend, LayerView
-from .registry import ATTENDS, Full, Hash, Quest, TopK
+from .registry import ATTENDS, Full, Hash, MagicPig, Quest, TopK
 from .replay import Replay
 from .sparse import Sparse
 
@@ -16,6 +16,7 @@ __all__ = [
     "Full",
     "Hash",
     "LayerView",
+    "MagicPig",
     "Quest",
     "Replay",
     "Sparse",

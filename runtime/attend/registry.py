@@ -7,6 +7,7 @@ from ..methods import registered
 from .base import Attend
 from .full import Full as Full
 from .hash import Hash as Hash
+from .magicpig import MagicPig as MagicPig
 from .quest import Quest as Quest
 from .topk import TopK as TopK
 

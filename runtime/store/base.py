@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from ...system.errors import KvarnError
+from ..memory import available_bytes
 from ..methods import Method
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class Column(ABC):
         """Base addresses of the layer's segments; valid until the store's next `reserve`."""
 
     @abstractmethod
-    def restart(self) -> None:
-        """Forget the items of all tokens and layers, those that were saved too."""
+    def restart(self, first: int = 0) -> None:
+        """Forget the items of tokens from `first` on, a multiple of 1,024, of all layers, those
+        that were saved too."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,15 @@ class KVStore(ABC):
     @abstractmethod
     def drop_column(self, name: str) -> None:
         """Free the memory of a column, if there is one; what was saved of it stays saved."""
+
+    def saved_items(self, name: str) -> int:
+        """How many tokens, from the first on, have saved items in the column of this name."""
+        return 0
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that a column could take: of memory, or of the disk it is saved on."""
+        return available_bytes()
 
     @property
     @abstractmethod

@@ -127,8 +127,8 @@ class RamColumn(Column):
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self.memory.addresses[layer]
 
-    def restart(self) -> None:
-        self.filled[:] = 0
+    def restart(self, first: int = 0) -> None:
+        np.minimum(self.filled, first, out=self.filled)
 
 
 class RamStore(KVStore):

@@ -143,11 +143,7 @@ class SlotStore(KVStore):
     def n_bytes(self) -> int:
         stores = sum(store.n_bytes for store in self._stores.values())
         indexes = [column for parts in self._index_parts.values() for column in parts.values()]
-        return stores + sum(
-            column.memory.n_bytes
-            for parts in self._index_parts.values()
-            for column in parts.values()
-        )
+        return stores + sum(column.memory.n_bytes for column in indexes)
 
 
 class SlotColumn(Column):
@@ -167,5 +163,5 @@ class SlotColumn(Column):
         column, number = self._parts[layer]
         return column.segments(number)
 
-    def restart(self) -> None:
-        self.filled[:] = 0
+    def restart(self, first: int = 0) -> None:
+        np.minimum(self.filled, first, out=self.filled)

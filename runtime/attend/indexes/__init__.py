@@ -1,4 +1,4 @@
-"""Indexes of the stored keys by their products with a query, for `topk` and `quest`."""
+"""Indexes of the stored keys: by their products with a query (`topk`), or to draw from."""
 
 from .blocks import BlockIndex as BlockIndex
 from .cover import Covering as Covering
@@ -7,4 +7,5 @@ from .means import MeansIndex as MeansIndex
 from .sampled import SampledIndex as SampledIndex
 from .sketches import SketchIndex as SketchIndex
 from .sketches import SlotSketches as SlotSketches
+from .tables import TableIndex as TableIndex
 from .tiles import TileIndex as TileIndex

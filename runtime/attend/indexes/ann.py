@@ -119,8 +119,8 @@ class InMemory(Column):
     def segments(self, layer: int) -> I64:
         return np.empty(0, np.int64)
 
-    def restart(self) -> None:
-        self.filled[:] = 0
+    def restart(self, first: int = 0) -> None:
+        np.minimum(self.filled, first, out=self.filled)
 
 
 class _Keys(ABC):

@@ -66,9 +66,12 @@ class TokenIndex(ABC):
         """Index the stored keys of tokens first … last - 1; not called without a column."""
 
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
-        """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now; not called
-        without a column, nor unless the method attends over slots (`Attend.needs_all_tokens`), whose
-        tokens change and stand in no order: `choose` then takes `Chosen.taken`."""
+        """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now.
+
+        Not called without a column, nor unless the method attends over slots
+        (`Attend.needs_all_tokens`), whose tokens change and stand in no order: `choose` then takes
+        `Chosen.taken`.
+        """
         raise NotImplementedError
 
     def leave_out(self, layer: LayerView, stop: int) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""
+NONE = "none"
+_MOST_LAYERS = 1 << 16  # of any model
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,9 @@ class Sparse(Attend, ABC):
     """Options common to all sparse methods.
 
     sink, window: the first and the last tokens, which are always read. dense_layers: layers that
-    read every token, as "0,16" or a sequence of numbers. probe: every so many steps of a layer,
-    measure the softmax mass covered and the error of the output (0: never; it reads all tokens).
+    read every token, as "0,16", "none" or a sequence of numbers. probe: every so many steps of a
+    layer, measure the softmax mass covered and the error of the output (0: never; it reads all
+    tokens).
     """
 
     selects: ClassVar[bool] = True
@@ -35,7 +38,7 @@ class Sparse(Attend, ABC):
     sink: int = option(0, "always read the first N tokens", int)
     window: int = option(0, "always read the last N tokens", int)
     dense_layers: str | Sequence[int] = option(
-        "", "layers that read every token, such as 0,16 (default: none)", metavar="N,…"
+        NONE, "layers that read every token, such as 0,16, or none", metavar="N,…"
     )
     probe: int = option(
         0, "every N steps measure the softmax mass that was read and the error of the output", int
@@ -47,7 +50,7 @@ class Sparse(Attend, ABC):
                 raise AttendError(f"{name} is {getattr(self, name)}, expected 0 or more")
         if self.window < 1:
             raise AttendError("window is 0, expected at least 1: the newest token is always read")
-        self.dense(1 << 31)
+        self.dense(_MOST_LAYERS)
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
         from .attention import SparseAttention
@@ -78,12 +81,12 @@ class Sparse(Attend, ABC):
         """The layers that read every token; `AttendError` where the model has no such layer."""
         words: Sequence[object] = self.dense_layers
         if isinstance(words, str):
-            words = [word.strip() for word in words.split(",")] if words.strip() else []
+            words = [] if words == NONE else words.split(",")
         try:
             layers = frozenset(int(str(word)) for word in words)
         except ValueError:
             raise AttendError(
-                f"dense layers are {self.dense_layers!r}, expected numbers such as 0,16"
+                f"dense layers are {self.dense_layers!r}, expected numbers such as 0,16, or none"
             ) from None
         for layer in sorted(layers):
             if not 0 <= layer < n_layers:

@@ -123,11 +123,13 @@ class Plane:
         self._table()
         self.grow(n_segments)
 
-    def restart(self) -> None:
-        """Have the same number of segments, all of them new and in memory, to be written again."""
-        n_segments, self._n_segments = self._n_segments, 0
-        self.places.clear()
-        self._memory.clear()
+    def restart(self, first: int) -> None:
+        """Have the same number of segments, those from `first` on new and in memory, to be written
+        again."""
+        n_segments, self._n_segments = self._n_segments, min(first, self._n_segments)
+        del self.places[first:]
+        for segment in [n for n in self._memory if n >= first]:
+            del self._memory[segment]
         self.grow(n_segments)
 
     def buffer(self, segment: int) -> NDArray[np.uint8]:

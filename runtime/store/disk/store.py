@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,9 @@ class DiskColumn(Column):
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self.plane.addresses[layer]
 
-    def restart(self) -> None:
-        self.plane.restart()
-        self.filled[:] = 0
+    def restart(self, first: int = 0) -> None:
+        self.plane.restart(first // SEGMENT)
+        np.minimum(self.filled, first, out=self.filled)
 
 
 class DiskStore(KVStore):
@@ -121,6 +122,13 @@ class DiskStore(KVStore):
 
     def drop_column(self, name: str) -> None:
         self.columns.pop(name, None)
+
+    def saved_items(self, name: str) -> int:
+        return SEGMENT * len(self._tables.places.get(name, ()))
+
+    @property
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self.folder.path).free if self.saves else super().free_bytes
 
     @property
     def n_bytes(self) -> int:

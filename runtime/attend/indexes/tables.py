@@ -1,0 +1,125 @@
+"""Hash tables of the stored keys, from which tokens are drawn (LSH sampling)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....ops.attention.layout import SEGMENT, n_segments
+from ....ops.select.tables.planes import RUN
+from ...memory import human_bytes
+from ..base import AttendError, LayerView
+from ..sparse import SEED, CentredIndex, Chosen
+from ..sparse.centre import STAGES
+
+if TYPE_CHECKING:
+    from ....models.config import ModelConfig
+    from ....ops.select import Hashing, Range, Tables
+    from ...store import Column, KVStore
+    from ..base import F32
+
+
+class TableIndex(CentredIndex):
+    """K x L planes per layer; the codes of every stored key less the centre c, in L hash tables.
+
+    Column `tables-KxL-SEED-cN`. It is filled by runs of 16 segments, whose codes are sorted into
+    tables; those of later tokens are there, too, but computed again when a pack is opened.
+    """
+
+    weighs = True
+
+    def __init__(
+        self, config: ModelConfig, store: KVStore, tables: Tables, most_bytes: int | None
+    ) -> None:
+        self._config, self._tables, self._most_bytes = config, tables, most_bytes
+        self._name = f"tables-{tables.bits}x{tables.number}-{SEED}"
+        super().__init__(store, {self._name: tables.item_bytes})
+        self._coded = np.zeros(config.n_layers, np.int64)
+        self._hashings: dict[int, Hashing] = {}
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ....ops.select import DrawScratch, sort_runs
+
+        self._check_bytes(n_ctx)
+        config, tables = self._config, self._tables
+        heads, kv_heads = config.n_heads, config.n_kv_heads
+        self._scratch = DrawScratch(heads, kv_heads, n_ctx, tables, self._store.layout)
+        # Load the kernel now: it is first needed after 16,384 tokens, when nobody wants to wait.
+        sort_runs(tables, kv_heads, np.empty(0, np.int64), 0, 0)
+
+    def _check_bytes(self, n_ctx: int) -> None:
+        config, store, tables = self._config, self._store, self._tables
+        each = SEGMENT * config.n_layers * config.n_kv_heads * tables.item_bytes
+        needed = n_segments(n_ctx) * each
+        if self._most_bytes is not None:
+            allowed, whose = self._most_bytes, f"--index-bytes {self._most_bytes}"
+        else:
+            free = store.free_bytes
+            saved = max(store.saved_items(f"{self._name}-c{n}") for n in STAGES)
+            allowed = free // 2 + saved // SEGMENT * each
+            whose = f"half of the {human_bytes(free)} that are free"
+        if needed <= allowed:
+            return
+        raise AttendError(
+            f"hash tables {tables.bits}x{tables.number} of a context of {n_ctx:,} tokens need "
+            f"{needed:,} bytes ({human_bytes(needed)}), more than {whose}: use fewer tables, such "
+            "as --tables 8x75, a smaller --ctx, or a larger --index-bytes"
+        )
+
+    def cover(self, layer: LayerView, start: int, stop: int) -> None:
+        i, stage = layer.index, self._stages[layer.index]
+        n = self._enter(layer, stop)
+        if not n:
+            return
+        (column,) = self.columns(layer)
+        filled = int(column.filled[i])
+        if filled % RUN:  # tokens of a sorted run have been overwritten
+            filled = self._unsort(column, filled // RUN * RUN)
+        # Those before have codes, unless their centre is another one now.
+        first = min(int(self._coded[i]), start) if n == stage and start >= n * SEGMENT else 0
+        first = max(first, filled)
+        self.extend(layer, first, stop)
+        self._coded[i], column.filled[i] = stop, stop // RUN * RUN
+
+    def _unsort(self, column: Column, first: int) -> int:
+        """Drop the tables of the run that begins with token `first`, and of those after it."""
+        column.restart(first)
+        np.minimum(self._coded, first, out=self._coded)
+        return first
+
+    def add(
+        self, layer: LayerView, centre: F32, columns: list[Column], first: int, last: int
+    ) -> None:
+        from ....ops.select import hash_keys, sort_runs
+
+        i, store, items = layer.index, layer.store, columns[0].segments(layer.index)
+        hash_keys(self._hashing(i, centre), store.segments(i), store.layout, items, first, last)
+        sorted_ = int(columns[0].filled[i]) // RUN
+        sort_runs(self._tables, store.n_kv_heads, items, sorted_, last // RUN)
+
+    def _hashing(self, i: int, centre: F32) -> Hashing:
+        """What keys and queries of layer i are hashed with."""
+        from ....ops.select import Hashing, table_planes
+
+        known = self._hashings.get(i)
+        if known is None:
+            planes = table_planes(self._config.head_dim, self._tables, (SEED, i))
+            self._hashings[i] = known = Hashing(self._tables, planes, centre)
+        elif known.centre is not centre:
+            self._hashings[i] = known = replace(known, centre=centre)
+        return known
+
+    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+        from ....ops.select import TableStore, draw
+
+        i, (column,) = layer.index, self.columns(layer)
+        centre = self._centres.of(layer, self._stages[i])
+        stored = TableStore(
+            layer.store.segments(i), column.segments(i), int(column.filled[i]) // RUN
+        )
+        return draw(
+            q, self._hashing(i, centre), stored, among, chosen.lists, chosen.counts,
+            chosen.log_weights, scratch=self._scratch,
+        )  # fmt: skip
