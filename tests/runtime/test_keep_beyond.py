@@ -202,7 +202,7 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
     out, start = np.empty_like(q), LAST_POSITION - n
     run = SlotAttention([LayerView(0, config, store, scratch)], [slots], FullAttention())
     run(0, q[:n_slots], k[:n_slots], v[:n_slots], out[:n_slots])
-    run.begin(start, prompt=False)
+    run.begin(start, prompt=True)
     run(0, q[n_slots:-1], k[n_slots:-1], v[n_slots:-1], out[n_slots:-1])
     run.begin(LAST_POSITION - 1, prompt=False)
     run(0, q[-1:], k[-1:], v[-1:], out[-1:])

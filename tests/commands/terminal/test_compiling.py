@@ -84,5 +84,6 @@ def test_rehearsals_are_those_of_the_choices() -> None:
     names = [one.name for one in rehearsals(path, ("q8_0", "q4_0"), several, [HashEvict()])]
     assert names == [
         *("topk, q8_0/q4_0", "topk levels=2, q8_0/q4_0", "hash, q8_0/q4_0"),
-        *("keep hashevict, q8_0/q4_0", "generation, q8_0/q4_0", "prompts, q8_0/q4_0"),
+        *("keep hashevict, q8_0/q4_0", "topk over slots, q8_0/q4_0", "hash over slots, q8_0/q4_0"),
+        *("generation, q8_0/q4_0", "prompts, q8_0/q4_0"),
     ]
