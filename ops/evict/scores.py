@@ -10,7 +10,7 @@ from ..attention.arguments import Scoring
 from ..attention.checks import check_floats
 from ..attention.layout import SEGMENT, TILE, TileLayout, stored_layout
 from ..errors import OpsError
-from ..reference.attention import read_rows
+from ..reference.attention import read_kv
 from .arguments import ColumnSums, Moving
 
 F32 = NDArray[np.float32]
@@ -83,12 +83,19 @@ def add_attention(
     add(_sums_arguments.fill(arrays), s.n_kv_heads, start, *scoring)
 
 
-def key_norms(segments: I64, layout: TileLayout, n_kv_heads: int, n_slots: int) -> F32:
-    """Euclidean norms of the keys in slots 0 .. n_slots-1, as stored: float32 (J, n_slots)."""
+def key_norms(
+    segments: I64, layout: TileLayout, n_slots: int, n_kv_heads: int, centre: F32 | None = None
+) -> F32:
+    """Euclidean norms of the keys in slots 0 .. n_slots-1, as stored: float32 (J, n_slots).
+
+    centre float32 (J, E): what was taken off the keys before they were stored.
+    """
     norms = np.empty((n_kv_heads, n_slots), np.float32)
     for first in range(0, n_slots, SEGMENT):
         stop = min(first + SEGMENT, n_slots)
-        keys, _ = read_rows(segments, layout, n_kv_heads, first, stop)
+        keys, _ = read_kv(segments, layout, n_kv_heads, first, stop)
+        if centre is not None:
+            keys += centre
         norms[:, first:stop] = np.sqrt(np.einsum("tje,tje->jt", keys, keys))
     return norms
 

@@ -73,6 +73,8 @@ class SlotStore(KVStore):
         self.reserved = int(n_tokens)
         for size, store in self._stores.items():
             store.shrink(min(n_tokens, size))
+        for size, column in self._index_parts:
+            column.memory.shrink(min(n_tokens, size))
 
     def reserve(self, n_tokens: int) -> None:
         self.reserved = max(self.reserved, int(n_tokens))
@@ -92,6 +94,12 @@ class SlotStore(KVStore):
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         """Store k, v float32[T, J, E] in the slots start … start + T - 1 of the layer."""
         self._stores[self.slots[layer]].append(self._number[layer], k, v, start)
+        self.changed(layer, start)
+
+    def changed(self, layer: int, start: int) -> None:
+        """The slots from `start` on hold other tokens than those that were indexed."""
+        for column in self._indexes.values():
+            column.filled[layer] = min(column.filled[layer], start)
 
     def state_column(self, name: str, item_bytes: int) -> SlotColumn:
         """A column of the keep method, which is saved with the slots; as `column` otherwise."""

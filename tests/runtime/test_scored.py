@@ -46,6 +46,7 @@ class Watch:
         self.keys: dict[int, NDArray] = {}
         self.values: dict[int, NDArray] = {}
         self.held: dict[int, NDArray] = {}
+        self.centres: dict[int, NDArray] = {}
 
     def query(self, layer: int, n: int) -> NDArray:
         found = np.full((n, *self.queries[layer][0][1].shape[1:]), np.nan, np.float32)
@@ -70,6 +71,8 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         watch.keys[self.layer], watch.values[self.layer] = read_kv(
             store.segments(self.layer), store.layout, store.n_kv_heads, 0, held
         )
+        if store.centre is not None:
+            watch.centres[self.layer] = store.centre[self.layer]
         watch.held[self.layer] = store.kept(self.layer, held).astype(int)
         evict(self, n_tokens)
 
@@ -168,7 +171,8 @@ def test_what_stays_is_what_numpy_keeps(
         context.decode(5)
     for layer, config in enumerate(tiny.config.layers):
         keys, scale = watch.keys[layer], config.attention_scale
-        want = expected(keep, watch.query(layer, N), keys, BUDGET, layer, N, scale)
+        here = keys + watch.centres.get(layer, 0) if isinstance(keep, kvarn.L2Norm) else keys
+        want = expected(keep, watch.query(layer, N), here, BUDGET, layer, N, scale)
         assert context.kept(layer).tolist() == [[*row, N] for row in want]
         store = context.store
         k, v = read_kv(store.segments(layer), store.layout, 2, 0, BUDGET)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.runtime.attend import Attend
 from kvarn.runtime.context import ContextError
 from kvarn.runtime.keep import KeepError
 from kvarn.runtime.keep.scored import Scored, cache
@@ -219,3 +220,33 @@ def test_wrong_options_are_one_line() -> None:
         with pytest.raises(KeepError, match=words) as caught:
             make()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("attend", [kvarn.TopK(30, sink=2, window=8), kvarn.Hash(30, sink=2)])
+@pytest.mark.parametrize("keep", [kvarn.NaCl(BUDGET, every=20), kvarn.TOVA(BUDGET)], ids=named)
+def test_sparse_attention_chooses_among_what_was_moved(
+    tiny: Model, keep: Scored, attend: Attend
+) -> None:
+    """An index that is built anew before every token chooses the same; a larger budget is full."""
+    ids = ids_of(tiny, 700)
+    kept, anew = (tiny.context(1000, attend, keep) for _ in range(2))
+    full, all_of_it = (
+        tiny.context(1000, one, keep) for one in (kvarn.Full(), replace(attend, budget=900))
+    )
+    for context in (kept, anew, full, all_of_it):
+        context.prefill(ids[:300])
+    for token in ids[300:350]:
+        for layer in range(2):
+            anew.store.changed(layer, 0)
+        np.testing.assert_array_equal(kept.decode(token), anew.decode(token))
+        np.testing.assert_array_equal(full.decode(token), all_of_it.decode(token))
+    assert sum(layer.attended_tokens for layer in kept.stats.layers) > 0
+
+
+def test_more_than_can_be_chosen_among_is_refused(tiny: Model) -> None:
+    context = tiny.context(200, kvarn.TopK(10, sink=2, window=8), kvarn.TOVA(BUDGET))
+    context.prefill(ids_of(tiny, 600))
+    for _ in range(70):
+        context.decode(1)
+    with pytest.raises(KeepError, match=r"holds 201 tokens and .* among 200 at most: use a larger"):
+        context.decode(1)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
+from ....ops.pointwise import add_row
+from ..cache import minus_centre
 from ..slots import Ring, SlotAttention, Slots
 from .queries import BLOCK
 from .slots import ScoredSlots
@@ -42,6 +44,7 @@ class ScoredAttention:
     def __post_init__(self) -> None:
         # It is called for the layers with rings alone.
         self._windows = SlotAttention(self.layers, cast("list[Slots]", self.slots), self.attend)
+        self._minus_centre = minus_centre(self.slots[0].store)
 
     def begin(self, start: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
@@ -59,27 +62,34 @@ class ScoredAttention:
 
     def _pass(self, slots: ScoredSlots, q: F32, k: F32, v: F32, out: F32) -> None:
         """Read new tokens, in pieces between which tokens are evicted."""
+        if self._minus_centre is not None:
+            add_row(k.reshape(len(k), -1), self._minus_centre[slots.layer])
+        step = 1 if self.attend.chooses and not self.prompt else len(q)
         done = 0
         while done < len(q):
             position = self.start + done
             if slots.keep.sums_all and slots.collects and position - slots.n_summed >= BLOCK:
                 slots.sum_pending(position)
             room = slots.make_room(position, self.prompt)
-            n = len(q) - done if room is None else min(room, len(q) - done)
+            n = min(step, len(q) - done)
+            n = n if room is None else min(room, n)
             part = slice(done, done + n)
             slot = slots.append(k[part], v[part], position)
-            self.attend.appended(slots.view, slot, n)
-            log_sums = self._attend(slots, q[part], slot, out[part])
+            log_sums = self._attend(slots, q[part], position, slot, out[part])
             if slots.collects:
                 scaled = q[part] * np.float32(slots.view.config.attention_scale)
                 slots.queries.put(slots.layer, position, scaled, log_sums)
             done += n
 
-    def _attend(self, slots: ScoredSlots, q: F32, slot: int, out: F32) -> F32 | None:
-        """Attention of tokens in slots from `slot` on; the log sums of a prompt's scores."""
+    def _attend(self, slots: ScoredSlots, q: F32, position: int, slot: int, out: F32) -> F32 | None:
+        """Attention of tokens in slots from `slot` on; the log sums of a prompt's scores.
+
+        Only generated tokens choose: what a prompt leaves is indexed before the first of them.
+        """
         view = slots.view
         if not self.prompt:
-            self.attend(view, q, slot, out)
+            self.attend.appended(view, slot, len(q))
+            self.attend.attend_slots(view, q, position, slot + len(q), out)
             return None
         if not slots.collects:
             self.attend.attend_prompt(view, q, slot, out)

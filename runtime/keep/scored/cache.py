@@ -12,6 +12,7 @@ from ....ops.attention.layout import n_segments
 from ...memory import available_bytes, human_bytes
 from ...stats import Kept
 from ...store import StoreError
+from ..base import KeepError
 from ..cache import KVCache
 from .queries import bytes_of
 from .slots import ScoredSlots
@@ -107,8 +108,21 @@ class ScoredCache(KVCache):
             for one in self._scored:
                 one.clear()
         self.store.cut(start)
+        if self.attend.chooses and not prompt:
+            self._check_chosen(start, n_tokens)
         self._reserve(start, n_tokens)
         self._attention.begin(start, prompt)
+
+    def _check_chosen(self, start: int, n_tokens: int) -> None:
+        """Raise `KeepError` where an attend method would choose among more than it has room for."""
+        for one in self._scored:
+            due = one.ends_prompt(start)
+            held = n_tokens + (one.budget if due else one.held(start))
+            if held > self._n_ctx and not one.keep.every:
+                raise KeepError(
+                    f"keep {one.keep.name} holds {held:,} tokens and the attend method chooses "
+                    f"among {self._n_ctx:,} at most: use a larger --ctx, or --keep-every N"
+                )
 
     def _reserve(self, start: int, n_tokens: int) -> None:
         """Make room in the slots, and in the scratch of attention."""
@@ -147,7 +161,7 @@ class ScoredCache(KVCache):
             self._queries.clear()
 
     def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
-        """Nothing: methods that attend to slots have no index."""
+        """Nothing: what is kept is indexed before the next generated token, see `attention`."""
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         slots = self._attention.slots[layer]

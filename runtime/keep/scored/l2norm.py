@@ -28,7 +28,10 @@ class L2Norm(Scored):
         from ....ops.evict import key_norms
 
         store = slots.store
-        return -key_norms(store.segments(slots.layer), store.layout, store.n_kv_heads, n_held)
+        centre = None if store.centre is None else store.centre[slots.layer]
+        return -key_norms(
+            store.segments(slots.layer), store.layout, n_held, store.n_kv_heads, centre
+        )
 
     def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
         return rows_of_best(scores, budget)

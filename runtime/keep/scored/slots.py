@@ -102,6 +102,7 @@ class ScoredSlots:
         sources = self.keep.choose(scores, self.budget, (self.layer, n_tokens))
         positions = store.positions.segments(self.layer)
         move_slots(store.segments(self.layer), positions, store.layout, sources)
+        store.changed(self.layer, 0)
         if self.keep.sums_all:
             self.sums = np.take_along_axis(scores, sources.astype(np.intp), 1)
         self.n_dropped, self.since = n_tokens - self.budget, n_tokens

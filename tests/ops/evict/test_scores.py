@@ -129,9 +129,11 @@ def test_what_moves_keeps_its_bytes(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["f16", "q4_0"])
 def test_norms_are_those_of_keys_as_stored(kind: str) -> None:
     cache = Cache(1100, head_dim=80, kind=kind)
-    norms = key_norms(cache.segments, cache.layout, cache.kv_heads, 1100)
-    want = np.linalg.norm(cache.k.astype(np.float64), axis=-1).T
-    np.testing.assert_allclose(norms, want, rtol=1e-5)
+    centre = np.random.default_rng(0).standard_normal((2, 80), np.float32)
+    for c, keys in ((None, cache.k), (centre, cache.k + centre)):
+        norms = key_norms(cache.segments, cache.layout, 1100, cache.kv_heads, c)
+        want = np.linalg.norm(keys.astype(np.float64), axis=-1).T
+        np.testing.assert_allclose(norms, want, rtol=1e-5)
 
 
 def test_what_does_not_fit_is_refused() -> None:
