@@ -122,7 +122,10 @@ def test_tokens_that_the_centre_is_of_are_overwritten(
 ) -> None:
     """In one chunk, from below the boundary to beyond it, so that the stage stays the same."""
     store = Disk(tmp_path / "pack") if disk else Ram()
-    context = opened(model, store, read=2200)
+    context = opened(model, store, read=4200)  # what was saved for 2 segments is put aside
+    context.truncate(1030)
+    context.prefill(ids(1170, 2))
+    check(context)
     for _ in range(2):
         context.truncate(2000)
         context.prefill(ids(200, 3))
