@@ -59,6 +59,9 @@ class Spy(Attend, BoundAttend):
     def appended(self, layer, start, n_tokens) -> None:
         self.inner.appended(layer, start, n_tokens)
 
+    def attend_prompt(self, layer, q, start, out) -> None:
+        self.inner.attend_prompt(layer, q, start, out)
+
     def __call__(self, layer, q, start, out) -> None:
         self.inner(layer, q, start, out)
         chosen = self.inner._chosen
