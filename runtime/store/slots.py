@@ -73,8 +73,9 @@ class SlotStore(KVStore):
         self.reserved = int(n_tokens)
         for size, store in self._stores.items():
             store.shrink(min(n_tokens, size))
-        for size, column in self._index_parts:
-            column.memory.shrink(min(n_tokens, size))
+        for parts in self._index_parts.values():
+            for size, column in parts.items():
+                column.memory.shrink(min(n_tokens, size))
 
     def reserve(self, n_tokens: int) -> None:
         self.reserved = max(self.reserved, int(n_tokens))
