@@ -81,6 +81,9 @@ class SketchIndex(_Sketches, CentredIndex):
         _Sketches.__init__(self, config, store)
         CentredIndex.__init__(self, store, self._items)
 
+    def columns(self, layer: LayerView) -> list[Column]:
+        return CentredIndex.columns(self, layer)
+
 
 class SlotSketches(_Sketches):
     """Sketches of the keys in slots, from zero: which tokens are there changes all the time."""

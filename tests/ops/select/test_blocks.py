@@ -199,17 +199,22 @@ def test_all_candidates_give_the_exact_choice(
         assert len(np.setxor1d(a, b)) <= 2  # float32 sums of nearly equal scores
 
 
-def test_most_blocks_are_ruled_out_and_little_mass_is_lost(alike, queries) -> None:
-    n, k = 96 * SEGMENT, 60
-    cache, q = alike(n), queries(1, 4, 64)
+def test_most_blocks_are_ruled_out_and_little_mass_is_lost(alike) -> None:
+    """Over 80 query heads: of one alone, chance would decide (it finds 0.70 to 0.97)."""
+    n, k, rng = 96 * SEGMENT, 60, np.random.default_rng(11)
+    found, looked = [], []
+    cache = alike(n)
     blocks = Blocks(cache)
     blocks.build(0, 96)
-    got = blocks.choose(q, Range(0, n - 1, n), k, 3 * k)[0]
-    keys, _ = cache.stored()
-    for h in range(4):
-        mass = np.exp((keys[:, 0] @ q[0, h]) / 8)
-        assert mass[got].sum() > 0.97 * np.sort(mass)[-k:].sum()
-    assert blocks.looked < 0.6 * 4 * 96 * BLOCKS
+    keys = cache.stored()[0][:, 0]
+    for _ in range(20):
+        q = rng.standard_normal((1, 4, 64)).astype(np.float32)
+        got = blocks.choose(q, Range(0, n - 1, n), k, 3 * k)[0]
+        looked.append(blocks.looked)
+        for mass in np.exp(q[0] @ keys.T / 8):
+            found.append(np.sort(mass[got])[-k:].sum() / np.sort(mass)[-k:].sum())
+    assert np.mean(found) > 0.88
+    assert np.mean(looked) < 0.6 * 4 * 96 * BLOCKS
 
 
 def test_sketches_from_a_mean_find_more_than_those_from_zero(alike, queries) -> None:
