@@ -222,7 +222,9 @@ def test_wrong_options_are_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("attend", [kvarn.TopK(30, sink=2, window=8), kvarn.Hash(30, sink=2)])
+@pytest.mark.parametrize(
+    "attend", [kvarn.TopK(30, sink=2, window=8), kvarn.Hash(30, sink=2, window=8)]
+)
 @pytest.mark.parametrize("keep", [kvarn.NaCl(BUDGET, every=20), kvarn.TOVA(BUDGET)], ids=named)
 def test_sparse_attention_chooses_among_what_was_moved(
     tiny: Model, keep: Scored, attend: Attend
