@@ -5,6 +5,7 @@ Exit codes: 0; 1 an error the user can act on; 2 wrong usage; 130 interrupted.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -36,12 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         named = [word for word in words if word in COMMANDS][:1]
         options = build_parser(*named).parse_args(words)
         with libraries_heard():
-            code: int = module_of(options.command).run(options)
-        return code
+            return _run(options)
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # also panics of libraries in Rust, which are no Exception
         return _exit_code(error)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the command; what it does when kernels are compiled ends with it."""
+    try:
+        code: int = module_of(options.command).run(options)
+    finally:
+        if (kernel_cache := sys.modules.get("kvarn.jit.kernel_cache")) is not None:
+            kernel_cache.on_compile()
+    return code
 
 
 def _exit_code(error: BaseException) -> int:

@@ -48,7 +48,7 @@ class Counts:
     uncachable: tuple[str, ...] = ()
 
 
-def on_compile(listener: Callable[[str], None]) -> None:
+def on_compile(listener: Callable[[str], None] = _nobody) -> None:
     """Call `listener(name of the kernel)` before each compilation, instead of the one before it."""
     global _listener  # noqa: PLW0603  there is one terminal to tell
     _listener = listener
