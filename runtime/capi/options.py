@@ -230,14 +230,15 @@ def context_of(model: Model, text: str | None) -> Context:
     disk_io = Disk.default("io") if io is None else io
     if io is not None and not {"pack", "store"} & given.keys():
         raise BadArgument("the option io has no effect without a store or a pack")
-    n_ctx, ram, kinds = given.get("ctx"), Ram(*(pair or ())), pair or (None, None)
+    n_ctx, ram = given.get("ctx"), Ram(*(pair or ()))
+    k, v = pair or (None, None)
     if "pack" in given:
         info = pack_info(pack_path(given["pack"]))
         n_ctx = n_ctx or (limit if info.n_tokens < limit else info.n_tokens + ROOM)
-        store = Disk(info.path, *kinds, read_only=True, io=disk_io)
+        store = Disk(info.path, k, v, read_only=True, io=disk_io)
         return model.context(n_ctx, attend, keep, store)
     if "store" in given:
-        return model.context(n_ctx, attend, keep, Disk(given["store"], *kinds, io=disk_io))
+        return model.context(n_ctx, attend, keep, Disk(given["store"], k, v, io=disk_io))
     if n_ctx is None and not keep.evicts(limit):
         n_ctx = max(1, min(limit, ram.tokens_in(model.config, available_bytes())))
     return model.context(n_ctx, attend, keep, ram)

@@ -85,6 +85,11 @@ static void sleep_1_ms(void)
     nanosleep(&time, NULL);
 }
 
+static long has_ended(const char *name)
+{
+    return fail(KVARN_NOT_RUNNING, "%s: kvarn has been stopped, or the process is ending", name);
+}
+
 /* Before a call: whether it may run now. `context`: the one that it uses, or 0. */
 static long enter(const char *name, uint64_t context, int in_callbacks)
 {
@@ -95,6 +100,7 @@ static long enter(const char *name, uint64_t context, int in_callbacks)
                     "kvarn_error and the tokenizer may be called", name);
     if (atomic_load(&state) == NEW)
         return fail(KVARN_NOT_RUNNING, "%s was called before kvarn_start", name);
+    if (atomic_load(&ending)) return has_ended(name);
     if (context) {
         if (!(held = place_of(context, CONTEXT))) return bad_handle(context, CONTEXT);
         if (atomic_exchange(&held->busy, 1))
@@ -110,7 +116,7 @@ static long enter(const char *name, uint64_t context, int in_callbacks)
     if (!atomic_load(&ending)) return 1;
     atomic_fetch_sub(&inside, 1);
     if (held) atomic_store(&held->busy, 0);
-    return fail(KVARN_NOT_RUNNING, "%s: kvarn has been stopped, or the process is ending", name);
+    return has_ended(name);
 }
 
 static long leave(uint64_t context, long result)
