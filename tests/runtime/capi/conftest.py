@@ -25,7 +25,7 @@ def compiler() -> str:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """That of a program: nothing that Python reads, but where tests keep their kernels and packs."""
+    """That of a program: nothing that Python reads, but where kernels and packs are."""
     kept = ("HOME", "KVARN_CACHE", "KVARN_HOME", "XDG_CACHE_HOME", "PATH")
     return {name: os.environ[name] for name in kept if name in os.environ}
 
