@@ -167,8 +167,8 @@ def _option(declared: Option) -> Kind:
     """A method's option, which may be a number where its text is one: a budget of 512."""
     if declared.choices:
         return _one_of(declared.choices)
-    if declared.kind is int:
-        return _whole(-_LARGEST)
+    if declared.kind in (int, float):
+        return _whole(-_LARGEST) if declared.kind is int else _number
 
     def checked(value: Any) -> str:
         return str(value) if type(value) is int else _text(value)

@@ -201,4 +201,8 @@ class TokenReader:
         if self.tokens and self.hidden is None:
             last = self.tokens[-1]
             self.truncate(len(self.tokens) - 1)
-            self.step([last], True)
+            try:
+                self.step([last], True)
+            except Stopped:
+                self.tokens.append(last)  # its hidden state stays unknown
+                raise

@@ -15,10 +15,12 @@ from typing import Any
 P, L, Z, S, I = ctypes.c_void_p, ctypes.c_long, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_int
 ON_TEXT = ctypes.CFUNCTYPE(I, P, Z, P)
 ON_PROGRESS = ctypes.CFUNCTYPE(I, L, L, P)
+ON_LINE = ctypes.CFUNCTYPE(None, S, P)
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "start_api": (L, [I, S]),
     "stop": (L, []),
     "error": (S, []),
+    "on_log": (L, [P, P]),
     "model_open": (P, [S, S, P, P]),
     "model_free": (L, [P]),
     "model_info": (L, [P, P, Z]),
@@ -231,6 +233,12 @@ def sizes(k: Kvarn, text: str) -> dict[str, Any]:
     """Sizes and contents of buffers, of the ids and the logits of a text."""
     assert k.start_api(1, None) == 1, k.error()
     model = k.model_open(None, None, None, None)
+    lines: list[str] = []
+    listener = ON_LINE(lambda line, _: lines.append(line.decode()))
+    assert k.on_log(listener, None) == 1
+    assert k.context_new(model, b'{"ctx": 100, "keep": "streaming", "keep_budget": 200}')
+    assert k.on_log(None, None) == 1
+    assert k.context_new(model, b'{"ctx": 100, "keep": "streaming", "keep_budget": 200}')
     raw = text.encode()
     needed = k.tokenize(model, raw, len(raw), 1, None, 0)
     ids = (ctypes.c_int32 * needed)(*[7] * needed)
@@ -248,7 +256,7 @@ def sizes(k: Kvarn, text: str) -> dict[str, Any]:
     return {
         "needed": needed, "short": short, "untouched": untouched, "ids": list(ids),
         "back": back.value.decode(), "n_text": n_text, "logits": list(logits),
-        "empty": k.tokenize(model, b"", 0, 0, None, 0),
+        "empty": k.tokenize(model, b"", 0, 0, None, 0), "lines": lines,
     }  # fmt: skip
 
 
@@ -310,8 +318,12 @@ def fuzz(k: Kvarn, n: str) -> dict[str, Any]:
     @given(st.data())
     def one(data: Any) -> None:
         pick = data.draw
-        name = pick(st.sampled_from(sorted(SIGNATURES.keys() - {"start_api", "stop", "error"})))
-        handle, text, options = pick(handles), pick(texts), pick(given_options)
+        name = pick(
+            st.sampled_from(sorted(SIGNATURES.keys() - {"start_api", "stop", "error", "on_log"}))
+        )
+        is_model = name in ("model_info", "tokenize", "detokenize", "context_new", "pack_build")
+        handle = pick(st.just(model if is_model else context) | handles)
+        text, options = pick(texts), pick(st.none() | given_options)
         size, left = len(text or b""), [pick(stops)]
 
         def ends(*_: object) -> int:

@@ -103,3 +103,19 @@ def test_a_stopped_token_is_not_read(tiny: Model, flag: Flag) -> None:
         context.decode(3)
     assert context.tokens == ids
     np.testing.assert_array_equal(context.logits, expected)
+
+
+def test_the_last_token_stays_where_reading_it_again_is_stopped(tiny: Model, flag: Flag) -> None:
+    ids = ids_of(tiny, 40)
+    whole = tiny.context(64)
+    whole.prefill(ids)
+    whole.truncate(30)
+    context = stoppable(tiny, flag)
+    context.prefill(ids)
+    context.truncate(30)
+    flag[0] = 1
+    with pytest.raises(Stopped):
+        context.logits  # noqa: B018
+    assert context.tokens == ids[:30]
+    flag[0] = 0
+    np.testing.assert_array_equal(context.logits, whole.logits)
