@@ -283,8 +283,8 @@ def test_no_arguments_do_harm(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = host("fuzz", n)
-    assert found["failed"] > n // 10 and found["done"] > n // 10
-    assert found["growth"] <= 20_000 if n > 1000 else True
+    assert found["failed"] >= n // 10 and found["done"] >= n // 10
+    assert found["growth"] <= 20_000  # KiB, in the second half
 
 
 # Building.
