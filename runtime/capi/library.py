@@ -166,19 +166,11 @@ class Library(Arguments):
     def read(self, handle: int, text: Any, n: int, on_progress: Any, user: Any) -> int:
         opened = self._opened(handle)
         ids = opened.context.encode(self.utf8(text, n))
-        return self._read(opened, ids, self.progress(on_progress, user))
+        return _read(opened, ids, self.progress(on_progress, user))
 
     def read_ids(self, handle: int, ids: Any, n: int, on_progress: Any, user: Any) -> int:
         opened = self._opened(handle)
-        return self._read(opened, self.ids(ids, n), self.progress(on_progress, user))
-
-    def _read(self, opened: Opened, ids: list[int], progress: Progress) -> int:
-        context = opened.context
-        try:
-            context.prefill(ids, progress)
-        finally:
-            opened.base = len(context.tokens)
-        return opened.base + 1
+        return _read(opened, self.ids(ids, n), self.progress(on_progress, user))
 
     def truncate(self, handle: int, n: int) -> int:
         opened = self._opened(handle)
@@ -187,8 +179,7 @@ class Library(Arguments):
         return n + 1
 
     def save(self, handle: int) -> int:
-        context = self._opened(handle).context
-        context.commit()
+        (context := self._opened(handle).context).commit()
         return len(context.tokens) + 1
 
     def logits(self, handle: int, out: Any, room: int) -> int:
@@ -267,10 +258,9 @@ class Library(Arguments):
         progress, place = self.progress(on_progress, user), self._new_handle(_CONTEXT)
         stop = int(self.ffi.cast("uintptr_t", self.lib.stop_of(place)))
         try:
-            info = build_pack(model, path, ids, n_ctx, kinds, None, progress, stop)
+            return build_pack(model, path, ids, n_ctx, kinds, None, progress, stop).n_tokens + 1
         finally:
             self.lib.handle_free(place)
-        return info.n_tokens + 1
 
     def pack_info(self, name: Any, buffer: Any, room: int) -> int:
         facts = pack_info(pack_path(self.name(name))).as_dict()
@@ -300,3 +290,11 @@ class Library(Arguments):
         self.lib.stop_of(made)[0] = self.lib.is_ending()
         held[made] = value
         return made
+
+
+def _read(opened: Opened, ids: list[int], progress: Progress) -> int:
+    try:
+        opened.context.prefill(ids, progress)
+    finally:
+        opened.base = len(opened.context.tokens)
+    return opened.base + 1

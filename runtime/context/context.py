@@ -146,12 +146,8 @@ class Context:
         return recording(self._cache.attend, path, config.n_layers, config.n_kv_heads)
 
     def stop_at(self, flag: int) -> None:
-        """From now on, whatever reads tokens raises `jit.launch.launcher.Stopped` once the int64 at
-        the address `flag` is not 0. The context is then as it was before the chunk of a prompt, or
-        the token, that was being read; a context that evicts tokens ends the chunk first.
-
-        Anybody may write that word, without Python's lock; its memory must outlast the context.
-        """
+        """Have passes raise `jit.launch.launcher.Stopped`, the context as it was before the pass,
+        once the int64 at the address `flag` is not 0, which anybody may write."""
         self._reader.stop_flag = flag
 
     @property

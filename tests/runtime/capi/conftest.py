@@ -1,5 +1,6 @@
 """The library, built once, and programs that use it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import sysconfig
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,3 +104,22 @@ def probe(run: Run) -> Callable[..., dict[str, str]]:
         return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
     return probe
+
+
+@pytest.fixture(scope="session")
+def host(built: Path, environment: dict[str, str]) -> Callable[..., Any]:
+    """Runs a script of this folder, a program that runs Python already; gives what it found."""
+
+    def host(script: str, *words: object) -> Any:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        done = subprocess.run(
+            [sys.executable, str(HERE / script), f"{built}/lib/libkvarn.so",
+             *map(str, words)],
+            env={**environment, "PYTHONPATH": paths},
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        return json.loads(done.stdout)
+
+    return host

@@ -1,16 +1,11 @@
 """Bad input through the C interface: a negative code, or NULL, and one line."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kvarn.runtime.loading.default_model import default_model_path
-
-from .conftest import HERE
 
 ERROR, BUSY, CANCELLED, NOT_RUNNING, BAD_ARGUMENT, NULL = -1, -2, -3, -4, -5, 0
 
@@ -81,21 +76,14 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def found(
-    built: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    host: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[int, str]]:
     """What one process got for all of them."""
     model = default_model_path()
-    words = (model, model.with_name("kvarn-mini-llama.gguf"), tmp_path_factory.mktemp("refusals"))
-    paths = os.pathsep.join(path for path in sys.path if path)
-    done = subprocess.run(
-        [sys.executable, str(HERE / "host.py"), f"{built}/lib/libkvarn.so", "refusals",
-         *map(str, words)],
-        env={**environment, "PYTHONPATH": paths},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    answers: dict[str, tuple[int, str]] = json.loads(done.stdout)
+    other = model.with_name("kvarn-mini-llama.gguf")
+    answers: dict[str, tuple[int, str]] = host(
+        "host.py", "refusals", model, other, tmp_path_factory.mktemp("refusals")
+    )
     return answers
 
 
