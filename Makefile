@@ -3,6 +3,7 @@
 #   make build    compile the kernels ahead                  make lint    ruff and mypy
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding after up to a million tokens
+#   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make evals    what the default model recalls of long contexts, by attention method
 #   make mini TEXT=FOLDER   train the default model and its encoders anew (needs torch);
 #                           SHAPE=llama: the second model, with rope in all layers
@@ -16,7 +17,7 @@ LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,8192)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test coverage lint build bench peers longctx evals mini clean
+.PHONY: run test coverage lint build bench peers longctx evals mini libkvarn clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -59,6 +60,13 @@ mini: $(VENV)/.ready
 	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt
 	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --length $(LEARN_AT)
 	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash
+
+$(VENV)/.ready-lib: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[lib]'
+	touch $@
+
+libkvarn: $(VENV)/.ready-lib
+	$(BIN)/python -m kvarn.runtime.capi --out build/libkvarn
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .commands import COMMANDS, REAL_MODEL
 from .commands.parser import build_parser, module_of
-from .system.errors import KvarnError
+from .system.errors import message_of
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
 
 FIRST_STEPS = """\
@@ -67,21 +67,5 @@ def _exit_code(error: BaseException) -> int:
         if error.args:  # what was kept
             say(str(error))
         return 130
-    say(" ".join(_message(error).split()))
+    say(" ".join(message_of(error).split()))
     return 1
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, KvarnError):
-        return str(error)
-    if isinstance(error, FileNotFoundError) and error.filename:
-        return f"{error.filename}: no such file or folder"
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}"
-    if isinstance(error, MemoryError):
-        return "out of memory: use a smaller model, --ctx or --kv-type"
-    return (
-        f"unexpected {type(error).__name__}: {str(error) or 'it says no more'} "
-        "(a fault of kvarn: KVARN_DEBUG=1 shows where)"
-    )

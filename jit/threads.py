@@ -121,8 +121,11 @@ def uses_gnu() -> bool:
         return False
     with _settings_to_wait():
         try:
+            # LLVM closes it when the process exits, while its threads may still look for work in
+            # it; what ctypes has opened stays.
+            ctypes.CDLL(_GNU)
             llvm.load_library_permanently(_GNU)
-        except RuntimeError:
+        except (OSError, RuntimeError):
             return False
     return True
 

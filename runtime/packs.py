@@ -139,13 +139,16 @@ def build_pack(
     kinds: tuple[str | None, str | None] = (None, None),
     begun: Callable[[int], None] | None = None,
     progress: Progress | None = None,
+    stop_flag: int = 0,
 ) -> PackInfo:
     """Read `ids` into the pack; goes on where an earlier build was interrupted.
 
     begun: called with the number of tokens already there. progress: as in `Context.prefill`, for
-    the tokens after those. Raises `PackError` if the pack holds other tokens.
+    the tokens after those. stop_flag: as in `Context.stop_at`; 0: none. Raises `PackError` if the
+    pack holds other tokens.
     """
     with model.context(n_ctx, store=Disk(path, *kinds, goal=len(ids))) as context:
+        context.stop_at(stop_flag)
         done = len(context.tokens)
         if n_common(ids, context.tokens) < done:
             raise PackError(

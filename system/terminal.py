@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TextIO
@@ -29,6 +29,17 @@ class _Line:
     """Whether the line that stdout is in has an end yet."""
 
     is_open = False
+
+
+class _Said:
+    """Who hears what is said instead of stderr; None: nobody."""
+
+    heard_by: Callable[[str], None] | None = None
+
+
+def hand_to(listener: Callable[[str], None]) -> None:
+    """From now on call `listener` with the lines that would be printed on stderr."""
+    _Said.heard_by = listener
 
 
 def say(line: str, *more: str) -> None:
@@ -113,7 +124,7 @@ def open_streams() -> None:
 @contextmanager
 def libraries_heard() -> Iterator[None]:
     """Print what libraries warn of or log by `say`."""
-    handler, root = _Said(logging.WARNING), logging.getLogger()
+    handler, root = _Logged(logging.WARNING), logging.getLogger()
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, category, *_: say(f"{category.__name__}: {message}")
         root.addHandler(handler)
@@ -123,12 +134,15 @@ def libraries_heard() -> Iterator[None]:
             root.removeHandler(handler)
 
 
-class _Said(logging.Handler):
+class _Logged(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{record.name}: {record.getMessage()}")
 
 
 def _tell(text: str) -> None:
+    if _Said.heard_by is not None:
+        _Said.heard_by(text.strip("\n"))
+        return
     if sys.stderr is None:
         return
     if _Line.is_open and _is_one_place():

@@ -23,10 +23,12 @@ def _call(typingctx, record, part, parts):
 
 
 @jit(parallel=True)
-def run(records, n, threads):
-    """`launcher.run` in the threads of Numba's layer."""
+def run(records, n, threads, flag):
+    """The launcher in the threads of Numba's layer: -1 where the flag ended it, else 0."""
     i = 0
     while i < n:
+        if word(flag, 0) != 0:
+            return -1
         first = records + i * RECORD
         size = word(first, PHASE)
         for k in range(max(size, 1)):
@@ -41,3 +43,4 @@ def run(records, n, threads):
                 for k in range(size):
                     _call(first + k * RECORD, part, threads)
         i += max(size, 1)
+    return 0

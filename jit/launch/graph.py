@@ -60,6 +60,8 @@ class Graph:
 
     def __init__(self) -> None:
         self._n, self._group, self._first, self._size = 0, 0, 0, 0
+        self.long = False
+        """Whether the last run took long: see `launcher`."""
         self._place(np.zeros((1, RECORD), np.uint8))
 
     def _place(self, old: NDArray[np.uint8]) -> None:
@@ -91,7 +93,7 @@ class Graph:
 
     def run(self) -> None:
         """Run all launches."""
-        run(self._address, self._n, n_threads())
+        self.long = run(self._address, self._n, n_threads(), self.long)
 
 
 def launch(kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int) -> None:
@@ -101,7 +103,9 @@ def launch(kernel: Kernel, arguments: Sequence[float], parallel: bool, group: in
     else:
         _single.clear()
         _single.add(kernel, arguments, parallel, group)
+        _single.long = kernel.long
         _single.run()
+        kernel.long = _single.long
 
 
 def recording() -> bool:

@@ -9,22 +9,41 @@ GCC calls for `#pragma omp parallel`:
     part:             call the kernel of each launch of the phase with this share
 
 With other threads (`threads.layer`), `by_numba` does the same.
+
+Before each phase the launcher reads a flag (`stopping_at`): where it is set, the call ends. So
+whoever may write that word ends a computation without the interpreter's lock.
+
+**The lock.** A launch that takes long lets other Python threads run meanwhile. To take the lock
+back from a busy thread costs up to the interpreter's switch interval of 5 ms, so a short launch
+keeps it. What took `LONG` the last time counts as long. See `docs/performance.md`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from .. import forks, kernel_cache, threads
+from ..errors import JitError
 from ..kernel_cache import machine_code
 from .record import PHASE, RECORD, TICKET
 
 _SYMBOL = "kvarn_launch"
+LONG = 10_000_000
+"""Nanoseconds from which on a launch counts as long."""
 
 
-def _function(head: str, first: str, step: str, last: str, body: str, begin: str = "") -> str:
-    """A function: `begin`, then `body` for %i = first, first + step, … while it is below last."""
+class Stopped(JitError):
+    """A flag was set while kernels ran: what they wrote is not complete."""
+
+
+def _function(
+    head: str, first: str, step: str, last: str, body: str, begin: str = "", end: str = "  ret void"
+) -> str:
+    """A function: `begin`, then `body` for %i = first, first + step, … while it is below last, then
+    `end`."""
     return f"""
 define {head} {{
 entry:{begin}
@@ -39,7 +58,7 @@ tail:
   %next = add i64 %i, {step}
   br label %head
 done:
-  ret void
+{end}
 }}
 """
 
@@ -51,6 +70,18 @@ _TEXT = "".join(
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
+declare i32 @clock_gettime(i32, ptr)
+
+define internal i64 @now() {
+  %time = alloca [2 x i64]
+  %failed = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest_at
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %rest
+  ret i64 %now
+}
 """,
         _function(
             "internal void @clear(i64 %first, i64 %launches)",
@@ -90,9 +121,16 @@ declare i32 @omp_get_num_threads()
   %team = sext i32 %team32 to i64""",
         ),
         _function(
-            f"void @{_SYMBOL}(i64 %records, i64 %n, i64 %threads)",
+            # Nanoseconds that it took, or -1 where the word at `flag` ended it.
+            f"i64 @{_SYMBOL}(i64 %records, i64 %n, i64 %threads, i64 %flag)",
             *("0", "%launches", "%n"),
             f"""
+  %stop = load atomic i64, ptr %flag_at monotonic, align 8
+  %is_stopped = icmp ne i64 %stop, 0
+  br i1 %is_stopped, label %stopped, label %phase_begins
+stopped:
+  ret i64 -1
+phase_begins:
   %offset = mul i64 %i, {RECORD}
   %first = add i64 %records, %offset
   %word = add i64 %first, {PHASE}
@@ -116,25 +154,70 @@ together:
   %phase = alloca [3 x i64]
   %launches_at = getelementptr i64, ptr %phase, i64 1
   %parts_at = getelementptr i64, ptr %phase, i64 2
-  store i64 %threads, ptr %parts_at""",
+  store i64 %threads, ptr %parts_at
+  %flag_at = inttoptr i64 %flag to ptr
+  %begin = call i64 @now()""",
+            """
+  %end = call i64 @now()
+  %took = sub i64 %end, %begin
+  ret i64 %took""",
         ),
     )
 )
 
-Launch = Callable[[int, int, int], None]
-_launch: Launch | None = None
+Launch = Callable[[int, int, int, int], int]
 
 
-def run(records: int, n: int, n_threads: int) -> None:
-    """Run n launches, whose records begin at an address."""
-    global _launch  # noqa: PLW0603  chosen once, at the first launch
-    if _launch is None or forks.forked:
-        forks.check()
-        _launch = _gnu() if threads.uses_gnu() else _numba()
-    _launch(records, n, n_threads)
+class _Launchers(NamedTuple):
+    """The same function twice."""
+
+    keeping: Launch
+    releasing: Launch
+    """Releases the interpreter's lock while it runs."""
 
 
-def _gnu() -> Launch:
+_launchers: _Launchers | None = None
+_never = ctypes.c_int64(0)
+_flag = ctypes.addressof(_never)
+
+
+def load() -> None:
+    """Load what every launch needs, which the first one does otherwise."""
+    global _launchers  # noqa: PLW0603  chosen once
+    forks.check()
+    _launchers = _gnu() if threads.uses_gnu() else _numba()
+
+
+def run(records: int, n: int, n_threads: int, long: bool = False) -> bool:
+    """Run n launches, whose records begin at an address; returns whether they took long.
+
+    long: whether to release the interpreter's lock meanwhile. Raises `Stopped` where the flag of
+    `stopping_at` was set before all phases had begun.
+    """
+    if _launchers is None or forks.forked:
+        load()
+        assert _launchers is not None
+    took = _launchers[long](records, n, n_threads, _flag)
+    if took < 0:
+        raise Stopped("stopped while kernels ran")
+    return took >= LONG
+
+
+@contextmanager
+def stopping_at(flag: int) -> Iterator[None]:
+    """In the block, launches raise `Stopped` once the int64 at the address `flag` is not 0.
+
+    For the engine's thread alone, which runs one computation at a time.
+    """
+    global _flag  # noqa: PLW0603
+    before, _flag = _flag, flag
+    try:
+        yield
+    finally:
+        _flag = before
+
+
+def _gnu() -> _Launchers:
     name = f"{_SYMBOL}.code"
     if (found := kernel_cache.find(name, machine_code.load)) is not None:
         address: int | None = found[0]
@@ -143,14 +226,12 @@ def _gnu() -> Launch:
         kernel_cache.keep(name, machine_code.to_bytes(made))
         address = machine_code.link(made)
     assert address is not None  # `uses_gnu` has loaded the library that it calls
-    # A PYFUNCTYPE keeps the interpreter's lock, as Numba's functions do.
-    function = ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    launch: Launch = function(address)
-    return launch
+    kinds = (ctypes.c_int64,) * 5
+    return _Launchers(ctypes.PYFUNCTYPE(*kinds)(address), ctypes.CFUNCTYPE(*kinds)(address))
 
 
-def _numba() -> Launch:
+def _numba() -> _Launchers:
+    """Numba's functions keep the lock, and this one does not tell how long it took."""
     from .by_numba import run
 
-    launch: Launch = run
-    return launch
+    return _Launchers(run, run)

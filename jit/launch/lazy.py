@@ -31,6 +31,9 @@ P = ParamSpec("P")
 class Kernel(ABC):
     """A kernel: a call with its arguments runs it, or records the launch in a graph."""
 
+    long = False
+    """Whether its last launch, outside a graph, took long: see `launcher`."""
+
     @property
     @abstractmethod
     def address(self) -> int:

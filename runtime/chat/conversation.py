@@ -27,11 +27,13 @@ class ConversationError(KvarnError):
 
 @dataclass
 class Turn:
-    """One answer: tokens that were in the context, tokens read, and why the answer ended."""
+    """One answer: tokens that were in the context, tokens read, tokens of the answer, and why it
+    ended."""
 
     reused: int
     read: int
     finish: Finish | None = None
+    n_tokens: int = 0
 
 
 @dataclass
@@ -123,7 +125,9 @@ class Conversation:
             )
             for piece in generation.pieces():
                 parts.append(piece)
+                self.last.n_tokens = generation.n_tokens
                 yield piece
+            self.last.n_tokens = generation.n_tokens
             self.last.finish = finish = generation.finish
         finally:
             # Also where the caller stopped early: what was yielded is part of the conversation.

@@ -145,6 +145,11 @@ class Context:
         config = self.model.config
         return recording(self._cache.attend, path, config.n_layers, config.n_kv_heads)
 
+    def stop_at(self, flag: int) -> None:
+        """Have passes raise `jit.launch.launcher.Stopped`, the context as it was before the pass,
+        once the int64 at the address `flag` is not 0, which anybody may write."""
+        self._reader.stop_flag = flag
+
     @property
     def logits(self) -> NDArray[np.float32]:
         """Logits of the last token read, float32 (V,)."""

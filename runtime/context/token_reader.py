@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...jit.launch.launcher import Stopped, stopping_at
 from .prompt import CHUNK, ContextError, check_readable
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ class TokenReader:
         self._hidden_memory = np.empty(transformer.config.n_embd, np.float32)
         # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
         self._draft: deque[tuple[int, F32, F32]] = deque()
+        self.stop_flag = 0
+        """Address of an int64 that stops a pass once it is not 0; 0: none."""
 
     def forget(self) -> None:
         """Forget the logits and hidden state of the last token, and the draft."""
@@ -124,17 +129,34 @@ class TokenReader:
     def forward(self, ids: Sequence[int], n_out: int | None = None, *, prompt: bool = True) -> F32:
         """Read a chunk; returns the hidden states (n_out, D) of its last tokens (default: all),
         valid until the next call. Tokens count as read only once every layer has them. prompt: see
-        `KVCache.begin`."""
+        `KVCache.begin`.
+
+        Raises `Stopped` where `stop_flag` is set; all but the draft is then as it was before."""
         cache, start = self._cache, len(self.tokens)
-        self.forget()
-        cache.begin(start, len(ids), prompt=prompt)
-        hidden = self._transformer.forward(
-            np.asarray(ids, np.int32), start, cache.attention, cache.most_tokens, n_out
-        )
+        known = self.logits, self.hidden
+        with self._stopping():
+            self.forget()
+            cache.begin(start, len(ids), prompt=prompt)
+            try:
+                hidden = self._transformer.forward(
+                    np.asarray(ids, np.int32), start, cache.attention, cache.most_tokens, n_out
+                )
+            except Stopped:
+                self.logits, self.hidden = known
+                raise
         self.tokens.extend(ids)
         self._hidden_memory[:] = hidden[-1]
         self.hidden = self._hidden_memory
         return hidden
+
+    def _stopping(self) -> AbstractContextManager[None]:
+        """Stops the block by `stop_flag`: between two phases of kernels, or only before it starts
+        where tokens are evicted, as an eviction cannot be taken back."""
+        if not self.stop_flag:
+            return nullcontext()
+        if ctypes.c_int64.from_address(self.stop_flag).value:
+            raise Stopped("stopped before a pass")
+        return stopping_at(self.stop_flag) if self._cache.keeps_all else nullcontext()
 
     def step(self, ids: Sequence[int], want_logits: bool) -> None:
         """Read a chunk, and compute the logits of its last token if wanted."""
@@ -182,4 +204,8 @@ class TokenReader:
         if self.tokens and self.hidden is None:
             last = self.tokens[-1]
             self._cut(len(self.tokens) - 1)
-            self.step([last], True)
+            try:
+                self.step([last], True)
+            except Stopped:
+                self.tokens.append(last)  # its hidden state stays unknown
+                raise

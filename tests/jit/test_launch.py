@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from kvarn.jit.launch import Arguments, record
 from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated
 from kvarn.jit.launch.atomics import take
 from kvarn.jit.launch.define import CompiledKernel, Share, kernel
+from kvarn.jit.launch.launcher import LONG, Stopped, stopping_at
 from kvarn.jit.simd import load_one_f32, store
 
 
@@ -113,6 +116,73 @@ def test_steps_of_a_group_have_a_ticket_each_and_start_anew(n_threads):
         graph.run()
         assert (outs[0] == 2 * n).all()
         assert (outs[1:] == n).all()
+
+
+@kernel
+def set_word(share: Share, place: int):
+    """The int64 at an address becomes 1."""
+    store(place, 0, np.int64(1))
+
+
+@kernel
+def spin(share: Share, x: int, n: int):
+    """Take n steps that each depend on the one before."""
+    for _ in range(n):
+        store(x, 0, np.float32(load_one_f32(x, 0) * 0.5 + 1.0))
+
+
+def test_a_flag_ends_a_graph_between_two_phases(n_threads):
+    x, flag = np.ones(100, np.float32), np.zeros(1, np.int64)
+
+    def work() -> None:
+        scale_and_shift(x.ctypes.data, x.size, 3.0, 0.0)
+        set_word(flag.ctypes.data)
+        scale_and_shift(x.ctypes.data, x.size, 2.0, 0.0)
+
+    graph = record(work)
+    with stopping_at(flag.ctypes.data):
+        with pytest.raises(Stopped):
+            graph.run()
+        assert (x == 3).all()
+        with pytest.raises(Stopped):
+            scale_and_shift(x.ctypes.data, x.size, 5.0, 0.0)
+    assert (x == 3).all()
+    graph.run()  # whose flag nobody reads any more
+    assert (x == 18).all()
+
+
+def test_what_took_long_lets_other_threads_run_the_next_time():
+    if not threads.uses_gnu():
+        pytest.skip("Numba's threads keep the interpreter's lock")
+    x, seen, done = np.ones(1, np.float32), [], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            seen.append(time.perf_counter())
+
+    def launched(n: int) -> tuple[float, int]:
+        """Seconds, and how often the other thread ran well within them."""
+        begin = time.perf_counter()
+        spin(x.ctypes.data, n, parallel=False)
+        end = time.perf_counter()
+        time.sleep(0.02)
+        return end - begin, sum(begin + 0.006 < at < end - 0.006 for at in seen)
+
+    n = 1_000_000
+    while launched(n)[0] < 0.1:
+        n *= 2
+    launched(1)
+    other = threading.Thread(target=watch)
+    other.start()
+    try:
+        assert launched(n)[1] == 0  # what it did before was short
+        assert spin.long and LONG <= 1e8
+        assert launched(n)[1] > 0
+        launched(1)
+        assert not spin.long
+    finally:
+        done.set()
+        other.join()
 
 
 def made_arrays(n: int = 3) -> Arrays:

@@ -1,0 +1,192 @@
+"""Builds libkvarn with a C compiler.
+
+DIR/include/kvarn.h
+DIR/lib/libkvarn.so            links to this Python's library; knows where its packages are
+DIR/lib/pkgconfig/kvarn.pc     finds the folder by its own place, so that DIR can be moved
+DIR/share/examples/*.c
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from ... import __version__
+from ...system.errors import KvarnError
+from ...system.text import one_line
+
+HERE = Path(__file__).resolve().parent
+_MODULE = "_libkvarn"
+
+# What Python calls, and the types of the functions that C calls.
+_TYPES = """
+typedef int (*kvarn_on_text)(const char *utf8, size_t n, void *user);
+typedef int (*kvarn_on_progress)(long done, long total, void *user);
+void set_error(const char *text);
+int is_ending(void);
+uint64_t handle_new(int kind);
+void handle_free(uint64_t handle);
+int64_t *stop_of(uint64_t context);
+long bad_handle(uint64_t handle, int kind);
+int call_text(kvarn_on_text f, const char *utf8, size_t n, void *user);
+int call_progress(kvarn_on_progress f, long done, long total, void *user);
+void call_log(const char *line);
+void arm(void);
+"""
+_INIT = f"""
+from {_MODULE} import ffi, lib
+from kvarn.runtime.capi.entry import Entry
+Entry(ffi, lib).bind(%r)
+"""
+
+
+class BuildError(KvarnError):
+    """libkvarn cannot be built here."""
+
+
+def build(out: Path) -> Path:
+    """Build into the folder `out`; returns the path of the library.
+
+    Raises `BuildError` without a shared libpython, cffi, a C compiler or Linux.
+    """
+    _check_python()
+    library = out / "lib" / "libkvarn.so"
+    for folder in ("include", "lib/pkgconfig", "share/examples"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "kvarn.h", out / "include")
+    for example in sorted((HERE / "examples").glob("*.c")):
+        shutil.copy(example, out / "share" / "examples")
+    (out / "lib" / "pkgconfig" / "kvarn.pc").write_text(_pkg_config())
+    with tempfile.TemporaryDirectory() as folder:
+        made = _compiled(Path(folder))
+        Path(shutil.copy(made, library.with_suffix(".new"))).replace(library)
+    return library
+
+
+def flags_to_compile(out: Path) -> str:
+    """For the compiler of a program."""
+    return shlex.join([f"-I{out / 'include'}"])
+
+
+def flags_to_link(out: Path) -> str:
+    """For its linker."""
+    lib = out / "lib"
+    return shlex.join([f"-L{lib}", "-lkvarn", f"-Wl,-rpath,{lib}"])
+
+
+def _check_python() -> None:
+    if sys.platform != "linux":
+        raise BuildError(f"building libkvarn: this is {sys.platform}, and it is built on Linux")
+    lib = Path(_variable("LIBDIR")) / _variable("LDLIBRARY")
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED") or not lib.is_file():
+        raise BuildError(
+            f"building libkvarn: {sys.executable} has no shared library, {lib}: take a Python that "
+            "was configured with --enable-shared (pyenv: PYTHON_CONFIGURE_OPTS=--enable-shared), "
+            "or install python3-dev"
+        )
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        raise BuildError("building libkvarn: Python.h is missing: install python3-dev")
+
+
+def _variable(name: str) -> str:
+    return str(sysconfig.get_config_var(name))
+
+
+def _compiled(folder: Path) -> Path:
+    """The library, in a folder for what the compiler needs."""
+    try:
+        from cffi import FFI
+    except ImportError as error:
+        raise BuildError("building libkvarn: cffi is missing: pip install 'kvarn[lib]'") from error
+    functions = (HERE / "python_functions.h").read_text()
+    declared = re.findall(r"^static (long (py_\w+)\([^;]*\);)", functions, re.MULTILINE)
+    ffi = FFI()
+    ffi.embedding_api("")
+    ffi.cdef(_TYPES)
+    ffi.cdef('extern "Python" {\n' + "\n".join(text for text, _ in declared) + "\n}")
+    ffi.set_source(_MODULE, '#include "library.c"')
+    ffi.embedding_init_code(_INIT % [name for _, name in declared])
+    with redirect_stdout(io.StringIO()):  # where cffi says that it does
+        ffi.emit_c_code(str(folder / f"{_MODULE}.c"))
+    (folder / "exported").write_text("{ global: kvarn_*; local: *; };\n")
+    library = folder / "libkvarn.so"
+    _compile(folder, library)
+    return library
+
+
+def _compile(folder: Path, library: Path) -> None:
+    compiler = shlex.split(os.environ.get("CC") or _variable("CC").split()[0])
+    lib = _variable("LIBDIR")
+    command = [
+        *compiler, "-std=gnu11", "-O2", "-g0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra",
+        "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-missing-field-initializers",
+        *(f"-D{name}={value}" for name, value in _built_in().items()),
+        f"-I{HERE}", f"-I{sysconfig.get_paths()['include']}",
+        str(folder / f"{_MODULE}.c"), "-o", str(library),
+        f"-L{lib}", f"-lpython{_variable('LDVERSION')}", f"-Wl,-rpath,{lib}", "-ldl",
+        f"-Wl,--version-script={folder / 'exported'}", "-Wl,-soname,libkvarn.so",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(
+            f"building libkvarn: the C compiler {compiler[0]} cannot be started "
+            f"({error.strerror}): install one, or name it in CC"
+        ) from error
+    if done.returncode:
+        said = one_line(done.stderr.strip().replace("\n", "; "), 1000)
+        raise BuildError(f"building libkvarn: {compiler[0]} failed: {said}")
+
+
+def _built_in() -> dict[str, str]:
+    """What the library knows of this Python: C strings."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    stdlib = Path(sysconfig.get_paths()["stdlib"]).relative_to(sys.base_prefix)
+    known = {
+        "KVARN_VERSION": __version__,
+        "PYTHON_VERSION": version,
+        "PYTHON_HOME": sys.base_prefix,
+        "PYTHON_LIBRARY": str(stdlib),
+        "PYTHON_PROGRAM": sys.executable,
+        "PYTHON_PATHS": os.pathsep.join(_package_folders()),
+    }
+    return {name: _c_string(value) for name, value in known.items()}
+
+
+def _c_string(value: str) -> str:
+    raw = os.fsencode(value)
+    if b"\n" in raw:
+        raise BuildError(f"building libkvarn: a path has a newline: {json.dumps(value)}")
+    return '"' + "".join(c if c not in '"\\?' else f"\\{c}" for c in value) + '"'
+
+
+def _package_folders() -> list[str]:
+    """Where kvarn and what it needs are: $PYTHONPATH, then this Python's own folders."""
+    named = [] if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "").split(":")
+    folders = [*(Path(one).absolute() for one in named if one), *map(Path, site.getsitepackages())]
+    if site.ENABLE_USER_SITE:
+        folders.append(Path(site.getusersitepackages()))
+    return list(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
+
+
+def _pkg_config() -> str:
+    return f"""\
+prefix=${{pcfiledir}}/../..
+
+Name: kvarn
+Description: A GGUF runtime for contexts that do not fit in memory
+Version: {__version__}
+Cflags: -I${{prefix}}/include
+Libs: -L${{prefix}}/lib -lkvarn -Wl,-rpath,${{prefix}}/lib
+"""

@@ -1,0 +1,108 @@
+"""Makes the methods of `Library` callable from the C part, and turns errors into its codes."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import _cffi_backend  # noqa: F401  without it, cffi would write to stderr that it is missing
+
+from ...jit.kernel_cache import on_compile
+from ...jit.launch.launcher import Stopped
+from ...system import terminal
+from ...system.errors import message_of
+from ...system.text import one_line
+from .errors import (
+    BAD_ARGUMENT,
+    BUSY,
+    CANCELLED,
+    ERROR,
+    NOT_RUNNING,
+    BadArgument,
+    Cancelled,
+    InUse,
+    Refused,
+)
+from .library import Library
+
+_MOST_ERROR = 2047
+"""Bytes of what kvarn_error gives."""
+
+
+class Entry:
+    """The way from C to one `Library`."""
+
+    def __init__(self, ffi: Any, lib: Any) -> None:
+        self.ffi, self.lib = ffi, lib
+        self.library = Library(ffi, lib)
+
+    def bind(self, names: list[str]) -> None:
+        """Make the functions callable from C."""
+        for name in names:
+            method = name.removeprefix("py_")
+            function = self.begin if method == "begin" else getattr(self.library, method)
+            self.ffi.def_extern(name=name, error=ERROR)(self._guarded(function))
+
+    def begin(self, is_own: int) -> int:
+        """is_own: whether the library has started this Python, whose output nobody expects."""
+        if is_own:
+            sys.stdout = sys.stderr = _Lines(self.library.log)
+        terminal.hand_to(self.library.log)
+        on_compile(_Compiling(self.library.log))
+        return 1
+
+    def _guarded(self, function: Callable[..., int]) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            try:
+                return function(*arguments)
+            except BaseException as error:  # also panics of libraries in Rust
+                return self._failed(error)
+
+        return call
+
+    def _failed(self, error: BaseException) -> int:
+        """The code of an error, whose text the thread then finds in kvarn_error."""
+        if isinstance(error, Refused):
+            return int(error.args[0])
+        if os.environ.get("KVARN_DEBUG", "0") not in ("", "0"):
+            self.library.log("".join(traceback.format_exception(error)))
+        text = " ".join(message_of(error).split())
+        code = ERROR
+        if isinstance(error, BadArgument):
+            code = BAD_ARGUMENT
+        elif isinstance(error, InUse):
+            code = BUSY
+        elif isinstance(error, Stopped | Cancelled):
+            code, text = CANCELLED, f"cancelled: {text}"
+            if self.lib.is_ending():
+                code, text = NOT_RUNNING, "kvarn has been stopped, or the process is ending"
+        said = one_line(text).encode("utf-8", "backslashreplace")[:_MOST_ERROR]
+        self.lib.set_error(said.decode("utf-8", "ignore").encode())
+        return code
+
+
+class _Lines(io.TextIOBase):
+    """A stream whose lines go to the program's listener."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+
+    def write(self, text: str) -> int:
+        self._log(text)
+        return len(text)
+
+
+class _Compiling:
+    """Tells once that kernels are compiled, which takes a while."""
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log, self._told = log, False
+
+    def __call__(self, kernel: str) -> None:
+        if not self._told:
+            self._told = True
+            self._log("compiling kernels, on first use; `kvarn build` does it ahead")

@@ -1,0 +1,300 @@
+"""The state of libkvarn in a process: each method whose name stands in `python_functions.h` is the
+function of that name.
+
+It runs on the thread that called kvarn; what computes goes to the engine's thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...jit.launch import launcher
+from ...system.errors import KvarnError
+from ..chat import PLAIN_STOP, ChatTemplate, Conversation
+from ..engine import on_engine
+from ..home import pack_path
+from ..loading.default_model import default_model_path
+from ..loading.load import load
+from ..packs import build_pack, pack_info
+from . import options
+from .arguments import Arguments, check_flags, messages_of
+from .errors import BadArgument, Cancelled, InUse, Refused
+
+if TYPE_CHECKING:
+    from ..context import Context, Progress
+    from ..model import Model
+
+T = TypeVar("T")
+
+_MODEL, _CONTEXT = 1, 2
+_BOS, _SPECIAL = 1, 2
+
+
+@dataclass
+class Opened:
+    """A context and what belongs to its handle."""
+
+    context: Context
+    model: int
+    conversation: Conversation | None = None
+    base: int = 0
+    """Tokens that were read by other calls than `chat`, which stay."""
+
+
+@dataclass
+class Library(Arguments):
+    """What is open; the methods are those of kvarn.h."""
+
+    models: dict[int, Model] = field(default_factory=dict)
+    contexts: dict[int, Opened] = field(default_factory=dict)
+
+    def end(self) -> int:
+        """Save and free everything; raises the first error, after the rest has been freed."""
+        first: BaseException | None = None
+        for handle in list(self.contexts):
+            try:
+                self.context_free(handle)
+            except (KvarnError, OSError) as error:
+                first = first or error
+        for handle in list(self.models):
+            self.model_free(handle)
+        if first is not None:
+            raise first
+        return 1
+
+    # Models.
+
+    def model_open(self, path: Any, text: Any, on_progress: Any, user: Any) -> int:
+        given = options.parsed(self.string(text), options.MODEL)
+        name = self.string(path, what="the path", decode=os.fsdecode)
+        place = default_model_path() if name is None else Path(name)
+        if not place.is_file():
+            raise KvarnError(f"no such file: {place}; `kvarn ls` lists the models on this machine")
+        n_bytes, progress = place.stat().st_size, self.progress(on_progress, user)
+        progress(0, n_bytes)
+        model = load(place, threads=given.get("threads"), notice=self.log)
+        on_engine(launcher.load)
+        self.lib.arm()
+        progress(n_bytes, n_bytes)
+        return self._kept(self.models, _MODEL, model)
+
+    def model_free(self, handle: int) -> int:
+        model = self._model(handle)
+        if held := sum(one.model == handle for one in self.contexts.values()):
+            raise InUse(f"the model has {held} contexts: free them first")
+        del self.models[handle]
+        self.lib.handle_free(handle)
+        model.file.close()
+        return 1
+
+    def model_info(self, handle: int, buffer: Any, room: int) -> int:
+        model = self._model(handle)
+        facts = {
+            "name": model.name,
+            "path": str(model.path),
+            "architecture": model.file.architecture,
+            "parameters": model.file.n_parameters,
+            "bytes": model.file.n_bytes,
+            "n_ctx_train": model.config.n_ctx_train,
+            "n_layers": model.config.n_layers,
+            "n_embd": model.config.n_embd,
+            "n_vocab": model.config.n_vocab,
+            "chat_template": "tokenizer.chat_template" in model.file.metadata,
+            "fingerprint": model.fingerprint,
+        }
+        return self.fill(buffer, room, json.dumps(facts).encode())
+
+    def tokenize(self, handle: int, text: Any, n: int, flags: int, buffer: Any, room: int) -> int:
+        tokenizer, said = self._model(handle).tokenizer, self.utf8(text, n)
+        check_flags(flags, _BOS | _SPECIAL)
+        found = tokenizer.encode(said, bos=bool(flags & _BOS), special=bool(flags & _SPECIAL))
+        ids = array("i", [*found, -1])
+        self.copy(buffer, room, ids.tobytes(), len(ids))
+        return len(ids)
+
+    def detokenize(self, handle: int, ids: Any, n: int, flags: int, buffer: Any, room: int) -> int:
+        tokenizer = self._model(handle).tokenizer
+        check_flags(flags, _SPECIAL)
+        text = tokenizer.decode(self.ids(ids, n), special=bool(flags & _SPECIAL))
+        return self.fill(buffer, room, text.encode("utf-8", "replace"))
+
+    # Contexts.
+
+    def context_new(self, handle: int, text: Any) -> int:
+        model = self._model(handle)
+        context = options.context_of(model, self.string(text))
+        try:
+            made = self._kept(
+                self.contexts, _CONTEXT, Opened(context, handle, base=len(context.tokens))
+            )
+        except BaseException:
+            context.close()
+            raise
+        context.stop_at(int(self.ffi.cast("uintptr_t", self.lib.stop_of(made))))
+        for line in context.notices:
+            self.log(line)
+        return made
+
+    def context_free(self, handle: int) -> int:
+        """Frees it also where saving fails."""
+        context = self._opened(handle).context
+        try:
+            self.lib.stop_of(handle)[0] = 0  # what is to be saved may have to be computed
+            context.close()
+        finally:
+            del self.contexts[handle]
+            self.lib.handle_free(handle)
+        return 1
+
+    def context_info(self, handle: int, buffer: Any, room: int) -> int:
+        context = self._opened(handle).context
+        facts = {
+            "tokens": len(context.tokens),
+            "ctx": context.n_ctx,
+            "kv_bytes": context.n_bytes,
+            "notices": list(context.notices),
+            **context.stats.as_dict(),
+        }
+        return self.fill(buffer, room, json.dumps(facts).encode())
+
+    def read(self, handle: int, text: Any, n: int, on_progress: Any, user: Any) -> int:
+        opened = self._opened(handle)
+        ids = opened.context.encode(self.utf8(text, n))
+        return _read(opened, ids, self.progress(on_progress, user))
+
+    def read_ids(self, handle: int, ids: Any, n: int, on_progress: Any, user: Any) -> int:
+        opened = self._opened(handle)
+        return _read(opened, self.ids(ids, n), self.progress(on_progress, user))
+
+    def truncate(self, handle: int, n: int) -> int:
+        opened = self._opened(handle)
+        opened.context.truncate(n)
+        opened.base, opened.conversation = n, None
+        return n + 1
+
+    def save(self, handle: int) -> int:
+        (context := self._opened(handle).context).commit()
+        return len(context.tokens) + 1
+
+    def logits(self, handle: int, out: Any, room: int) -> int:
+        logits = self._opened(handle).context.logits
+        self.copy(out, room, logits.tobytes(), logits.size)
+        return int(logits.size)
+
+    def generate(self, handle: int, text: Any, on_text: Any, user: Any) -> int:
+        opened = self._opened(handle)
+        given = options.parsed(self.string(text), options.GENERATE)
+        generation = opened.context.generation((), **options.generation_of(given))
+        try:
+            self._write(handle, generation.pieces(), on_text, user)
+        finally:
+            opened.base = len(opened.context.tokens)
+        return generation.n_tokens + 1
+
+    def chat(self, handle: int, messages: Any, text: Any, on_text: Any, user: Any) -> int:
+        opened = self._opened(handle)
+        given = options.parsed(self.string(text), options.CHAT)
+        system, before, question = messages_of(self.string(messages, what="the messages"))
+        conversation = opened.conversation or self._conversation(opened)
+        base = given.get("base", opened.base)
+        if base > len(opened.context.tokens):
+            raise BadArgument(
+                f"the option base is {base}, and the context holds {len(opened.context.tokens)}"
+            )
+        if base != conversation.base:
+            conversation.base, conversation.prompt = base, ("", 0)
+        how = options.generation_of(given)
+        is_plain = conversation.template is not self.models[opened.model].chat_template
+        conversation.sampler, conversation.draft = how["sampler"], how["draft"]
+        conversation.stop = [*how["stop"], *([PLAIN_STOP] if is_plain else [])]
+        conversation.max_tokens = how["max_tokens"]
+        conversation.system, conversation.messages = system, before
+        opened.conversation, conversation.last = conversation, None
+        self._write(handle, conversation.ask(question), on_text, user)
+        assert conversation.last is not None
+        return conversation.last.n_tokens + 1
+
+    def _conversation(self, opened: Opened) -> Conversation:
+        template = self.models[opened.model].chat_template
+        return Conversation(opened.context, template or ChatTemplate.plain())
+
+    def _write(self, handle: int, pieces: Iterator[str], on_text: Any, user: Any) -> None:
+        """Give an answer to the program as it comes."""
+        if on_text == self.ffi.NULL:
+            raise BadArgument("on_text is NULL: expected a function that takes the text")
+        stop = self.lib.stop_of(handle)
+        for piece in pieces:
+            raw = piece.encode("utf-8", "replace")
+            if self.lib.call_text(on_text, raw, len(raw), user):
+                raise Cancelled("on_text asked to stop")
+            if stop[0]:
+                raise Cancelled("stopped between two tokens")
+
+    # Packs.
+
+    def pack_build(
+        self, handle: int, name: Any, text: Any, n: int, given: Any, on_progress: Any, user: Any
+    ) -> int:
+        model, wanted = self._model(handle), options.parsed(self.string(given), options.PACK)
+        path, said = pack_path(self.name(name)), self.utf8(text, n)
+        tokenizer = model.tokenizer
+        # What is written in a document is text, also where it looks like a control token.
+        ids = tokenizer.encode(said, bos=tokenizer.add_bos, special=False)
+        n_ctx = wanted.get("ctx", model.config.n_ctx_train)
+        if not said:
+            raise KvarnError("nothing to read: the text is empty")
+        if len(ids) > n_ctx:
+            raise KvarnError(
+                f"the text has {len(ids):,} tokens, more than the {n_ctx:,} of the context: use "
+                f'{{"ctx": {len(ids)}}}'
+            )
+        kinds = wanted.get("kv_type", (None, None))
+        progress, place = self.progress(on_progress, user), self._new_handle(_CONTEXT)
+        stop = int(self.ffi.cast("uintptr_t", self.lib.stop_of(place)))
+        try:
+            return build_pack(model, path, ids, n_ctx, kinds, None, progress, stop).n_tokens + 1
+        finally:
+            self.lib.handle_free(place)
+
+    def pack_info(self, name: Any, buffer: Any, room: int) -> int:
+        facts = pack_info(pack_path(self.name(name))).as_dict()
+        return self.fill(buffer, room, json.dumps(facts).encode())
+
+    # Handles.
+
+    def _model(self, handle: int) -> Model:
+        return self._of(self.models, handle, _MODEL)
+
+    def _opened(self, handle: int) -> Opened:
+        return self._of(self.contexts, handle, _CONTEXT)
+
+    def _of(self, held: dict[int, T], handle: int, kind: int) -> T:
+        if (found := held.get(handle)) is None:
+            raise Refused(self.lib.bad_handle(handle, kind))
+        return found
+
+    def _new_handle(self, kind: int) -> int:
+        made = int(self.lib.handle_new(kind))
+        if not made:
+            raise KvarnError("4,096 models and contexts are open: free some")
+        return made
+
+    def _kept(self, held: dict[int, T], kind: int, value: T) -> int:
+        made = self._new_handle(kind)
+        self.lib.stop_of(made)[0] = self.lib.is_ending()
+        held[made] = value
+        return made
+
+
+def _read(opened: Opened, ids: list[int], progress: Progress) -> int:
+    try:
+        opened.context.prefill(ids, progress)
+    finally:
+        opened.base = len(opened.context.tokens)
+    return opened.base + 1

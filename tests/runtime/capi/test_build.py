@@ -1,0 +1,53 @@
+"""Building libkvarn: what is missing is told in one line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvarn.runtime.capi import build as building
+from kvarn.system.errors import KvarnError
+
+
+def test_what_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = building.sysconfig.get_config_var
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            building.sysconfig,
+            "get_config_var",
+            lambda n: 0 if n == "Py_ENABLE_SHARED" else known(n),
+        )
+        with pytest.raises(KvarnError, match=r"has no shared library.*--enable-shared"):
+            building.build(Path("/nowhere"))
+    with monkeypatch.context() as patch:
+        patch.setattr(building.sys, "platform", "plan9")
+        with pytest.raises(KvarnError, match="this is plan9"):
+            building.build(Path("/nowhere"))
+
+
+@pytest.mark.parametrize(("named", "what"), [
+    ("/nowhere/cc", "the C compiler /nowhere/cc cannot be started"),
+    ("false", "false failed"),
+])  # fmt: skip
+def test_a_failing_compiler_is_told(
+    named: str, what: str, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", named)
+    with pytest.raises(KvarnError, match=what):
+        building.build(tmp_path)
+
+
+def test_flags_and_pkg_config_name_the_folder(built: Path) -> None:
+    out = []
+    for flag in ("--cflags", "--libs"):
+        command = [sys.executable, "-m", "kvarn.runtime.capi", flag, "--out", str(built)]
+        paths = os.pathsep.join(path for path in sys.path if path)
+        out.append(
+            subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True,
+                           text=True, check=True).stdout.strip()
+        )  # fmt: skip
+    assert out == [f"-I{built}/include", f"-L{built}/lib -lkvarn -Wl,-rpath,{built}/lib"]
+    assert "prefix=${pcfiledir}/../.." in (built / "lib/pkgconfig/kvarn.pc").read_text()
+    assert {p.name for p in (built / "share/examples").iterdir()} == {"ask.c", "hello.c"}
