@@ -1,15 +1,27 @@
 """Signatures: keys and queries as bits, compared by Hamming distance (HashAttention, SimHash)."""
 
-from .api import Network, SignatureScratch, encode_keys, encode_rows, encoder_of, nearest
+from .api import (
+    Network,
+    SignatureScratch,
+    encode_heads,
+    encode_keys,
+    encode_rows,
+    encoder_of,
+    nearest,
+)
+from .rows_api import RowSignatureScratch, nearest_rows
 from .simhash import hyperplanes, simhash_network
 
 __all__ = [
     "Network",
+    "RowSignatureScratch",
     "SignatureScratch",
+    "encode_heads",
     "encode_keys",
     "encode_rows",
     "encoder_of",
     "hyperplanes",
     "nearest",
+    "nearest_rows",
     "simhash_network",
 ]
