@@ -11,7 +11,10 @@
 lack it; those versions ignore it when they read a newer pack.
 
 A context that evicts has format 2, which adds "slots": {"keep": "…", "sizes": […]}. Format 3 adds
-to format 1 "centre": "…" in "kv", the digest of the file `centre` (centre.py).
+to format 1 "centre": "…" in "kv", the digest of the file `centre` (centre.py). Format 4 is that of
+packs whose prompts were not read exactly; it adds to format 1 or 3
+
+     "prefill": {"mode", "index", "k", "from", "tail", "column digest"}
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -27,13 +30,13 @@ from typing import Any
 from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
-from ...base import SlotPlan
+from ...base import PrefillFacts, SlotPlan
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
 
-FORMAT = 3
-_PLAIN, _SLOTS, _CENTRED = 1, 2, 3
+FORMAT = 4
+_PLAIN, _SLOTS, _CENTRED, _SPARSE = 1, 2, 3, 4
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -90,7 +93,8 @@ class Manifest:
     """What one pack was made with and for.
 
     goal: tokens it is to hold when complete, 0 for any number. slots: of a context that evicts,
-    None if all tokens stay. centre: digest of the mean keys, "" if keys are stored whole.
+    None if all tokens stay. centre: digest of the mean keys, "" if keys are stored whole. prefill:
+    how prompts were read, None if exactly.
     """
 
     id: str
@@ -103,6 +107,7 @@ class Manifest:
     goal: int = 0
     slots: SlotPlan | None = None
     centre: str = ""
+    prefill: PrefillFacts | None = None
 
     @staticmethod
     def new(
@@ -126,6 +131,12 @@ class Manifest:
         """The types of K and V, for messages."""
         return self.k_type if self.k_type == self.v_type else f"{self.k_type}/{self.v_type}"
 
+    @property
+    def _format(self) -> int:
+        if self.prefill is not None:
+            return _SPARSE
+        return _CENTRED if self.centre else _PLAIN if self.slots is None else _SLOTS
+
     def write(self, folder: Path) -> None:
         """Write `pack.json`; OSError if that fails."""
         files.replace(folder / NAME, self.encode())
@@ -133,7 +144,7 @@ class Manifest:
     def encode(self) -> bytes:
         """The bytes of `pack.json`."""
         data: dict[str, Any] = {
-            "format": _CENTRED if self.centre else _PLAIN if self.slots is None else _SLOTS,
+            "format": self._format,
             "id": self.id,
             "model": self.model.as_dict(),
             "kv": {"k": self.k_type, "v": self.v_type, "segment": SEGMENT},
@@ -145,6 +156,8 @@ class Manifest:
             data["slots"] = asdict(self.slots)
         if self.centre:
             data["kv"]["centre"] = self.centre
+        if self.prefill is not None:
+            data["prefill"] = _prefill_data(self.prefill)
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -212,7 +225,34 @@ def _typed(data: dict[str, Any]) -> Manifest:
         None if parent is None else _parent(parent),
         _number(data["goal"]),
         _slots(data["slots"], sizes["n_layers"]) if data["format"] == _SLOTS else None,
-        bytes.fromhex(kv["centre"]).hex() if data["format"] == _CENTRED else "",
+        _centre(kv, data["format"]),
+        _prefill(data["prefill"]) if data["format"] == _SPARSE else None,
+    )
+
+
+def _centre(kv: dict[str, Any], form: int) -> str:
+    if form == _CENTRED or (form == _SPARSE and "centre" in kv):
+        return bytes.fromhex(kv["centre"]).hex()
+    return ""
+
+
+def _prefill_data(facts: PrefillFacts) -> dict[str, Any]:
+    return {
+        "mode": facts.mode,
+        "index": facts.index,
+        "k": facts.k,
+        "from": facts.from_,
+        "tail": facts.tail,
+        "column digest": facts.column,
+    }
+
+
+def _prefill(data: dict[str, Any]) -> PrefillFacts:
+    if type(data["tail"]) is not bool:
+        raise ValueError("prefill.tail is neither true nor false")
+    mode, index, column = (_text(data[key]) for key in ("mode", "index", "column digest"))
+    return PrefillFacts(
+        mode, index, _number(data["k"], 1), _number(data["from"]), data["tail"], column
     )
 
 
