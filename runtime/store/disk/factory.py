@@ -62,9 +62,12 @@ class Disk(Store):
     def recorded_prefill(self) -> PrefillFacts | None:
         """Of the pack that it writes to, if there is one."""
         path = Path(self.path)
-        if self.read_only or not (path / NAME).exists():
-            return None
-        return Manifest.read(path).prefill
+        try:
+            if self.read_only or not (path / NAME).exists():
+                return None
+            return Manifest.read(path).prefill
+        except OSError as error:
+            raise unopened(path, error) from error
 
     def for_prefill(self, facts: PrefillFacts | None) -> Disk:
         return replace(self, prefill=None if self.read_only else facts)
