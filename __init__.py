@@ -5,7 +5,7 @@
     context = model.context(8192)
     print("".join(context.generate("Once upon a time", max_tokens=64)))
 
-Names are imported on first use, so that `import kvarn` costs nothing. The methods of the three axes
+Names are imported on first use, so that `import kvarn` costs nothing. The methods of the four axes
 (`kvarn.Disk`, `kvarn.HashEvict`, `kvarn.TopK` …) are those of their registries.
 """
 # ruff: noqa: F403 - what is imported here is exported
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .runtime.keep.registry import *
     from .runtime.loading.load import load as load
     from .runtime.model import Model as Model
+    from .runtime.prefill.registry import *
     from .runtime.sampling import Sampler as Sampler
     from .runtime.store.registry import *
     from .runtime.tokenizer import load_tokenizer as load_tokenizer
@@ -43,6 +44,7 @@ _HOMES = {
 _REGISTRIES = {
     ".runtime.attend.registry": "ATTENDS",
     ".runtime.keep.registry": "KEEPS",
+    ".runtime.prefill.registry": "PREFILLS",
     ".runtime.store.registry": "STORES",
 }
 

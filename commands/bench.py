@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..runtime.attend import Replay
+from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
 from ..system.terminal import show
 from .options.attend import ATTEND_AXIS, add_attend_options, attend_from, check_recording
@@ -17,6 +18,7 @@ from .options.model import (
     keep_from,
     model_from,
 )
+from .options.prefill import add_prefill_options, prefill_from
 from .options.store import add_kv_option, kv_folder
 from .options.values import counts, positive
 from .terminal.progress import terminal
@@ -61,6 +63,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_kv_type_option(parser)
     add_keep_options(parser)
     add_kv_option(parser, "in a pack that is removed after")
+    add_prefill_options(parser)
     group = add_attend_options(parser)
     group.add_argument(
         "--record-selections",
@@ -91,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
         repetitions=options.repetitions,
         record=options.record_selections,
         keep=keep_from(options),
+        prefill=prefill_from(options) or Exact(),
     )
     model = model_from(options)
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..runtime.home import pack_path
 from ..runtime.memory import human_bytes
+from ..runtime.stats import Stats, probe_lines
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
 from ..system.text import one_line
 from .options.model import add_kv_type_option, add_model_options, model_from
+from .options.prefill import add_prefill_options, prefill_from
 from .options.store import n_kept
 from .options.texts import add_files_option, text_from
 from .options.values import count, file_name
@@ -21,6 +23,9 @@ from .terminal.notices import notice
 from .terminal.packs import NO_PACKS, known_packs, pack_table
 from .terminal.progress import bar
 from .terminal.reading import ReadingBar
+
+if TYPE_CHECKING:
+    from ..runtime.context import Context
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
@@ -71,6 +76,7 @@ def _add_build(actions: Any) -> None:
     )
     add_model_options(build)
     add_kv_type_option(build)
+    add_prefill_options(build)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 def build(options: argparse.Namespace) -> int:
     from ..runtime.packs import build_pack
 
-    path = pack_path(options.output)
+    path, prefill = pack_path(options.output), prefill_from(options)
     text = text_from(options)
     model = model_from(options)
     tokenizer = model.tokenizer
@@ -104,7 +110,13 @@ def build(options: argparse.Namespace) -> int:
             f"use --ctx {len(ids)}"
             + ("" if options.ctx else f" ({model.name} was trained on {n_ctx:,})")
         )
-    bar = ReadingBar("reading")
+    bar, stats = ReadingBar("reading"), Stats()
+
+    def opened(context: Context) -> None:
+        nonlocal stats
+        stats = context.stats
+        bar.begin(len(context.tokens))
+
     began = time.perf_counter()
     with on_ctrl_c(
         lambda: (
@@ -114,7 +126,7 @@ def build(options: argparse.Namespace) -> int:
     ):
         try:
             info = build_pack(
-                model, path, ids, n_ctx, options.kv_type or (None, None), bar.begin, bar
+                model, path, ids, n_ctx, options.kv_type or (None, None), opened, bar, prefill
             )
         finally:
             bar.close()
@@ -122,6 +134,8 @@ def build(options: argparse.Namespace) -> int:
         f"{path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
         f"{len(ids) - bar.held:,} of them read in {time.perf_counter() - began:.1f} s"
     )
+    for line in probe_lines(stats.prompt_layers):
+        notice(line)
     return 0
 
 
@@ -154,7 +168,8 @@ def info(options: argparse.Namespace) -> int:
         "on disk": human_bytes(facts.n_bytes),
         "commits": str(facts.commits),
         "indexes": ", ".join(facts.indexes) or "none",
-        "parent": facts.parent or "none",
+        "prefill": facts.prefill,
+        "parent": f"{facts.parent} (prefill {facts.parent_prefill})" if facts.parent else "none",
     }
     for key, value in rows.items():
         show(f"{key:<11} {one_line(value)}")

@@ -1,4 +1,4 @@
-"""What methods of the three axes (store, keep, attend) have in common.
+"""What methods of the four axes (store, keep, attend, prefill) have in common.
 
 A method is a frozen dataclass of options; `open` makes the object for one context. Its fields
 declare command-line options (`option`), and the registry of its axis lists it. The command line,
@@ -72,7 +72,7 @@ def called(method: Method) -> str:
 def changed_options(method: Method) -> list[str]:
     """The options of a method that are not the defaults, as "index=flat"."""
     return [
-        f"{option.name}={getattr(method, option.name)}"
+        f"{option.name.rstrip('_')}={getattr(method, option.name)}"
         for option in fields(method)  # type: ignore[arg-type]
         if getattr(method, option.name) != option.default
     ]

@@ -11,6 +11,7 @@ from .chat.template import ChatTemplate
 from .context import Context
 from .keep import Keep
 from .loading.loaded_model import LoadedModel
+from .prefill import Prefill
 from .store import Store
 
 
@@ -38,13 +39,15 @@ class Model(LoadedModel):
         attend: Attend | None = None,
         keep: Keep | None = None,
         store: Store | None = None,
+        prefill: Prefill | None = None,
     ) -> Context:
         """A context for up to `n_ctx` tokens (default: the model's training length). Where `keep`
         evicts, it reads on beyond them, and a budget in percent is a share of `n_ctx`.
 
         It is empty, or holds what the pack of `store=Disk(…)` holds. Raises `StoreError` if the KV
-        cache of that many tokens does not fit in memory, or the pack cannot be used.
+        cache of that many tokens does not fit in memory, or the pack cannot be used; `PrefillError`
+        if prompts cannot be read as `prefill` says.
         """
         return Context(
-            self, self.config.n_ctx_train if n_ctx is None else n_ctx, attend, keep, store
+            self, self.config.n_ctx_train if n_ctx is None else n_ctx, attend, keep, store, prefill
         )

@@ -20,8 +20,9 @@ from .store.disk.format.log import KV
 from .store.disk.format.manifest import Manifest
 
 if TYPE_CHECKING:
-    from .context import Progress
+    from .context import Context, Progress
     from .model import Model
+    from .prefill import Prefill
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,11 @@ class PackInfo:
     """Tokens it is to hold when complete; 0 for any number."""
     commits: int
     indexes: list[str]
+    prefill: str
+    """How its prompts were read: "exact", or what `PrefillFacts` says."""
     parent: str
+    parent_prefill: str
+    """How its parent's were; "" without one, or where that cannot be read."""
     n_bytes: int
     """Disk space of its own files."""
 
@@ -62,7 +67,7 @@ def pack_info(path: Path) -> PackInfo:
 
 def _info(path: Path) -> PackInfo:
     folder = PackFolder(path)
-    manifest = folder.manifest
+    manifest, above = folder.manifest, folder.parent
     if manifest.slots is None:
         state = folder.state()
         n_tokens, commits = state.commit.n_tokens, state.commit.sequence
@@ -82,7 +87,9 @@ def _info(path: Path) -> PackInfo:
         goal=manifest.goal,
         commits=commits,
         indexes=indexes,
+        prefill=str(manifest.prefill or "exact"),
         parent="" if manifest.parent is None else manifest.parent.path,
+        parent_prefill="" if above is None else str(above.manifest.prefill or "exact"),
         n_bytes=sum(file.lstat().st_blocks * 512 for file in path.iterdir()),
     )
 
@@ -137,25 +144,28 @@ def build_pack(
     ids: Sequence[int],
     n_ctx: int,
     kinds: tuple[str | None, str | None] = (None, None),
-    begun: Callable[[int], None] | None = None,
+    opened: Callable[[Context], None] | None = None,
     progress: Progress | None = None,
+    prefill: Prefill | None = None,
     stop_flag: int = 0,
 ) -> PackInfo:
     """Read `ids` into the pack; goes on where an earlier build was interrupted.
 
-    begun: called with the number of tokens already there. progress: as in `Context.prefill`, for
-    the tokens after those. stop_flag: as in `Context.stop_at`; 0: none. Raises `PackError` if the
-    pack holds other tokens.
+    opened: called with the context, which holds the tokens already there. progress: as in
+    `Context.prefill`, for the tokens after those. prefill: default that of the pack, or exact.
+    stop_flag: as in `Context.stop_at`; 0: none. Raises `PackError` if the pack holds other tokens,
+    or was read in another way.
     """
-    with model.context(n_ctx, store=Disk(path, *kinds, goal=len(ids))) as context:
+    disk = Disk(path, *kinds, goal=len(ids))
+    with model.context(n_ctx, store=disk, prefill=prefill) as context:
         context.stop_at(stop_flag)
         done = len(context.tokens)
         if n_common(ids, context.tokens) < done:
             raise PackError(
                 path, f"it holds {done:,} tokens of another text: choose another name or remove it"
             )
-        if begun is not None:
-            begun(done)
+        if opened is not None:
+            opened(context)
         if done < len(ids):
             context.prefill(ids[done:], progress)
     return pack_info(path)

@@ -18,6 +18,7 @@ from .gguf import open_gguf
 from .keep import KEEPS, Keep, KeepAll
 from .loading.load import load
 from .methods import called
+from .prefill import PREFILLS, Exact, Prefill
 from .store import Ram
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Rehearsal:
     kv: KvTypes = ("f16", "f16")
     attend: Attend = Full()  # noqa: RUF009 - frozen, without fields
     keep: Keep = KeepAll()  # noqa: RUF009
+    prefill: Prefill = Exact()  # noqa: RUF009
 
     @property
     def n_bytes(self) -> int:
@@ -54,7 +56,8 @@ class Rehearsal:
 
     def __call__(self) -> None:
         n_ctx = 2 * N_EVICTING if self.keep.evicts(N_FILLED) else N_FILLED + N_READ
-        with _model(self.path).context(n_ctx, self.attend, self.keep, Ram(*self.kv)) as context:
+        model, store = _model(self.path), Ram(*self.kv)
+        with model.context(n_ctx, self.attend, self.keep, store, self.prefill) as context:
             self.run(context)
 
 
@@ -84,6 +87,13 @@ def generate_deep(context: Context) -> None:
     generate(context)
 
 
+def read_deep(context: Context) -> None:
+    """A prompt in a filled context, whose tokens choose what they read."""
+    read_prompt(context)
+    context.fill(N_FILLED)
+    read_prompt(context)
+
+
 def evict(context: Context) -> None:
     """A prompt and generated tokens that replace others."""
     context.prefill(_ids(context, N_EVICTING))
@@ -91,7 +101,11 @@ def evict(context: Context) -> None:
 
 
 def rehearsals(
-    path: Path, kv: KvTypes, attends: Sequence[Attend] = (), keeps: Sequence[Keep] = ()
+    path: Path,
+    kv: KvTypes,
+    attends: Sequence[Attend] = (),
+    keeps: Sequence[Keep] = (),
+    prefills: Sequence[Prefill] = (),
 ) -> list[Rehearsal]:
     """What contexts of a model with these choices do, each once, the longest first."""
     types = _named(kv)
@@ -107,11 +121,20 @@ def rehearsals(
     ]
     found += _over_slots(path, kv, attends, keeps)
     found += [
+        Rehearsal(
+            f"prefill {called(prefill)}, {types}", path, read_deep, kv, prefill=prefill.shortened()
+        )
+        for prefill in prefills
+        if prefill != Exact()
+    ]
+    found += [
         Rehearsal(f"generation, {types}", path, generate, kv),
         Rehearsal(f"prompts, {types}", path, read_prompt, kv),
     ]
     # The first of those that use the same kernels.
-    return list({(one.attend, one.keep, one.run): one for one in found[::-1]}.values())[::-1]
+    return list(
+        {(one.attend, one.keep, one.prefill, one.run): one for one in found[::-1]}.values()
+    )[::-1]
 
 
 def _over_slots(
@@ -137,9 +160,10 @@ def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
     """All that contexts of these KV types do, by every method of the registries."""
     attends = [variant for method in ATTENDS.values() for variant in method.variants()]
     keeps = [variant for method in KEEPS.values() for variant in method.variants()]
+    prefills = [variant for method in PREFILLS.values() for variant in method.variants()]
     found: list[Rehearsal] = []
     for kv in kv_types:
-        found += rehearsals(path, kv, attends, keeps)
+        found += rehearsals(path, kv, attends, keeps, prefills)
         found.append(Rehearsal(f"drafts and short prompts, {kv[0]}", path, read_few, kv))
     return found
 

@@ -73,6 +73,10 @@ class Stats:
     accepted_tokens: int = 0
     layers: Sequence[LayerReads] = field(default=(), repr=False)
     """What each layer read, if the attend method chooses tokens."""
+    prompt_layers: Sequence[LayerReads] = field(default=(), repr=False)
+    """What each layer read of prompts, if their tokens choose what they read."""
+    prefill: str = field(default="exact", repr=False)
+    """How prompts are read: the method, with those of its options that are not the defaults."""
     kept: Kept | None = field(default=None, repr=False)
     """What is kept of the tokens, if the context evicts."""
 
@@ -119,7 +123,9 @@ class Stats:
         """All counters and rates with the process's peak memory, for `--stats-json`."""
         return {
             **{one.name: getattr(self, one.name) for one in fields(self) if one.repr},
+            "prefill": self.prefill,
             "layers": [layer.as_dict() for layer in self.layers],
+            "prompt_layers": [layer.as_dict() for layer in self.prompt_layers],
             **(self.kept.as_dict() if self.kept else {}),
             "prefill_tokens_per_second": self.prefill_tokens_per_second,
             "decode_tokens_per_second": self.decode_tokens_per_second,
@@ -141,25 +147,42 @@ class Stats:
             f"({self.prefill_tokens_per_second:.1f} tok/s), "
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
             f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
-            f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{self._reads()}"
+            f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{_said_of(self.layers)}"
+            f"{self._of_prompts()}"
             f"{f'; {self.kept}' if self.kept else ''}"
         )
 
-    def _reads(self) -> str:
-        """What share of the tokens sparse steps read; "" if there were none."""
-        stored = sum(layer.stored_tokens for layer in self.layers)
-        if not stored:
-            return ""
-        share = sum(layer.attended_tokens for layer in self.layers) / stored
-        choosing = sum(layer.index_seconds for layer in self.layers)
-        reading = sum(layer.attention_seconds for layer in self.layers)
-        text = (
-            f"; attended to {share:.2%} of the tokens, {choosing:.2f} s to choose, "
-            f"{reading:.2f} s to read"
-        )
-        probes = sum(layer.probes for layer in self.layers)
-        if probes:
-            covered = sum(layer.covered_mass for layer in self.layers) / probes
-            error = sum(layer.output_error for layer in self.layers) / probes
-            text += f", {covered:.2%} of the softmax covered, output error {error:.3f}"
-        return text
+    def _of_prompts(self) -> str:
+        """How prompts were read, unless all of them exactly."""
+        said = _said_of(self.prompt_layers)
+        return f"; prefill {self.prefill}: {said[2:]}" if said else ""
+
+
+def _said_of(layers: Sequence[LayerReads]) -> str:
+    """What share of the tokens sparse steps read; "" if there were none."""
+    stored = sum(layer.stored_tokens for layer in layers)
+    if not stored:
+        return ""
+    share = sum(layer.attended_tokens for layer in layers) / stored
+    choosing = sum(layer.index_seconds for layer in layers)
+    reading = sum(layer.attention_seconds for layer in layers)
+    text = (
+        f"; attended to {share:.2%} of the tokens, {choosing:.2f} s to choose, "
+        f"{reading:.2f} s to read"
+    )
+    probes = sum(layer.probes for layer in layers)
+    if probes:
+        covered = sum(layer.covered_mass for layer in layers) / probes
+        error = sum(layer.output_error for layer in layers) / probes
+        text += f", {covered:.2%} of the softmax covered, output error {error:.3f}"
+    return text
+
+
+def probe_lines(layers: Sequence[LayerReads]) -> list[str]:
+    """For each layer that a probe has measured, what was read of the softmax and what it cost."""
+    return [
+        f"layer {one.layer}: {one.covered_mass / one.probes:.2%} of the softmax covered, output "
+        f"error {one.output_error / one.probes:.3f} ({one.probes:,} tokens measured)"
+        for one in layers
+        if one.probes
+    ]

@@ -116,7 +116,7 @@ class Axis(Generic[M]):
         return found
 
     def _flag(self, field: str) -> str:
-        return f"--{self.prefix}{field.replace('_', '-')}"
+        return f"--{self.prefix}{field.rstrip('_').replace('_', '-')}"
 
     def _of(self, options: argparse.Namespace, flag: str) -> Any:
         return getattr(options, flag[2:].replace("-", "_"))

@@ -22,6 +22,7 @@ from ..terminal.notices import notice
 from .attend import add_attend_options, attend_from
 from .hub import hub_model
 from .methods import Axis
+from .prefill import add_prefill_options, prefill_from, prefill_of_question
 from .values import count, file_path, positive
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _flash_attention(text: str) -> str:
 
 
 def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds `--ctx` and `--kv-type`; the group, for more of the kind."""
+    """Adds `--ctx`, `--kv-type` and the methods' options; the group, for more of the kind."""
     group = parser.add_argument_group("context")
     group.add_argument(
         "-c",
@@ -126,6 +127,7 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     add_kv_type_option(group)
     add_keep_options(group)
     add_attend_options(parser)
+    add_prefill_options(parser)
     return group
 
 
@@ -225,7 +227,10 @@ def model_from(
     one = isinstance(getattr(options, "method", None), str)
     methods = [attend_from(options)] if one else attends
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-    on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps)))
+    prefill = prefill_from(options) if hasattr(options, "prefill") else None
+    on_compile(
+        FirstUse(partial(rehearsals, path, types, methods, keeps, [prefill] if prefill else ()))
+    )
     return load(path, threads=options.threads, notice=notice)
 
 
@@ -255,6 +260,7 @@ def check_methods(options: argparse.Namespace) -> None:
     """Refuse options of other methods than those named, before a model is loaded."""
     keep_from(options)
     attend_from(options)
+    prefill_from(options)
 
 
 def context_from(
@@ -276,7 +282,8 @@ def context_from(
         n_ctx = limit if n_held < limit else n_held + ROOM
     else:
         n_ctx = _fitting(model, ram_from(options))
-    context = model.context(n_ctx, attend, keep, disk or ram_from(options))
+    prefill = prefill_from(options) or prefill_of_question(attend, disk)
+    context = model.context(n_ctx, attend, keep, disk or ram_from(options), prefill)
     for line in context.notices:
         notice(line)
     return context

@@ -45,7 +45,7 @@ class Observer(BoundAttend):
     (H, rows, E), after rope, and `log_norms[layer]` float32 (J, n_ctx) of V as stored.
     """
 
-    every_query: ClassVar[bool] = True
+    every_query = True
 
     def __init__(self) -> None:
         self._full = FullAttention()

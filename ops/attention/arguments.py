@@ -10,6 +10,7 @@ from ...jit.launch.arguments import (
     I64_2D,
     U8_2D,
     U32_2D,
+    U32_3D,
 )
 from .layout import StoredLayout
 
@@ -138,3 +139,36 @@ class Chunk(NamedTuple):
     """Position of the last row of each panel."""
     softmaxes: F32_3D
     """(T, H, 2): the maximum of each row's scores, and the sum of exp(score - maximum); or none."""
+
+
+class ListedRows(NamedTuple):
+    """Query heads of rows of tokens (T, H, E), the tokens that each row lists, and their output."""
+
+    q: F32_3D
+    lists: U32_3D
+    """[row][KV head][room], of which the first counts[row][j] are tokens."""
+    counts: I64_2D
+    segments: I64_1D
+    out: F32_3D
+
+
+class ListedMemory(NamedTuple):
+    """Scratch of each thread: that of a chunk, that of a list, and a list's outputs."""
+
+    works: F32_2D
+    newest: I64_2D
+    list_works: U8_2D
+    rooms: U8_2D
+    sums: F32_3D
+    """[query head][padded]"""
+    maxima: F32_2D
+    totals: F32_2D
+
+
+class Dense(NamedTuple):
+    """The tokens that every row attends to: 0 .. sinks-1, and `first` .. its own position."""
+
+    sinks: int
+    first: int
+    start: int
+    """Position of row 0."""

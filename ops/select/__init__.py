@@ -31,12 +31,15 @@ from .means import MeansScratch, add_means, block_means, means_item_bytes
 from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
 from .signatures import (
     Network,
+    RowSignatureScratch,
     SignatureScratch,
+    encode_heads,
     encode_keys,
     encode_rows,
     encode_slots,
     hyperplanes,
     nearest,
+    nearest_rows,
     simhash_network,
 )
 from .sketch import (
@@ -70,6 +73,7 @@ __all__ = [
     "Network",
     "Range",
     "Rotation",
+    "RowSignatureScratch",
     "SignatureScratch",
     "SketchScratch",
     "TableStore",
@@ -85,6 +89,7 @@ __all__ = [
     "cover",
     "draw",
     "draw_sample",
+    "encode_heads",
     "encode_keys",
     "encode_rows",
     "encode_slots",
@@ -95,6 +100,7 @@ __all__ = [
     "mean_keys",
     "means_item_bytes",
     "nearest",
+    "nearest_rows",
     "products",
     "simhash_network",
     "sketch_bits",

@@ -12,7 +12,7 @@ from ...jit.cached import jit
 from ..attention.layout import SEGMENT
 from .lists import mark
 from .scores import score_of
-from .work import DIGIT, HISTOGRAM
+from .work import DIGIT, FEW, HISTOGRAM, SMALL_DIGIT
 
 _LOW = np.uint64(0xFFFFFFFF)
 
@@ -41,12 +41,14 @@ def kth_cost(entries, n, k, bits, spare, histogram):
     A radix select, from the leading digit on: one pass counts the values of a digit, another copies
     the entries that share it with the answer to `spare`; few are left after the first digit. Where
     the histogram has room, neighbouring entries have counters of their own: their digits are mostly
-    equal, and one counter would be waited for.
+    equal, and one counter would be waited for. Of few entries, few bits are counted at a time: it
+    would cost more to clear and to search 2,048 counters than to count.
     """
     prefix, below, source = np.uint64(0), 0, entries
     while bits > 0:
-        shift = np.uint64(max(bits - DIGIT, 0) + 32)
-        size = 1 << min(bits, DIGIT)
+        width = min(bits, DIGIT if n >= FEW else SMALL_DIGIT)
+        shift = np.uint64(bits - width + 32)
+        size = 1 << width
         lanes = 4 if 4 * size <= HISTOGRAM else 1
         for i in range(size * lanes):
             histogram[i] = 0
@@ -59,14 +61,16 @@ def kth_cost(entries, n, k, bits, spare, histogram):
         while below + histogram[digit] < k:
             below += histogram[digit]
             digit += 1
-        prefix = (prefix << np.uint64(min(bits, DIGIT))) | np.uint64(digit)
-        bits -= min(bits, DIGIT)
+        prefix = (prefix << np.uint64(width)) | np.uint64(digit)
+        bits -= width
         if bits > 0:
             kept = 0
             for i in range(n):
                 spare[kept] = source[i]
                 kept += (source[i] >> shift) & mask == np.uint64(digit)
             source, n = spare, kept
+            if n == 1:
+                return spare[0] >> np.uint64(32), below
     return prefix, below
 
 

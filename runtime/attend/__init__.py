@@ -1,4 +1,4 @@
-"""Which kept tokens a query reads: the third of the three axes.
+"""Which kept tokens a query reads: the third of the four axes.
 
 `registry` lists the methods, `base` is what each of them has to provide.
 """

@@ -73,14 +73,19 @@ class BoundAttend(ABC):
     """Lines that the user should see, once per context."""
     reads: Sequence[LayerReads] = ()
     """What each layer has read so far, if the method chooses tokens."""
+    prompt_reads: Sequence[LayerReads] = ()
+    """What each layer has read of prompts, if their tokens choose, too."""
     writer: SelectionWriter | None = None
     """Records the tokens that a method with `selects` chooses; None: no recording."""
 
-    records: ClassVar[bool] = False
+    records: bool = False
     """Whether a call for one token only launches kernels, so that it can be recorded in a graph
     (`jit.launch`). It then passes `start` on to them unchanged, because it is a `Cell`."""
 
-    every_query: ClassVar[bool] = False
+    records_prompts: bool = True
+    """Whether a prompt of one token launches the same, where `records` is true."""
+
+    every_query: bool = False
     """Whether it needs the queries of all tokens, even if only some outputs are wanted."""
 
     chooses: ClassVar[bool] = False

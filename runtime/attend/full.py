@@ -31,7 +31,7 @@ class Full(Attend):
 class FullAttention(BoundAttend):
     """Reads all that the layer's store holds."""
 
-    records: ClassVar[bool] = True
+    records = True
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         from ...ops.attention import attention

@@ -71,11 +71,14 @@ class Hash(Budgeted):
         return (cls(), *(cls(bits=bits, encoders=SIMHASH) for bits in BITS))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
+        return SignatureIndex(model.config, store, *self.encoder_or_simhash(model))
+
+    def encoder_or_simhash(self, model: ModelInfo) -> tuple[Encoder, str]:
+        """What computes signatures, and a line for the user where the model has no encoders."""
         encoder = self.encoder(model)
         if encoder is not None:
-            return SignatureIndex(model.config, store, encoder)
-        notice = NOTICE if self.encoders == AUTO else ""
-        return SignatureIndex(model.config, store, SimHash(self.bits or BITS[0], SEED), notice)
+            return encoder, ""
+        return SimHash(self.bits or BITS[0], SEED), NOTICE if self.encoders == AUTO else ""
 
     def encoder(self, model: ModelInfo) -> Encoder | None:
         """The encoders that the options name; None for SimHash.

@@ -10,6 +10,7 @@ from typing import Any
 from ..attend import Attend, Full
 from ..keep import Keep, KeepAll
 from ..methods import called, changed_options
+from ..prefill import Exact, Prefill
 
 KEEP_ALL = KeepAll()
 READ = 4096
@@ -24,7 +25,7 @@ class Setting:
     on disk, in packs in this folder that are removed afterwards; None: in memory. n_read: tokens
     that are read; the rest of a depth is filled (`Context.fill`). record: a file for the choices of
     the method, written in the run that does not count. keep: where it evicts, all of a depth is
-    read, and each repetition continues after the last.
+    read, and each repetition continues after the last. prefill: how prompts are read.
     """
 
     type_k: str = "f16"
@@ -35,6 +36,7 @@ class Setting:
     record: Path | None = None
     repetitions: int = 5
     keep: Keep = KEEP_ALL
+    prefill: Prefill = Exact()  # noqa: RUF009 - frozen, without fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Result:
     kv: str
     """ "ram" or "disk"."""
     method: str
+    prefill: str
     filled: bool
     """Whether a part of the depth was filled, not read."""
     samples_ns: list[int] = field(default_factory=list)

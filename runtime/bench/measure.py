@@ -15,6 +15,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT
 from ..engine import on_engine
+from ..methods import called
 from ..store import Disk, Ram, RamStore, Saved
 from . import page_cache
 from .cases import Case, Result, Setting, method_name
@@ -128,7 +129,8 @@ class _Bench:
         return store
 
     def _open(self, store: Ram | Disk) -> Context:
-        return self._model.context(self._n_ctx, self._attend, self._setting.keep, store)
+        setting = self._setting
+        return self._model.context(self._n_ctx, self._attend, setting.keep, store, setting.prefill)
 
     def cold(self, pack: Path) -> Iterator[Result]:
         """Each case that generates, from a pack that is opened anew each time."""
@@ -210,13 +212,14 @@ class _Bench:
             setting.type_v,
             "ram" if setting.folder is None else "disk",
             method_name(self._attend, setting.keep),
+            called(setting.prefill),
             self._depth > self._n_read,
         )
 
 
 def _method_ns(context: Context) -> tuple[float, float]:
-    """Nanoseconds that the attend method has taken so far, to choose and to attend."""
-    layers = context.stats.layers
+    """Nanoseconds taken so far to choose and to attend, for generated tokens and prompts."""
+    layers = [*context.stats.layers, *context.stats.prompt_layers]
     return (
         sum(layer.index_seconds for layer in layers) * 1e9,
         sum(layer.attention_seconds for layer in layers) * 1e9,

@@ -27,6 +27,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ("threads", "---:", lambda row: str(row["n_threads"])),
     ("KV", "---", lambda row: f"{row['type_k']}/{row['type_v']} {row['kv']}"),
     ("method", "---", lambda row: "" if row["method"] == "full" else str(row["method"])),
+    ("prefill", "---", lambda row: "" if row["prefill"] == "exact" else str(row["prefill"])),
     ("test", "---", lambda row: str(row["test"])),
     ("t/s", "---:", lambda row: f"{row['avg_ts']:.2f} ± {row['stddev_ts']:.2f}"),
     ("choosing ms/t", "---:", _in(1e6, "index_ns")),

@@ -258,7 +258,8 @@ class Library(Arguments):
         progress, place = self.progress(on_progress, user), self._new_handle(_CONTEXT)
         stop = int(self.ffi.cast("uintptr_t", self.lib.stop_of(place)))
         try:
-            return build_pack(model, path, ids, n_ctx, kinds, None, progress, stop).n_tokens + 1
+            info = build_pack(model, path, ids, n_ctx, kinds, progress=progress, stop_flag=stop)
+            return info.n_tokens + 1
         finally:
             self.lib.handle_free(place)
 

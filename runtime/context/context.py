@@ -13,6 +13,8 @@ from ..attend import Attend, AttendError, Full
 from ..attend.selections import recording
 from ..engine import on_engine
 from ..keep import Keep, KeepAll, KVCache, closed_on_error
+from ..methods import called
+from ..prefill import Prefill, recorded
 from ..stats import Clock, Stats
 from ..store import KVStore, Ram, Store
 from .filling import fill
@@ -59,20 +61,27 @@ class Context:
         attend: Attend | None = None,
         keep: Keep | None = None,
         store: Store | None = None,
+        prefill: Prefill | None = None,
     ) -> None:
         forks.check()
         if not isinstance(n_ctx, Integral) or n_ctx < 1:
             raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
         self.model, self.n_ctx = model, n_ctx
-        self._attend = attend or Full()
-        self._cache = (keep or KeepAll()).open(
-            model.info, n_ctx, CHUNK, self._attend, store or Ram()
-        )
+        self._attend, keep, store = attend or Full(), keep or KeepAll(), store or Ram()
+        prefill = prefill or recorded(store.recorded_prefill())
+        prefill.check(keep, n_ctx)
+        store = store.for_prefill(prefill.facts(model.info))
+        self._cache = keep.open(model.info, n_ctx, CHUNK, prefill.around(self._attend), store)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)
         self.tokens, self.most_tokens = self._reader.tokens, self._cache.most_tokens
-        self.stats = Stats(layers=self._cache.attend.reads, kept=self._cache.kept_of(self.tokens))
+        self.stats = Stats(
+            layers=self._cache.attend.reads,
+            prompt_layers=self._cache.attend.prompt_reads,
+            kept=self._cache.kept_of(self.tokens),
+            prefill=called(prefill),
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -7,11 +7,7 @@ from operator import index
 from typing import SupportsIndex
 
 from ...system.errors import KvarnError
-
-CHUNK = 512
-"""Tokens of one prefill step. Chunks start at multiples of it, so that results do not depend on how
-a prompt was split into calls."""
-
+from ..prefill import CHUNK as CHUNK  # noqa: PLC0414 - a name imported as itself is exported
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all) after each chunk of a prefill."""

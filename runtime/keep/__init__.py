@@ -1,4 +1,4 @@
-"""Which tokens stay in the store: the second of the three axes.
+"""Which tokens stay in the store: the second of the four axes.
 
 `registry` lists the methods; what one of them opens is the KV cache of a context (`cache`).
 """

@@ -29,7 +29,8 @@ class StoredAttention:
         self._minus_centre = minus_centre(store)
         self.every_query = attend.every_query
         records = attend.records and store.records
-        self.graphs: dict[bool, Graph] | None = {} if records else None
+        self._graphs: dict[bool, Graph] | None = {} if records else None
+        self.graphs = self._graphs
 
     def begin(self, start: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
@@ -37,8 +38,10 @@ class StoredAttention:
         places, threads = self._store.segments(0), n_threads()
         if places is not self._recorded_for[0] or threads != self._recorded_for[1]:
             self._recorded_for = places, threads
-            if self.graphs:
-                self.graphs.clear()
+            if self._graphs:
+                self._graphs.clear()
+        recorded = not prompt or self._attend.records_prompts
+        self.graphs = self._graphs if recorded else None
 
     def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         start = Cell.at(self._start)

@@ -1,9 +1,9 @@
-"""Where K and V live, and in what type: the first of the three axes.
+"""Where K and V live, and in what type: the first of the four axes.
 
 A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """
 
-from .base import Column, KVStore, Saved, SlotPlan, Store, StoreError
+from .base import Column, KVStore, PrefillFacts, Saved, SlotPlan, Store, StoreError
 from .disk import DiskStore, PackError
 from .ram import RamStore
 from .registry import STORES, Disk, Ram
@@ -16,6 +16,7 @@ __all__ = [
     "DiskStore",
     "KVStore",
     "PackError",
+    "PrefillFacts",
     "Ram",
     "RamStore",
     "Saved",

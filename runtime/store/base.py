@@ -153,8 +153,38 @@ class SlotPlan:
         return f"at most {max(self.sizes):,} tokens (keep {self.keep})"
 
 
+@dataclass(frozen=True)
+class PrefillFacts:
+    """How prompts were read, where not exactly: what K and V follow from, beside the tokens.
+
+    from_: tokens of a context that are read exactly. tail: whether what is not chosen counts by
+    means of blocks. column: the name of the column that is chosen by, with the digest of what
+    computes it.
+    """
+
+    mode: str
+    index: str
+    k: int
+    from_: int
+    tail: bool
+    column: str
+
+    def __str__(self) -> str:
+        tail = ", tail" if self.tail else ""
+        return f"{self.mode} (index {self.column}, k {self.k}, from {self.from_}{tail})"
+
+
 class Store(Method, ABC):
     """A kind of store and its options; `open` makes the store of one context."""
+
+    def recorded_prefill(self) -> PrefillFacts | None:
+        """How the tokens were read that it holds already, if it goes on with them; None: exactly,
+        or there are none."""
+        return None
+
+    def for_prefill(self, facts: PrefillFacts | None) -> Store:
+        """The store for a context whose prompts are read so; one that saves records it."""
+        return self
 
     @overload
     def open(self, model: ModelInfo, n_ctx: int) -> KVStore: ...

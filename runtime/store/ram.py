@@ -167,6 +167,10 @@ class RamStore(KVStore):
         for column in self._columns.values():
             column.memory.shrink(n_tokens)
 
+    def cut(self, n_tokens: int) -> None:
+        for column in self._columns.values():
+            np.minimum(column.filled, n_tokens, out=column.filled)
+
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self._memory.addresses[layer]
 

@@ -17,7 +17,7 @@ from .token import merge_blocks, put_queries
 
 
 @jit
-def _attend_list(shape, block, tokens, segments, j, weights, room):
+def attend_list(shape, block, tokens, segments, j, weights, room):
     """As `attend_block`, over the tokens uint32[n] of KV head j; room: `gathered_work_bytes`."""
     n, tile = len(tokens), tile_in(room)
     find_first(shape, tokens, segments, j, True, room)
@@ -53,7 +53,7 @@ def make_gathered(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedK
                 put_queries(shape, own, group, q.shape[2], scoring.scale, block.queries)
                 place = address(log_weights) + j * weighed * to_next + 4 * first
                 weights, tokens = LogWeights(place, to_next, weighed), given.lists[j, first:last]
-                _attend_list(shape, block, tokens, given.segments, j, weights, room)
+                attend_list(shape, block, tokens, given.segments, j, weights, room)
             item = take(share.ticket)
 
     return gathered_kernel

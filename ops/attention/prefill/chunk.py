@@ -51,7 +51,7 @@ def _hide_outside(x, seen, i, fill):
     return x
 
 
-_add_keys = make_add_keys(_in_window, _hide_outside)
+add_keys = make_add_keys(_in_window, _hide_outside)
 
 
 @jit
@@ -61,7 +61,7 @@ def _attend_rows(shape, chunk, rows, window, scoring, at):
     oldest, width = max(position_of(rows, 0) - window + 1, 0), of.keys(shape)
     for first in range(oldest // width * width, stop, width):
         keys = KeyBlock(chunk.segments, rows.head, first, min(stop - first, width), first)
-        _add_keys(shape, rows, keys, window, scoring.softcap, at)
+        add_keys(shape, rows, keys, window, scoring.softcap, at)
     finish_rows(shape, rows, at, chunk.out)
     if chunk.softmaxes.shape[0]:
         put_softmaxes(rows, at, chunk.softmaxes)

@@ -3,22 +3,27 @@
 from .api import (
     Network,
     SignatureScratch,
+    encode_heads,
     encode_keys,
     encode_rows,
     encode_slots,
     encoder_of,
     nearest,
 )
+from .rows_api import RowSignatureScratch, nearest_rows
 from .simhash import hyperplanes, simhash_network
 
 __all__ = [
     "Network",
+    "RowSignatureScratch",
     "SignatureScratch",
+    "encode_heads",
     "encode_keys",
     "encode_rows",
     "encode_slots",
     "encoder_of",
     "hyperplanes",
     "nearest",
+    "nearest_rows",
     "simhash_network",
 ]

@@ -14,13 +14,13 @@ from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import F32, I64, Range, SelectScratch, check_choice, check_slots, check_stored
 from ..work import MAX_WIDTH, PLANE_BYTES
-from .arguments import Encoder, Keys, KeysInSlots, Query, Rows, Scratch
+from .arguments import Encoder, HeadRows, Keys, KeysInSlots, Query, Rows, Scratch
 
 U64 = NDArray[np.uint64]
 _SERIAL_SIGNATURES = 32_768  # to compare with 4 queries that cost less than waking the threads
 _SERIAL_TOKENS = 4  # to encode that cost less than waking the threads
 
-_keys, _rows = Arguments(Keys), Arguments(Rows)
+_keys, _rows, _heads = Arguments(Keys), Arguments(Rows), Arguments(HeadRows)
 _in_slots = Arguments(KeysInSlots)
 
 
@@ -43,6 +43,13 @@ def _encode_rows() -> DefinedKernel:
     from .encode import encode_rows_kernel
 
     return encode_rows_kernel
+
+
+@lazy_kernel
+def _encode_heads() -> DefinedKernel:
+    from .encode import encode_heads_kernel
+
+    return encode_heads_kernel
 
 
 @lazy_kernels
@@ -84,7 +91,7 @@ class Network:
 
 @cache
 def _works(threads: int) -> F32:
-    works: F32 = aligned((threads, 3 * MAX_WIDTH), np.float32)
+    works: F32 = aligned((threads, 8 * MAX_WIDTH), np.float32)
     return works
 
 
@@ -149,6 +156,19 @@ def encode_rows(network: Network, x: F32, out: U64) -> None:
         raise OpsError(f"encoder: rows of {x.shape} into {out.shape}, widths {network.widths}")
     rows = Rows(x=x, out=out, encoder=encoder_of(network, 1))
     _encode_rows(_rows.fill(rows), parallel=False)
+
+
+def encode_heads(network: Network, x: F32, first: int, n_heads: int, out: U64) -> None:
+    """Signatures of heads first .. first+n_heads-1 of x float32 (T, H, E) into out uint64 (T, H).
+
+    As matrix products over the rows; the bits are those of `encode_rows`.
+    """
+    if x.ndim != 3 or x.shape[2] != network.widths[0] or out.shape != x.shape[:2]:
+        raise OpsError(f"encoder: heads of {x.shape} into {out.shape}, widths {network.widths}")
+    if not 0 <= first < first + n_heads <= x.shape[1]:
+        raise OpsError(f"encoder: heads {first} to {first + n_heads - 1} of {x.shape[1]}")
+    encoder = encoder_of(network, n_threads())
+    _encode_heads(_heads.fill(HeadRows(x=x, out=out, encoder=encoder)), first, n_heads)
 
 
 class SignatureScratch(SelectScratch):

@@ -38,6 +38,14 @@ class Rows(NamedTuple):
     encoder: Encoder
 
 
+class HeadRows(NamedTuple):
+    """Query heads of rows of tokens (T, H, E) and their signatures (T, H)."""
+
+    x: arrays.F32_3D
+    out: arrays.U64_2D
+    encoder: Encoder
+
+
 class Query(NamedTuple):
     """Signatures of the queries (J, G), what they choose from, and the lists they fill.
 
@@ -65,6 +73,40 @@ class Scratch(NamedTuple):
     """[least cost, limit of costs, entries][query]"""
     order: arrays.I64_2D
     entries: arrays.U64_3D
+    spare: arrays.U64_3D
+    marks: arrays.U64_2D
+    histogram: arrays.I64_2D
+
+
+class RowQueries(NamedTuple):
+    """Signatures of many rows' queries (R, J, G), what they choose from, the lists they fill."""
+
+    queries: arrays.U64_3D
+    items: arrays.I64_1D
+    lists: arrays.U32_3D
+    """[row][KV head][room]"""
+    counts: arrays.I64_2D
+
+
+class RowScratch(NamedTuple):
+    """Of each thread, for the rows of a block; a pass is some queries of one row (`Scratch`)."""
+
+    queries: arrays.U64_3D
+    """(threads, rows, G)"""
+    none_taken: arrays.U64_2D
+    """(threads, 0): see `Query`."""
+    tables: arrays.U8_5D
+    """[pass] of those of `Scratch`, as are limits, tally and entries."""
+    limits: arrays.U8_4D
+    planes: arrays.U8_2D
+    """Of a segment."""
+    sample: arrays.U8_2D
+    """Signatures of a sample."""
+    sample_planes: arrays.U8_2D
+    masks: arrays.U64_4D
+    tally: arrays.I64_4D
+    order: arrays.I64_2D
+    entries: arrays.U64_4D
     spare: arrays.U64_3D
     marks: arrays.U64_2D
     histogram: arrays.I64_2D

@@ -20,9 +20,9 @@ from ....jit.launch.views import address
 from ....jit.simd import load_f32, read, set_f32, store, vexp
 from ...attention.keys import read_key
 from ...attention.layout import SEGMENT, TILE
-from ..dense import dense
+from ..dense import dense, dense_four
 from ..work import MAX_WIDTH
-from .arguments import Keys, KeysInSlots, Rows
+from .arguments import HeadRows, Keys, KeysInSlots, Rows
 
 TOKENS = 16  # that a thread encodes at a time
 
@@ -60,9 +60,15 @@ def signature(x, weights, widths, work):
             _silu(place, n_out)
         weights += 4 * (n_in + 1) * n_out
         here, place = place, work + 4 * MAX_WIDTH * ((layer + 1) % 2)
+    return _signs(here, widths[len(widths) - 1])
+
+
+@jit
+def _signs(y, n):
+    """Bit i: whether float32 i of the n at address y is above 0."""
     bits = np.uint64(0)
-    for i in range(0, widths[len(widths) - 1], 16):
-        bits |= _positive(here + 4 * i) << np.uint64(i)
+    for i in range(0, n, 16):
+        bits |= _positive(y + 4 * i) << np.uint64(i)
     return bits
 
 
@@ -114,3 +120,40 @@ def encode_rows_kernel(share: Share, rows: Rows):
     weights, work = address(encoder.weights), address(encoder.works)
     for i in range(x.shape[0]):
         out[i] = signature(address(x[i]), weights, encoder.widths, work)
+
+
+@jit
+def _four_signatures(x, t, head, encoder, work, out):
+    """`signature` of a query head of rows t .. t+3 of x; work: address of 8 * MAX_WIDTH floats."""
+    weights, widths = address(encoder.weights), encoder.widths
+    here, place, line = address(x[t, head]), work, 4 * MAX_WIDTH
+    stride = 4 * x.shape[1] * x.shape[2]
+    for layer in range(len(widths) - 1):
+        n_in, n_out = widths[layer], widths[layer + 1]
+        bias = weights + 4 * n_in * n_out
+        dense_four(here, stride, n_in, weights, bias, n_out, place, line)
+        if layer + 2 < len(widths):
+            for r in range(4):
+                _silu(place + r * line, n_out)
+        weights += 4 * (n_in + 1) * n_out
+        here, stride, place = place, line, work + 4 * line * ((layer + 1) % 2)
+    for r in range(4):
+        out[t + r, head] = _signs(here + r * line, widths[len(widths) - 1])
+
+
+@kernel
+def encode_heads_kernel(share: Share, rows: HeadRows, first: int, n_heads: int):
+    """The signatures of query heads first .. first+n_heads-1 of each row, four rows at a time."""
+    x, out, encoder = rows.x, rows.out, rows.encoder
+    weights, work = address(encoder.weights), address(encoder.works[share.part])
+    n = x.shape[0]
+    blocks = (n + 3) // 4
+    item = take(share.ticket)
+    while item < blocks * n_heads:
+        head, t = first + item // blocks, item % blocks * 4
+        if t + 4 <= n:
+            _four_signatures(x, t, head, encoder, work, out)
+        else:
+            for r in range(t, n):
+                out[r, head] = signature(address(x[r, head]), weights, encoder.widths, work)
+        item = take(share.ticket)

@@ -59,12 +59,12 @@ def _first_limits(kind, items, offset, among, queries, k, below, histogram):
             for h in range(len(queries)):
                 histogram[_ROW * h + bit_count(word ^ queries[h])] += 1
     for h in range(len(queries)):
-        limit = _likely_limit(histogram, _ROW * h, _DISTANCE_LIMIT, k, runs * _RUN / (last - first))
+        limit = likely_limit(histogram, _ROW * h, _DISTANCE_LIMIT, k, runs * _RUN / (last - first))
         below[h] = min(lots_of(kind) * limit, COST_LIMIT)
 
 
 @jit
-def _likely_limit(histogram, at, most, k, share):
+def likely_limit(histogram, at, most, k, share):
     """The limit, at most `most`, below which k of all signatures are likely to lie.
 
     histogram[at + i]: how many of a `share` of the signatures are at distance or cost i.
@@ -110,7 +110,7 @@ def _prune(h, k, seed, tally, mine):
 
 
 @jit
-def _make_room(k, seed, tally, mine):
+def make_room(k, seed, tally, mine):
     """Prune the candidates of queries whose buffer another segment could fill."""
     for h in range(len(tally.counts)):
         if tally.counts[h] + SEGMENT >= mine.entries.shape[1]:
@@ -119,7 +119,7 @@ def _make_room(k, seed, tally, mine):
 
 
 @jit
-def _lower(share, k, tally, mine):
+def lower(share, k, tally, mine):
     """Set limits by the candidates among `share` of the signatures; drop those at or above them."""
     histogram, entries, counts, below = mine.histogram, mine.entries, tally.counts, tally.below
     for h in range(len(counts)):
@@ -127,7 +127,7 @@ def _lower(share, k, tally, mine):
             histogram[i] = 0
         for i in range(counts[h]):
             histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
-        below[h] = _likely_limit(histogram, 0, below[h], k, share)
+        below[h] = likely_limit(histogram, 0, below[h], k, share)
         set_limit(mine.limits, h, below[h])
         kept = 0
         for i in range(counts[h]):
@@ -167,11 +167,11 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
         hide(masks[1 - buffer], done, taken)
         own = np.int64(key_of(done, seed))
         _collect(kind, 1 - buffer, items[done] + offset, done, own, queries, tally, mine)
-        _make_room(k, seed, tally, mine)
+        make_room(k, seed, tally, mine)
         scanned += min((done + 1) * SEGMENT, last) - max(done * SEGMENT, first)
         if i == due and i < n:
             due *= 2
-            _lower(scanned / (last - first), k, tally, mine)
+            lower(scanned / (last - first), k, tally, mine)
 
 
 @jit
@@ -183,21 +183,35 @@ def _select_head(kind, items, offset, among, taken, n, due, queries, k, seed, ta
     for h in range(len(counts)):
         set_limit(limits, h, below[h])
         least[h] = counts[h] = 0
-    again, more = True, lots_of(kind)
-    while again:
-        _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine)
-        again, due = False, 0
-        for h in range(len(counts)):
-            if counts[h] < k:  # the limit was too low
-                least[h], below[h] = below[h], min(COST_LIMIT, below[h] + more)
-                again = True
-            else:
-                least[h] = below[h] = 0
-            set_limit(limits, h, below[h])
+    _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine)
+    complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine)
+
+
+@jit
+def complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine):
+    """entries[h, :k] = the k nearest, of the candidates and of what further scans have to add."""
+    more = lots_of(kind)
+    while _raise_limits(k, more, tally, mine):
+        _scan(kind, items, offset, among, taken, n, 0, queries, k, seed, tally, mine)
         more *= 2
-    for h in range(len(counts)):
-        if counts[h] > k:
+    for h in range(len(tally.counts)):
+        if tally.counts[h] > k:
             _prune(h, k, seed, tally, mine)
+
+
+@jit
+def _raise_limits(k, more, tally, mine):
+    """Where a limit was too low for k candidates, look for those that cost up to `more` more;
+    whether there are such queries. The others look for nothing."""
+    least, below, counts, again = tally.least, tally.below, tally.counts, False
+    for h in range(len(counts)):
+        if counts[h] < k:
+            least[h], below[h] = below[h], min(COST_LIMIT, below[h] + more)
+            again = True
+        else:
+            least[h] = below[h] = 0
+        set_limit(mine.limits, h, below[h])
+    return again
 
 
 def make_hamming(bits, together):

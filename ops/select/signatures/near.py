@@ -94,6 +94,33 @@ def near_segment(kind, words, later, key, queries, tables, limits, planes, masks
             _count_64(kind, here + 64 * item_bytes, queries, limits, own >> np.uint64(2), to + 8)
 
 
+@jit
+def spread_segment(kind, words, planes):
+    """What `near_spread` reads of the 1,024 tokens at `words`, for any number of queries."""
+    if LOOKUP:
+        for t in range(0, SEGMENT, TOKENS):
+            spread_128(kind, words + t * (bits_of(kind) // 8), planes + t * (bits_of(kind) // 4))
+
+
+@jit
+def near_spread(kind, words, planes, key, queries, tables, limits, masks):
+    """As `near_segment`, of tokens that `spread_segment` has written to `planes`."""
+    item_bytes = bits_of(kind) // 8
+    for t in range(0, SEGMENT, TOKENS):
+        to, own = masks + t // 8, key >> np.uint64(t >> 6 << 1)
+        if LOOKUP:
+            here = planes + t * (bits_of(kind) // 4)
+            for p in range(_pairs_of(kind)):
+                near_pair(
+                    kind, here, tables + p * TABLE_BYTES, limits + 2 * p * 64, own,
+                    to + 2 * p * MASK_BYTES,
+                )  # fmt: skip
+        else:
+            here = words + t * item_bytes
+            _count_64(kind, here, queries, limits, own, to)
+            _count_64(kind, here + 64 * item_bytes, queries, limits, own >> np.uint64(2), to + 8)
+
+
 @intrinsic
 def word_at(typingctx, kind, address):
     """The signature at an address, as uint64."""

@@ -40,6 +40,14 @@ class LayerNetworks:
         for i, network in enumerate(self.queries):
             encode_rows(network, q[i * n : (i + 1) * n], out[i * n : (i + 1) * n])
 
+    def sign_rows(self, q: F32, out: NDArray[np.uint64]) -> None:
+        """Signatures of q float32 (T, H, E) into out uint64 (T, H)."""
+        from ....ops.select import encode_heads
+
+        n = q.shape[1] // len(self.queries)
+        for i, network in enumerate(self.queries):
+            encode_heads(network, q, i * n, n, out)
+
     def for_centred_keys(self, centre: F32) -> LayerNetworks:
         """Networks that give keys stored without their `centre` (J, E) the signatures of the whole
         keys: W (k - c) + (b + W c) = W k + b."""

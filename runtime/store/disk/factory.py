@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 from ....ops.attention.layout import KV_TYPES
 from ....system.text import one_line
 from ...methods import option
-from ..base import SlotPlan, Store, StoreError
+from ..base import PrefillFacts, SlotPlan, Store, StoreError
 from ..centre import has_centre, mean_keys
 from .errors import PackError, checked_path, unopened
 from .folder import PackFolder, create
@@ -32,7 +32,8 @@ class Disk(Store):
     k, v: stored types, "f16", "q8_0" or "q4_0"; None: the pack's, or f16 for a new one.
     read_only: nothing is written, new tokens stay in memory; others may read and write the pack.
     io: see `plane.Io`. goal: tokens a new pack is to hold when complete, for `pack info`.
-    parent: a new pack shares the full segments of this one and stores only what follows.
+    parent: a new pack shares the full segments of this one and stores only what follows. prefill:
+    how what it stores is read; a context sets it.
     """
 
     name: ClassVar[str] = "disk"
@@ -49,6 +50,7 @@ class Disk(Store):
     )
     goal: int = 0
     parent: str | Path | None = None
+    prefill: PrefillFacts | None = None
 
     def __post_init__(self) -> None:
         checked_path(self.path)
@@ -56,6 +58,19 @@ class Disk(Store):
             if name is not None and name not in KV_TYPES:
                 known = ", ".join(KV_TYPES)
                 raise StoreError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
+
+    def recorded_prefill(self) -> PrefillFacts | None:
+        """Of the pack that it writes to, if there is one."""
+        path = Path(self.path)
+        try:
+            if self.read_only or not (path / NAME).exists():
+                return None
+            return Manifest.read(path).prefill
+        except OSError as error:
+            raise unopened(path, error) from error
+
+    def for_prefill(self, facts: PrefillFacts | None) -> Disk:
+        return replace(self, prefill=None if self.read_only else facts)
 
     def _open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` if the pack cannot be used with this model."""
@@ -95,7 +110,7 @@ class Disk(Store):
         long = slots is not None or n_ctx > config.n_ctx_orig
         long_rope = config.rope_tensors == "longrope" and long
         if not self.read_only and not (path / NAME).exists():
-            manifest = replace(self._manifest(model, long_rope), slots=slots)
+            manifest = replace(self._manifest(model, long_rope), slots=slots, prefill=self.prefill)
             create(path, manifest, self._centre(model))
         folder = PackFolder(path, writable=not self.read_only)
         self._check(path, folder.manifest, model, long_rope, slots)
@@ -134,6 +149,13 @@ class Disk(Store):
                 path,
                 f"it was made to keep {held}, asked for is {asked}: give the same --keep, "
                 "--keep-budget and --ctx, or make another pack",
+            )
+        if not self.read_only and path == Path(self.path) and manifest.prefill != self.prefill:
+            read, wanted = (str(one or "exact") for one in (manifest.prefill, self.prefill))
+            raise PackError(
+                path,
+                f"its prompts were read {read}, asked for is {wanted}: omit the --prefill options, "
+                "or make another pack",
             )
         facts = facts_of(model)
         if not manifest.model.same_model(facts):

@@ -8,7 +8,14 @@ import pytest
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import network_reference, pack_bits
-from kvarn.ops.select import Network, encode_keys, encode_rows, hyperplanes, simhash_network
+from kvarn.ops.select import (
+    Network,
+    encode_heads,
+    encode_keys,
+    encode_rows,
+    hyperplanes,
+    simhash_network,
+)
 
 
 def _network(rng, *widths: int) -> Network:
@@ -92,3 +99,18 @@ def test_refuses_in_words(make_cache) -> None:
         encode_keys(_network(rng, 80, 32), cache.segments, cache.layout, 1, items, 0, 1)
     with pytest.raises(OpsError, match="rows of"):
         encode_rows(network, np.zeros((2, 80), np.float32), np.zeros(2, np.uint64))
+
+
+@pytest.mark.parametrize("widths", [(64, 32), (80, 128, 128, 32), (24, 48, 64)])
+def test_many_rows_have_the_signatures_of_one(widths) -> None:
+    rng = np.random.default_rng(len(widths))
+    network = _network(rng, *widths)
+    x = rng.standard_normal((37, 6, widths[0])).astype(np.float32)
+    out, one = np.zeros((37, 6), np.uint64), np.empty(37, np.uint64)
+    encode_heads(network, x, 1, 4, out)
+    for head in range(1, 5):
+        encode_rows(network, x[:, head].copy(), one)
+        np.testing.assert_array_equal(out[:, head], one)
+    assert not out[:, [0, 5]].any()
+    with pytest.raises(OpsError, match="heads 4 to 6 of 6"):
+        encode_heads(network, x, 4, 3, out)

@@ -13,8 +13,10 @@ from kvarn.runtime.attend import ATTENDS, Attend, AttendError, BoundAttend
 from kvarn.runtime.keep import KEEPS, KeepAll, KeepError
 from kvarn.runtime.methods import called, option, readme_table
 from kvarn.runtime.model import Model
+from kvarn.runtime.prefill import PREFILLS
 from kvarn.runtime.store import STORES
 
+AXES = ATTENDS, KEEPS, STORES, PREFILLS
 README = Path(kvarn.__file__).resolve().parent / "README.md"
 
 
@@ -115,13 +117,14 @@ def test_the_readmes_tables_are_the_registries() -> None:
         ("`--method`", ATTENDS, "full"),
         ("`--keep`", KEEPS, "all"),
         ("KV cache", STORES, "ram"),
+        ("`--prefill`", PREFILLS, "exact"),
     ):
         table = readme_table(title, methods, default)
         assert table in text, f"README.md lacks this table of {title}:\n\n{table}\n"
 
 
 def test_methods_are_exported_under_their_classes_names() -> None:
-    names = [method.__name__ for axis in (ATTENDS, KEEPS, STORES) for method in axis.values()]
+    names = [method.__name__ for axis in AXES for method in axis.values()]
     assert {*names} < {*kvarn.__all__} and {*names} < {*dir(kvarn)}
     for name in kvarn.__all__:
         assert getattr(kvarn, name).__name__ == name

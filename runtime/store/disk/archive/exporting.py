@@ -66,8 +66,23 @@ def export_pack(path: Path, target: Path, progress: Progress | None = None) -> N
             archive.addfile(entry, _Stream(pieces, moved))  # type: ignore[arg-type]
 
 
+def _check_one_prefill(folder: PackFolder) -> None:
+    """`PackError` if the parent's segments, which the copy holds too, were read in another way."""
+    own, above = folder.manifest.prefill, folder.parent
+    if above is not None:
+        _check_one_prefill(above)
+        if above.manifest.prefill != own:
+            raise PackError(
+                folder.path,
+                f"its prompts were read {own or 'exact'}, those of its parent {above.path} "
+                f"{above.manifest.prefill or 'exact'}, and one file records one of these: keep "
+                "both folders",
+            )
+
+
 def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Iterator[bytes]]]:
     """(name, bytes, content) of each file of the copy."""
+    _check_one_prefill(folder)
     facts = replace(folder.manifest, id=Manifest.new_id(), parent=None)
     records, chain = log_of(state)
     rows, tokens = state.rows, state.tokens[state.n_full * SEGMENT :]

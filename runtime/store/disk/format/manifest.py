@@ -12,7 +12,10 @@ lack it; those versions ignore it when they read a newer pack.
 
 A context that evicts has format 2, which adds "slots": {"keep": "…", "sizes": […]}, and in it, for
 layers that hold a prompt whole, "whole": […], their numbers. Format 3 adds to format 1
-"centre": "…" in "kv", the digest of the file `centre` (centre.py); format 4 has both.
+"centre": "…" in "kv", the digest of the file `centre` (centre.py); format 4 has both. Format 5 is
+that of packs whose prompts were not read exactly; it adds to format 1 or 3
+
+     "prefill": {"mode", "index", "k", "from", "tail", "column digest"}
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -28,13 +31,13 @@ from typing import Any
 from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
-from ...base import SlotPlan
+from ...base import PrefillFacts, SlotPlan
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
 
-FORMAT = 4
-_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS = 1, 2, 3, 4
+FORMAT = 5
+_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS, _SPARSE = 1, 2, 3, 4, 5
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -91,7 +94,8 @@ class Manifest:
     """What one pack was made with and for.
 
     goal: tokens it is to hold when complete, 0 for any number. slots: of a context that evicts,
-    None if all tokens stay. centre: digest of the mean keys, "" if keys are stored whole.
+    None if all tokens stay. centre: digest of the mean keys, "" if keys are stored whole. prefill:
+    how prompts were read, None if exactly.
     """
 
     id: str
@@ -104,6 +108,7 @@ class Manifest:
     goal: int = 0
     slots: SlotPlan | None = None
     centre: str = ""
+    prefill: PrefillFacts | None = None
 
     @staticmethod
     def new(
@@ -129,6 +134,8 @@ class Manifest:
 
     @property
     def _format(self) -> int:
+        if self.prefill is not None:
+            return _SPARSE
         if self.slots is None:
             return _CENTRED if self.centre else _PLAIN
         return _CENTRED_SLOTS if self.centre else _SLOTS
@@ -153,6 +160,8 @@ class Manifest:
             data["slots"] = {key: slots[key] for key in slots if key != "whole" or slots[key]}
         if self.centre:
             data["kv"]["centre"] = self.centre
+        if self.prefill is not None:
+            data["prefill"] = _prefill_data(self.prefill)
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -206,7 +215,8 @@ def _typed(data: dict[str, Any]) -> Manifest:
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
     form = _number(data["format"], _PLAIN, FORMAT)
-    slots, centred = form in (_SLOTS, _CENTRED_SLOTS), form in (_CENTRED, _CENTRED_SLOTS)
+    slots, sparse = form in (_SLOTS, _CENTRED_SLOTS), form == _SPARSE
+    centred = form in (_CENTRED, _CENTRED_SLOTS) or (sparse and "centre" in kv)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (_text(model[key]) for key in ("name", "fingerprint", "path"))
@@ -222,6 +232,27 @@ def _typed(data: dict[str, Any]) -> Manifest:
         _number(data["goal"]),
         _slots(data["slots"], sizes["n_layers"]) if slots else None,
         bytes.fromhex(kv["centre"]).hex() if centred else "",
+        _prefill(data["prefill"]) if sparse else None,
+    )
+
+
+def _prefill_data(facts: PrefillFacts) -> dict[str, Any]:
+    return {
+        "mode": facts.mode,
+        "index": facts.index,
+        "k": facts.k,
+        "from": facts.from_,
+        "tail": facts.tail,
+        "column digest": facts.column,
+    }
+
+
+def _prefill(data: dict[str, Any]) -> PrefillFacts:
+    if type(data["tail"]) is not bool:
+        raise ValueError("prefill.tail is neither true nor false")
+    mode, index, column = (_text(data[key]) for key in ("mode", "index", "column digest"))
+    return PrefillFacts(
+        mode, index, _number(data["k"], 1), _number(data["from"]), data["tail"], column
     )
 
 

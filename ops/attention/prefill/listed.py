@@ -1,0 +1,106 @@
+"""The checking wrapper of attention of rows over lists of tokens, and its scratch."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....jit.arena import aligned
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
+from ....jit.threads import n_threads
+from ...errors import OpsError
+from ..arguments import Dense, ListedMemory, ListedRows, Scoring
+from ..checks import check_floats
+from ..layout import SEGMENT, TILE, TileLayout
+from ..outputs import rounds_of
+from ..work import ROWS, chunk_work_floats, gathered_work_bytes, token_work_bytes
+
+F32 = NDArray[np.float32]
+
+
+@lazy_kernels
+def _listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+    from .listed_kernels import make_listed
+
+    return make_listed(k_type, v_type, blocks, heads)
+
+
+class ListedScratch:
+    """Memory for `listed_attention`, for each thread. At most 96 query heads share a KV head."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, layout: TileLayout) -> None:
+        self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
+        self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, layout
+        if n_heads // n_kv_heads > ROWS:
+            raise OpsError(
+                f"listed attention: {n_heads // n_kv_heads} query heads share a KV head, expected "
+                f"at most {ROWS}"
+            )
+        self.attend = _listed(*layout.codes, self.heads)
+        self.given, self.memory = Arguments(ListedRows), Arguments(ListedMemory)
+        self.threads = 0
+
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
+        if threads <= self.threads:
+            return
+        padded, rows = self.layout.padded, self.rounds * self.heads
+        n = -(-chunk_work_floats(padded) // 16) * 16
+        room = gathered_work_bytes(self.layout.tile_bytes)
+        memory = ListedMemory(
+            works=aligned((threads, n), np.float32),
+            newest=np.empty((threads, ROWS), np.int64),
+            list_works=aligned((threads, token_work_bytes(padded, rows)), np.uint8),
+            rooms=aligned((threads, room), np.uint8),
+            sums=aligned((threads, rows, padded), np.float32),
+            maxima=np.empty((threads, rows), np.float32),
+            totals=np.empty((threads, rows), np.float32),
+        )
+        self.memory.fill(memory)
+        self.threads = threads
+
+
+def listed_attention(
+    q: F32,
+    lists: NDArray[np.uint32],
+    counts: NDArray[np.int64],
+    dense: Dense,
+    segments: NDArray[np.int64],
+    out: F32,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    scratch: ListedScratch,
+) -> None:
+    """out[t, h] = softmax over what row t reads, tokens i, of cap(scale q[t, h] . k_i) V.
+
+    Row t, at position start + t, reads tokens 0 .. sinks-1, those that its KV head's list names,
+    and first .. start + t. q, out float32 (T, H, E); lists uint32 (T, J, room), ascending for
+    speed, of which the first counts[t, j] (int64) are read: none of them a token that all rows
+    read. `first` is a multiple of 16. A row's bits depend neither on the other rows nor on the
+    number of threads. Raises OpsError where shapes do not fit; the caller makes sure that listed
+    tokens are stored.
+    """
+    s, n_tokens = scratch, len(q)
+    for name, x in (("q", q), ("out", out)):
+        shape = n_tokens, s.n_heads, s.layout.head_dim
+        check_floats(f"listed attention: {name}", x, shape)
+    sinks, first, start = dense
+    stop = start + n_tokens
+    if not 0 <= sinks <= first <= start < stop <= len(segments) * SEGMENT or first % TILE:
+        raise OpsError(
+            f"listed attention: {dense} and {n_tokens} rows in {len(segments)} segments, expected "
+            f"sinks before a first token that is a multiple of {TILE}, before the rows"
+        )
+    each = n_tokens, s.n_kv_heads
+    if lists.shape[:2] != each or lists.dtype != np.uint32 or counts.shape != each:
+        raise OpsError(
+            f"listed attention: lists are {lists.dtype} {lists.shape} with {counts.shape} lengths, "
+            f"expected uint32 {(*each, 'room')}"
+        )
+    if not 0 <= counts.min() <= counts.max() <= lists.shape[2]:
+        raise OpsError(
+            f"listed attention: lists of {counts.min()} to {counts.max()} tokens, expected 0 to "
+            f"{lists.shape[2]}"
+        )
+    s.ready(n_threads())
+    given = ListedRows(q=q, lists=lists, counts=counts, segments=segments, out=out)
+    s.attend(s.given.fill(given), s.memory.address, *dense, *Scoring(scale, softcap))

@@ -1,0 +1,272 @@
+"""The k signatures nearest to each query of many rows: one reading of the signatures for a block.
+
+Segments are the outer loop and rows the inner one: a segment's signatures are spread once (`near`)
+and stay in L1 while all rows of a block compare theirs. A row's limits begin as those of the row
+before it, are corrected by counting in a sample, and are lowered during the scan as in `hamming`;
+where one proves too low, a scan for that row alone adds what is missing. So each row's choice is
+that of `hamming`, whatever its limits were.
+"""
+
+import numpy as np
+
+from ....jit.cached import jit
+from ....jit.launch.atomics import take
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
+from ....jit.simd import store
+from ...attention.layout import SEGMENT
+from ..best import entry_of
+from ..choice import Range
+from ..lists import clear, mark, write_list
+from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, low_bit, trim
+from ..sampling import STRIDE, put_order
+from ..work import NEAR_TOKENS, ROWS, SAMPLE_SEGMENTS
+from .arguments import RowQueries, RowScratch, Scratch, Tally
+from .hamming import complete, lower, make_room
+from .lots import COST_LIMIT, key_of, lot, lots_of
+from .near import make_tables, near_spread, set_limit, spread_segment, word_at
+
+_GUESS = 32  # a limit of costs, for the first row of a block
+_SURPLUS = 1.4  # times the signatures that are wanted of a sample, which are few enough
+
+
+@jit
+def _pass(block, p):
+    """The memory of pass p of a block of rows, as the functions of `hamming` take it."""
+    return Scratch(
+        block.tables[p], block.limits[p], block.planes, block.masks, block.tally[p], block.order,
+        block.entries[p], block.spare, block.marks, block.histogram,
+    )  # fmt: skip
+
+
+@jit
+def _tally(mine, together):
+    rows = mine.tally
+    return Tally(rows[0, :together], rows[1, :together], rows[2, :together])
+
+
+@jit
+def _take_sample(kind, items, offset, first, last, block):
+    """Copy and spread runs of 128 signatures, evenly from first .. last-1; returns how many."""
+    n = min((last - first) // (2 * SEGMENT), SAMPLE_SEGMENTS) * SEGMENT
+    item_bytes, place = bits_of(kind) // 8, address(block.sample)
+    step = (last - first - NEAR_TOKENS) // max(1, n // NEAR_TOKENS - 1)
+    for i in range(n):
+        t = first + i // NEAR_TOKENS * step + i % NEAR_TOKENS
+        word = word_at(kind, items[t // SEGMENT] + offset + t % SEGMENT * item_bytes)
+        if item_bytes == 4:
+            store(place, 4 * i, np.uint32(word))
+        else:
+            store(place, 8 * i, word)
+    for t in range(0, n, SEGMENT):
+        planes = address(block.sample_planes) + t * (bits_of(kind) // 4)
+        spread_segment(kind, place + t * item_bytes, planes)
+    return n
+
+
+@jit
+def _count_near(kind, n, queries, block, mine, tally):
+    """counts[h] = signatures of the sample of n whose cost is below the limit of query h."""
+    masks, counts = mine.masks[0], tally.counts
+    for h in range(len(counts)):
+        counts[h] = 0
+        set_limit(mine.limits, h, tally.below[h])
+    for t in range(0, n, SEGMENT):
+        words = address(block.sample) + t * (bits_of(kind) // 8)
+        planes = address(block.sample_planes) + t * (bits_of(kind) // 4)
+        near_spread(
+            kind, words, planes, np.uint64(0), address(queries), address(mine.tables),
+            address(mine.limits), address(masks),
+        )  # fmt: skip
+        for h in range(len(counts)):
+            for w in range(WORDS):
+                counts[h] += bit_count(masks[h, w])
+
+
+@jit
+def _next_guess(limit, low, high, step):
+    """A limit between `low` and `high`, near the last one where only one of these is known."""
+    if low > 0 and high < COST_LIMIT:
+        return (low + high) // 2
+    return max(min(limit + step if limit == low else limit - step, high - 1), low + 1)
+
+
+@jit
+def _first_limits(kind, n, share, k, queries, block, mine, tally):
+    """Move each query's limit from a guess to one that some more signatures reach than k.
+
+    n: signatures in the sample, a `share` of all; none: they are few, and all are candidates.
+    """
+    below, counts, low, high = tally.below, tally.counts, mine.histogram[:4], mine.histogram[4:8]
+    wanted = k * share
+    wanted += 3.0 * np.sqrt(wanted) + 1.0
+    for h in range(len(counts)):
+        low[h], high[h] = 0, COST_LIMIT  # admits too few, admits enough
+    searching, step = wanted < n, 4
+    while searching:
+        _count_near(kind, n, queries, block, mine, tally)
+        searching = False
+        for h in range(len(counts)):
+            if high[h] - low[h] <= 1:
+                continue
+            if counts[h] < wanted:
+                low[h] = below[h]
+            else:
+                high[h] = below[h]
+                if counts[h] <= _SURPLUS * wanted:
+                    low[h] = below[h]
+            if high[h] - low[h] > 1:
+                searching = True
+                below[h] = _next_guess(below[h], low[h], high[h], step)
+        step *= 2
+    for h in range(len(counts)):
+        below[h] = high[h]
+        tally.least[h] = counts[h] = 0
+        set_limit(mine.limits, h, below[h])
+
+
+@jit
+def _begin(kind, n, share, k, together, queries, block):
+    """Make the tables and first limits of all passes of a block; queries uint64 (rows, G)."""
+    n_rows, group = queries.shape
+    passes = group // together
+    for p in range(n_rows * passes):
+        own = queries[p // passes, p % passes * together : (p % passes + 1) * together]
+        mine = _pass(block, p)
+        tally = _tally(mine, together)
+        make_tables(own, bits_of(kind), mine.tables)
+        for h in range(together):
+            before = block.tally[p - passes, 1, h] if p >= passes else _GUESS
+            tally.below[h] = min(before, COST_LIMIT - 1)
+        _first_limits(kind, n, share, k, own, block, mine, tally)
+
+
+@jit
+def _collect(kind, buffer, words, segment, key, queries, tally, mine):
+    """As `hamming.collect`, of a first scan, and faster where masks have several bits a word.
+
+    Positions are written before costs are computed, four of a word at a time: loops over the bits
+    of each word would end unforeseen, which cost more than all the rest.
+    """
+    masks, entries, places = mine.masks, mine.entries, mine.histogram
+    lots, item_bytes = lots_of(kind), bits_of(kind) // 8
+    some = filled_words(kind, address(masks) + buffer * masks.shape[1] * MASK_BYTES)
+    for h in range(len(tally.counts)):
+        n, filled = 0, (some >> np.uint64(WORDS * h)) & np.uint64((1 << WORDS) - 1)
+        while filled:
+            w = low_bit(filled)
+            filled &= filled - np.uint64(1)
+            word = masks[buffer, h, w]
+            then = n + bit_count(word)
+            while True:
+                for i in range(4):  # what is too much is overwritten
+                    places[n + i] = 64 * w + low_bit(word)
+                    word &= word - np.uint64(1)
+                n += 4
+                if n >= then:
+                    break
+            n = then
+        count, query, limit = tally.counts[h], queries[h], tally.below[h]
+        for i in range(n):
+            t = places[i]
+            d = bit_count(word_at(kind, words + t * item_bytes) ^ query)
+            cost = lots * d + lot(lots, key, t)
+            entries[h, count] = entry_of(cost, segment * SEGMENT + t)
+            count += cost < limit
+        tally.counts[h] = count
+
+
+@jit
+def _scan_rows(kind, items, offset, among, n, due, together, queries, k, seed, block):
+    """Scan the signatures first .. last-1 of a KV head, and add the candidates of all passes.
+
+    As `hamming._scan`, but that a segment is compared with the queries of all passes in turn. The
+    masks of a pass are read when the next one's have been written, see there.
+    """
+    first, last, passes = among.first, among.last, queries.shape[1] // together
+    planes, scanned, n_passes = address(block.planes), 0, queries.shape[0] * passes
+    for i in range(n):
+        segment = block.order[i]
+        words = items[segment] + offset
+        own = np.int64(key_of(segment, seed))
+        key, whole = np.uint64(own), first <= segment * SEGMENT <= last - SEGMENT
+        spread_segment(kind, words, planes)
+        scanned += min((segment + 1) * SEGMENT, last) - max(segment * SEGMENT, first)
+        lowers = i + 1 == due and i + 1 < n
+        for p in range(n_passes + 1):
+            if p < n_passes:
+                place = address(block.masks) + (p & 1) * block.masks.shape[1] * MASK_BYTES
+                place_of = address(queries) + 8 * p * together
+                near_spread(
+                    kind, words, planes, key, place_of, address(block.tables[p]),
+                    address(block.limits[p]), place,
+                )  # fmt: skip
+                if not whole:
+                    trim(block.masks[p & 1], segment, first, last)
+            if p == 0:
+                continue
+            mine = _pass(block, p - 1)
+            tally, at = _tally(mine, together), (p - 1) % passes * together
+            asking = queries[(p - 1) // passes, at : at + together]
+            _collect(kind, (p - 1) & 1, words, segment, own, asking, tally, mine)
+            make_room(k, seed, tally, mine)
+            if lowers:
+                lower(scanned / (last - first), k, tally, mine)
+        if lowers:
+            due *= 2
+
+
+@jit
+def _finish_row(kind, items, offset, among, n, together, queries, k, seed, passes, block):
+    """Mark what the queries uint64 (G,) of a row choose, whose first pass is `passes`."""
+    clear(block.marks, among.last)
+    for g in range(0, len(queries), together):
+        mine = _pass(block, passes + g // together)
+        tally, own = _tally(mine, together), queries[g : g + together]
+        complete(kind, items, offset, among, block.none_taken, n, own, k, seed, tally, mine)
+        for h in range(together):
+            mark(mine.entries[h], k, block.marks)
+
+
+def make_rows(bits, together):
+    """The kernel for signatures of `bits` bits, `together` queries of a group at a time."""
+
+    @kernel
+    def rows_kernel(
+        share: Share, given: RowQueries, scratch: RowScratch, among: Range, k: int, seed: int
+    ):
+        """Each row's and KV head's list: the k of first .. last-1 nearest to each of its queries.
+
+        Reads bits / 8 bytes a token and KV head for every 32 rows.
+        """
+        first, last = among.first, among.last
+        kind, hashed = kind_of(bits, together), np.uint32(seed)
+        n_rows, n_kv_heads, group = given.queries.shape
+        block = of_thread(scratch, share.part)
+        stride = STRIDE if last - first > 4 * STRIDE * SEGMENT else 1
+        n, due = put_order(first, last, stride, block.order)
+        n_blocks = (n_rows + ROWS - 1) // ROWS
+        item = take(share.ticket)
+        while item < n_blocks * n_kv_heads:
+            j, row = item // n_blocks, item % n_blocks * ROWS
+            offset, queries = j * SEGMENT * (bits // 8), block.queries[: min(ROWS, n_rows - row)]
+            for r in range(len(queries)):
+                for g in range(group):
+                    queries[r, g] = given.queries[row + r, j, g]
+            sampled = _take_sample(kind, given.items, offset, first, last, block)
+            of_all = sampled / (last - first)
+            _begin(kind, sampled, of_all, k, together, queries, block)
+            _scan_rows(
+                kind, given.items, offset, among, n, due, together, queries, k, hashed, block
+            )
+            for r in range(len(queries)):
+                at = r * (group // together)
+                _finish_row(
+                    kind, given.items, offset, among, n, together, queries[r], k, hashed, at, block
+                )
+                given.counts[row + r, j] = write_list(
+                    block.marks, 0, last, last, given.lists[row + r, j]
+                )
+            item = take(share.ticket)
+
+    return rows_kernel

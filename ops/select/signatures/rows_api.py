@@ -1,0 +1,108 @@
+"""The checking wrapper of choices by signatures for many rows of queries, and its scratch."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....jit.arena import aligned
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
+from ....jit.threads import n_threads
+from ...attention.layout import SEGMENT
+from ...errors import OpsError
+from ..choice import I64, Range
+from ..work import HISTOGRAM, ROWS, SAMPLE_SEGMENTS
+from .arguments import RowQueries, RowScratch
+
+U64 = NDArray[np.uint64]
+
+
+@lazy_kernels
+def _rows(bits: int, together: int) -> DefinedKernel:
+    from .rows import make_rows
+
+    return make_rows(bits, together)
+
+
+class RowSignatureScratch:
+    """Memory for `nearest_rows`: up to k tokens a query head of up to n_ctx, for each thread.
+
+    About 2 k + 2,048 candidates of 8 bytes for each query of 32 rows of a KV head.
+    """
+
+    def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
+        group = n_heads // n_kv_heads
+        self.together = next(n for n in (4, 3, 2, 1) if group % n == 0)
+        self.n_kv_heads, self.group, self.n_ctx, self.k = n_kv_heads, group, n_ctx, k
+        self.query, self.arguments = Arguments(RowQueries), Arguments(RowScratch)
+        self.threads = 0
+
+    def ready(self, threads: int) -> None:
+        """Have scratch for each of `threads` threads."""
+        if threads <= self.threads:
+            return
+        n, room = self.together, 2 * self.k + 2 * SEGMENT
+        pairs, passes = -(-n // 2), ROWS * self.group // n
+        arrays = RowScratch(
+            queries=np.empty((threads, ROWS, self.group), np.uint64),
+            none_taken=np.zeros((threads, 0), np.uint64),
+            tables=aligned((threads, passes, pairs, 16, 16), np.uint8),
+            limits=aligned((threads, passes, 2 * pairs, 64), np.uint8),
+            planes=aligned((threads, 16 * SEGMENT), np.uint8),
+            sample=aligned((threads, 8 * SAMPLE_SEGMENTS * SEGMENT), np.uint8),
+            sample_planes=aligned((threads, 16 * SAMPLE_SEGMENTS * SEGMENT), np.uint8),
+            masks=aligned((threads, 2, 2 * pairs, 16), np.uint64),
+            tally=aligned((threads, passes, 3, 8), np.int64),
+            order=np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64),
+            entries=np.empty((threads, passes, n, room), np.uint64),
+            spare=np.empty((threads, 2, room), np.uint64),
+            # 64 words, of 64 tokens each, are read at a time.
+            marks=np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64),
+            histogram=np.zeros((threads, HISTOGRAM), np.int64),
+        )
+        self.arguments.fill(arrays)
+        self.threads = threads
+
+
+def nearest_rows(
+    queries: U64,
+    items: I64,
+    bits: int,
+    among: Range,
+    k: int,
+    lists: NDArray[np.uint32],
+    counts: I64,
+    *,
+    seed: int,
+    scratch: RowSignatureScratch,
+) -> None:
+    """For each row of queries, what `nearest` chooses for it of tokens first .. last-1 of `among`.
+
+    queries uint64 (R, J, G); items: addresses of a column's segments. Writes counts[r, j]
+    positions, ascending, to lists[r, j]: uint32 (R, J, room), int64 (R, J); the tokens before first
+    and from last on are not listed. The same for any number of threads.
+    """
+    s, (first, last, _) = scratch, among
+    shape = len(queries), s.n_kv_heads, s.group
+    if queries.shape != shape or queries.dtype != np.uint64 or not queries.flags.c_contiguous:
+        raise OpsError(
+            f"nearest signatures of rows: queries are {queries.dtype} {queries.shape}, expected "
+            f"contiguous uint64 {shape}"
+        )
+    if not 0 <= first < last <= min(s.n_ctx, SEGMENT * len(items)) or bits not in (32, 64):
+        raise OpsError(
+            f"nearest signatures of rows: {bits} bits of tokens {first} to {last - 1} in a context "
+            f"of {s.n_ctx}"
+        )
+    if not 1 <= k <= min(s.k, last - first):
+        raise OpsError(
+            f"nearest signatures of rows: cannot choose {k} of {last - first} tokens, expected 1 "
+            f"to {min(s.k, last - first)}"
+        )
+    room = min(k * s.group, last - first)
+    if lists.shape[:2] != shape[:2] or lists.shape[2] < room or counts.shape != shape[:2]:
+        raise OpsError(
+            f"nearest signatures of rows: lists are {lists.shape} with {counts.shape} lengths, "
+            f"expected {(*shape[:2], room)} or more with {shape[:2]}"
+        )
+    s.ready(n_threads())
+    given = RowQueries(queries=queries, items=items, lists=lists, counts=counts)
+    _rows(bits, s.together)(s.query.fill(given), s.arguments.address, *among, k, seed)

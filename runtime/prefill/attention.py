@@ -1,0 +1,196 @@
+"""Sparse prefill at work in one context."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...ops.attention.layout import SEGMENT
+from ..attend import BoundAttend, LayerView
+from ..attend.reads import LayerReads
+from ..attend.sparse.index import Chosen
+from ..attend.sparse.probe import Probe
+from .base import CHUNK
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...models.config import ModelConfig
+    from ..attend.selections import SelectionWriter
+    from ..store import KVStore
+    from .signatures import RowSignatures
+    from .sparse import SparsePrefill
+
+    F32 = NDArray[np.float32]
+
+SINKS = 128
+"""First tokens that every row reads: those of HashAttention; one block of keys."""
+WINDOW = 128
+"""Tokens before the open segment that every row reads."""
+ROWS = 128
+"""Rows whose lists are made and read at a time: all of a chunk's would take 4 times the memory."""
+
+
+class Between(NamedTuple):
+    """Tokens first .. last-1, of which a row chooses; it reads all others."""
+
+    first: int
+    last: int
+
+
+class SparsePrompts(BoundAttend):
+    """`inner` for generated tokens, and for prompts what `SparsePrefill` says."""
+
+    records_prompts = False
+
+    def __init__(
+        self,
+        inner: BoundAttend,
+        options: SparsePrefill,
+        config: ModelConfig,
+        store: KVStore,
+        n_ctx: int,
+        index: RowSignatures,
+    ) -> None:
+        from ...ops.attention.prefill.listed import ListedScratch
+
+        self._inner, self._options, self._config, self._index = inner, options, config, index
+        self.notices = tuple(dict.fromkeys((*inner.notices, *index.notices)))
+        self.reads, self.prompt_reads = inner.reads, [LayerReads(i) for i in range(config.n_layers)]
+        self.records, self.every_query = inner.records, inner.every_query
+        index.prepare(n_ctx, options.k)
+        self._scratch = ListedScratch(config.n_heads, config.n_kv_heads, store.layout)
+        room = min(options.k * (config.n_heads // config.n_kv_heads), n_ctx)
+        self._lists = np.zeros((ROWS, config.n_kv_heads, room), np.uint32)
+        self._counts = np.zeros((ROWS, config.n_kv_heads), np.int64)
+        self._probe = Probe(config, store, n_ctx) if options.probe else None
+
+    @property
+    def writer(self) -> SelectionWriter | None:  # type: ignore[override]
+        """Of the choices for generated tokens."""
+        return self._inner.writer
+
+    @writer.setter
+    def writer(self, writer: SelectionWriter | None) -> None:
+        self._inner.writer = writer
+
+    def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
+        self._inner.appended(layer, start, n_tokens)
+
+    def build(
+        self,
+        layers: list[LayerView],
+        n_tokens: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._inner.build(layers, n_tokens, progress)
+        for layer in layers:
+            self._extend(layer, n_tokens)
+
+    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        self._inner(layer, q, start, out)
+
+    def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        """Rows of one chunk; what they read depends on their positions alone."""
+        start = int(start)
+        between = self.between(layer, start)
+        if layer.config.window is not None:
+            self._extend(layer, start + len(q))  # it has no items, and holds up no other layer's
+        if between is None:
+            self._inner.attend_prompt(layer, q, start, out)
+            self.prompt_reads[layer.index].full_steps += len(q)
+            return
+        self._extend(layer, start + len(q))
+        for first in range(0, len(q), ROWS):
+            some = slice(first, first + ROWS)
+            self._attend(layer, q[some], start + first, between, out[some])
+
+    def between(self, layer: LayerView, position: int) -> Between | None:
+        """The tokens of which the row at a position chooses; None where it reads all."""
+        chunk = position // CHUNK * CHUNK
+        between = Between(SINKS, chunk // SEGMENT * SEGMENT - WINDOW)
+        few = between.last - between.first <= self._options.k
+        if layer.config.window is not None or chunk < self._options.from_ or few:
+            return None
+        return between
+
+    def _extend(self, layer: LayerView, stop: int) -> None:
+        """Index the tokens below `stop` that are not indexed yet."""
+        column = self._index.column
+        assert column is not None
+        first = int(column.filled[layer.index])
+        if layer.config.window is not None:
+            self._index.leave_out(layer, max(first, stop))
+        elif first < stop:
+            self._index.extend(layer, first, stop)
+            column.filled[layer.index] = stop
+
+    def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
+        """At most `ROWS` rows from position `start` on."""
+        from ...ops.attention.arguments import Dense
+        from ...ops.attention.prefill.listed import listed_attention
+        from ...ops.select import Range
+
+        lists, counts = self._lists[: len(q)], self._counts[: len(q)]
+        first, last = between
+        began = time.perf_counter()
+        index_bytes = self._index.choose_rows(
+            layer, q, Range(first, last, last), self._options.k, lists, counts
+        )
+        chose = time.perf_counter()
+        listed_attention(
+            q,
+            lists,
+            counts,
+            Dense(first, last, start),
+            layer.store.segments(layer.index),
+            out,
+            scale=layer.config.attention_scale,
+            softcap=layer.config.attention_softcap,
+            scratch=self._scratch,
+        )
+        reads = self.prompt_reads[layer.index]
+        reads.index_bytes += index_bytes
+        reads.index_seconds += chose - began
+        reads.attention_seconds += time.perf_counter() - chose
+        self._count(layer, start, between, counts)
+        if self._probe is not None:
+            for row in range(-start % self._options.probe, len(q), self._options.probe):
+                self._measure(layer, q[row : row + 1], start + row, row, between, out)
+
+    def _count(
+        self, layer: LayerView, start: int, between: Between, counts: NDArray[np.int64]
+    ) -> None:
+        reads, layout, n = self.prompt_reads[layer.index], layer.store.layout, len(counts)
+        row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
+        stored = n * start + n * (n + 1) // 2
+        all_read = stored - n * (between.last - between.first)
+        reads.steps += n
+        reads.stored_tokens += stored * self._config.n_kv_heads
+        reads.attended_tokens += int(counts.sum()) + all_read * self._config.n_kv_heads
+        reads.attention_bytes += int(counts.sum()) * row_bytes
+
+    def _measure(
+        self, layer: LayerView, q: F32, position: int, row: int, between: Between, out: F32
+    ) -> None:
+        """Compare a row's output with exact attention."""
+        assert self._probe is not None
+        first, last = between
+        lists = [
+            np.r_[:first, own[:n], last : position + 1].astype(np.uint32)
+            for own, n in zip(self._lists[row], self._counts[row])
+        ]
+        n = np.array([len(one) for one in lists])
+        padded = np.zeros((len(lists), n.max()), np.uint32)
+        for to, one in zip(padded, lists):
+            to[: len(one)] = one
+        reads, chosen = (
+            self.prompt_reads[layer.index],
+            Chosen(padded, n, np.empty((0, 0), np.float32), np.empty((len(lists), 0), np.uint64)),
+        )
+        reads.probes += 1
+        reads.covered_mass += self._probe.covered(layer, q, position + 1, chosen)
+        reads.output_error += self._probe.error(layer, q, position, out[row : row + 1])

@@ -1,0 +1,50 @@
+"""The interface of every prefill method."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from ...system.errors import KvarnError
+from ..methods import Method
+
+if TYPE_CHECKING:
+    from ..attend import Attend
+    from ..keep import Keep
+    from ..loading.model_info import ModelInfo
+    from ..store.base import PrefillFacts
+
+CHUNK = 512
+"""Tokens of one prefill step. Chunks start at multiples of it, so that results do not depend on how
+a prompt was split into calls."""
+
+
+class PrefillError(KvarnError):
+    """A prompt cannot be read as the options say."""
+
+
+class Prefill(Method, ABC):
+    """A prefill method and its options."""
+
+    needs_all_tokens: ClassVar[bool] = False
+    """Whether every token must stay in the store."""
+
+    def check(self, keep: Keep, n_ctx: int) -> None:
+        """`PrefillError` if `keep` evicts what the method needs, in a context of that size."""
+        if self.needs_all_tokens and keep.evicts(n_ctx):
+            raise PrefillError(
+                f"--prefill {self.name} may read any token before, and --keep {keep.name} evicts "
+                "some: use --keep all or --prefill exact"
+            )
+
+    def shortened(self) -> Prefill:
+        """The method as it is rehearsed, in a context of a thousand tokens."""
+        return self
+
+    @abstractmethod
+    def facts(self, model: ModelInfo) -> PrefillFacts | None:
+        """What a pack records of it; None for exact reading."""
+
+    @abstractmethod
+    def around(self, attend: Attend) -> Attend:
+        """The attend method which reads prompts in this way, and all else as `attend` does."""

@@ -1,0 +1,27 @@
+"""prefill `exact`: every token of a prompt reads all tokens before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .base import Prefill
+
+if TYPE_CHECKING:
+    from ..attend import Attend
+    from ..loading.model_info import ModelInfo
+    from ..store.base import PrefillFacts
+
+
+@dataclass(frozen=True)
+class Exact(Prefill):
+    """softmax(scale · q Kᵀ) V over all tokens that the causal mask and the window allow."""
+
+    name: ClassVar[str] = "exact"
+    summary: ClassVar[str] = "each token reads all tokens before it"
+
+    def facts(self, model: ModelInfo) -> PrefillFacts | None:
+        return None
+
+    def around(self, attend: Attend) -> Attend:
+        return attend

@@ -1,0 +1,25 @@
+"""All prefill methods: a new one is a file of its own and one line here."""
+# ruff: noqa: PLC0414 - a name imported as itself is exported
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..methods import registered
+from .base import Prefill, PrefillError
+from .exact import Exact as Exact
+from .sparse import SparsePrefill as SparsePrefill
+
+if TYPE_CHECKING:
+    from ..store.base import PrefillFacts
+
+PREFILLS: dict[str, type[Prefill]] = registered(vars(), Prefill)
+
+
+def recorded(facts: PrefillFacts | None) -> Prefill:
+    """The method that a pack has recorded; `PrefillError` for one that this kvarn does not have."""
+    if facts is None:
+        return Exact()
+    if facts.mode != SparsePrefill.name or facts.tail:
+        raise PrefillError(f"the pack's prompts were read {facts}: this kvarn cannot go on so")
+    return SparsePrefill(k=facts.k, index=facts.index, from_=facts.from_)

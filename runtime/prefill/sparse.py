@@ -1,0 +1,92 @@
+"""prefill `sparse`: each token of a prompt chooses for itself what it reads of what is far back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ..attend import Attend, BoundAttend, Hash
+from ..methods import option
+from ..store.base import PrefillFacts
+from .base import Prefill, PrefillError
+
+if TYPE_CHECKING:
+    from ..loading.model_info import ModelInfo
+    from ..store import KVStore
+
+INDEXES = ("hash",)
+LEAST_K = 16
+
+
+@dataclass(frozen=True)
+class SparsePrefill(Prefill):
+    """softmax over the first 128 tokens, the newest ones, and what each query head chooses.
+
+    The newest tokens of a row of the chunk that begins at c are those from
+    floor(c / 1,024) · 1,024 - 128 on. Of the tokens between, each query head of a row chooses k, as
+    `attend` methods do for a generated token; the query heads of a KV head read what any of them
+    chose. A chunk that begins before `from_`, or has at most k tokens between, is read exactly.
+
+    index: by what a row chooses; "hash": signatures (`Hash`). probe: so many rows apart, a row is
+    also read exactly, to measure the softmax's mass that was read and the error of the output.
+    """
+
+    name: ClassVar[str] = "sparse"
+    summary: ClassVar[str] = (
+        "each token reads the first and the newest ones, and those between that it chooses"
+    )
+    needs_all_tokens: ClassVar[bool] = True
+
+    k: int = option(512, "each query head of a token chooses N tokens", int)
+    index: str = option("hash", "by what they are chosen: signatures of keys", choices=INDEXES)
+    from_: int = option(8192, "the first N tokens of a context are read exactly", int)
+    probe: int = option(
+        0, "every N tokens measure the softmax mass that was read and the error of the output", int
+    )
+
+    def __post_init__(self) -> None:
+        if self.k < LEAST_K:
+            raise PrefillError(
+                f"sparse prefill cannot choose {self.k} tokens for each query head: expected "
+                f"{LEAST_K} or more"
+            )
+        if self.index not in INDEXES:
+            raise PrefillError(
+                f"sparse prefill has no index {self.index!r}: expected {' or '.join(INDEXES)}"
+            )
+        for name, value in (("from", self.from_), ("probe", self.probe)):
+            if value < 0:
+                raise PrefillError(f"{name} of sparse prefill is {value}, expected 0 or more")
+
+    @classmethod
+    def variants(cls) -> tuple[SparsePrefill, ...]:
+        return tuple(cls(index=index) for index in INDEXES)
+
+    def shortened(self) -> SparsePrefill:
+        return replace(self, k=LEAST_K, from_=0)
+
+    def facts(self, model: ModelInfo) -> PrefillFacts:
+        encoder, _ = Hash().encoder_or_simhash(model)
+        return PrefillFacts(self.name, self.index, self.k, self.from_, False, encoder.name)
+
+    def around(self, attend: Attend) -> Attend:
+        return _SparsePrompts(attend, self)
+
+
+@dataclass(frozen=True)
+class _SparsePrompts(Attend):
+    """`attend` for generated tokens, `prefill` for prompts."""
+
+    name: ClassVar[str] = "sparse prefill"
+    summary: ClassVar[str] = SparsePrefill.summary
+
+    attend: Attend
+    prefill: SparsePrefill
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
+        from .attention import SparsePrompts
+        from .signatures import RowSignatures
+
+        bound = self.attend.open(model, store, n_ctx)
+        index = RowSignatures(model.config, store, *Hash().encoder_or_simhash(model))
+        return SparsePrompts(bound, self.prefill, model.config, store, n_ctx, index)

@@ -1,0 +1,155 @@
+"""Packs whose prompts were read sparsely: marked, bound to their mode, the same in any sessions."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.runtime.attend import Hash
+from kvarn.runtime.model import Model
+from kvarn.runtime.packs import build_pack, pack_info
+from kvarn.runtime.prefill import Exact, PrefillError, SparsePrefill
+from kvarn.runtime.store import Disk, PackError
+from kvarn.runtime.store.disk.archive.exporting import export_pack
+from kvarn.runtime.store.disk.archive.importing import import_pack
+from kvarn.runtime.store.disk.verify import verify
+
+from ..attend.test_sparse import ids_of, model
+
+__all__ = ["model"]
+
+SPARSE = SparsePrefill(k=40, from_=1024)
+N = 2700
+
+
+@pytest.fixture(scope="module")
+def pack(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack of 2,700 tokens, read at once."""
+    path = tmp_path_factory.mktemp("packs") / "pack"
+    build_pack(model, path, ids_of(model, N), N + 100, prefill=SPARSE)
+    return path
+
+
+def _bytes_of(path: Path) -> dict[str, bytes]:
+    """Full segments of K, V and columns, and the tail; not what differs by id or number."""
+    files = [*path.glob("layer-*.kv"), *path.glob("index-*")]
+    return {file.name: file.read_bytes() for file in sorted(files)}
+
+
+def test_a_pack_says_how_it_was_read(pack: Path, model: Model, tmp_path: Path) -> None:
+    data = json.loads((pack / "pack.json").read_text())
+    column = "simhash-32-20240517"
+    assert data["format"] == 5
+    assert data["prefill"] == {
+        "mode": "sparse",
+        "index": "hash",
+        "k": 40,
+        "from": 1024,
+        "tail": False,
+        "column digest": column,
+    }
+    info = pack_info(pack)
+    assert info.prefill == f"sparse (index {column}, k 40, from 1024)"
+    assert info.indexes == [column]
+    assert not list(verify(pack))
+    build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
+    assert json.loads((tmp_path / "exact" / "pack.json").read_text())["format"] == 1
+    assert pack_info(tmp_path / "exact").prefill == "exact"
+
+
+def test_sessions_give_the_bytes_of_one(pack: Path, model: Model, tmp_path: Path) -> None:
+    ids, path, start = ids_of(model, N), tmp_path / "pack", 0
+    for stop in (300, 1100, 1536, 2600, N):
+        prefill = SPARSE if start == 0 else None  # a pack goes on in its own mode
+        with model.context(N + 100, store=Disk(path), prefill=prefill) as context:
+            logits = context.prefill(ids[start:stop]).copy()
+        start = stop
+    assert _bytes_of(path) == _bytes_of(pack)
+    with model.context(N + 100, store=Disk(pack, read_only=True)) as context:
+        np.testing.assert_array_equal(context.logits, logits)
+
+
+def test_another_mode_is_refused_with_both_named(pack: Path, model: Model, tmp_path: Path) -> None:
+    own = r"prompts were read sparse \(index simhash-32-20240517, k 40, from 1024\)"
+    for other, asked in (
+        (Exact(), "exact"),
+        (replace(SPARSE, k=41), r"sparse \(index simhash-32-20240517, k 41, from 1024\)"),
+    ):
+        with pytest.raises(PackError, match=f"{own}, asked for is {asked}: omit the --prefill"):
+            model.context(N + 100, store=Disk(pack), prefill=other)
+    model.context(N + 100, Hash(bits=64), store=Disk(pack)).close()  # of generated tokens
+    build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
+    with pytest.raises(PackError, match="read exact, asked for is sparse"):
+        model.context(100, store=Disk(tmp_path / "exact"), prefill=SPARSE)
+
+
+def test_questions_may_be_read_in_any_way(pack: Path, model: Model, tmp_path: Path) -> None:
+    before, question = _bytes_of(pack), [5, 6, 7]
+    answers = []
+    for prefill in (None, Exact(), SPARSE):
+        store = Disk(pack, read_only=True)
+        with model.context(N + 100, store=store, prefill=prefill) as context:
+            answers.append(context.prefill(question).copy())
+    np.testing.assert_array_equal(answers[0], answers[1])
+    assert not np.array_equal(answers[1], answers[2])
+    assert _bytes_of(pack) == before
+
+
+def test_a_child_may_differ_and_cannot_be_exported(
+    pack: Path, model: Model, tmp_path: Path
+) -> None:
+    child = tmp_path / "child"
+    with model.context(N + 100, store=Disk(child, parent=pack), prefill=Exact()) as context:
+        context.prefill([5] * 20)
+    info = pack_info(child)
+    assert (info.prefill, info.parent_prefill) == ("exact", pack_info(pack).prefill)
+    with pytest.raises(PackError, match=r"its prompts were read exact, those of its parent .* spa"):
+        export_pack(child, tmp_path / "child.tar")
+    export_pack(pack, tmp_path / "pack.tar")
+    import_pack(tmp_path / "pack.tar", tmp_path / "copy")
+    assert pack_info(tmp_path / "copy").prefill == info.parent_prefill
+    assert _bytes_of(tmp_path / "copy") == _bytes_of(pack)
+
+
+def test_columns_that_are_missing_are_computed_again(
+    pack: Path, model: Model, tmp_path: Path
+) -> None:
+    """In memory, where the pack stays as it is: an exact pack has no signatures."""
+    exact = tmp_path / "exact"
+    build_pack(model, exact, ids_of(model, N), N + 100)
+    assert pack_info(exact).indexes == []
+    store = Disk(exact, read_only=True)
+    with model.context(N + 100, store=store, prefill=SPARSE) as context:
+        context.index()
+        column = context._cache.attend._index.column
+        assert (column.filled == N).all() and N > 2 * SEGMENT
+        context.prefill([5, 6])
+        assert all(layer.steps == 2 for layer in context.stats.prompt_layers)
+    assert pack_info(exact).indexes == []
+
+
+def test_a_model_with_windows_keeps_its_signatures_and_is_read_sparsely(tmp_path: Path) -> None:
+    windowed, store = kvarn.load(), Disk(tmp_path / "pack")
+    assert any(layer.window for layer in windowed.config.layers)
+    prefill = SparsePrefill(k=40, from_=1024)
+    with windowed.context(2000, store=store, prefill=prefill) as context:
+        context.prefill(ids_of(windowed, 1800))
+        for layer, reads in zip(windowed.config.layers, context.stats.prompt_layers):
+            assert bool(reads.steps) == (layer.window is None)
+    with windowed.context(2000, store=store) as context:
+        assert (context._cache.attend._index.column.filled == 1024).all()
+
+
+def test_modes_of_newer_versions_are_refused(pack: Path, model: Model) -> None:
+    facts = Disk(pack).recorded_prefill()
+    assert facts is not None
+    from kvarn.runtime.prefill import recorded
+
+    assert recorded(facts) == SPARSE
+    with pytest.raises(PrefillError, match="this kvarn cannot go on so"):
+        recorded(replace(facts, tail=True))
+    assert recorded(None) == kvarn.Exact()

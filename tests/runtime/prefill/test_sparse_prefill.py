@@ -1,0 +1,225 @@
+"""Sparse prefill: the rows choose what the formula says; short prompts have the bits of exact."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.jit import threads
+from kvarn.ops.reference.attention import gathered_reference, read_kv
+from kvarn.ops.reference.select import nearest_reference, network_reference, pack_bits
+from kvarn.runtime.attend import Hash, TopK
+from kvarn.runtime.attend.encoders import SimHash
+from kvarn.runtime.attend.sparse import SEED
+from kvarn.runtime.engine import on_engine
+from kvarn.runtime.model import Model
+from kvarn.runtime.prefill import PREFILLS, Exact, Prefill, PrefillError, SparsePrefill
+from kvarn.runtime.prefill.attention import SINKS, WINDOW, SparsePrompts
+from kvarn.runtime.store import Ram
+
+from ..attend.test_sparse import ids_of, model
+
+__all__ = ["model"]
+
+SPARSE = SparsePrefill(k=40, from_=1024)
+N = 2700
+
+
+def _read(model: Model, prefill: Prefill | None, cuts=(N,), attend=None, n: int = N, **options):
+    """A context after n tokens, read in calls that end at `cuts`, and its last logits."""
+    ids = ids_of(model, n)
+    context = model.context(n + 40, attend, prefill=prefill, **options)
+    start = 0
+    for stop in cuts:
+        logits = context.prefill(ids[start:stop]).copy()
+        start = stop
+    return context, logits
+
+
+def _kv(context) -> list[np.ndarray]:
+    store, n = context.store, len(context.tokens)
+    return [
+        part
+        for layer in range(store.n_layers)
+        for part in read_kv(store.segments(layer), store.layout, store.n_kv_heads, 0, n)
+    ]
+
+
+def _same(one, other) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(_kv(one), _kv(other), strict=True))
+
+
+class Spy:
+    """Keeps queries and outputs of the calls for prompts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls, inner = [], SparsePrompts.attend_prompt
+
+        def attend(prompts, layer, q, start, out) -> None:
+            inner(prompts, layer, q, start, out)
+            self.calls.append((layer, q.copy(), int(start), out.copy()))
+
+        monkeypatch.setattr(SparsePrompts, "attend_prompt", attend)
+
+
+def _lists(model: Model, layer: int, q, keys, position: int, k: int) -> list[np.ndarray]:
+    """What the KV heads of a row read, by the formula in NumPy."""
+    network = SimHash(32, SEED).networks(model.config, layer).queries[0]
+
+    def signatures(x) -> np.ndarray:
+        return pack_bits(network_reference(x, network.weights, network.widths))
+
+    stored = np.stack([signatures(keys[:, j]) for j in range(keys.shape[1])])
+    asking = signatures(q).reshape(keys.shape[1], -1)
+    last = position // 512 * 512 // 1024 * 1024 - 128
+    return nearest_reference(asking, stored, 32, 128, last, position + 1, k, SEED)
+
+
+def test_each_row_reads_what_it_chooses(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Spy(monkeypatch)
+    _read(model, SPARSE)
+    sparse = [call for call in spy.calls if call[2] >= 1024]
+    # The last layer computes the last 8 rows of a chunk alone.
+    assert {call[2] for call in sparse} == {1024, 1528, 1536, 2040, 2048, 2552, 2560, N - 8}
+    for layer, q, start, out in sparse:
+        store = layer.store
+        for row in {0, len(q) // 2, len(q) - 1}:
+            position = start + row
+            keys, values = read_kv(store.segments(layer.index), store.layout, 2, 0, position + 1)
+            lists = _lists(model, layer.index, q[row], keys, position, 40)
+            assert max(map(len, lists)) < position
+            room, counts = np.zeros((2, position + 1), np.uint32), np.array([*map(len, lists)])
+            for j, tokens in enumerate(lists):
+                room[j, : len(tokens)] = tokens
+            scale = layer.config.attention_scale
+            want = gathered_reference(q[row][None], keys, values, room, counts, scale=scale)
+            np.testing.assert_allclose(out[row][None], want, atol=2e-6)
+
+
+def test_a_window_and_sinks_are_as_the_formula_has_them() -> None:
+    assert (SINKS, WINDOW) == (128, 128)
+
+
+@pytest.mark.parametrize("prefill", [SparsePrefill(k=16, from_=N), SparsePrefill(k=2000, from_=0)])
+def test_where_all_is_read_the_bits_are_those_of_exact(model: Model, prefill) -> None:
+    exact, want = _read(model, Exact())
+    context, got = _read(model, prefill)
+    np.testing.assert_array_equal(got, want)
+    assert _same(exact, context)
+    assert not any(layer.steps for layer in context.stats.prompt_layers)
+    sparse, other = _read(model, SPARSE)
+    assert not np.array_equal(other, want) and not _same(exact, sparse)
+    assert all(layer.steps for layer in sparse.stats.prompt_layers)
+
+
+def test_cuts_and_threads_give_the_same_bits(model: Model) -> None:
+    context, want = _read(model, SPARSE)
+    before = on_engine(threads.n_threads)
+    for n_threads, cuts in (
+        (1, (N,)),
+        (2, (100, 1030, 1536, 1600, 2040, 2600, N)),
+    ):
+        on_engine(threads.set_threads, min(n_threads, threads.max_threads()))
+        other, got = _read(model, SPARSE, cuts)
+        np.testing.assert_array_equal(got, want)
+        assert _same(context, other)
+    on_engine(threads.set_threads, before)
+
+
+@pytest.mark.parametrize("attend", [None, Hash(budget=40), TopK(budget=40, index="flat")])
+def test_generated_tokens_are_read_by_their_own_method(model: Model, attend) -> None:
+    """After the same K and V, a step gives the bits that it gives without sparse prefill."""
+    late = replace(SPARSE, from_=N)  # nothing is read sparsely before what was generated
+    context, _ = _read(model, late, attend=attend)
+    plain, _ = _read(model, Exact(), attend=attend)
+    for token in ids_of(model, 8):
+        np.testing.assert_array_equal(context.decode(token), plain.decode(token))
+    assert [r.steps for r in context.stats.layers] == [r.steps for r in plain.stats.layers]
+
+
+def test_generated_and_forgotten_tokens_are_indexed_before_a_prompt(model: Model) -> None:
+    ids = ids_of(model, 1100 + N)
+    first, other = (model.context(2 * N, prefill=SPARSE) for _ in range(2))
+    first.prefill(ids[:1500])
+    first.truncate(1200)
+    for context in (first, other):
+        if context is other:
+            context.prefill(ids[:1200])
+        for token in ids[2000:2020]:
+            context.decode(token)
+        context.prefill(ids[1500:2600])
+    np.testing.assert_array_equal(first.logits, other.logits)
+    assert _same(first, other)
+
+
+def test_what_is_asked_by_one_prompt_token(model: Model) -> None:
+    """The caller says what is a prompt, not the number of rows."""
+    context, _ = _read(model, SPARSE)
+    steps = [layer.steps for layer in context.stats.prompt_layers]
+    context.decode(5)
+    assert [layer.steps for layer in context.stats.prompt_layers] == steps
+    context.prefill([6])
+    assert [layer.steps for layer in context.stats.prompt_layers] == [n + 1 for n in steps]
+
+
+def _softmax(q, keys, values, group: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (H, S) and output (H, E) of a row q (H, E) over all keys, in float64."""
+    k, v = (np.repeat(x.astype(np.float64), group, 1) for x in (keys, values))
+    weights = np.exp(scale * np.einsum("he,she->hs", q.astype(np.float64), k))
+    weights /= weights.sum(1, keepdims=True)
+    return weights, np.einsum("hs,she->he", weights, v)
+
+
+def test_the_probe_measures_what_is_left_out(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    spy, covered, errors = Spy(monkeypatch), [], []
+    context, _ = _read(model, replace(SPARSE, probe=512))
+    for layer, q, start, out in spy.calls:
+        if start < 1024 or layer.index:
+            continue
+        store = layer.store
+        keys, values = read_kv(store.segments(0), store.layout, 2, 0, start + 1)
+        weights, exact = _softmax(q[0], keys, values, 2, layer.config.attention_scale)
+        lists = _lists(model, 0, q[0], keys, start, 40)
+        covered.append(np.mean([weights[h, lists[h // 2]].sum() for h in range(4)]))
+        off = np.linalg.norm(out[0] - exact, axis=1)
+        errors.append(np.mean(off / np.linalg.norm(exact, axis=1)))
+    first, last = context.stats.as_dict()["prompt_layers"]
+    assert (first["probes"], last["probes"]) == (4, 0)
+    np.testing.assert_allclose(first["covered_mass"], np.mean(covered), rtol=1e-4)
+    np.testing.assert_allclose(first["output_error"], np.mean(errors), rtol=1e-4)
+    assert "prefill sparse k=40 from=1024 probe=512: attended to" in str(context.stats)
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+def test_more_is_covered_by_more(model: Model, kind: str) -> None:
+    covered = []
+    for k in (16, 200, 700):
+        prefill = SparsePrefill(k=k, from_=1024, probe=16)
+        context, _ = _read(model, prefill, store=Ram(kind, kind))
+        first, _ = context.stats.as_dict()["prompt_layers"]
+        assert first["probes"] == -(-N // 16) - 1024 // 16
+        covered.append(first["covered_mass"])
+    assert 0 < covered[0] < covered[1] < covered[2] < 1
+
+
+def test_refusals_in_words(model: Model) -> None:
+    for words, options in {
+        "cannot choose 15 tokens .* expected 16 or more": {"k": 15},
+        "no index 'sketch': expected hash": {"index": "sketch"},
+        "from of sparse prefill is -1": {"from_": -1},
+        "probe of sparse prefill is -1": {"probe": -1},
+    }.items():
+        with pytest.raises(PrefillError, match=words):
+            SparsePrefill(**options)
+    with pytest.raises(PrefillError, match=r"--keep streaming evicts .*: use --keep all"):
+        model.context(1000, keep=kvarn.Streaming(200), prefill=SPARSE)
+    model.context(100, keep=kvarn.Streaming(200), prefill=SPARSE).close()  # nothing is evicted
+
+
+def test_a_line_says_that_there_are_no_encoders(model: Model) -> None:
+    said = model.context(1000, prefill=SPARSE).notices
+    assert len(said) == 1 and "SimHash" in said[0]
+    assert model.context(1000, Hash(), prefill=SPARSE).notices == said
+    assert {*PREFILLS} == {"exact", "sparse"}
+    assert kvarn.SparsePrefill is SparsePrefill and kvarn.Exact is Exact
