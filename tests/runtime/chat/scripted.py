@@ -76,7 +76,7 @@ class ScriptedContext:
         assert prompt == ()
         self.seeds.append(sampler.seed)
         answer = self.script.pop(0)
-        state = SimpleNamespace(finish=None)
+        state = SimpleNamespace(finish=None, n_tokens=0)
 
         def pieces() -> Iterator[str]:
             for i, token in enumerate(answer):
