@@ -51,7 +51,7 @@ def test_the_table_has_a_row_for_each_task_length_method_and_budget(run: Eval) -
             ("topk:index=flat:sink=4:window=16:budget=9", ""),
         )
     ]
-    assert all(row[7:] == [""] * 4 for row in rows[::4])
+    assert all(row[7:] == [""] * 5 for row in rows[::4])
     assert all(row[9].endswith("%") for i, row in enumerate(rows) if i % 4)
     assert sum("needle at 400, full: 0.0" in told for told in err.splitlines()) == 1
 
@@ -112,7 +112,7 @@ def test_a_method_names_its_options() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dance", "unknown method 'dance', expected one of full, hash, quest, topk"),
+        ("dance", "unknown method 'dance', expected one of full, hash, magicpig, quest, topk"),
         ("topk:bits=32", "topk:bits=32: method topk has the options budget, .* not 'bits'"),
         ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),
         ("hash:bits=many", "hash:bits=many: bits: expected a whole number"),

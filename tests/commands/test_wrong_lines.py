@@ -15,8 +15,8 @@ USAGE = {
     "run --prom x": "run has no option '--prom': did you mean --prompt? See `kvarn run --help`",
     "run --ctx 12x": f"--ctx: expected a whole number from 0 to 2147483647, found '12x'{SEE}",
     "run --temp hot": f"--temp: expected a number, found 'hot'{SEE}",
-    "run --method tpok": "--method: expected full, hash, quest, topk, found 'tpok': did you mean "
-    "topk? See `kvarn run --help`",
+    "run --method tpok": "--method: expected full, hash, magicpig, quest, topk, found 'tpok': "
+    "did you mean topk? See `kvarn run --help`",
     "run -ctk q3": f"-ctk: expected f16, q8_0, q4_0, found 'q3'{SEE}",
     "run -p": f"--prompt needs a value: -p TEXT{SEE}",
     "run --stats=yes": f"--stats takes no value: found 'yes'{SEE}",

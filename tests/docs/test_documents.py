@@ -32,6 +32,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 NOT_TYPED = {
     "pip install .": "installs from the package registry",
     "pip install '.[train]'": "installs PyTorch from the package registry",
+    "pip install 'kvarn[ann]'": "installs faiss from the package registry",
     "make test": "runs this test",
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",
@@ -90,7 +91,7 @@ FILLED = {
     ],
     "kvarn doctor [--roofline]": ["kvarn doctor"],
     "kvarn bench --replay FILE": [
-        "kvarn bench -d 300 -p 0 -n 2 -r 1 --method topk --budget 8 --sink 4 --window 8"
+        "kvarn bench -d 300 -p 0 -n 2 -r 1 --method hash --budget 8 --sink 4 --window 8"
         " --record-selections FILE",
         "kvarn bench --replay FILE -d 300 -p 0 -n 2 -r 1",
     ],

@@ -169,7 +169,7 @@ def test_what_took_long_lets_other_threads_run_the_next_time():
         return end - begin, sum(begin + 0.006 < at < end - 0.006 for at in seen)
 
     n = 1_000_000
-    while launched(n)[0] < 0.1:
+    while min(launched(n)[0] for _ in range(3)) < 0.1:  # other programs may stop one
         n *= 2
     launched(1)
     other = threading.Thread(target=watch)

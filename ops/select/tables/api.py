@@ -47,7 +47,7 @@ def _hash_rows() -> DefinedKernel:
 
 @lazy_kernel
 def _draw() -> DefinedKernel:
-    from .draw import draw_kernel
+    from .drawing import draw_kernel
 
     return draw_kernel
 

@@ -49,9 +49,9 @@ class SparseAttention(BoundAttend):
 
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
-        sparse = [
-            i for i, layer in enumerate(config.layers) if layer.window is None and i not in dense
-        ]
+        # Of the model's layers: over slots, those with a window look like the others.
+        self._indexed = {i for i, layer in enumerate(config.layers) if layer.window is None}
+        sparse = sorted(self._indexed - dense)
         shares = method.shares(len(sparse))
         self._shares = dict(zip(sparse, shares))
         self._group = config.n_heads // config.n_kv_heads
@@ -68,14 +68,14 @@ class SparseAttention(BoundAttend):
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         # Layers that read every token by choice are indexed, too: they may not be the next time.
-        if layer.config.window is None:
+        if layer.index in self._indexed:
             self._index.cover(layer, start, start + n_tokens)
         else:
             self._index.leave_out(layer, start + n_tokens)
 
     def replaced(self, layer: LayerView, slots: I32, n_tokens: int, stored: int) -> None:
         column = self._index.column
-        if column is None or layer.config.window is not None:
+        if column is None or layer.index not in self._indexed:
             return
         if column.filled[layer.index] < stored:  # opened from a snapshot, and never indexed
             self._index.cover(layer, stored, stored)

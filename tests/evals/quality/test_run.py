@@ -187,8 +187,8 @@ def test_a_context_that_evicts_is_read_again_for_each_question(tiny: Model, tmp_
         ({"tasks": ("dance",)}, "unknown task 'dance', expected some of needle, kv"),
         ({"arms": (FULL, FULL)}, "full is asked for twice"),
         (
-            {"arms": (replace(STREAMING, method="hash", attend=Hash()),)},
-            "hash keep streaming 40%: what evicts goes with full attention only",
+            {"arms": (replace(STREAMING, method="topk", attend=TopK(levels=2)),)},
+            "topk keep streaming 40%: what evicts cannot be combined with topk levels=2 attention",
         ),
     ],
 )

@@ -123,7 +123,9 @@ def test_equal_scores_are_taken_by_the_hash_of_the_position(make_cache) -> None:
     lists, counts, totals = chosen(cache, q, 500, SCORINGS[0])
     got = shorten(cache, q, lists, counts, 500, 0.125, SCORINGS[0], totals=totals)[0]
     n_always = N - (AMONG.last - AMONG.first)
-    want = best_reference(np.zeros(AMONG.last - AMONG.first), AMONG.first, N // 8 - n_always, SEED)
+    n_among = AMONG.last - AMONG.first
+    none = np.zeros(n_among, np.bool_)
+    want = best_reference(np.zeros(n_among), AMONG.first, N // 8 - n_always, SEED, none)
     assert [t for t in got if AMONG.first <= t < AMONG.last] == sorted(want)
 
 

@@ -45,6 +45,11 @@ def some_taken(rng, n_kv_heads: int, n: int, count: int) -> np.ndarray:
     return taken
 
 
+def zeros(cache, n_kv_heads: int) -> np.ndarray:
+    """No centre."""
+    return np.zeros((n_kv_heads, cache.layout.head_dim), np.float32)
+
+
 def lists_for(n_kv_heads: int, room: int) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((n_kv_heads, room), np.uint32), np.zeros(n_kv_heads, np.int64)
 
@@ -74,7 +79,9 @@ def test_products(make_cache, heads: int, n_kv_heads: int, n: int, k: int, count
     rotation = Rotation.random(64, SEED)
     _sketches, places = column(n, n_kv_heads, (8,), np.uint8)
     _factors, factors = column(n, n_kv_heads, (), np.float16)
-    sketch_keys(rotation, cache.segments, cache.layout, n_kv_heads, places, factors, 0, n)
+    sketch_keys(
+        rotation, zeros(cache, n_kv_heads), cache.segments, cache.layout, places, factors, 0, n
+    )
     index[:], counts[:] = 0, 0
     best_sketched(
         q, cache.segments, places, factors, rotation, among, k, n - count, index, counts,
@@ -102,7 +109,7 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
         rotation = Rotation.random(64, SEED)
         _sketches, places = column(n, 1, (8,), np.uint8)
         _factors, factors = column(n, 1, (), np.float16)
-        sketch_keys(rotation, cache.segments, cache.layout, 1, places, factors, 0, n)
+        sketch_keys(rotation, zeros(cache, 1), cache.segments, cache.layout, places, factors, 0, n)
         index, counts = lists_for(1, count + 2 * k)
         best_sketched(
             q, cache.segments, places, factors, rotation, among, k, 4 * k, index, counts,
@@ -189,7 +196,7 @@ def test_single_slots_are_indexed_as_all_are(make_cache, kind: str) -> None:
     columns = [[column(n, n_kv_heads, *one) for one in widths] for _ in range(2)]
     whole, some = ([places for _, places in one] for one in columns)
     encode_keys(network, cache.segments, cache.layout, n_kv_heads, whole[0], 0, n)
-    sketch_keys(rotation, cache.segments, cache.layout, n_kv_heads, *whole[1:], 0, n)
+    sketch_keys(rotation, zeros(cache, n_kv_heads), cache.segments, cache.layout, *whole[1:], 0, n)
     for n_tokens in (1, 40):
         slots = rng.integers(0, n, (n_kv_heads, 64)).astype(np.int32)
         slots[:, 1] = slots[:, 0]

@@ -9,7 +9,7 @@ from kvarn.runtime.attend import AttendError, Full
 from kvarn.runtime.attend.sparse import Sparse
 from kvarn.runtime.model import Model
 
-from .test_sparse import METHODS, ids_of, model, name_of, read
+from .test_sparse import METHODS, N, ids_of, model, name_of, read
 
 __all__ = ["model"]
 
@@ -17,10 +17,10 @@ __all__ = ["model"]
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
 def test_rows_of_a_draft_choose_as_they_would_alone(model: Model, method: Sparse) -> None:
     alone, want = read(model, method, steps=4)
-    ids = ids_of(model, 604)
-    together = model.context(604, method)
-    together.prefill(ids[:600])
-    ids = ids[600:]
+    ids = ids_of(model, N + 4)
+    together = model.context(N + 4, method)
+    together.prefill(ids[:N])
+    ids = ids[N:]
     got = [together.decode(ids[0], ids[1:]).copy(), *(together.decode(i).copy() for i in ids[1:])]
     np.testing.assert_allclose(got, want, atol=2e-4)
     for mine, theirs in zip(together.stats.layers, alone.stats.layers, strict=True):

@@ -192,7 +192,8 @@ def test_a_budget_of_all_slots_gives_the_bits_of_full(model: Model, keep, method
     assert not np.array_equal(logits(method), want)
 
 
-@pytest.mark.parametrize("method", [FLAT, SKETCH, HASH], ids=["flat", "sketch", "hash"])
+# Sketches over slots are from zero, those of all tokens from a centre.
+@pytest.mark.parametrize("method", [FLAT, HASH], ids=["flat", "hash"])
 def test_slots_that_are_not_full_choose_as_keep_all_does(model: Model, keep, method) -> None:
     ids, roomy = ids_of(220), replace(keep, budget=300)
     one, other = (model.context(1000, method, k) for k in (kvarn.KeepAll(), roomy))
