@@ -28,7 +28,7 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import binding as llvm
-from numba.core import compiler, serialize
+from numba.core import compiler, serialize, sigutils
 from numba.core.caching import _Cache
 from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
@@ -119,9 +119,10 @@ class KernelCache(_Cache):  # type: ignore[misc]
         name = self.file_name(sig, target_context.codegen().magic_tuple())
         rebuild = partial(_rebuild, target_context)
         found = kernel_cache.find(name, rebuild) if self._enabled else None
-        if found is None:
+        if found is None or not _takes(found, sig):
             kernel_cache.missing(self.name)
             kernel_cache.Counts.compiled += 1
+            return None
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -143,6 +144,15 @@ def _rebuild(target_context: Any, payload: bytes) -> Any:
         return compiler.CompileResult._rebuild(target_context, *reduced)
     except Exception as error:  # a pickle of anything else can raise anything
         raise kernel_cache.Damaged(f"a kernel's file: {error}") from error
+
+
+def _takes(found: Any, signature: Any) -> bool:
+    """Whether the types of a file's kernel are those of this process.
+
+    A class of a script is pickled whole and comes back as another class of the same name, and a
+    kernel that takes the one does not take the other.
+    """
+    return bool(tuple(found.signature.args) == sigutils.normalize_signature(signature)[0])
 
 
 def _provide(external: tuple[str, ...], target_context: Any) -> None:

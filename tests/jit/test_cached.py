@@ -51,6 +51,28 @@ assert len(heard) == kernel_cache.Counts.compiled == compiled, (heard, compiled)
 print(compiled, kernel_cache.Counts.loaded)
 """
 
+SCRIPT_WITH_A_CLASS = """
+from typing import NamedTuple
+import numba
+from kvarn.jit import kernel_cache
+from kvarn.jit.cached import jit
+
+class Pair(NamedTuple):
+    x: int
+    y: int
+
+@jit
+def total(pair):
+    return pair.x + pair.y
+
+@jit
+def twice(x):
+    return 2 * total(Pair(x, 1))
+
+assert twice(3) == 8
+print(kernel_cache.Counts.compiled, kernel_cache.Counts.loaded)
+"""
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -100,6 +122,17 @@ def test_damaged_files_are_compiled_anew(run, tmp_path):
         file.write_bytes(data)
     files[0].write_bytes(b"")
     assert run(2, KVARN_CACHE=str(folder)) == ((2, 0), "")
+
+
+def test_a_class_of_a_script_does_not_break_its_kernels(run, tmp_path):
+    """A process that compiles at the same time, or was killed, leaves one file of the two."""
+    folder = tmp_path / "cache"
+    run.program.write_text(SCRIPT_WITH_A_CLASS)
+    assert run(KVARN_CACHE=str(folder)) == ((2, 0), "")
+    (caller,) = folder.rglob("twice-*.kernel")
+    caller.unlink()
+    assert run(KVARN_CACHE=str(folder))[0][0] == 2
+    assert run(KVARN_CACHE=str(folder)) == ((0, 1), "")
 
 
 def test_processes_that_compile_at_once_leave_whole_files(run, tmp_path):
