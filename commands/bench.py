@@ -11,13 +11,9 @@ from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
 from ..system.terminal import show
 from .options.attend import ATTEND_AXIS, add_attend_options, attend_from, check_recording
-from .options.model import (
-    add_keep_options,
-    add_kv_type_option,
-    add_model_options,
-    keep_from,
-    model_from,
-)
+from .options.context import add_kv_type_option
+from .options.keep import add_keep_options, keep_from
+from .options.model import add_model_options, model_from
 from .options.prefill import add_prefill_options, prefill_from
 from .options.store import add_kv_option, kv_folder
 from .options.values import counts, positive

@@ -10,13 +10,9 @@ from ..runtime.rehearsal import all_rehearsals, rehearsals
 from ..system.errors import KvarnError
 from ..system.terminal import show
 from .options.attend import add_attend_options, attend_from
-from .options.model import (
-    add_keep_options,
-    add_kv_type_option,
-    add_model_options,
-    keep_from,
-    model_path,
-)
+from .options.context import add_kv_type_option
+from .options.keep import add_keep_options, keep_from
+from .options.model import add_model_options, model_path
 from .terminal.compiling import compile_all
 from .terminal.interrupt import on_ctrl_c
 

@@ -16,13 +16,9 @@ from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
 from .options.attend import ATTEND_AXIS
-from .options.model import (
-    KEEP_AXIS,
-    add_kv_type_option,
-    add_model_options,
-    keep_budget,
-    model_from,
-)
+from .options.context import add_kv_type_option
+from .options.keep import KEEP_AXIS, keep_budget
+from .options.model import add_model_options, model_from
 from .options.texts import decoded
 from .options.values import positive
 from .terminal.columns import columns

@@ -13,7 +13,8 @@ from ..runtime.attend.encoders.sidecar import sidecar_path, write_sidecar
 from ..runtime.engine import on_engine
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .options.model import add_kv_type_option, model_from, ram_from
+from .options.context import add_kv_type_option, ram_from
+from .options.model import model_from
 from .options.output import check_output
 from .options.values import positive
 from .terminal.columns import columns

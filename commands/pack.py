@@ -13,7 +13,8 @@ from ..runtime.stats import Stats, probe_lines
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
 from ..system.text import one_line
-from .options.model import add_kv_type_option, add_model_options, model_from
+from .options.context import add_kv_type_option
+from .options.model import add_model_options, model_from
 from .options.prefill import add_prefill_options, prefill_from
 from .options.store import n_kept
 from .options.texts import add_files_option, text_from

@@ -10,7 +10,8 @@ from ..runtime.perplexity import perplexity
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
-from .options.model import add_kv_type_option, add_model_options, model_from, ram_from
+from .options.context import add_kv_type_option, ram_from
+from .options.model import add_model_options, model_from
 from .options.texts import add_piece_options
 from .terminal.notices import notice
 

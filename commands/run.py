@@ -17,16 +17,9 @@ from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
 from . import REAL_MODEL
 from .options.attend import check_recording
+from .options.context import add_context_options, check_methods, context_from, kv_type
 from .options.draft import add_draft_options, draft_from
-from .options.model import (
-    add_context_options,
-    add_model_options,
-    check_methods,
-    context_from,
-    kv_type,
-    model_from,
-    names_model,
-)
+from .options.model import add_model_options, model_from, names_model
 from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import (

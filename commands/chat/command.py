@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
 from .. import REAL_MODEL
+from ..options.context import add_context_options, check_methods, kv_type
 from ..options.draft import add_draft_options, draft_from
-from ..options.model import (
-    add_context_options,
-    add_model_options,
-    check_methods,
-    kv_type,
-    model_from,
-)
+from ..options.model import add_model_options, model_from
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
 from ..options.values import file_name, limit, utf8

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.home import session_path
 from ...system.errors import KvarnError
-from ..options.model import context_from
+from ..options.context import context_from
 from ..options.store import disk_from, with_its_model
 from ..terminal.notices import notice
 

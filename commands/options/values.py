@@ -1,8 +1,9 @@
 """Types of values that options take, for argparse: what does not do is wrong usage."""
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from ...system.text import shown
 
@@ -11,6 +12,22 @@ LARGEST = 2**31 - 1
 """No count that an option takes is larger: kernels number tokens in 32 bits."""
 LARGEST_SEED = 2**32 - 1
 """Other whole numbers, seeds among them, which llama.cpp has of 32 bits without a sign."""
+
+
+def calling(store: Callable[[argparse.Namespace, Any], None]) -> type[argparse.Action]:
+    """The argparse action that calls `store(namespace, value)`."""
+
+    class Calling(argparse.Action):
+        def __call__(
+            self,
+            parser: argparse.ArgumentParser,
+            namespace: argparse.Namespace,
+            values: object,
+            option_string: str | None = None,
+        ) -> None:
+            store(namespace, values)
+
+    return Calling
 
 
 def file_path(text: str) -> Path:

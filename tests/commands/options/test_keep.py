@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.options.model import keep_budget
+from kvarn.commands.options.keep import keep_budget
 
 COMPILING = re.compile(r"kvarn: (compiling|\[\d/\d\] )")
 LIMIT = "kvarn: stopped after 4 tokens, the limit of -n (-n -1: no limit)"
