@@ -19,6 +19,7 @@ from . import REAL_MODEL
 from .options.attend import check_recording
 from .options.context import add_context_options, check_methods, context_from, kv_type
 from .options.draft import add_draft_options, draft_from
+from .options.generation import add_max_tokens_option, add_system_option
 from .options.model import add_model_options, model_from, names_model
 from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
@@ -32,7 +33,7 @@ from .options.store import (
     pack_of,
 )
 from .options.texts import decoded
-from .options.values import limit, utf8
+from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
 from .terminal.notices import notice
 from .terminal.reading import ReadingBar, index_held
@@ -83,29 +84,17 @@ def _add_prompt(parser: Parser) -> None:
         help="read the prompt from FILE; -, also without -f: from stdin",
     )
     parser.dash = "-f"
-    parser.add_argument(
-        "-n",
-        "--max-tokens",
-        "--n-predict",
-        "--predict",
-        metavar="N",
-        type=limit,
-        default=128,
-        help="generate at most N tokens (default 128; -1: until the model or the context ends)",
+    add_max_tokens_option(
+        parser,
+        128,
+        "generate at most N tokens (default 128; -1: until the model or the context ends)",
     )
     parser.add_argument(
         "--instruct",
         action="store_true",
         help="send the prompt as a user's message through the model's chat template",
     )
-    parser.add_argument(
-        "-sys",
-        "--system",
-        "--system-prompt",
-        metavar="TEXT",
-        type=utf8,
-        help="the system message before it",
-    )
+    add_system_option(parser, "the system message before it")
     parser.add_argument(
         "--display-prompt",
         action=argparse.BooleanOptionalAction,

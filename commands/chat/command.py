@@ -14,10 +14,11 @@ from ...system.terminal import generate, say_lines
 from .. import REAL_MODEL
 from ..options.context import add_context_options, check_methods, kv_type
 from ..options.draft import add_draft_options, draft_from
+from ..options.generation import add_max_tokens_option, add_system_option
 from ..options.model import add_model_options, model_from
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
-from ..options.values import file_name, limit, utf8
+from ..options.values import file_name
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.notices import notice
 from ..terminal.reading import index_held
@@ -55,23 +56,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Ctrl-C stops an answer, not the program. At the prompt, pressing it twice in a "
         "row exits with code 130; /quit and the end of input exit with 0."
     )
-    parser.add_argument(
-        "-sys",
-        "--system",
-        "--system-prompt",
-        metavar="TEXT",
-        type=utf8,
-        help="the system message",
-    )
-    parser.add_argument(
-        "-n",
-        "--max-tokens",
-        "--n-predict",
-        "--predict",
-        metavar="N",
-        type=limit,
-        default=-1,
-        help="at most N tokens an answer (default -1: until the model or the context ends)",
+    add_system_option(parser, "the system message")
+    add_max_tokens_option(
+        parser,
+        -1,
+        "at most N tokens an answer (default -1: until the model or the context ends)",
     )
     parser.add_argument(
         "--stats", action="store_true", help="print speed and memory to stderr at the end"
