@@ -15,16 +15,14 @@ from kvarn.runtime.context.prompt import CHUNK, ContextError
 from kvarn.runtime.keep import KEEPS, Evicting, KeepError, Slots
 from kvarn.runtime.model import Model
 
+from .reading import ids_of
+
 GREEDY = kvarn.Sampler(temp=0)
 METHODS = [kvarn.Streaming(40), kvarn.HashEvict(40)]
 
 
 def by_name(keep: Evicting) -> str:
     return keep.name
-
-
-def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
 
 
 @pytest.mark.parametrize("keep", METHODS, ids=by_name)

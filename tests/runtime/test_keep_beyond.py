@@ -21,6 +21,8 @@ from kvarn.runtime.keep import Evicting, SlotAttention
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import SlotStore
 
+from .reading import ids_of
+
 GREEDY = kvarn.Sampler(temp=0)
 METHODS = [kvarn.Streaming(40), kvarn.HashEvict(40)]
 SIZE = 100
@@ -29,10 +31,6 @@ SIZE = 100
 
 def by_name(keep: Evicting) -> str:
     return keep.name
-
-
-def ids_of(model: Model, n: int) -> list[int]:
-    return np.random.default_rng(0).integers(0, model.config.n_vocab, n).tolist()
 
 
 def plain(model: Model) -> Model:

@@ -20,11 +20,9 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import files
 
+from .reading import ids_of
+
 GREEDY = kvarn.Sampler(temp=0)
-
-
-def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0"])

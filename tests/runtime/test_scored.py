@@ -16,6 +16,8 @@ from kvarn.runtime.keep.scored import Scored
 from kvarn.runtime.keep.scored.slots import ScoredSlots
 from kvarn.runtime.model import Model
 
+from .reading import ids_of
+
 F64 = NDArray[np.float64]
 BUDGET, N = 130, 700
 METHODS = [
@@ -32,10 +34,6 @@ METHODS = [
 
 def named(keep: Scored) -> str:
     return str(keep).replace(" ", ",")
-
-
-def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
 
 
 class Watch:

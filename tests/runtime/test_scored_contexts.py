@@ -18,16 +18,14 @@ from kvarn.runtime.keep.scored import Scored, cache
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.disk.verify import verify
 
+from .reading import ids_of
+
 BUDGET, N = 130, 700
 SOME = [kvarn.NaCl(BUDGET), kvarn.H2O(BUDGET), kvarn.L2Norm(BUDGET)]
 
 
 def named(keep: Scored) -> str:
     return keep.name
-
-
-def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
 
 
 @pytest.mark.parametrize("keep", SOME, ids=named)

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.jit import threads
 from kvarn.runtime.attend import AttendError, Full, TopK
 from kvarn.runtime.engine import on_engine
-from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk
 
-SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
+from .. import reading
+from ..reading import ids_of
+
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 FLAT = TopK(index="flat", **COMMON)
 METHODS = [TopK(index="ivf", **COMMON), TopK(index="hnsw", **COMMON)]
@@ -28,15 +28,9 @@ def name_of(method: TopK) -> str:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def model(model: Model) -> Model:
     pytest.importorskip("faiss", reason=EXTRA)
-    path = tmp_path_factory.mktemp("ann") / "tiny.gguf"
-    write_model(path, "f16", SHAPE)
-    return load(path)
-
-
-def ids_of(model: Model, n: int) -> list[int]:
-    return np.random.default_rng(0).integers(0, model.config.n_vocab, n).tolist()
+    return model
 
 
 def decoded(context, ids: list[int]) -> np.ndarray:
@@ -44,10 +38,7 @@ def decoded(context, ids: list[int]) -> np.ndarray:
 
 
 def read(model: Model, attend, n: int = 600, steps: int = 4) -> tuple:
-    ids = ids_of(model, n + steps)
-    context = model.context(n + steps, attend)
-    context.prefill(ids[:n])
-    return context, decoded(context, ids[n:])
+    return reading.read(model, attend, n, steps)
 
 
 def layers_of(context) -> list[dict]:

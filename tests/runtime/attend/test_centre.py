@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import sketch_reference
 from kvarn.ops.select import Rotation
@@ -14,23 +13,12 @@ from kvarn.runtime.attend import Full, TopK
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.attend.sparse.centre import averaged
 from kvarn.runtime.context import Context
-from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, Ram
 from kvarn.runtime.store.disk.verify import verify
 
 METHOD = TopK(budget=40, sink=4, window=16)
 SEGMENT, HEADS, E, CTX = 1024, 2, 32, 5000
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    shape = Shape(
-        n_layers=2, n_embd=128, n_heads=4, n_kv_heads=HEADS, head_dim=E, n_ff=96, n_vocab=512
-    )
-    path = tmp_path_factory.mktemp("centre") / "tiny.gguf"
-    write_model(path, "f16", shape)
-    return load(path)
 
 
 def ids(n: int, seed: int = 0) -> list[int]:

@@ -8,6 +8,8 @@ import pytest
 from kvarn.runtime.attend import AttendError, Full, TopK
 from kvarn.runtime.model import Model
 
+from ..reading import read
+
 COMMON = {"budget": 40, "sink": 4, "window": 16, "cover": "30%", "probe": 1}
 METHODS = [
     TopK(index="flat", **COMMON),
@@ -20,16 +22,8 @@ def name_of(method: TopK) -> str:
     return f"{method.index}-{method.levels}"
 
 
-def read(model: Model, attend, n: int = 2000, steps: int = 3) -> tuple:
-    """A context after n tokens and some decoded ones, and the logits of each of those."""
-    ids = np.random.default_rng(0).integers(0, model.config.n_vocab, n + steps).tolist()
-    context = model.context(n + steps, attend)
-    context.prefill(ids[:n])
-    return context, np.stack([context.decode(token).copy() for token in ids[n:]])
-
-
 def layers_of(model: Model, method: TopK) -> list[dict]:
-    return read(model, method)[0].stats.as_dict()["layers"]
+    return read(model, method, 2000, 3)[0].stats.as_dict()["layers"]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
@@ -44,15 +38,15 @@ def test_it_reads_the_fewest_tokens_that_hold_the_share(tiny: Model, method: Top
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
 def test_it_reads_no_more_than_the_budget(tiny: Model, method: TopK) -> None:
-    _, want = read(tiny, replace(method, cover=""))
-    _, got = read(tiny, replace(method, cover="100%"))
+    _, want = read(tiny, replace(method, cover=""), 2000, 3)
+    _, got = read(tiny, replace(method, cover="100%"), 2000, 3)
     np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
 def test_a_budget_of_the_whole_context_gives_the_bits_of_full(tiny: Model, method) -> None:
-    _, want = read(tiny, Full())
-    _, got = read(tiny, replace(method, budget="100%"))
+    _, want = read(tiny, Full(), 2000, 3)
+    _, got = read(tiny, replace(method, budget="100%"), 2000, 3)
     np.testing.assert_array_equal(got, want)
 
 

@@ -9,49 +9,20 @@ import pytest
 from kvarn.cli import main
 from kvarn.commands.eval import _budgets
 from kvarn.commands.options.attend import ATTEND_AXIS
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import draw_reference
 from kvarn.ops.select import Tables, table_planes
 from kvarn.ops.select.tables.planes import RUN
-from kvarn.runtime.attend import Attend, AttendError, BoundAttend, LayerView, MagicPig
+from kvarn.runtime.attend import AttendError, LayerView, MagicPig
 from kvarn.runtime.attend.indexes import TableIndex
 from kvarn.runtime.attend.sparse import SEED
-from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, KVStore, Ram
 
-SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
+from .spy import Spy
+
 METHOD = MagicPig(tables="6x30", sink=4, window=16, dense_layers="none")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = tmp_path_factory.mktemp("magicpig") / "tiny.gguf"
-    write_model(path, "f16", SHAPE)
-    return load(path)
-
-
-class Spy(Attend, BoundAttend):
-    """Keeps the last query and output of each layer."""
-
-    def __init__(self, method: MagicPig) -> None:
-        self.method, self.calls = method, {}
-
-    def open(self, model, store, n_ctx):
-        self.inner = self.method.open(model, store, n_ctx)
-        return self
-
-    def appended(self, layer, start, n_tokens) -> None:
-        self.inner.appended(layer, start, n_tokens)
-
-    def attend_prompt(self, layer, q, start, out) -> None:
-        self.inner.attend_prompt(layer, q, start, out)
-
-    def __call__(self, layer, q, start, out) -> None:
-        self.inner(layer, q, start, out)
-        self.calls[layer.index] = layer, q.copy(), start + 1, out.copy()
 
 
 def attended(q, keys, values, layer: int, scale: float, n_averaged: int) -> tuple:

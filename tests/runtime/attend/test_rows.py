@@ -9,9 +9,8 @@ from kvarn.runtime.attend import AttendError, Full
 from kvarn.runtime.attend.sparse import Sparse
 from kvarn.runtime.model import Model
 
-from .test_sparse import METHODS, N, ids_of, model, name_of, read
-
-__all__ = ["model"]
+from ..reading import ids_of
+from .test_sparse import METHODS, N, name_of, read
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)

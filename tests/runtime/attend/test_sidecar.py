@@ -25,9 +25,9 @@ from kvarn.runtime.gguf import GGUFError
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
+from ..reading import SHAPE
 from .hash_files import random_encoders, signatures
 
-SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
 N = 600
 
 

@@ -1,125 +1,27 @@
 """Sparse methods over the slots of contexts that evict: NumPy's choice among the keys as kept."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kvarn
-from kvarn.evals.peers.model import Shape, write_model
-from kvarn.ops.reference.attention import gathered_reference, read_kv
-from kvarn.ops.reference.select import (
-    largest_reference,
-    nearest_reference,
-    network_reference,
-    pack_bits,
-)
-from kvarn.runtime.attend import Attend, BoundAttend, Full, Hash, Sparse, TopK
-from kvarn.runtime.attend.encoders import SimHash
+from kvarn.ops.reference.attention import gathered_reference
+from kvarn.runtime.attend import Attend, Full, Hash, TopK
 from kvarn.runtime.attend.selections import Selections
-from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.keep import Evicting
-from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 
-SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
+from ..reading import ids_of
+from .slots import SlotSpy, check, chosen
+
 COMMON = {"budget": 16, "sink": 4, "window": 12}
 FLAT, SKETCH = TopK(index="flat", **COMMON), TopK(**COMMON)
 HASH = Hash(**COMMON, encoders="simhash")
 KEEPS = [kvarn.Streaming(100), kvarn.HashEvict(100)]
 N = 260
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = tmp_path_factory.mktemp("slots") / "tiny.gguf"
-    write_model(path, "f16", SHAPE)
-    return load(path)
-
-
-def ids_of(n: int) -> list[int]:
-    return np.random.default_rng(0).integers(0, 512, n).tolist()
-
-
-@dataclass
-class Step:
-    """What one layer was asked, and what it said."""
-
-    layer: int
-    q: np.ndarray
-    position: int
-    stored: int
-    out: np.ndarray
-    keys: np.ndarray
-    values: np.ndarray
-    positions: np.ndarray
-    scale: float
-
-
-class Spy(Attend, BoundAttend):
-    """Another method, whose steps over slots it notes."""
-
-    needs_all_tokens = False
-    chooses = True
-
-    def __init__(self, method: Sparse) -> None:
-        self.method, self.steps = method, []
-
-    def open(self, model, store, n_ctx):
-        self.inner = self.method.open(model, store, n_ctx)
-        return self
-
-    def appended(self, layer, start, n_tokens) -> None:
-        self.inner.appended(layer, start, n_tokens)
-
-    def replaced(self, layer, slots, n_tokens, stored) -> None:
-        self.inner.replaced(layer, slots, n_tokens, stored)
-
-    def attend_prompt(self, layer, q, start, out) -> None:
-        self.inner.attend_prompt(layer, q, start, out)
-
-    def __call__(self, layer, q, start, out) -> None:
-        raise AssertionError("slots are attended by `attend_slots`")
-
-    def attend_slots(self, layer, q, position, stored, out) -> None:
-        self.inner.attend_slots(layer, q, position, stored, out)
-        store, i = layer.store, layer.index
-        keys, values = read_kv(store.segments(i), store.layout, store.n_kv_heads, 0, stored)
-        kept = store.kept(i, stored).astype(np.int64)
-        scale = layer.config.attention_scale
-        self.steps.append(
-            Step(i, q.copy(), position, stored, out.copy(), keys, values, kept, scale)
-        )
-
-
-def chosen(method: Sparse, model: Model, step: Step) -> list[np.ndarray]:
-    """The slots that each KV head reads, by the papers' formulas: sinks and window by position,
-    the k best of the others."""
-    n, k = step.stored, method.budget // 2
-    taken = (step.positions < method.sink) | (step.positions > step.position - method.window)
-    if isinstance(method, TopK):
-        scores = np.stack([step.keys[:, h // 2] @ step.q[0, h] for h in range(4)])
-        return largest_reference(scores, 2, 0, n, n, k, SEED, taken)
-    network = SimHash(32, SEED).networks(model.config, step.layer).queries[0]
-
-    def signatures(x) -> np.ndarray:
-        return pack_bits(network_reference(x, network.weights, network.widths))
-
-    stored = np.stack([signatures(step.keys[:, j]) for j in range(2)])
-    queries = signatures(step.q[0]).reshape(2, -1)
-    return nearest_reference(queries, stored, 32, 0, n, n, k, SEED, taken)
-
-
-def check(method: Sparse, model: Model, step: Step) -> None:
-    lists = chosen(method, model, step)
-    room, counts = np.zeros((2, step.stored), np.uint32), np.array([len(x) for x in lists])
-    for row, tokens in zip(room, lists):
-        row[: len(tokens)] = tokens
-    assert counts.max() <= method.sink + method.window + method.budget < step.stored
-    want = gathered_reference(step.q, step.keys, step.values, room, counts, scale=step.scale)
-    np.testing.assert_allclose(step.out, want, atol=2e-6)
 
 
 @pytest.fixture(params=KEEPS, ids=lambda keep: keep.name)
@@ -130,7 +32,7 @@ def keep(request) -> Evicting:
 @pytest.mark.parametrize("method", [FLAT, HASH], ids=["flat", "hash"])
 def test_a_step_chooses_among_the_keys_as_kept(model: Model, keep: Evicting, method) -> None:
     """While slots are filled, when they are full, and after prompts that evict."""
-    spy, ids = Spy(method), ids_of(N)
+    spy, ids = SlotSpy(method), ids_of(model, N)
     context = model.context(1000, spy, keep)
     context.prefill(ids[:90])
     for token in ids[90:120]:  # of 100 slots
@@ -154,8 +56,8 @@ def test_sketches_of_slots_are_those_of_their_keys(model: Model, keep: Evicting)
     """What was rewritten slot by slot, against an index made at once; so with signatures."""
     for method in (SKETCH, HASH):
         context = model.context(1000, method, keep)
-        context.prefill(ids_of(N))
-        for token in ids_of(40):
+        context.prefill(ids_of(model, N))
+        for token in ids_of(model, 40):
             context.decode(token)
         bound = context._cache.attend
         column = bound._index.column
@@ -184,8 +86,8 @@ def bytes_of(column, layer: int) -> bytes:
 def test_a_budget_of_all_slots_gives_the_bits_of_full(model: Model, keep, method) -> None:
     def logits(attend: Attend) -> np.ndarray:
         with model.context(1000, attend, keep) as context:
-            context.prefill(ids_of(N))
-            return np.stack([context.decode(token).copy() for token in ids_of(8)])
+            context.prefill(ids_of(model, N))
+            return np.stack([context.decode(token).copy() for token in ids_of(model, 8)])
 
     want = logits(Full())
     np.testing.assert_array_equal(logits(replace(method, budget=100)), want)
@@ -195,7 +97,7 @@ def test_a_budget_of_all_slots_gives_the_bits_of_full(model: Model, keep, method
 # Sketches over slots are from zero, those of all tokens from a centre.
 @pytest.mark.parametrize("method", [FLAT, HASH], ids=["flat", "hash"])
 def test_slots_that_are_not_full_choose_as_keep_all_does(model: Model, keep, method) -> None:
-    ids, roomy = ids_of(220), replace(keep, budget=300)
+    ids, roomy = ids_of(model, 220), replace(keep, budget=300)
     one, other = (model.context(1000, method, k) for k in (kvarn.KeepAll(), roomy))
     for context in (one, other):
         context.prefill(ids[:200])
@@ -206,7 +108,7 @@ def test_slots_that_are_not_full_choose_as_keep_all_does(model: Model, keep, met
 @pytest.mark.parametrize("method", [FLAT, SKETCH, HASH], ids=["flat", "sketch", "hash"])
 def test_rows_of_a_draft_choose_one_by_one(model: Model, keep: Evicting, method) -> None:
     """Drafts end where slots are full; of rejected rows nothing stays."""
-    ids = ids_of(110)
+    ids = ids_of(model, 110)
     one, rows = (model.context(1000, method, keep) for _ in range(2))
     for context in (one, rows):
         context.prefill(ids[:90])
@@ -230,7 +132,7 @@ def test_a_snapshot_is_indexed_when_it_is_opened(
     model: Model, tmp_path: Path, keep: Evicting, method
 ) -> None:
     """Written with another method, whose tokens evict after a first index: nothing of it stays."""
-    ids, store = ids_of(N + 30), kvarn.Disk(tmp_path / "pack")
+    ids, store = ids_of(model, N + 30), kvarn.Disk(tmp_path / "pack")
     plain = model.context(1000, Full(), keep)
     plain.prefill(ids[:N])
     with model.context(1000, method, keep, store) as context:
@@ -254,10 +156,10 @@ def test_a_snapshot_is_indexed_when_it_is_opened(
 
 def test_an_interrupted_context_starts_again(model: Model, keep: Evicting) -> None:
     """Cut to nothing and read anew: no slot keeps an index of what it held."""
-    ids = ids_of(N)
+    ids = ids_of(model, N)
     for method in (SKETCH, HASH):
         fresh, used = (model.context(1000, method, keep) for _ in range(2))
-        used.prefill(ids_of(150))
+        used.prefill(ids_of(model, 150))
         used.decode(1)
         used.truncate(0)
         for context in (fresh, used):
@@ -267,7 +169,7 @@ def test_an_interrupted_context_starts_again(model: Model, keep: Evicting) -> No
 
 
 def test_selections_are_recorded_by_position(model: Model, keep: Evicting, tmp_path: Path) -> None:
-    spy, ids, path = Spy(FLAT), ids_of(N + 3), tmp_path / "selections"
+    spy, ids, path = SlotSpy(FLAT), ids_of(model, N + 3), tmp_path / "selections"
     context = model.context(1000, spy.method, keep)
     spied = model.context(1000, spy, keep)
     for one in (context, spied):
@@ -287,9 +189,9 @@ def test_selections_are_recorded_by_position(model: Model, keep: Evicting, tmp_p
 
 
 def test_the_probe_looks_at_what_is_in_the_slots(model: Model, keep: Evicting) -> None:
-    spy = Spy(replace(FLAT, probe=1))
+    spy = SlotSpy(replace(FLAT, probe=1))
     context = model.context(1000, spy, keep)
-    context.prefill(ids_of(N))
+    context.prefill(ids_of(model, N))
     context.decode(1)
     for step in spy.steps:
         masses, errors = [], []
@@ -308,7 +210,7 @@ def test_the_probe_looks_at_what_is_in_the_slots(model: Model, keep: Evicting) -
 
 def test_layers_that_read_everything(model: Model, keep: Evicting) -> None:
     context = model.context(1000, replace(SKETCH, dense_layers="1"), keep)
-    context.prefill(ids_of(N))
+    context.prefill(ids_of(model, N))
     context.decode(1)
     assert [(r.steps, r.full_steps) for r in context.stats.layers] == [(1, 0), (0, 1)]
 
@@ -317,7 +219,7 @@ def test_the_slots_that_are_written_are_those_that_are_indexed(model: Model, kee
     """Over 1,024 slots, in two segments; flat's choice needs no index, that of sketches does."""
     large = replace(keep, budget=1100)
     method = TopK(budget=64, sink=4, window=12)
-    spy, ids = Spy(method), ids_of(1400)
+    spy, ids = SlotSpy(method), ids_of(model, 1400)
     context = model.context(4000, spy, large)
     context.prefill(ids[:1300])
     for token in ids[1300:1320]:

@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.jit import threads
 from kvarn.ops.reference.attention import gathered_reference, read_kv
 from kvarn.ops.select import Range
-from kvarn.runtime.attend import Attend, AttendError, BoundAttend, Full, TopK
+from kvarn.runtime.attend import AttendError, Full, TopK
 from kvarn.runtime.attend.indexes.sampled import with_draws
 from kvarn.runtime.engine import on_engine
-from kvarn.runtime.loading.load import load
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram
+
+from .. import reading
+from ..reading import ids_of
+from .spy import Spy
 
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 PLAIN = TopK(levels=2, **COMMON)
@@ -24,49 +26,24 @@ SAMPLES = [
     TopK(index=index, levels=levels, tail="sample", **COMMON)
     for index, levels in (("flat", 1), ("sketch", 1), ("sketch", 2))
 ]
-SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory):
-    path = tmp_path_factory.mktemp("tails") / "tiny.gguf"
-    write_model(path, "f16", SHAPE)
-    return load(path)
-
-
-def ids_of(model, n: int) -> list[int]:
-    return np.random.default_rng(0).integers(0, model.config.n_vocab, n).tolist()
 
 
 def read(model, attend, n: int = 2500, steps: int = 3, **options):
-    """A context after n tokens and some decoded ones, and the logits of each of those."""
-    ids = ids_of(model, n + steps)
-    context = model.context(n + steps, attend, **options)
-    context.prefill(ids[:n])
-    return context, np.stack([context.decode(token).copy() for token in ids[n:]])
+    return reading.read(model, attend, n, steps, **options)
 
 
-class Spy(Attend, BoundAttend):
-    """Keeps what each layer's last step chose and gave."""
+class ChoiceSpy(Spy):
+    """Keeps what each layer's last step chose, too."""
 
     def __init__(self, method: TopK) -> None:
-        self.method, self.calls = method, {}
-
-    def open(self, model, store, n_ctx):
-        self.inner = self.method.open(model, store, n_ctx)
-        return self
-
-    def appended(self, layer, start, n_tokens) -> None:
-        self.inner.appended(layer, start, n_tokens)
-
-    def attend_prompt(self, layer, q, start, out) -> None:
-        self.inner.attend_prompt(layer, q, start, out)
+        super().__init__(method)
+        self.chosen = {}
 
     def __call__(self, layer, q, start, out) -> None:
-        self.inner(layer, q, start, out)
+        super().__call__(layer, q, start, out)
         chosen = self.inner._chosen
-        kept = [x.copy() for x in (q, out, chosen.lists, chosen.counts, chosen.log_weights)]
-        self.calls[layer.index] = layer, start + 1, *kept
+        kept = chosen.lists, chosen.counts, chosen.log_weights
+        self.chosen[layer.index] = [x.copy() for x in kept]
 
 
 def _similar(keys: np.ndarray) -> np.ndarray:
@@ -90,9 +67,10 @@ def _similar(keys: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("store", [Ram("f16", "f16"), Ram("q4_0", "q8_0")], ids=lambda s: s.k)
 def test_a_step_with_means_is_the_formula(model, store) -> None:
     """Softmax over the listed tokens, and of each block a token at its mean for each one left."""
-    spy = Spy(MEANS)
+    spy = ChoiceSpy(MEANS)
     read(model, spy, store=store)
-    for index, (layer, stop, q, out, lists, counts, _) in spy.calls.items():
+    for index, (layer, q, stop, out) in spy.calls.items():
+        lists, counts, _ = spy.chosen[index]
         keys, values = read_kv(layer.store.segments(index), layer.store.layout, 2, 0, stop)
         means, mean_values, left = (np.zeros((2, 64, *s)) for s in ((32,), (32,), ()))
         for j in range(2):
@@ -115,10 +93,12 @@ def test_a_step_with_means_is_the_formula(model, store) -> None:
 
 @pytest.mark.parametrize("method", SAMPLES, ids=lambda m: f"{m.index} {m.levels}")
 def test_a_step_with_a_sample_is_the_formula(model, method) -> None:
-    spy, best = Spy(method), Spy(replace(method, tail="none", budget=20))
+    best = ChoiceSpy(replace(method, tail="none", budget=20))
+    spy = ChoiceSpy(method)
     for one in (spy, best):
         read(model, one, steps=1)
-    for index, (layer, stop, q, out, lists, counts, weights) in spy.calls.items():
+    for index, (layer, q, stop, out) in spy.calls.items():
+        lists, counts, weights = spy.chosen[index]
         keys, values = read_kv(layer.store.segments(index), layer.store.layout, 2, 0, stop)
         scale = layer.config.attention_scale
         want = gathered_reference(q, keys, values, lists, counts, scale=scale, log_weights=weights)
@@ -134,7 +114,7 @@ def test_a_step_with_a_sample_is_the_formula(model, method) -> None:
             assert own[:, drawn] == pytest.approx(np.log(left / drawn.sum()))
             assert not own[:, ~drawn].any()
             if index == 0:  # the inputs of other layers depend on what was read
-                *_, chosen, n, _ = best.calls[0]
+                chosen, n, _ = best.chosen[0]
                 np.testing.assert_array_equal(listed[~drawn], chosen[j, : n[j]])
 
 

@@ -10,11 +10,9 @@ from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Ram, StoreError
 
+from ..reading import ids_of
+
 GREEDY = kvarn.Sampler(temp=0)
-
-
-def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
 
 
 def test_logits_do_not_depend_on_how_a_prompt_is_cut(tiny: Model) -> None:

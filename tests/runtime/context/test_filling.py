@@ -12,11 +12,9 @@ from kvarn.runtime.context.filling import NOISE, FillError
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, KVStore, Ram
 
+from ..reading import ids_of
+
 READ, DEPTH = 700, 2500  # neither is a multiple of a segment
-
-
-def ids_of(model: Model, n: int) -> list[int]:
-    return np.random.default_rng(0).integers(0, model.config.n_vocab, n).tolist()
 
 
 def filled(model: Model, store: Ram | Disk, attend: kvarn.Hash | None = None) -> Context:

@@ -18,9 +18,7 @@ from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
 from kvarn.runtime.store.disk.verify import verify
 
-from ..attend.test_sparse import ids_of, model
-
-__all__ = ["model"]
+from ..reading import ids_of
 
 SPARSE = SparsePrefill(k=40, from_=1024)
 N = 2700

@@ -18,9 +18,7 @@ from kvarn.runtime.prefill import PREFILLS, Exact, Prefill, PrefillError, Sparse
 from kvarn.runtime.prefill.attention import SINKS, WINDOW, SparsePrompts
 from kvarn.runtime.store import Ram
 
-from ..attend.test_sparse import ids_of, model
-
-__all__ = ["model"]
+from ..reading import ids_of
 
 SPARSE = SparsePrefill(k=40, from_=1024)
 N = 2700

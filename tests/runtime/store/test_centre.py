@@ -11,7 +11,6 @@ import pytest
 
 import kvarn
 from kvarn import Disk, Ram
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.loading import loaded_model
@@ -20,27 +19,13 @@ from kvarn.runtime.loading.model_info import ModelInfo
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import KVStore, PackError, RamStore, SlotPlan, centre
 from kvarn.runtime.store.centre import has_centre, mean_keys
-from kvarn.runtime.store.disk import factory
-from kvarn.runtime.store.disk.archive import export_pack, import_pack
 from kvarn.runtime.store.disk.verify import verify
 from kvarn.runtime.store.slots import SlotStore
 
+from ..reading import ids_of
+
 N = 700
 S = TypeVar("S", bound=KVStore)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    shape = Shape(
-        n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512
-    )
-    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    write_model(path, "f16", shape)
-    return load(path)
-
-
-def ids(n: int = N) -> list[int]:
-    return np.random.default_rng(0).integers(0, 512, n).tolist()
 
 
 @dataclass(frozen=True)
@@ -74,7 +59,7 @@ def test_methods_attend_as_to_whole_keys(model: Model, attend: kvarn.Full) -> No
     is another, if as good, approximation."""
     whole, shifted = (model.context(N + 40, attend, store=s) for s in (Ram(), Shifted()))
     for context in (whole, shifted):
-        context.prefill(ids())
+        context.prefill(ids_of(model, N))
     stored = [read_kv(c.store.segments(0), c.store.layout, 2, 0, N)[0] for c in (whole, shifted)]
     off = shifted.store.centre
     assert off is not None
@@ -84,7 +69,7 @@ def test_methods_attend_as_to_whole_keys(model: Model, attend: kvarn.Full) -> No
     spread = np.abs(whole.logits).max()
     np.testing.assert_allclose(shifted.logits, whole.logits, atol=0.01 * spread)
     near = 0
-    for token in ids()[:32]:  # one by one: recorded, and chosen from among all
+    for token in ids_of(model, N)[:32]:  # one by one: recorded, and chosen from among all
         one, other = whole.decode(token), shifted.decode(token)
         near += bool(np.abs(one - other).max() < 0.02 * spread)
     assert near >= 24  # a token at the edge of a choice may be another
@@ -100,7 +85,7 @@ def test_networks_sign_stored_keys_as_whole_ones(model: Model) -> None:
         (Shifted(), networks.for_centred_keys(context.store.centre[1])),
     ):
         context = model.context(N, store=store)
-        context.prefill(ids())
+        context.prefill(ids_of(model, N))
         column = context.store.column("signatures", 8)
         signing.sign_keys(context._cache.attention.layers[1], column, 0, N)
         signatures.append(_items(context.store, column.segments(1)[0]))
@@ -118,7 +103,7 @@ def test_the_mean_is_computed_once_and_is_that_of_keys(
 ) -> None:
     means = mean_keys(model.info)
     context = model.context(1024, store=Ram("q8_0"))
-    context.prefill(ids(1000))
+    context.prefill(ids_of(model, 1000))
     for layer in range(2):
         keys, _ = read_kv(context.store.segments(layer), context.store.layout, 2, 4, 1000)
         around = np.linalg.norm(keys.mean(0) - means[layer], axis=1)
@@ -156,106 +141,15 @@ def test_only_four_bits_lack_it_and_only_where_scores_are_not_capped(model: Mode
         assert (evicting.store.centre is not None) == centred
 
 
-@pytest.mark.parametrize(("kind", "form"), [("q4_0", 3), ("q8_0", 1)])
-def test_packs_say_so_by_their_format(model: Model, tmp_path: Path, kind: str, form: int) -> None:
-    with model.context(2048, store=Disk(tmp_path / "pack", kind, kind)) as context:
-        wanted = context.prefill(ids(1030)).copy()
-    assert json.loads((tmp_path / "pack" / "pack.json").read_text())["format"] == form
-    again = model.context(2048, store=Disk(tmp_path / "pack"))
-    child = model.context(2048, store=Disk(tmp_path / "child", parent=tmp_path / "pack"))
-    for context in (again, child):
-        assert (context.store.centre is not None) == (kind == "q4_0")
-        np.testing.assert_array_equal(context.decode(7), _after(model, kind, wanted))
-        context.close()
-
-
-def _after(model: Model, kind: str, wanted: np.ndarray) -> np.ndarray:
-    context = model.context(2048, store=Ram(kind, kind))
-    np.testing.assert_array_equal(context.prefill(ids(1030)), wanted)
-    return context.decode(7)
-
-
-def test_a_pack_of_whole_keys_stays_one(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As kvarn wrote them before."""
-    with monkeypatch.context() as patched:
-        patched.setattr("kvarn.runtime.store.disk.factory.has_centre", lambda *_: False)
-        with model.context(2048, store=Disk(tmp_path / "pack", "q4_0", "q4_0")) as context:
-            context.prefill(ids(1030))
-    for store in (
-        Disk(tmp_path / "pack", read_only=True),
-        Disk(tmp_path / "child", parent=tmp_path / "pack"),
-    ):
-        context = model.context(2048, store=store)
-        assert context.store.centre is None
-        whole = model.context(2048, store=Ram("q4_0", "q4_0", centred=False))
-        whole.prefill(ids(1030))
-        np.testing.assert_array_equal(context.decode(7), whole.decode(7))
-        context.close()
-
-
-@pytest.fixture
-def pack(model: Model, tmp_path: Path) -> Path:
-    with model.context(2048, store=Disk(tmp_path / "pack", "q4_0", "q4_0")) as context:
-        context.prefill(ids(1030))
-    return tmp_path / "pack"
-
-
-def test_a_pack_keeps_what_its_keys_lack(
-    model: Model, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where another machine or version would measure another mean; so do its copies."""
-    means = mean_keys(model.info)
-    monkeypatch.setattr("kvarn.runtime.store.disk.factory.mean_keys", lambda *_: 2 * means)
-    export_pack(pack, tmp_path / "one.file")
-    import_pack(tmp_path / "one.file", tmp_path / "copy")
-    for store in (
-        Disk(pack, read_only=True),
-        Disk(tmp_path / "copy", read_only=True),
-        Disk(tmp_path / "child", parent=pack),
-    ):
-        context = model.context(2048, store=store)
-        np.testing.assert_array_equal(context.store.centre, means)
-    assert verify(tmp_path / "copy") == []
-
-
-def test_damage_of_it_is_found(model: Model, pack: Path) -> None:
-    file = pack / "centre"
-    whole = file.read_bytes()
-    for wrong in (whole[:-1], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], b""):
-        file.write_bytes(wrong)
-        (line,) = verify(pack)
-        assert "centre" in line
-        with pytest.raises(PackError, match="centre"):
-            model.context(2048, store=Disk(pack))
-    file.unlink()
-    with pytest.raises(PackError, match="its file centre is missing"):
-        model.context(2048, store=Disk(pack, read_only=True))
-
-
-def test_a_making_that_was_cut_off_is_made_again(model: Model, pack: Path) -> None:
-    """The file is there before `pack.json` is, which makes the folder a pack."""
-    for name in ("centre.new", "centre"):
-        (pack / name).write_bytes(b"half")
-        for file in pack.iterdir():
-            if file.name not in (name, "lock"):
-                file.unlink()
-        context = model.context(64, store=Disk(pack, "q4_0", "q4_0"))
-        np.testing.assert_array_equal(context.store.centre, mean_keys(model.info))
-        context.close()
-
-
-KEEPS = [kvarn.Streaming(200), kvarn.HashEvict(200)]
-
-
-@pytest.mark.parametrize("keep", KEEPS, ids=lambda keep: keep.name)
+@pytest.mark.parametrize(
+    "keep", [kvarn.Streaming(200), kvarn.HashEvict(200)], ids=lambda keep: keep.name
+)
 def test_slots_lack_the_mean_too(model: Model, keep: kvarn.HashEvict, tmp_path: Path) -> None:
     """In memory and in snapshots."""
     means, q4_0 = mean_keys(model.info), {"k": "q4_0", "v": "q4_0"}
     centred, exact = (model.context(N, keep=keep, store=s) for s in (Ram(**q4_0), Ram("q8_0")))
     for context in (centred, exact):
-        context.prefill(ids())
+        context.prefill(ids_of(model, N))
     np.testing.assert_array_equal(centred.store.centre, means)
     for head in range(2):  # of layer 0, whose keys depend on no cache
         both = np.intersect1d(centred.kept(0)[head], exact.kept(0)[head])
@@ -269,7 +163,7 @@ def test_slots_lack_the_mean_too(model: Model, keep: kvarn.HashEvict, tmp_path: 
         assert np.linalg.norm(lacking - means[0, head]) < 0.1 * np.linalg.norm(means[0, head])
 
     with model.context(N, keep=keep, store=Disk(tmp_path / "new", **q4_0)) as context:
-        np.testing.assert_array_equal(context.prefill(ids()), centred.logits)
+        np.testing.assert_array_equal(context.prefill(ids_of(model, N)), centred.logits)
     assert json.loads((tmp_path / "new" / "pack.json").read_text())["format"] == 4
     assert verify(tmp_path / "new") == []
     with model.context(N, keep=keep, store=Disk(tmp_path / "new")) as context:
@@ -282,23 +176,6 @@ def test_slots_lack_the_mean_too(model: Model, keep: kvarn.HashEvict, tmp_path: 
         model.context(N, keep=keep, store=Disk(tmp_path / "new"))
 
 
-@pytest.mark.parametrize("keep", KEEPS, ids=lambda keep: keep.name)
-def test_older_snapshots_go_on_without_it(
-    model: Model, keep: kvarn.HashEvict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, before = Disk(tmp_path / "old", "q4_0", "q4_0"), factory.has_centre
-    monkeypatch.setattr(factory, "has_centre", lambda *_: False)
-    with model.context(N, keep=keep, store=store) as context:
-        context.prefill(ids(400))
-    assert json.loads((tmp_path / "old" / "pack.json").read_text())["format"] == 2
-    monkeypatch.setattr(factory, "has_centre", before)
-    memory = model.context(N, keep=keep, store=Ram("q4_0", "q4_0", centred=False))
-    memory.prefill(ids(400))
-    with model.context(N, keep=keep, store=store) as context:
-        assert context.store.centre is None
-        np.testing.assert_array_equal(context.prefill(ids()[400:]), memory.prefill(ids()[400:]))
-
-
 def test_methods_choose_among_slots_as_among_whole_keys(model: Model) -> None:
     """As over all tokens, see above; with the same tokens in the slots."""
     for attend in (
@@ -309,10 +186,10 @@ def test_methods_choose_among_slots_as_among_whole_keys(model: Model) -> None:
             model.context(N, attend, kvarn.Streaming(300), store) for store in (Ram(), Shifted())
         )
         for context in (whole, centred):
-            context.prefill(ids())
+            context.prefill(ids_of(model, N))
         assert centred.store.centre is not None
         spread, near = np.abs(whole.logits).max(), 0
-        for token in ids()[:32]:
+        for token in ids_of(model, N)[:32]:
             one, other = whole.decode(token), centred.decode(token)
             near += bool(np.abs(one - other).max() < 0.02 * spread)
         assert near >= 24

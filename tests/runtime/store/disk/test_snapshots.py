@@ -20,13 +20,11 @@ from kvarn.runtime.store.disk.archive import export_pack
 from kvarn.runtime.store.disk.format import snapshot
 from kvarn.runtime.store.disk.verify import verify
 
+from ...reading import ids_of
+
 N_CTX = 256
 STREAMING, HASHEVICT = kvarn.Streaming(40), kvarn.HashEvict(40)
 FEW, MANY = 10, 150
-
-
-def ids_of(model: Model, n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, model.config.n_vocab, n).tolist()
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""Options of sparse methods: what they mean, and which are refused."""
+
+import pytest
+
+import kvarn
+from kvarn.runtime.attend import ATTENDS, AttendError, Hash, Quest, TopK
+from kvarn.runtime.attend.sparse.budget import Budget, layer_weights
+
+
+def test_budgets() -> None:
+    assert Budget.parse("1%").tokens(1000) == 10
+    assert Budget.parse("0.25%").tokens(1001) == 3
+    assert Budget.parse(" 2048 ").tokens(10) == 2048
+    assert sum(layer_weights(16, "linear")) == pytest.approx(16)
+    assert layer_weights(3, "uniform") == [1, 1, 1]
+    weights = layer_weights(5, "linear")
+    assert weights == sorted(weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"budget": "0%"}, r"expected a share \(1%\) or a count"),
+        ({"budget": "lots"}, "'lots'"),
+        ({"budget": 0}, "budget is 0"),
+        ({"sink": -1}, "sink is -1"),
+        ({"window": 0}, "newest token"),
+        ({"budget_unit": "layer"}, "expected one of kv-head, query-head"),
+        ({"budget_schedule": "steep"}, "expected one of uniform, linear"),
+    ],
+)
+def test_impossible_options_are_refused_in_words(options: dict, words: str) -> None:
+    for method in (TopK, Hash, Quest):
+        with pytest.raises(AttendError, match=words):
+            method(**options)
+
+
+def test_the_methods_own_options() -> None:
+    with pytest.raises(AttendError, match="48, expected 32 or 64"):
+        Hash(bits=48)
+    with pytest.raises(AttendError, match="index is 'tree'"):
+        kvarn.TopK(index="tree")
+    with pytest.raises(AttendError, match="levels is 2, expected 1 for index flat"):
+        kvarn.TopK(index="flat", levels=2)
+    with pytest.raises(AttendError, match="levels is 3, expected 1 or 2 for index sketch"):
+        kvarn.TopK(levels=3)
+    assert set(ATTENDS) == {"full", "topk", "hash", "magicpig", "quest"}
