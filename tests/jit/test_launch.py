@@ -7,19 +7,15 @@ import threading
 import time
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from kvarn import jit, ops
 from kvarn.jit import threads
-from kvarn.jit.errors import JitError
-from kvarn.jit.launch import Arguments, record
-from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated
+from kvarn.jit.launch import record
 from kvarn.jit.launch.atomics import take
-from kvarn.jit.launch.define import CompiledKernel, Share, kernel
+from kvarn.jit.launch.define import Share, kernel
 from kvarn.jit.launch.launcher import LONG, Stopped, stopping_at
 from kvarn.jit.simd import load_one_f32, store
 
@@ -38,36 +34,6 @@ def count(share: Share, out: int, n: int):
     while i < n:
         store(out, 4 * i, load_one_f32(out, 4 * i) + np.float32(1))
         i = take(share.ticket)
-
-
-class Inner(NamedTuple):
-    factor: float
-    shift: int
-
-
-class Nested(NamedTuple):
-    numbers: Inner
-    c: I64_1D
-
-
-class Arrays(NamedTuple):
-    a: Annotated[NDArray[np.uint32], 3]
-    b: I64_1D
-    inner: Inner
-    nested: Nested
-    out: F32_2D
-
-
-@kernel
-def describe(share: Share, arrays: Arrays, numbers: Inner, last: int):
-    """out[row] = the dimensions of two arrays, an element of each, and the numbers."""
-    out, a, b = arrays.out, arrays.a, arrays.b
-    out[0, 0], out[0, 1], out[0, 2] = a.shape
-    out[1, 0], out[1, 1], out[1, 2] = len(b), a[1, 2, 3], b[-1]
-    out[2, 0], out[2, 1], out[2, 2] = arrays.inner.factor, arrays.inner.shift, last
-    out[3, 0], out[3, 1], out[3, 2] = numbers.factor, numbers.shift, a[1][2][3]
-    nested = arrays.nested
-    out[4, 0], out[4, 1], out[4, 2] = len(nested.c), nested.c[-1], nested.numbers.factor
 
 
 @pytest.fixture(params=[1, 2])
@@ -183,115 +149,6 @@ def test_what_took_long_lets_other_threads_run_the_next_time():
     finally:
         done.set()
         other.join()
-
-
-def made_arrays(n: int = 3) -> Arrays:
-    a, b = np.arange(20 * n, dtype=np.uint32).reshape(n, 4, 5), np.array([7, 8], np.int64)
-    nested = Nested(numbers=Inner(1.5, 2), c=np.array([5, 6, 9], np.int64))
-    return Arrays(a=a, b=b, inner=Inner(0.25, -9), nested=nested, out=np.zeros((5, 3), np.float32))
-
-
-def expected(arrays: Arrays, numbers: Inner, last: int) -> list[list[float]]:
-    a, b, inner, nested, _ = arrays
-    return [
-        [*a.shape],
-        [len(b), a[1, 2, 3], b[-1]],
-        [inner.factor, inner.shift, last],
-        [*numbers, a[1, 2, 3]],
-        [len(nested.c), nested.c[-1], nested.numbers.factor],
-    ]
-
-
-def test_arguments_are_found_by_name():
-    block, arrays, numbers = Arguments(Arrays), made_arrays(), Inner(-0.5, 11)
-    for offset in (0, 1000):
-        moved = arrays._replace(a=arrays.a + np.uint32(offset), b=arrays.b - offset)
-        describe(block.fill(moved), *numbers, 5, parallel=False)
-        np.testing.assert_array_equal(arrays.out, expected(moved, numbers, 5))
-
-
-def test_arguments_follow_each_field_that_changes():
-    block, whole, numbers = Arguments(Arrays), made_arrays(), Inner(-0.5, 11)
-    smaller, other = whole.a[:2], whole.b - 1000
-    nested = whole.nested
-    for change in (
-        {},
-        {"a": smaller},
-        {"a": smaller, "b": other},
-        {"b": other},
-        {"inner": Inner(3.5, 1)},
-        {"nested": nested._replace(c=other)},
-        {"nested": nested._replace(numbers=Inner(-2.0, 1))},
-        {},
-    ):
-        with pytest.raises(JitError, match=r"Arrays\.b is int64 \(1, 2\), expected int64 of 1"):
-            block.fill(whole._replace(a=smaller, b=other[None]))
-        arrays = whole._replace(**change)
-        describe(block.fill(arrays), *numbers, 7, parallel=False)
-        np.testing.assert_array_equal(whole.out, expected(arrays, numbers, 7))
-
-
-def test_fixed_arguments_may_be_made_and_launched_while_recording():
-    blocks, numbers, arrays = [], Inner(-0.5, 11), made_arrays()
-
-    def work() -> None:
-        blocks.append(Arguments.fixed(arrays))
-        describe(blocks[-1].address, *numbers, 7, parallel=False)
-
-    record(work).run()
-    np.testing.assert_array_equal(arrays.out, expected(arrays, numbers, 7))
-    with pytest.raises(JitError, match=r"Arrays\.b is"):
-        Arguments.fixed(arrays._replace(b=arrays.b[None]))
-
-
-def test_arguments_that_a_kernel_would_misread_are_refused_by_name():
-    block, arrays = Arguments(Arrays), made_arrays()
-    with pytest.raises(JitError, match=r"Arrays\.a is int32 .* expected uint32 of 3"):
-        block.fill(arrays._replace(a=arrays.a.astype(np.int32)))
-    with pytest.raises(JitError, match=r"Arrays\.b is"):
-        block.fill(arrays._replace(b=arrays.b[None]))
-    nested = arrays.nested._replace(c=arrays.nested.c.astype(np.float32))
-    with pytest.raises(JitError, match=r"Arrays\.nested\.c is float32 .* expected int64 of 1"):
-        block.fill(arrays._replace(nested=nested))
-    with pytest.raises(JitError, match=r"Arrays\.out .* contiguous"):
-        block.fill(arrays._replace(out=np.zeros((3, 4), np.float32).T))
-    with pytest.raises(JitError, match="recording a launch with Arrays"):
-        record(lambda: describe(block.fill(arrays), 0.0, 1, 2))
-
-
-class Wrong(NamedTuple):
-    text: str
-
-
-class Wide(NamedTuple):
-    a: int
-    b: int
-
-
-def test_what_no_record_can_hold_is_refused():
-    def many(share: Share, a: Wide, b: Wide, c: Wide, d: Wide, e: Wide, f: Wide, g: Wide, h: int):
-        pass
-
-    with pytest.raises(JitError, match="15 words, at most 14"):
-        CompiledKernel(many, ())
-
-    def undeclared(x: int):
-        pass
-
-    with pytest.raises(JitError, match="not declared as a Share"):
-        CompiledKernel(undeclared, ())
-    with pytest.raises(JitError, match=r"Wrong\.text is declared as .*str"):
-        Arguments(Wrong)
-
-
-def test_references_to_a_kernels_arrays_are_not_counted():
-    fresh = CompiledKernel(describe.kernel.py_func, ())
-    for function in (fresh.kernel, fresh._entry):
-        function._cache.disable()  # what comes from a file tells nothing of its code
-    assert fresh._result is not None
-    code = "".join(fresh._entry.inspect_llvm().values())
-    assert "describe" in code
-    assert "NRT_" not in code
 
 
 def test_an_error_while_recording_ends_the_recording():
