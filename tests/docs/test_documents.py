@@ -6,12 +6,7 @@ does an entry of these lists that no document has any more.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,9 +18,8 @@ from kvarn.cli import build_parser, main
 from kvarn.commands import COMMANDS, REAL_MODEL
 
 from ..convert import hf_folders, hub_server
-from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Block, Step, blocks
-
-NOVEL = ROOT / "tests" / "runtime" / "golden" / "two_cities.txt"
+from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Step, blocks
+from .document_reader import Reader
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -183,54 +177,6 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hub_server.Hub]:
 @pytest.fixture
 def reader(tmp_path: Path, tiny_path: Path, hub: hub_server.Hub) -> Reader:
     return Reader(tmp_path, tiny_path, hub)
-
-
-class Reader:
-    """Someone who types blocks, each in a folder with the files that it speaks of."""
-
-    def __init__(self, folder: Path, model: Path, hub: hub_server.Hub) -> None:
-        self._folder, self._model, self._hub = folder, model, hub
-        self.book = NOVEL.read_text(encoding="utf-8") * 4
-
-    def type(self, written: list[Block], timeout: float, *options: str) -> list[dict[str, Any]]:
-        """What came of each step; options: see `document_runner`."""
-        jobs = [
-            {
-                "folder": str(self._provided(number)),
-                "home": str(self._folder / f"home-{number}"),
-                "steps": [
-                    {"kind": s.kind, "text": s.text, "words": s.words if s.kind == "shell" else []}
-                    for s in steps
-                ],
-            }
-            for number, steps in enumerate(written)
-        ]
-        inherited = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("HF_", "HUGGING"))
-        }
-        environment = inherited | {
-            "HF_ENDPOINT": self._hub.url,
-            "HF_HOME": str(self._folder / "hf"),
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        }
-        done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("document_runner.py")), *options],
-            input=json.dumps(jobs), env=environment, capture_output=True, text=True,
-            timeout=timeout, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    def _provided(self, number: int) -> Path:
-        folder = self._folder / f"work-{number}"
-        (folder / "TEXTS").mkdir(parents=True)
-        for name in ("book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
-            (folder / name).write_text(self.book, encoding="utf-8")
-        for name in ("model.gguf", "IN.gguf"):
-            shutil.copy(self._model, folder / name)
-        return folder
 
 
 def check(outcomes: list[dict[str, Any]]) -> None:

@@ -1,0 +1,62 @@
+"""Someone who types what documents say."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..convert import hub_server
+from .document_commands import ROOT, Block
+
+NOVEL = ROOT / "tests" / "runtime" / "golden" / "two_cities.txt"
+
+
+class Reader:
+    """Someone who types blocks, each in a folder with the files that it speaks of."""
+
+    def __init__(self, folder: Path, model: Path, hub: hub_server.Hub) -> None:
+        self._folder, self._model, self._hub = folder, model, hub
+        self.book = NOVEL.read_text(encoding="utf-8") * 4
+
+    def type(self, written: list[Block], timeout: float, *options: str) -> list[dict[str, Any]]:
+        """What came of each step; options: see `document_runner`."""
+        jobs = [
+            {
+                "folder": str(self._provided(number)),
+                "home": str(self._folder / f"home-{number}"),
+                "steps": [
+                    {"kind": s.kind, "text": s.text, "words": s.words if s.kind == "shell" else []}
+                    for s in steps
+                ],
+            }
+            for number, steps in enumerate(written)
+        ]
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("HF_", "HUGGING"))
+        }
+        environment = inherited | {
+            "HF_ENDPOINT": self._hub.url,
+            "HF_HOME": str(self._folder / "hf"),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("document_runner.py")), *options],
+            input=json.dumps(jobs), env=environment, capture_output=True, text=True,
+            timeout=timeout, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def _provided(self, number: int) -> Path:
+        folder = self._folder / f"work-{number}"
+        (folder / "TEXTS").mkdir(parents=True)
+        for name in ("book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
+            (folder / name).write_text(self.book, encoding="utf-8")
+        for name in ("model.gguf", "IN.gguf"):
+            shutil.copy(self._model, folder / name)
+        return folder
