@@ -16,7 +16,7 @@ from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
-from .sparse import SEED, Budgeted, Chosen, TokenIndex
+from .sparse import SEED, Budgeted, Chosen, OverSlots, SlotIndex
 
 if TYPE_CHECKING:
     from ...models.config import ModelConfig
@@ -33,7 +33,7 @@ NOTICE = (
 
 
 @dataclass(frozen=True)
-class Hash(Budgeted):
+class Hash(Budgeted, OverSlots):
     """softmax over sinks, window and the tokens of the k nearest signatures of each query head.
 
     bits: of a signature, 32 or 64 (better beyond some 256K tokens); None: those of the learned
@@ -62,16 +62,14 @@ class Hash(Budgeted):
         if self.bits is not None and self.bits not in BITS:
             raise AttendError(f"bits of a signature are {self.bits}, expected 32 or 64")
 
-    @property
-    def needs_all_tokens(self) -> bool:
-        return False
-
     @classmethod
     def variants(cls) -> tuple[Hash, ...]:
         return (cls(), *(cls(bits=bits, encoders=SIMHASH) for bits in BITS))
 
-    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
+    def make_index(self, model: ModelInfo, store: KVStore) -> SignatureIndex:
         return SignatureIndex(model.config, store, *self.encoder_or_simhash(model))
+
+    make_slot_index = make_index
 
     def encoder_or_simhash(self, model: ModelInfo) -> tuple[Encoder, str]:
         """What computes signatures, and a line for the user where the model has no encoders."""
@@ -102,7 +100,7 @@ class Hash(Budgeted):
         return found
 
 
-class SignatureIndex(TokenIndex):
+class SignatureIndex(SlotIndex):
     """A signature of every stored key; each query scans all of them."""
 
     def __init__(

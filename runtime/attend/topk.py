@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
-from ..store.slots import SlotStore
 from .base import AttendError
 from .indexes import (
     BlockIndex,
@@ -18,7 +17,7 @@ from .indexes import (
     SlotSketches,
 )
 from .indexes.ann import KINDS, AnnIndex
-from .sparse import Budgeted, TokenIndex
+from .sparse import Budgeted, OverSlots, SlotIndex, TokenIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from ...models.config import ModelConfig
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
+    from ..store.slots import SlotStore
 
 
 NAMES = ("flat", "sketch", *KINDS)
@@ -33,7 +33,7 @@ TAILS = ("none", "means", "sample")
 
 
 @dataclass(frozen=True)
-class TopK(Budgeted):
+class TopK(Budgeted, OverSlots):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
@@ -128,13 +128,15 @@ class TopK(Budgeted):
         elif self.tail == "means":
             index = MeansIndex(config, store)
         else:
-            indexes = OVER_SLOTS if isinstance(store, SlotStore) else INDEXES
-            index = indexes[self.index, self.levels](config, store)
+            index = INDEXES[self.index, self.levels](config, store)
         if self.tail == "sample":
             return SampledIndex(index)
         if share is not None:
             return Covering(index, share, self.sink + self.window, config, store)
         return index
+
+    def make_slot_index(self, model: ModelInfo, store: SlotStore) -> SlotIndex:
+        return OVER_SLOTS[self.index, self.levels](model.config, store)
 
 
 INDEXES: dict[tuple[str, int], Callable[[ModelConfig, KVStore], TokenIndex]] = {
@@ -143,7 +145,7 @@ INDEXES: dict[tuple[str, int], Callable[[ModelConfig, KVStore], TokenIndex]] = {
     ("sketch", 2): BlockIndex,
 }
 """Name and levels → the index."""
-OVER_SLOTS: dict[tuple[str, int], Callable[[ModelConfig, KVStore], TokenIndex]] = {
+OVER_SLOTS: dict[tuple[str, int], Callable[[ModelConfig, KVStore], SlotIndex]] = {
     ("flat", 1): FlatIndex,
     ("sketch", 1): SlotSketches,
 }

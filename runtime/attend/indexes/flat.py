@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import LayerView
-from ..sparse import SEED, Chosen, TokenIndex
+from ..sparse import SEED, Chosen, SlotIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ....ops.select import Range
     from ...store import KVStore
-    from ..base import F32
+    from ..base import F32, I32
 
 
-class FlatIndex(TokenIndex):
+class FlatIndex(SlotIndex):
     """No index: the stored keys themselves are searched.
 
     totals: float32 (H, 2), or (0, 2): where `choose` leaves the softmax's sums, see `largest`.
@@ -33,6 +33,9 @@ class FlatIndex(TokenIndex):
         self._scratch = ExactScratch(config.n_heads, config.n_kv_heads, n_ctx, k, self._layout)
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
+        """Nothing: there is no column."""
+
+    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
         """Nothing: there is no column."""
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:

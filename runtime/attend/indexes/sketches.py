@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base import LayerView
-from ..sparse import SEED, CentredIndex, Chosen, TokenIndex
+from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
@@ -85,7 +85,7 @@ class SketchIndex(_Sketches, CentredIndex):
         return CentredIndex.columns(self, layer)
 
 
-class SlotSketches(_Sketches):
+class SlotSketches(_Sketches, SlotIndex):
     """Sketches of the keys in slots, from zero: which tokens are there changes all the time."""
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:

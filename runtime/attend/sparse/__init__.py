@@ -7,15 +7,17 @@ sliding window, and contexts of which nearly all would be read use `full`, bit f
 
 from .attention import SparseAttention
 from .centred import CentredIndex
-from .index import Chosen, Refined, TokenIndex
-from .method import SEED, Budgeted, Sparse
+from .index import Chosen, Refined, SlotIndex, TokenIndex
+from .method import SEED, Budgeted, OverSlots, Sparse
 
 __all__ = [
     "SEED",
     "Budgeted",
     "CentredIndex",
     "Chosen",
+    "OverSlots",
     "Refined",
+    "SlotIndex",
     "Sparse",
     "SparseAttention",
     "TokenIndex",

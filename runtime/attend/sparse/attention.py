@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from ...store.slots import SlotStore
 from ..base import BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ....ops.select import Range
     from ...store import KVStore
-    from ..base import F32, I32
+    from ..base import F32
     from ..selections import SelectionWriter
     from .method import Sparse
 
@@ -29,8 +26,7 @@ if TYPE_CHECKING:
 class SparseAttention(BoundAttend):
     """A sparse method over one context.
 
-    dense: layers that read every token, beside those with a sliding window. Over slots, sinks and
-    window are found by the positions of the slots' tokens (`Chosen.taken`).
+    dense: layers that read every token, beside those with a sliding window.
     """
 
     chooses: ClassVar[bool] = True
@@ -45,7 +41,6 @@ class SparseAttention(BoundAttend):
         index: TokenIndex,
     ) -> None:
         from ....ops.attention.decode.gathered import GatheredScratch
-        from ....ops.select import taken_words
 
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
@@ -58,13 +53,16 @@ class SparseAttention(BoundAttend):
         self.reads = [LayerReads(i) for i in range(config.n_layers)]
         most = max((method.most(n_ctx, self._group, share) for share in shares), default=1)
         room = min(n_ctx, method.sink + method.window + most * self._group)
-        self._slots = store if isinstance(store, SlotStore) else None
-        words = 0 if self._slots is None else taken_words(n_ctx)
-        self._chosen = Chosen.room_for(config.n_heads, config.n_kv_heads, room, index.weighs, words)
+        self._chosen = self._room_for(n_ctx, room)
         self._scratch = GatheredScratch(config.n_heads, config.n_kv_heads, store.layout, room)
         index.prepare(n_ctx, most)
         self._ahead = ReadAhead(sparse)
         self._probe = Probe(config, store, n_ctx) if method.probe else None
+
+    def _room_for(self, n_ctx: int, room: int) -> Chosen:
+        """Lists of up to `room` of at most n_ctx tokens."""
+        heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
+        return Chosen.room_for(heads, kv_heads, room, self._index.weighs)
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         # Layers that read every token by choice are indexed, too: they may not be the next time.
@@ -72,15 +70,6 @@ class SparseAttention(BoundAttend):
             self._index.cover(layer, start, start + n_tokens)
         else:
             self._index.leave_out(layer, start + n_tokens)
-
-    def replaced(self, layer: LayerView, slots: I32, n_tokens: int, stored: int) -> None:
-        column = self._index.column
-        if column is None or layer.index not in self._indexed:
-            return
-        if column.filled[layer.index] < stored:  # opened from a snapshot, and never indexed
-            self._index.cover(layer, stored, stored)
-        else:
-            self._index.extend_slots(layer, slots, n_tokens)
 
     def build(
         self,
@@ -101,9 +90,6 @@ class SparseAttention(BoundAttend):
             one = slice(row, row + 1)
             stored = start + row + 1
             self._attend(layer, q[one], self._among(layer, stored), stored, out[one])
-
-    def attend_slots(self, layer: LayerView, q: F32, position: int, stored: int, out: F32) -> None:
-        self._attend(layer, q, self._among_slots(layer, position, stored), stored, out)
 
     def _attend(self, layer: LayerView, q: F32, among: Range | None, stored: int, out: F32) -> None:
         """One token, the last of `stored`, which chooses for itself."""
@@ -151,27 +137,9 @@ class SparseAttention(BoundAttend):
             return None
         return Range(method.sink, stored - method.window, stored)
 
-    def _among_slots(self, layer: LayerView, position: int, stored: int) -> Range | None:
-        """All slots in use, those of sinks and window marked as taken; None: everything is read."""
-        from ....ops.evict import outside
-        from ....ops.select import Range
-
-        if self._slots is None or self._among(layer, stored) is None:
-            return None
-        positions, method = self._slots.positions.segments(layer.index), self.method
-        first_late = max(method.sink, position + 1 - method.window)
-        outside(positions, stored, method.sink, first_late, self._chosen.taken)
-        return Range(0, stored, stored)
-
     def _record(self, writer: SelectionWriter, layer: int, stored: int) -> None:
         """Record the chosen tokens, by their positions."""
-        lists, counts = self._chosen.lists, self._chosen.counts
-        if self._slots is not None:
-            kept, slots = self._slots.kept(layer, stored), lists
-            lists, stored = np.zeros_like(slots), int(kept.max()) + 1
-            for row, held, chosen, n in zip(lists, kept, slots, counts):
-                row[:n] = np.sort(held[chosen[:n]])
-        writer.add(layer, stored, lists, counts)
+        writer.add(layer, stored, self._chosen.lists, self._chosen.counts)
 
     def _count(
         self, layer: LayerView, among: Range, index_bytes: int, choosing: float, reading: float

@@ -65,15 +65,6 @@ class TokenIndex(ABC):
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         """Index the stored keys of tokens first … last - 1; not called without a column."""
 
-    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
-        """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now.
-
-        Not called without a column, nor unless the method attends over slots
-        (`Attend.needs_all_tokens`), whose tokens change and stand in no order: `choose` then takes
-        `Chosen.taken`.
-        """
-        raise NotImplementedError
-
     def leave_out(self, layer: LayerView, stop: int) -> None:
         """Mark tokens 0 … stop - 1 of a layer that is not searched as indexed: see `Column`."""
         if self.column is not None:
@@ -98,6 +89,16 @@ class TokenIndex(ABC):
         add nothing.
         """
         return 0
+
+
+class SlotIndex(TokenIndex):
+    """An index that serves contexts that evict, too: their slots' tokens change and stand in no
+    order, so that `choose` leaves out those of `Chosen.taken`."""
+
+    @abstractmethod
+    def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
+        """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now; not called
+        without a column."""
 
 
 class Refined(TokenIndex):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from ...methods import option
+from ...store.slots import SlotStore
 from ..base import Attend, AttendError
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
     from ...store import KVStore
     from .attention import SparseAttention
-    from .index import TokenIndex
+    from .index import SlotIndex, TokenIndex
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""
@@ -94,6 +95,29 @@ class Sparse(Attend, ABC):
                     f"dense layer {layer} does not exist: the layers are 0 to {n_layers - 1}"
                 )
         return layers
+
+
+@dataclass(frozen=True)
+class OverSlots(Sparse, ABC):
+    """A sparse method that can choose among the slots of contexts that evict, too."""
+
+    @property
+    def needs_all_tokens(self) -> bool:
+        return False
+
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
+        from .slots import SlotAttention
+
+        if not isinstance(store, SlotStore):
+            return super().open(model, store, n_ctx)
+        dense = self.dense(model.config.n_layers)
+        index = self.make_slot_index(model, store)
+        return SlotAttention(self, dense, model.config, store, n_ctx, index)
+
+    @abstractmethod
+    def make_slot_index(self, model: ModelInfo, store: SlotStore) -> SlotIndex:
+        """The method's index over one context's slots; not called unless `needs_all_tokens` is
+        False."""
 
 
 @dataclass(frozen=True)

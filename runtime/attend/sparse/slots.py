@@ -1,0 +1,77 @@
+"""A sparse method at work in a context that evicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base import LayerView
+from .attention import SparseAttention
+from .index import Chosen, SlotIndex
+
+if TYPE_CHECKING:
+    from ....models.config import ModelConfig
+    from ....ops.select import Range
+    from ...store.slots import SlotStore
+    from ..base import F32, I32
+    from ..selections import SelectionWriter
+    from .method import Sparse
+
+
+class SlotAttention(SparseAttention):
+    """A sparse method over the slots of one context.
+
+    Sinks and window are found by the positions of the slots' tokens (`Chosen.taken`).
+    """
+
+    _index: SlotIndex
+
+    def __init__(
+        self,
+        method: Sparse,
+        dense: frozenset[int],
+        config: ModelConfig,
+        store: SlotStore,
+        n_ctx: int,
+        index: SlotIndex,
+    ) -> None:
+        super().__init__(method, dense, config, store, n_ctx, index)
+        self._slots = store
+
+    def _room_for(self, n_ctx: int, room: int) -> Chosen:
+        from ....ops.select import taken_words
+
+        heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
+        return Chosen.room_for(heads, kv_heads, room, self._index.weighs, taken_words(n_ctx))
+
+    def replaced(self, layer: LayerView, slots: I32, n_tokens: int, stored: int) -> None:
+        column = self._index.column
+        if column is None or layer.index not in self._indexed:
+            return
+        if column.filled[layer.index] < stored:  # opened from a snapshot, and never indexed
+            self._index.cover(layer, stored, stored)
+        else:
+            self._index.extend_slots(layer, slots, n_tokens)
+
+    def attend_slots(self, layer: LayerView, q: F32, position: int, stored: int, out: F32) -> None:
+        self._attend(layer, q, self._among_slots(layer, position, stored), stored, out)
+
+    def _among_slots(self, layer: LayerView, position: int, stored: int) -> Range | None:
+        """All slots in use, those of sinks and window marked as taken; None: everything is read."""
+        from ....ops.evict import outside
+        from ....ops.select import Range
+
+        if self._among(layer, stored) is None:
+            return None
+        positions, method = self._slots.positions.segments(layer.index), self.method
+        first_late = max(method.sink, position + 1 - method.window)
+        outside(positions, stored, method.sink, first_late, self._chosen.taken)
+        return Range(0, stored, stored)
+
+    def _record(self, writer: SelectionWriter, layer: int, stored: int) -> None:
+        kept, chosen = self._slots.kept(layer, stored), self._chosen
+        lists = np.zeros_like(chosen.lists)
+        for row, held, slots, n in zip(lists, kept, chosen.lists, chosen.counts):
+            row[:n] = np.sort(held[slots[:n]])
+        writer.add(layer, int(kept.max()) + 1, lists, chosen.counts)
