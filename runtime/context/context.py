@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from numbers import Integral
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
-from ..attend import Attend, AttendError, Full
-from ..attend.selections import recording
+from ..attend import Attend, Full
 from ..engine import on_engine
-from ..keep import Keep, KeepAll, KVCache, closed_on_error
+from ..keep import Keep, KeepAll, closed_on_error
 from ..methods import called
 from ..prefill import Prefill, recorded
 from ..stats import Clock, Stats
-from ..store import KVStore, Ram, Store
+from ..store import Ram, Store
 from .filling import fill
 from .generation import Generation
+from .held import Held
 from .prompt import CHUNK, ContextError, Progress, checked_ids, n_common
 from .saving import Saving
 from .token_reader import TokenReader
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from ..sampling import Sampler
 
 
-class Context:
+class Context(Held):
     """Tokens with their KV cache; reads more tokens, generates, and can be cut back.
 
     Made by `Model.context`. One context is used by one caller at a time; contexts of one model
@@ -43,14 +41,10 @@ class Context:
     closes itself. A cut takes effect on disk with the next save.
     """
 
-    model: LoadedModel
     n_ctx: int
     most_tokens: int
     """Tokens that can be read in all: `n_ctx`, or 2^31 - 1 where tokens are evicted."""
-    tokens: list[int]
     stats: Stats
-    _attend: Attend
-    _cache: KVCache
     _reader: TokenReader
     _saving: Saving
 
@@ -114,45 +108,6 @@ class Context:
         """
         if self._cache.store.saves:
             on_engine(self._saving.commit)
-
-    @property
-    def store(self) -> KVStore:
-        """The store of K and V."""
-        return self._cache.store
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the KV cache held now."""
-        return self._cache.store.n_bytes
-
-    def kept(self, layer: int) -> NDArray[np.uint32]:
-        """Positions of the tokens that each KV head of a layer keeps, uint32 (J, n), unordered."""
-        return self._cache.kept(layer, len(self.tokens))
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """Lines about the context's methods that its user should see."""
-        return self._cache.notices
-
-    def index(self, progress: Progress | None = None) -> None:
-        """Index the tokens that the attend method has not indexed, as in a pack that was read with
-        another method; otherwise, this happens with the next token.
-
-        progress is called with (layers done, layers in all).
-        """
-        on_engine(self._cache.index, len(self.tokens), progress)
-
-    def recording(self, path: str | Path) -> AbstractContextManager[None]:
-        """Write the tokens that each layer attends to, in the block, to the file `path`, see
-        `attend.selections`. The file gets its name when it is complete.
-
-        Raises `AttendError` if the method reads all tokens, `FileRefused` or OSError if the file
-        cannot be written.
-        """
-        if not self._attend.selects:
-            raise AttendError("there are no selections to record: the method reads all tokens")
-        config = self.model.config
-        return recording(self._cache.attend, path, config.n_layers, config.n_kv_heads)
 
     def stop_at(self, flag: int) -> None:
         """Have passes raise `jit.launch.launcher.Stopped`, the context as it was before the pass,

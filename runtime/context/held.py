@@ -1,0 +1,69 @@
+"""What a context holds of the tokens it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..attend import Attend, AttendError
+from ..attend.selections import recording
+from ..engine import on_engine
+from ..keep import KVCache
+from ..store import KVStore
+from .prompt import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..loading.loaded_model import LoadedModel
+
+
+class Held:
+    """A context's KV cache, seen from outside: store, size, kept tokens, index, selections."""
+
+    model: LoadedModel
+    tokens: list[int]
+    _attend: Attend
+    _cache: KVCache
+
+    @property
+    def store(self) -> KVStore:
+        """The store of K and V."""
+        return self._cache.store
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the KV cache held now."""
+        return self._cache.store.n_bytes
+
+    def kept(self, layer: int) -> NDArray[np.uint32]:
+        """Positions of the tokens that each KV head of a layer keeps, uint32 (J, n), unordered."""
+        return self._cache.kept(layer, len(self.tokens))
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Lines about the context's methods that its user should see."""
+        return self._cache.notices
+
+    def index(self, progress: Progress | None = None) -> None:
+        """Index the tokens that the attend method has not indexed, as in a pack that was read with
+        another method; otherwise, this happens with the next token.
+
+        progress is called with (layers done, layers in all).
+        """
+        on_engine(self._cache.index, len(self.tokens), progress)
+
+    def recording(self, path: str | Path) -> AbstractContextManager[None]:
+        """Write the tokens that each layer attends to, in the block, to the file `path`, see
+        `attend.selections`. The file gets its name when it is complete.
+
+        Raises `AttendError` if the method reads all tokens, `FileRefused` or OSError if the file
+        cannot be written.
+        """
+        if not self._attend.selects:
+            raise AttendError("there are no selections to record: the method reads all tokens")
+        config = self.model.config
+        return recording(self._cache.attend, path, config.n_layers, config.n_kv_heads)
