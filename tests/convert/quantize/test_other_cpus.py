@@ -9,7 +9,8 @@ from numba import types
 from kvarn.convert.quantize.kernels import rounding
 from kvarn.convert.quantize.kernels.offset import offset_encoder
 from kvarn.jit.cached import jit
-from kvarn.jit.lower import lower
+
+from ...jit.lower import lower
 
 _q4_k = offset_encoder("Q4_K")
 _CALLS = r"__\w+hf2|__\w+sf2|\brintf\b"

@@ -6,12 +6,13 @@ import pytest
 from numba import types
 
 from kvarn.jit.cached import jit
-from kvarn.jit.lower import lower
 from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
 from kvarn.ops.attention.decode import block, scores
 from kvarn.ops.attention.layout import F16, Q4_0, Q8_0
 from kvarn.ops.attention.prefill import blocks
+
+from ...jit.lower import lower
 
 
 @jit

@@ -7,13 +7,14 @@ from numba import types
 
 from kvarn.jit.cached import jit
 from kvarn.jit.launch.views import numba_type
-from kvarn.jit.lower import lower
 from kvarn.jit.simd import store
 from kvarn.ops.attention.keys import decode_key
 from kvarn.ops.attention.layout import StoredLayout
 from kvarn.ops.evict.arguments import Signatures
 from kvarn.ops.evict.farthest import Evictable, farthest
 from kvarn.ops.select.signatures.encode import signature
+
+from ...jit.lower import lower
 
 
 @jit

@@ -7,13 +7,14 @@ import pytest
 from numba import types
 
 from kvarn.jit.cached import jit
-from kvarn.jit.lower import lower
 from kvarn.ops.linear.arguments import Output, Quantised
 from kvarn.ops.linear.decode import interleaved, rows
 from kvarn.ops.linear.formats import KINDS
 from kvarn.ops.linear.prefill import tiles
 from kvarn.ops.linear.prefill.tiles import N_SUMS
 from kvarn.ops.linear.sums import no_sums, store_rows, store_sums
+
+from ...jit.lower import lower
 
 Q8_0, Q4_0, Q6_K, Q4_K = (KINDS[name] for name in ("Q8_0", "Q4_0", "Q6_K", "Q4_K"))
 

@@ -6,12 +6,13 @@ import pytest
 from numba import types
 
 from kvarn.jit.cached import jit
-from kvarn.jit.lower import lower
 from kvarn.ops.select.blocks.sums import add_means, signed_sums
 from kvarn.ops.select.masks import filled_words, kind_of
 from kvarn.ops.select.scores import at_least
 from kvarn.ops.select.signatures.near import near_segment
 from kvarn.ops.select.sketch.sums import sums_64
+
+from ...jit.lower import lower
 
 
 @jit

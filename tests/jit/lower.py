@@ -14,14 +14,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module, util
+from dataclasses import astuple, dataclass
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from .errors import JitError
 
 
 @dataclass(frozen=True)
@@ -49,31 +47,32 @@ TARGETS = {
 def lower(kernel: Any, signature: Sequence[Any], target: str | Target) -> str:
     """Assembly of a jitted module-level function for argument types `signature`.
 
-    kernel: a dispatcher that the child process can find by its module (or file) and name.
-    Raises JitError with the end of the child's stderr if the kernel cannot be lowered.
+    kernel: a dispatcher that the child process can find by its module, file and name.
+    Raises RuntimeError with the end of the child's stderr if the kernel cannot be lowered.
     """
     goal = TARGETS[target] if isinstance(target, str) else target
     python = kernel.py_func
-    order = goal, python.__module__, python.__code__.co_filename, python.__name__, tuple(signature)
+    where = python.__module__, python.__code__.co_filename, python.__name__
     # In parts: the child chooses the variant before it unpickles Numba's types.
+    order = astuple(goal), *where, tuple(signature)
     goal_text, *rest = (base64.b64encode(pickle.dumps(part)).decode() for part in order)
     environment = {k: v for k, v in os.environ.items() if k != "KVARN_SIMD"}
     done = subprocess.run(
-        [sys.executable, "-m", __spec__.name, goal_text, *rest],
+        [sys.executable, __file__, goal_text, *rest],
         capture_output=True,
         text=True,
         env=environment,
         check=False,
     )
     if done.returncode:
-        raise JitError(f"lowering {python.__name__} for {goal}: {done.stderr.strip()[-2000:]}")
+        raise RuntimeError(f"lowering {python.__name__} for {goal}: {done.stderr.strip()[-2000:]}")
     return done.stdout
 
 
 def _main(goal_text: str, *rest: str) -> None:
-    from . import variant
+    from kvarn.jit import variant
 
-    goal: Target = pickle.loads(base64.b64decode(goal_text))
+    goal = Target(*pickle.loads(base64.b64decode(goal_text)))
     listed = frozenset(f[1:] for f in goal.features.split(",") if f.startswith("+"))
     variant.pretend(goal.variant, listed)
     module, file, name, signature = (pickle.loads(base64.b64decode(part)) for part in rest)
@@ -83,21 +82,22 @@ def _main(goal_text: str, *rest: str) -> None:
 
 
 def _load(module: str, file: str) -> ModuleType:
-    if module.startswith(f"{__package__.partition('.')[0]}."):
-        return import_module(module)
-    spec = util.spec_from_file_location(Path(file).stem, file)
-    assert spec and spec.loader
-    loaded = util.module_from_spec(spec)
-    sys.modules[spec.name] = loaded
-    spec.loader.exec_module(loaded)
-    return loaded
+    """The module; a test's folders are packages here, as they are in pytest."""
+    if not module.startswith("kvarn."):
+        names, folder = module.split("."), Path(file).parent
+        for n in range(len(names) - 1, 0, -1):
+            package = ModuleType(".".join(names[:n]))
+            package.__path__ = [str(folder)]
+            sys.modules[package.__name__] = package
+            folder = folder.parent
+    return import_module(module)
 
 
 def _ir(kernel: Any, signature: tuple[Any, ...]) -> list[str]:
     """LLVM IR of the kernel and of its parallel regions, before code generation."""
     from numba.core import codegen, cpu, dispatcher
 
-    from . import cached
+    from kvarn.jit import cached
 
     # Numba is changed for good here: this process serves no other purpose.
     kernel_cache: Any = cached.KernelCache
