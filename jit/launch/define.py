@@ -56,6 +56,7 @@ class CompiledKernel(DefinedKernel):
         if len(self.kinds) > MOST_WORDS:
             raise JitError(f"kernel {name}: {len(self.kinds)} words, at most {MOST_WORDS} fit")
         kernel, arguments = jit(function), _reader(fields)
+        kernel._cache.disable()  # it is linked into `_entry`, whose file is enough
 
         @jit
         def _entry(record, part, parts):  # type: ignore[no-untyped-def]

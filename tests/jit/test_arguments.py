@@ -141,6 +141,14 @@ def test_what_no_record_can_hold_is_refused():
         Arguments(Wrong)
 
 
+def test_a_kernel_has_one_file(places, tmp_path):
+    (folder,) = places(tmp_path)
+    for _ in range(2):
+        assert CompiledKernel(describe.kernel.py_func, ()).address
+        (file,) = folder.iterdir()
+        assert file.name.startswith("_entry-")
+
+
 def test_references_to_a_kernels_arrays_are_not_counted():
     fresh = CompiledKernel(describe.kernel.py_func, ())
     for function in (fresh.kernel, fresh._entry):
