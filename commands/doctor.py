@@ -156,26 +156,23 @@ def render(report: dict[str, Any]) -> str:
     versions, cpu, memory = report["versions"], report["cpu"], report["memory"]
     packages = ", ".join(f"{name} {versions[name]}" for name in _PACKAGES)
     quota = f", at most {cpu['quota_cpus']:g} of them at a time" if cpu["quota_cpus"] else ""
+    usable = f"{cpu['logical_cpus']} of {cpu['machine_cpus']} logical CPUs{quota}"
     lines = [
         ("kvarn", f"{versions['kvarn']}, Python {versions['python']}, {versions['system']}"),
         ("packages", packages),
-        ("CPU", f"{cpu['name']}: {cpu['cores']} cores, {cpu['logical_cpus']} of "
-                f"{cpu['machine_cpus']} logical CPUs{quota}"),
-    ]  # fmt: skip
+        ("CPU", f"{cpu['name']}: {cpu['cores']} cores, {usable}"),
+    ]
     if "variant" in cpu:
         lines += [
             ("features", f"{' '.join(cpu['features']) or 'none of interest'} ({cpu['llvm_name']})"),
             ("kernels", f"{cpu['variant']}: {cpu['why']}"),
         ]
-    lines.append(
-        ("memory", f"{_human(memory['available_bytes'])} available of "
-                   f"{_human(memory['total_bytes'])}; huge pages: {memory['huge_pages']}")
-    )  # fmt: skip
+    free, total = (_human(memory[name]) for name in ("available_bytes", "total_bytes"))
+    lines.append(("memory", f"{free} available of {total}; huge pages: {memory['huge_pages']}"))
     if threads := report.get("threads"):
-        lines.append(
-            ("threads", f"{threads['default']} (1 to {threads['most']}), layer {threads['layer']}, "
-                        f"{threads['region_microseconds']:.1f} µs per parallel region")
-        )  # fmt: skip
+        number = f"{threads['default']} (1 to {threads['most']})"
+        cost = f"{threads['region_microseconds']:.1f} µs per parallel region"
+        lines.append(("threads", f"{number}, layer {threads['layer']}, {cost}"))
     if cache := report.get("cache"):
         others = [folder for folder in cache["read"] if folder != cache["folder"]]
         state = (

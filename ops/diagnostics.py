@@ -42,8 +42,8 @@ def variant() -> dict[str, Any]:
     here = "avx" if platform.machine() in ("x86_64", "AMD64") else "neon"
     better = list(variant.NEEDS)[: list(variant.NEEDS).index(variant.VARIANT)]
     better = [name for name in better if name.startswith(here)]
-    lacking = [f"{name} ({', '.join(sorted(variant.NEEDS[name] - variant.FEATURES))})"
-               for name in better if variant.NEEDS[name] - variant.FEATURES]  # fmt: skip
+    lacks = {name: ", ".join(sorted(variant.NEEDS[name] - variant.FEATURES)) for name in better}
+    lacking = [f"{name} ({features})" for name, features in lacks.items() if features]
     why = "KVARN_SIMD asks for it" if forced else "the best that this CPU runs"
     return {
         "llvm_name": variant.CPU,

@@ -158,11 +158,11 @@ def _named(ready: tuple[Quantisation, ...], file: str) -> Quantisation:
 
 
 def _by_pattern(files: Sequence[Listed], include: Sequence[str], exclude: Sequence[str]) -> Choice:
-    chosen = tuple(
-        f for f in files
-        if (not include or any(fnmatch(f.name, pattern) for pattern in include))
-        and not any(fnmatch(f.name, pattern) for pattern in exclude)
-    )  # fmt: skip
+    def matches(file: Listed, patterns: Sequence[str]) -> bool:
+        return any(fnmatch(file.name, pattern) for pattern in patterns)
+
+    wanted = [f for f in files if not include or matches(f, include)]
+    chosen = tuple(f for f in wanted if not matches(f, exclude))
     if not chosen:
         raise HubError("no file is left by --include and --exclude")
     ready = quantisations(chosen)

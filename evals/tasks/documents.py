@@ -60,9 +60,8 @@ def _documents(rng: Random, n_chars: int, filler: Filler) -> tuple[list[Person],
     persons: list[Person] = []
     documents: list[str] = []
     for name, whom in pairwise(names):
-        person = Person(
-            name, rng.choice(PLACES), rng.choice(JOBS), rng.choice(RELATIONS), whom
-        )  # fmt: skip
+        place, job, relation = map(rng.choice, (PLACES, JOBS, RELATIONS))
+        person = Person(name, place, job, relation, whom)
         document = _document(rng, person, [next(sentences) for _ in range(SENTENCES)])
         n_chars -= len(document) + len("Document 10000:\n\n\n")
         if n_chars < 0 and len(persons) >= 2:

@@ -43,9 +43,10 @@ class MagicPig(Sparse):
     window: int = 64
     dense_layers: str | Sequence[int] = EVERY_16TH
     tables: str = option(
-        "10x150", "bits x number of its hash tables: more bits draw less, more tables draw more",
+        "10x150",
+        "bits x number of its hash tables: more bits draw less, more tables draw more",
         metavar="KxL",
-    )  # fmt: skip
+    )
     index_bytes: int | None = option(
         None, "the most bytes that its tables may take (default: half of what is free)", int
     )

@@ -56,9 +56,10 @@ class NaCl(Scored):
         "scores", "how tokens beside the best are drawn (default scores)", choices=DRAWS
     )
     heads: str = option(
-        "own", "whether each KV head keeps its own tokens, or all the same (default own)",
+        "own",
+        "whether each KV head keeps its own tokens, or all the same (default own)",
         choices=HEADS,
-    )  # fmt: skip
+    )
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -80,9 +81,9 @@ class NaCl(Scored):
         share = _in_table(n_tokens, budget)
         newest, highest = (round(_row(x, share) / share * budget) for x in (_NEWEST, _BEST))
         drawn = budget - newest - highest
-        return Shares(newest, highest + drawn, 0) if self.random == "none" else Shares(
-            newest, highest, drawn
-        )  # fmt: skip
+        if self.random == "none":
+            return Shares(newest, highest + drawn, 0)
+        return Shares(newest, highest, drawn)
 
     def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
         if self.heads == "same":

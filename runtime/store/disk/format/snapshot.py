@@ -78,9 +78,14 @@ def write(folder: Path, state: Snapshot) -> None:
                 content.update(piece)
                 end += len(piece)
         facts = Facts(
-            len(state.tokens), state.reserved, len(hidden) // 4, state.columns, end - _CONTENT,
-            content.hexdigest(), sum(part.nbytes for part in state.extra),
-        )  # fmt: skip
+            n_tokens=len(state.tokens),
+            reserved=state.reserved,
+            n_hidden=len(hidden) // 4,
+            columns=state.columns,
+            n_bytes=end - _CONTENT,
+            digest=content.hexdigest(),
+            n_extra=sum(part.nbytes for part in state.extra),
+        )
         files.write_at(fd, _encode(facts), 0)
 
 
