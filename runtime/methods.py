@@ -8,9 +8,12 @@ declare command-line options (`option`), and the registry of its axis lists it. 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
+
+Progress = Callable[[int, int], None]
+"""Called with (done, in all), in tokens or layers."""
 
 _METADATA = "option"
 

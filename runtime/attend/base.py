@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...system.errors import KvarnError
-from ..methods import Method
+from ..methods import Method, Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,10 +102,7 @@ class BoundAttend(ABC):
         of a `SlotStore`: other ones in each KV head, some perhaps more than once."""
 
     def build(  # noqa: B027 - most methods have no index
-        self,
-        layers: list[LayerView],
-        n_tokens: int,
-        progress: Callable[[int, int], None] | None = None,
+        self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
     ) -> None:
         """Index those of the first n_tokens tokens of every layer that are not indexed yet.
 

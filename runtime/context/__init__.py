@@ -1,6 +1,7 @@
 """A context: the tokens that a model has read, their keys and values, and what comes next."""
 
+from ..methods import Progress
 from .context import Context
-from .prompt import ContextError, Progress
+from .prompt import ContextError
 
 __all__ = ["Context", "ContextError", "Progress"]

@@ -17,7 +17,7 @@ from ..store import Ram, Store
 from .filling import fill
 from .generation import Generation
 from .held import Held
-from .prompt import CHUNK, ContextError, Progress, checked_ids, n_common
+from .prompt import CHUNK, ContextError, checked_ids, n_common
 from .saving import Saving
 from .token_reader import TokenReader
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..draft import Draft
     from ..loading.loaded_model import LoadedModel
+    from ..methods import Progress
     from ..sampling import Sampler
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..keep import KVCache
-    from .prompt import Progress
+    from ..methods import Progress
     from .saving import Saving
     from .token_reader import TokenReader
 

@@ -12,13 +12,13 @@ from ..attend.selections import recording
 from ..engine import on_engine
 from ..keep import KVCache
 from ..store import KVStore
-from .prompt import Progress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ..loading.loaded_model import LoadedModel
+    from ..methods import Progress
 
 
 class Held:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import index
 from typing import SupportsIndex
 
 from ...system.errors import KvarnError
 from ..prefill import CHUNK as CHUNK  # noqa: PLC0414 - a name imported as itself is exported
-
-Progress = Callable[[int, int], None]
-"""Called with (tokens done, tokens in all) after each chunk of a prefill."""
 
 
 class ContextError(KvarnError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ...models.config import LayerConfig
     from ..loading.model_info import ModelInfo
+    from ..methods import Progress
     from ..stats import Kept
     from ..store import KVStore
 
@@ -59,7 +60,7 @@ class KVCache(ABC):
         self.attention.begin(start, prompt)
 
     @abstractmethod
-    def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
+    def index(self, n_tokens: int, progress: Progress | None) -> None:
         """Index those of the first `n_tokens` tokens that the attend method has not indexed."""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..attend import Attend, BoundAttend
     from ..loading.model_info import ModelInfo
+    from ..methods import Progress
     from ..store import KVStore, Store
     from .cache import CacheAttention
 
@@ -71,7 +72,7 @@ class WholeCache(KVCache):
     def notices(self) -> Sequence[str]:
         return (self._notice, *self.attend.notices) if self._notice else self.attend.notices
 
-    def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
+    def index(self, n_tokens: int, progress: Progress | None) -> None:
         self.store.reserve(n_tokens)
         self.attend.build(self.attention.layers, n_tokens, progress)
 

@@ -9,7 +9,7 @@ are stored after rope, so tokens keep their positions, and the order of slots do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...models.attention import F32
     from ...ops.evict import Staging
     from ..attend import BoundAttend, LayerView
+    from ..methods import Progress
     from ..store import SlotStore
 
 
@@ -166,7 +167,7 @@ class SlotCache(KVCache):
         super().__init__(store, attend, attention)
         self.slots, self._budget = slots, budget
 
-    def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
+    def index(self, n_tokens: int, progress: Progress | None) -> None:
         self.attend.build(self.attention.layers, min(n_tokens, self._budget), progress)
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ..attend.selections import SelectionWriter
+    from ..methods import Progress
     from ..store import KVStore
     from .signatures import RowSignatures
     from .sparse import SparsePrefill
@@ -81,10 +81,7 @@ class SparsePrompts(BoundAttend):
         self._inner.appended(layer, start, n_tokens)
 
     def build(
-        self,
-        layers: list[LayerView],
-        n_tokens: int,
-        progress: Callable[[int, int], None] | None = None,
+        self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
     ) -> None:
         self._inner.build(layers, n_tokens, progress)
         for layer in layers:

@@ -13,10 +13,9 @@ from .probe import Probe
 from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ....models.config import ModelConfig
     from ....ops.select import Range
+    from ...methods import Progress
     from ...store import KVStore
     from ..base import F32
     from ..selections import SelectionWriter
@@ -72,10 +71,7 @@ class SparseAttention(BoundAttend):
             self._index.leave_out(layer, start + n_tokens)
 
     def build(
-        self,
-        layers: list[LayerView],
-        n_tokens: int,
-        progress: Callable[[int, int], None] | None = None,
+        self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
     ) -> None:
         for done, layer in enumerate(layers, 1):
             self.appended(layer, n_tokens, 0)

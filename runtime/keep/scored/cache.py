@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...attend import BoundAttend
+    from ...methods import Progress
     from ...store import SlotStore
     from .attention import ScoredAttention
     from .queries import Queries
@@ -160,7 +161,7 @@ class ScoredCache(KVCache):
         else:
             self._queries.clear()
 
-    def index(self, n_tokens: int, progress: Callable[[int, int], None] | None) -> None:
+    def index(self, n_tokens: int, progress: Progress | None) -> None:
         """Nothing: what is kept is indexed before the next generated token, see `attention`."""
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
