@@ -37,10 +37,10 @@ def _attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
 
 
 @lazy_kernels
-def _merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+def _merge(v_type: int, blocks: int) -> DefinedKernel:
     from .decode.token import make_merge
 
-    return make_merge(k_type, v_type, blocks, heads)
+    return make_merge(v_type, blocks)
 
 
 @lazy_kernels
@@ -76,7 +76,8 @@ class AttentionScratch:
         self.max_rows, self.n_ctx = max_rows, n_ctx
         self.split = Heads(n_kv_heads, n_heads // n_kv_heads, layout.head_dim)
         self.blocks = block_outputs(n_segments(n_ctx) + 1, n_heads, n_kv_heads, layout.padded)
-        self.attend, self.merge = (make(*layout.codes, self.heads) for make in (_attend, _merge))
+        self.attend = _attend(*layout.codes, self.heads)
+        self.merge = _merge(*layout.output_codes)
         self.attend_chunk, self.chunk = _attend_chunk(*layout.codes), Arguments(Chunk)
         self.threads = 0
         self.ready(n_threads())

@@ -162,6 +162,12 @@ class TileLayout:
         """(k, v, blocks) as kernels are specialised by."""
         return self._k.code, self._v.code, self.blocks
 
+    @cached_property
+    def output_codes(self) -> tuple[int, int]:
+        """(v, blocks) as kernels that merge outputs are specialised by: the same for all types of V
+        that are not rotated."""
+        return self._v.code if self.rotates_v else F16, self.blocks
+
 
 def n_segments(n_tokens: int) -> int:
     """Segments that hold `n_tokens` tokens."""

@@ -27,10 +27,10 @@ def _attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
 
 
 @lazy_kernels
-def _merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
+def _merge(v_type: int, blocks: int) -> DefinedKernel:
     from .gathered_kernels import make_merge
 
-    return make_merge(k_type, v_type, blocks, heads)
+    return make_merge(v_type, blocks)
 
 
 class GatheredScratch:
@@ -45,8 +45,8 @@ class GatheredScratch:
         self.rounds, self.heads = rounds_of(n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads, self.layout, self.room = n_heads, n_kv_heads, layout, room
         self.blocks = block_outputs(n_segments(room), n_heads, n_kv_heads, layout.padded)
-        codes = *layout.codes, self.heads
-        self.attend, self.merge = _attend(*codes), _merge(*codes)
+        self.attend = _attend(*layout.codes, self.heads)
+        self.merge = _merge(*layout.output_codes)
         self.tokens, self.memory = Arguments(GatheredTokens), Arguments(GatheredMemory)
         self.masses = np.zeros((n_heads, 2), np.float32)
         self.threads = 0

@@ -10,7 +10,7 @@ from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from .. import shape as of
 from ..arguments import GatheredMemory, GatheredTokens, Scoring
-from ..layout import SEGMENT, TILE
+from ..layout import F16, SEGMENT, TILE
 from .block import LogWeights, attend_tile, head_block, put_totals
 from .rows import find_first, next_tile, tile_in
 from .token import merge_blocks, put_queries
@@ -59,12 +59,12 @@ def make_gathered(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedK
     return gathered_kernel
 
 
-def make_merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
-    """The outputs of `make_gathered`'s blocks to those of the token."""
+def make_merge(v_type: int, blocks: int) -> DefinedKernel:
+    """The outputs of `make_gathered`'s blocks to those of the token: `TileLayout.output_codes`."""
 
     @kernel
     def merge_gathered_kernel(share: Share, given: GatheredTokens, memory: GatheredMemory):
-        shape, out = of.shape_of(k_type, v_type, blocks, heads), given.out
+        shape, out = of.shape_of(F16, v_type, blocks, 1), given.out
         n_heads, counts, merged = out.shape[1], given.counts, memory.blocks.merged
         group, part = n_heads // len(counts), share.part
         for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):

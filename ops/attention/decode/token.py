@@ -14,7 +14,7 @@ from ....jit.launch.views import address
 from ....jit.simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
 from .. import shape as of
 from ..arguments import CacheAddresses, Heads, Scoring, TokenMemory
-from ..layout import SEGMENT
+from ..layout import F16, SEGMENT
 from ..rotation import rotate_row
 from .block import NO_WEIGHTS, attend_block, head_block
 
@@ -104,8 +104,8 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
     return attend_kernel
 
 
-def make_merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKernel:
-    """The outputs of `make_attend`'s blocks to those of the token."""
+def make_merge(v_type: int, blocks: int) -> DefinedKernel:
+    """The outputs of `make_attend`'s blocks to those of the token: `TileLayout.output_codes`."""
 
     @kernel
     def merge_kernel(
@@ -115,7 +115,7 @@ def make_merge(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKern
 
         start: address of the token's position; out: address.
         """
-        shape = of.shape_of(k_type, v_type, blocks, heads)
+        shape = of.shape_of(F16, v_type, blocks, 1)
         stop, group, n = word(start, 0) + 1, split.group, split.head_dim
         n_blocks = (stop + SEGMENT - 1) // SEGMENT - max(0, stop - window) // SEGMENT
         n_heads, part = split.n_kv_heads * group, share.part
