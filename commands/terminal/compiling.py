@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from ...jit import machine
@@ -52,7 +54,7 @@ def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
     from multiprocessing import get_context
 
     total, n_workers = 0, _workers(tasks)
-    pool = ProcessPoolExecutor(n_workers, get_context("spawn"), _dies_at_once)
+    pool = ProcessPoolExecutor(n_workers, get_context("spawn"), _end_early)
     try:
         running = {pool.submit(_timed, task): task for task in tasks}
         for done, future in enumerate(as_completed(running), 1):
@@ -73,9 +75,20 @@ def _workers(tasks: Sequence[Rehearsal]) -> int:
     return max(1, min(machine.physical_cores(), len(tasks), fitting))
 
 
-def _dies_at_once() -> None:
-    """In a worker: Ctrl-C ends it without a traceback."""
+def _end_early() -> None:
+    """In a worker: Ctrl-C ends it without a traceback, and so does the end of its parent, which may
+    have been killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _timed(task: Task) -> tuple[int, float]:

@@ -1,6 +1,8 @@
 """Kernels are compiled by several processes, which tell of each task and may fail."""
 
 import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,33 @@ def test_a_process_that_ends_early_is_told() -> None:
     said: list[str] = []
     compile_all([Task("prompts", "dies")], said.append)
     assert said == ["a process that compiled kernels ended early (out of memory?)"]
+
+
+SLEEPS = """
+import time
+from kvarn.commands.terminal.compiling import compile_all
+
+class Sleep:
+    name, n_bytes = "sleep", 0
+
+    def __call__(self):
+        print("sleeping", flush=True)
+        time.sleep(3600)
+
+if __name__ == "__main__":
+    compile_all([Sleep()], print)
+"""
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    """Which had no time to end them, as when it is killed."""
+    script = tmp_path / "sleeps.py"
+    script.write_text(SLEEPS)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"sleeping\n"
+        started.kill()
+        started.communicate(timeout=60)  # until nobody can write to the pipe any more
 
 
 def test_an_error_of_a_task_is_its_own() -> None:
