@@ -2,16 +2,16 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from kvarn.cli import main
 from kvarn.commands import COMMANDS
+
+from .ctrl_c import said_on_ctrl_c
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,26 +207,7 @@ def test_a_closed_pipe_ends_quietly(tiny_path: Path) -> None:
 
 
 def test_ctrl_c_is_exit_code_130(tiny_path: Path) -> None:
-    with subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "kvarn",
-            "run",
-            "-m",
-            tiny_path,
-            *["-p", "x", "-n", "-1", "--temp", "0"],
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.read(1)
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"Traceback" not in err
+    assert b"Traceback" not in said_on_ctrl_c(tiny_path)
 
 
 def test_a_full_disk_under_stdout_is_one_line(tiny_path: Path) -> None:

@@ -4,10 +4,8 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gguf
@@ -17,6 +15,8 @@ from kvarn.cli import main
 from kvarn.commands.completion import SHELLS
 from kvarn.evals.peers import model as models
 from kvarn.runtime.home import remember_model
+
+from .ctrl_c import said_on_ctrl_c
 
 ONE = ["-n", "3", "--temp", "0", "-c", "256"]
 
@@ -111,18 +111,7 @@ def test_llama_cpps_options_do_what_ours_do(
 
 def test_a_folder_of_kv_says_after_ctrl_c_what_it_keeps(tiny_path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "kv"
-    command = [sys.executable, "-m", "kvarn", "run", str(tiny_path), "--kv", str(folder)]
-    with subprocess.Popen(
-        [*command, "-p", "x", "-n", "-1", "--temp", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.read(1)
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    err = said_on_ctrl_c(tiny_path, "--kv", str(folder))
     found = re.search(rb"keeps ([\d,]+) tokens", err)
     assert found, err
     done = subprocess.run(
