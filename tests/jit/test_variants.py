@@ -13,11 +13,11 @@ from llvmlite import binding as llvm
 
 from kvarn.jit.variant import NEEDS
 
-HERE = Path(__file__).parent
+OPS = Path(__file__).parents[1] / "ops"
 SHARES = {
     "attention": ["attention/test_attention.py", "attention/test_gathered.py"],
     "linear": ["linear/test_linear.py"],
-    "exact": ["evict/test_evict.py", "select/test_exact.py"],
+    "exact": ["evict/test_evict.py", "evict/test_staged.py", "select/test_exact.py"],
     "signatures": ["select/test_hamming.py", "select/test_encode.py"],
     "sketches": ["select/test_sketch.py", "select/test_blocks.py"],
 }
@@ -28,6 +28,12 @@ def _features():
     found = llvm.get_host_cpu_features()
     found.update({feature: False for feature in found if feature.startswith("avx512")})
     return found.flatten()
+
+
+@pytest.mark.parametrize("files", SHARES.values(), ids=SHARES)
+def test_there_are_such_files(files):
+    """Also where the next test is skipped."""
+    assert all((OPS / name).is_file() for name in files)
 
 
 @pytest.mark.skipif(
@@ -43,7 +49,7 @@ def test_kernels_for_avx2(files):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow and not gpu"),
-            *(str(HERE / name) for name in files),
+            *(str(OPS / name) for name in files),
         ],
         env={**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": _features()},
         capture_output=True,
