@@ -64,6 +64,7 @@ BOUNDS = {
     "perplexity": "-c 16 --chunks 1".split(),
     "imatrix": "-c 16 --chunks 1".split(),
     "eval": "--length 128 --contexts 1 --questions 1 --task kv --method full --keep all".split(),
+    "build": ["--kv-type", "f16"],
     "pack": ["-c", "64"],
     "learn": "--tokens 64 --length 64".split(),
 }
