@@ -22,13 +22,14 @@ from ..terminal.notices import notice
 from .attend import add_attend_options, attend_from
 from .hub import hub_model
 from .methods import Axis
-from .prefill import add_prefill_options, prefill_from, prefill_of_question
+from .prefill import PREFILL_AXIS, add_prefill_options, prefill_from, prefill_of_question
 from .values import count, file_path, positive
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.context import Context
     from ...runtime.model import Model
+    from ...runtime.prefill import Prefill
 
 ROOM = 4096
 """Tokens that can follow a pack which fills the model's training length."""
@@ -213,12 +214,15 @@ KEEP_AXIS: Axis[Keep] = Axis(
 
 
 def model_from(
-    options: argparse.Namespace, kv: tuple[str, str] | None = None, attends: Sequence[Attend] = ()
+    options: argparse.Namespace,
+    kv: tuple[str, str] | None = None,
+    attends: Sequence[Attend] = (),
+    prefills: Sequence[Prefill] = (),
 ) -> Model:
     """The model that the options name; where they name none, says which it is.
 
-    kv, attends: what its contexts will have where that is not in `--kv-type` and `--method`, so
-    that all kernels can be compiled at once.
+    kv, attends, prefills: what its contexts will have where that is not one value of `--kv-type`,
+    `--method` and `--prefill`, so that all kernels can be compiled at once.
     """
     from ...jit.kernel_cache import on_compile
 
@@ -227,10 +231,9 @@ def model_from(
     one = isinstance(getattr(options, "method", None), str)
     methods = [attend_from(options)] if one else attends
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-    prefill = prefill_from(options) if hasattr(options, "prefill") else None
-    on_compile(
-        FirstUse(partial(rehearsals, path, types, methods, keeps, [prefill] if prefill else ()))
-    )
+    if isinstance(getattr(options, "prefill", None), str):
+        prefills = [PREFILL_AXIS.chosen(options)]
+    on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps, prefills)))
     return load(path, threads=options.threads, notice=notice)
 
 

@@ -1,4 +1,4 @@
-"""A context as a model reads it: ids, room for questions, and its pack."""
+"""A context as a model reads it: ids, room for questions, and its packs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .scoring import most_tokens
 if TYPE_CHECKING:
     from ...runtime.context import Progress
     from ...runtime.model import Model
+    from .arms import Arm
     from .plan import Cell, Plan
 
 BREAK = "\n"
@@ -26,14 +27,15 @@ BREAK = "\n"
 class Read:
     """A context and its questions in a model's tokens.
 
-    n_ctx: room for the context, the longest question and the longest answer. inside: as in `Plan`.
+    folder: of its packs. n_ctx: room for the context, the longest question and the longest answer.
+    inside: as in `Plan`.
     """
 
     ids: list[int]
     questions: list[Question]
     question_ids: list[list[int]]
     most_tokens: list[int]
-    pack: Path
+    folder: Path
     kinds: tuple[str, str]
     inside: bool
 
@@ -42,9 +44,16 @@ class Read:
         after = [len(ids) + n for ids, n in zip(self.question_ids, self.most_tokens)]
         return len(self.ids) + max(after)
 
-    def build(self, model: Model, progress: Progress | None = None) -> None:
+    def pack(self, model: Model, arm: Arm) -> Path:
+        """The pack of the context, read as the arm says."""
+        return self.folder / arm.pack_name(model)
+
+    def build(self, model: Model, arm: Arm, progress: Progress | None = None) -> None:
         """Read the context into its pack; continues where an interrupted run stopped."""
-        build_pack(model, self.pack, self.ids, self.n_ctx, self.kinds, progress=progress)
+        build_pack(
+            model, self.pack(model, arm), self.ids, self.n_ctx, self.kinds,
+            progress=progress, prefill=arm.reading,
+        )  # fmt: skip
 
 
 def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:
@@ -71,7 +80,7 @@ def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number
         questions,
         [tokenizer.encode(BREAK + question.text, bos=False) for question in questions],
         [most_tokens(tokenizer, question) for question in questions],
-        folder.pack,
+        folder.path,
         plan.kinds,
         cell.inside,
     )

@@ -80,6 +80,9 @@ FILLED = {
         "kvarn perplexity -f book.txt",
         "kvarn perplexity model.gguf -f book.txt",
     ],
+    "kvarn perplexity -f FILE --ctx 32768 --prefill sparse": [
+        "kvarn perplexity -f book.txt --prefill sparse"
+    ],
     "kvarn eval [MODEL] --method full,hash": [
         "kvarn eval --method full,hash --length 256 --contexts 1 --questions 1"
     ],
@@ -113,6 +116,11 @@ SMALLER = {
     ),
     "kvarn eval --task needle,kv,two-hop --length 4096,16384 --method full,topk,hash --budget 2%": (
         f"kvarn eval --task needle,kv,two-hop --method full,topk,hash --budget 2% {FEW}"
+    ),
+    "kvarn eval --task needle,kv,records,two-hop,homes,chains --length 16384 "
+    "--prefill exact,sparse": (
+        "kvarn eval --task needle,kv,records,two-hop,homes,chains --prefill exact,sparse "
+        "--length 512 --contexts 1 --questions 1"
     ),
     "kvarn eval -m model.gguf --task needle,kv,two-hop --length 4096,16384 --method "
     "full,topk,topk:index=flat,hash,hash:encoders=simhash --budget 2%,6.25% --probe 8": (
