@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
 from ..attend import Attend, AttendError, Full
-from ..attend.selections import recording
+from ..attend.selections import Source, recording
 from ..engine import on_engine
 from ..keep import Keep, KeepAll, KVCache, closed_on_error
 from ..methods import called
@@ -143,16 +143,18 @@ class Context:
         on_engine(self._cache.index, len(self.tokens), progress)
 
     def recording(self, path: str | Path) -> AbstractContextManager[None]:
-        """Write the tokens that each layer attends to, in the block, to the file `path`, see
-        `attend.selections`. The file gets its name when it is complete.
+        """Write the tokens that each layer attends to, in the block, to the file `path`, and the
+        ids of all tokens, see `attend.selections`. The file gets its name when it is complete.
 
         Raises `AttendError` if the method reads all tokens, `FileRefused` or OSError if the file
         cannot be written.
         """
         if not self._attend.selects:
             raise AttendError("there are no selections to record: the method reads all tokens")
-        config = self.model.config
-        return recording(self._cache.attend, path, config.n_layers, config.n_kv_heads)
+        config, info = self.model.config, self.model.info
+        method = called(self._attend)
+        source = Source(config.n_layers, config.n_kv_heads, info.name, info.fingerprint, method)
+        return recording(self._cache.attend, path, source, self.tokens)
 
     def stop_at(self, flag: int) -> None:
         """Have passes raise `jit.launch.launcher.Stopped`, the context as it was before the pass,
