@@ -1,6 +1,8 @@
 
 // The page of `kvarn lens`: what draws.
 
+const MOST = 16;
+
 function element(name) {
   return document.getElementById(name);
 }
@@ -9,7 +11,8 @@ function percent(share) {
   return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
 }
 
-// 256 colours between those of the style sheet, for the square root of a share.
+// 256 colours between those of the style sheet: of a share and the mean of its row, by the
+// logarithm of 1 + share / mean, up to 16 times the mean.
 function palette() {
   const style = getComputedStyle(document.documentElement);
   const rgb = (name) => {
@@ -21,7 +24,8 @@ function palette() {
     const at = (i / 255) * 3, from = Math.min(2, Math.floor(at));
     return stops[from].map((c, k) => c + (stops[from + 1][k] - c) * (at - from));
   });
-  const of = (share) => colours[Math.round(255 * Math.sqrt(Math.min(1, share)))];
+  const place = (share, mean) => Math.log2(1 + share / mean) / Math.log2(1 + MOST);
+  const of = (share, mean) => colours[Math.round(255 * Math.min(1, mean && place(share, mean)))];
   return { of, none: rgb("--none") };
 }
 
@@ -35,8 +39,9 @@ function draw(heat, rows, width, height) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, rows.length);
   rows.forEach((shares, y) => {
+    const mean = shares && shares.reduce((sum, share) => sum + share, 0) / width;
     for (let x = 0; x < width; x++) {
-      const colour = shares ? colours.of(shares[x]) : colours.none;
+      const colour = shares ? colours.of(shares[x], mean) : colours.none;
       image.data.set([...colour, 255], 4 * (y * width + x));
     }
   });

@@ -124,13 +124,19 @@ class Page {
     element("text").replaceChildren(...shown);
   }
 
-  rank() {
+  // The parts of which most was read, without those that were read whole.
+  most() {
     const { data } = this, stored = data.steps[this.step] + 1;
-    const shares = [...sharesOf(data, this.scoped(), stored)];
-    const most = shares.map((share, part) => ({ share, part }))
+    return [...sharesOf(data, this.scoped(), stored)]
+      .map((share, part) => ({ share, part }))
       .filter(({ share }) => share > 0 && share < 1)
-      .sort((a, b) => b.share - a.share || a.part - b.part).slice(0, TOP);
-    element("most").replaceChildren(...most.map(({ share, part }) => {
+      .sort((a, b) => b.share - a.share || a.part - b.part)
+      .slice(0, TOP);
+  }
+
+  rank() {
+    const { data } = this;
+    element("most").replaceChildren(...this.most().map(({ share, part }) => {
       const item = document.createElement("li"), button = document.createElement("button");
       const from = grouped(part * data.part);
       button.textContent = `${percent(share)} from ${from}: ${this.begin(part)}`;
@@ -270,8 +276,8 @@ async function main() {
     showFacts(data);
     showWritten(page);
     showOverview(page);
-    page.part = data.parts - 1;
     await page.choose(0);
+    page.go(page.most()[0]?.part ?? 0);
     listen(page);
   } catch (error) {
     element("problem").hidden = false;
