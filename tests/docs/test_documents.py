@@ -93,6 +93,10 @@ FILLED = {
         f"kvarn completion {shell}" for shell in ("bash", "zsh", "tcsh")
     ],
     "kvarn doctor [--roofline]": ["kvarn doctor"],
+    "kvarn lens SELECTIONS.bin -o page.html": [
+        "kvarn run -f book.txt -n 4 --method hash --budget 8 --record-selections SELECTIONS.bin",
+        "kvarn lens SELECTIONS.bin -o page.html",
+    ],
     "kvarn bench --replay FILE": [
         "kvarn bench -d 300 -p 0 -n 2 -r 1 --method hash --budget 8 --sink 4 --window 8"
         " --record-selections FILE",
