@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.packs import build_pack
+from ...runtime.stats import Stats, probe_lines
 from ..tasks import Question
 from .errors import EvalError
 from .fitting import fit
@@ -48,12 +49,15 @@ class Read:
         """The pack of the context, read as the arm says."""
         return self.folder / arm.pack_name(model)
 
-    def build(self, model: Model, arm: Arm, progress: Progress | None = None) -> None:
-        """Read the context into its pack; continues where an interrupted run stopped."""
+    def build(self, model: Model, arm: Arm, progress: Progress | None = None) -> list[str]:
+        """Read the context into its pack; continues where an interrupted run stopped. Returns what
+        a probe of the prefill method has measured, in lines."""
+        stats: list[Stats] = []
         build_pack(
             model, self.pack(model, arm), self.ids, self.n_ctx, self.kinds,
-            progress=progress, prefill=arm.reading,
+            lambda context: stats.append(context.stats), progress, arm.reading,
         )  # fmt: skip
+        return probe_lines(stats[0].prompt_layers)
 
 
 def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:

@@ -79,7 +79,8 @@ class _Run:
         if left:
             reading = self.observer.progress(f"reading {len(read.ids):,} tokens")
             if arm.keeps_all:
-                read.build(self.model, arm, reading)
+                for line in read.build(self.model, arm, reading):
+                    self.observer.say(f"{folder.path.name}, {arm}: {line}")
             with opened(self.model, read, arm, reading) as context:
                 self._tell(context.notices)
                 for i in left:

@@ -192,6 +192,7 @@ def test_contexts_are_read_once_in_each_way(tiny: Model, tmp_path: Path) -> None
     assert [pack.prefill.split(" (")[0] for pack in packs] == ["exact", "sparse"]
     read = observer.read
     assert run(tiny, wanted, tmp_path)[0] == rows
+    assert not [line for line in observer.lines if "softmax" in line]
     hashed = replace(SPARSE, method="hash", attend=HASH.attend)
     more, observer = run(tiny, replace(wanted, arms=(FULL, SPARSE, hashed)), tmp_path)
     assert (more[:2], observer.read) == (rows, 0) and read
@@ -202,6 +203,16 @@ def test_contexts_are_read_once_in_each_way(tiny: Model, tmp_path: Path) -> None
     ]
     run(tiny, replace(wanted, keep_packs=False), tmp_path)
     assert [path.name for path in folder.glob("pack*")] == []
+
+
+def test_a_probe_of_the_reading_is_told(tiny: Model, tmp_path: Path) -> None:
+    probing = replace(SPARSE, reading=replace(SPARSE.reading, probe=64))
+    wanted = replace(PLAN, tasks=("kv",), lengths=(1300,), n_contexts=1, arms=(probing,))
+    _, observer = run(tiny, wanted, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    told = [line for line in observer.lines if "of the softmax covered" in line]
+    (line,) = told  # the last layer computes only the last tokens of a chunk, and probes none
+    assert line.startswith(f"{folder.name}, {probing}: layer 0: ")
 
 
 def test_a_question_about_a_sparse_context_is_decoded_exactly(
