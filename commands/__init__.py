@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokenize": ("tokenize", "show the tokens of a text"),
     "pack": ("pack", "build, list, check, move and remove context packs"),
     "bench": ("bench", "measure prefill and decode speed"),
+    "lens": ("lens", "make a page of what generated tokens read of a text"),
     "perplexity": ("perplexity", "measure how well a model predicts a text"),
     "eval": ("eval", "measure what a model recalls from long contexts"),
     "ls": ("ls", "list the models and packs on this machine"),

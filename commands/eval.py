@@ -12,6 +12,7 @@ from ..evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
 from ..runtime.attend import ATTENDS
 from ..runtime.home import home
 from ..runtime.keep import KEEPS, Keep
+from ..runtime.prefill import PREFILLS
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
@@ -19,6 +20,7 @@ from .options.attend import ATTEND_AXIS
 from .options.context import add_kv_type_option
 from .options.keep import KEEP_AXIS, keep_budget
 from .options.model import add_model_options, model_from
+from .options.prefill import PREFILL_AXIS
 from .options.texts import decoded
 from .options.values import positive
 from .terminal.columns import columns
@@ -141,6 +143,14 @@ def _add_methods(parser: argparse.ArgumentParser) -> None:
         default=["20%"],
         help="how many stay, if not all (default 20%%)",
     )
+    group.add_argument(
+        "--prefill",
+        metavar="P,…",
+        type=_words,
+        default=["exact"],
+        help=f"how contexts are read: {', '.join(PREFILLS)}, with options of their own as in "
+        "sparse:k=1024 (default exact)",
+    )
 
 
 def _words(text: str) -> list[str]:
@@ -175,7 +185,11 @@ def run(options: argparse.Namespace) -> int:
         keep_packs=not options.drop_packs,
         inside=options.question == "inside",
     )
-    model = model_from(options, attends=[arm.attend for arm in plan.arms])
+    model = model_from(
+        options,
+        attends=[arm.attend for arm in plan.arms],
+        prefills=[arm.reading for arm in plan.arms],
+    )
     longest = max(plan.lengths)
     if longest > model.config.n_ctx_train:
         notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
@@ -196,15 +210,18 @@ def _told(task: Task) -> str:
 
 
 def _arms(options: argparse.Namespace) -> Iterator[Arm]:
-    """Every method with each of its budgets, combined with every keep method."""
+    """Every method with each of its budgets, combined with every keep and prefill method."""
     from ..evals.quality import Arm
 
+    prefills = [(name, PREFILL_AXIS.parsed(name, {})) for name in options.prefill]
     common = {} if options.probe is None else {"probe": options.probe}
-    for keep, share, keeping in _keeps(options):
-        for method in options.method:
-            for budget in _budgets(method, options.budget):
-                given = common | ({"budget": budget} if budget else {})
-                yield Arm(method, budget, keep, share, ATTEND_AXIS.parsed(method, given), keeping)
+    for prefill, reading in prefills:
+        for keep, share, keeping in _keeps(options):
+            for method in options.method:
+                for budget in _budgets(method, options.budget):
+                    given = common | ({"budget": budget} if budget else {})
+                    attend = ATTEND_AXIS.parsed(method, given)
+                    yield Arm(method, budget, keep, share, attend, keeping, prefill, reading)
 
 
 def _budgets(method: str, budgets: list[str]) -> list[str]:

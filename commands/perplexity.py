@@ -6,12 +6,15 @@ import argparse
 import json
 from pathlib import Path
 
+from ..runtime.methods import called
 from ..runtime.perplexity import perplexity
+from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
 from .options.context import add_kv_type_option, ram_from
 from .options.model import add_model_options, model_from
+from .options.prefill import add_prefill_options, prefill_from
 from .options.texts import add_piece_options
 from .terminal.notices import notice
 
@@ -26,13 +29,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     add_model_options(parser)
     add_kv_type_option(parser)
+    add_prefill_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
+    prefill = prefill_from(options) or Exact()
     text = read_text(options.file)
-    model = model_from(options)
+    model, ram = model_from(options), ram_from(options)
     result = None
-    for result in perplexity(model, text, options.ctx, options.chunks, ram_from(options)):
+    for result in perplexity(model, text, options.ctx, options.chunks, ram, prefill):
         notice(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
     if result is None:
         raise KvarnError(f"{options.file}: too short for a piece of {options.ctx} tokens")
@@ -45,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
                     "n_tokens": result.n_tokens,
                     "n_chunks": result.n_chunks,
                     "n_ctx": options.ctx,
+                    "prefill": called(prefill),
                     "model": str(model.path),
                 }
             )

@@ -62,7 +62,7 @@ def add(parser: Parser) -> None:
         "--record-selections",
         metavar="FILE",
         type=Path,
-        help="write which tokens were attended to, for `kvarn bench --replay FILE`",
+        help="write which tokens were attended to, for `kvarn lens` and `kvarn bench --replay`",
     )
     add_model_options(parser)
     context = add_context_options(parser)

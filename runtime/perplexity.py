@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .model import Model
+    from .prefill import Prefill
     from .store import Ram
 
 
@@ -30,13 +31,19 @@ class Perplexity:
 
 
 def perplexity(
-    model: Model, text: str | bytes, n_ctx: int, max_chunks: int | None, store: Ram
+    model: Model,
+    text: str | bytes,
+    n_ctx: int,
+    max_chunks: int | None,
+    store: Ram,
+    prefill: Prefill | None = None,
 ) -> Iterator[Perplexity]:
     """Yield the running estimate after each piece of `n_ctx` tokens.
 
     The text is cut into pieces of `n_ctx` tokens. Each is read from an empty context (its first
     token replaced by BOS if the model wants one), and of its tokens n_ctx/2 + 1 … n_ctx − 1
-    each contributes −log p(token | piece so far): the first half only gives them context.
+    each contributes −log p(token | piece so far): the first half only gives them context. prefill:
+    how each piece is read (default: exactly).
 
     Raises `KvarnError` when `n_ctx` is too small or the text has fewer than two pieces' tokens.
     """
@@ -51,7 +58,7 @@ def perplexity(
         )
     chunks = min(len(ids) // n_ctx, max_chunks or len(ids))
     first = n_ctx // 2
-    context = model.context(n_ctx, store=store)
+    context = model.context(n_ctx, store=store, prefill=prefill)
     total = squares = 0.0
     count = 0
     for chunk in range(chunks):

@@ -61,6 +61,13 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or not _controls(c))
 
 
+def escaped(text: str) -> str:
+    """A text to show whole: what `printable` drops is escaped as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(c) if c not in "\n\t" and _controls(c) else c for c in text)
+
+
 def _controls(character: str) -> bool:
     """Whether a terminal acts on it: C0, DEL, C1 and characters that reorder text."""
     return character < " " or "\x7f" <= character <= "\x9f" or character in _REORDERING

@@ -92,17 +92,18 @@ class Axis(Generic[M]):
         `KvarnError` for methods and options that there are not.
         """
         method, (name, *settings) = self.named(text), text.split(":")
-        known = {option.replace("_", "-"): one for option, one in method.options().items()}
-        given = {option: v for option, v in common.items() if option.replace("_", "-") in known}
+        fields = {_written(field): field for field in method.options()}
+        given = {field: value for field, value in common.items() if field in fields.values()}
         for setting in settings:
             option, _, value = setting.partition("=")
-            if option not in known:
-                names = ", ".join(known) or "none"
+            if option not in fields:
+                names = ", ".join(fields) or "none"
                 raise KvarnError(
                     f"{text}: {self.what} {name} has the options {names}, not {option!r}"
                 )
             try:
-                given[option.replace("-", "_")] = PARSERS[known[option].kind](value)
+                declared = method.options()[fields[option]]
+                given[fields[option]] = PARSERS[declared.kind](value)
             except argparse.ArgumentTypeError as error:
                 raise KvarnError(f"{text}: {option}: {error}") from error
         return method(**given)
@@ -116,7 +117,7 @@ class Axis(Generic[M]):
         return found
 
     def _flag(self, field: str) -> str:
-        return f"--{self.prefix}{field.rstrip('_').replace('_', '-')}"
+        return f"--{self.prefix}{_written(field)}"
 
     def _of(self, options: argparse.Namespace, flag: str) -> Any:
         return getattr(options, flag[2:].replace("-", "_"))
@@ -142,3 +143,8 @@ class Axis(Generic[M]):
     def _choosing(self) -> list[str]:
         """The methods that have options."""
         return [name for name, method in self.methods.items() if method.options()]
+
+
+def _written(field: str) -> str:
+    """How a user writes the name of a field: from_ → from, kv_type → kv-type."""
+    return field.rstrip("_").replace("_", "-")

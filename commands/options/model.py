@@ -18,12 +18,13 @@ from ..terminal.notices import notice
 from .attend import attend_from
 from .hub import hub_model
 from .keep import keep_from
-from .prefill import prefill_from
+from .prefill import PREFILL_AXIS
 from .values import calling, file_path, positive
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.model import Model
+    from ...runtime.prefill import Prefill
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -97,12 +98,15 @@ def _flash_attention(text: str) -> str:
 
 
 def model_from(
-    options: argparse.Namespace, kv: tuple[str, str] | None = None, attends: Sequence[Attend] = ()
+    options: argparse.Namespace,
+    kv: tuple[str, str] | None = None,
+    attends: Sequence[Attend] = (),
+    prefills: Sequence[Prefill] = (),
 ) -> Model:
     """The model that the options name; where they name none, says which it is.
 
-    kv, attends: what its contexts will have where that is not in `--kv-type` and `--method`, so
-    that all kernels can be compiled at once.
+    kv, attends, prefills: what its contexts will have where that is not one value of `--kv-type`,
+    `--method` and `--prefill`, so that all kernels can be compiled at once.
     """
     from ...jit.kernel_cache import on_compile
 
@@ -111,10 +115,9 @@ def model_from(
     one = isinstance(getattr(options, "method", None), str)
     methods = [attend_from(options)] if one else attends
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-    prefill = prefill_from(options) if hasattr(options, "prefill") else None
-    on_compile(
-        FirstUse(partial(rehearsals, path, types, methods, keeps, [prefill] if prefill else ()))
-    )
+    if isinstance(getattr(options, "prefill", None), str):
+        prefills = [PREFILL_AXIS.chosen(options)]
+    on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps, prefills)))
     return load(path, threads=options.threads, notice=notice)
 
 

@@ -1,4 +1,4 @@
-"""An arm of an evaluation: an attend and a keep method, with which all questions are answered."""
+"""An arm of an evaluation: the methods with which contexts are read and questions answered."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...ops.attention.layout import TileLayout
 from ...runtime.attend import Full
 from ...runtime.keep import KeepAll
+from ...runtime.prefill import Exact
 from ...runtime.store import Ram, RamStore
 
 if TYPE_CHECKING:
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
     from ...runtime.keep import Keep
     from ...runtime.loading.model_info import ModelInfo
     from ...runtime.model import Model
+    from ...runtime.prefill import Prefill
     from ...runtime.store import Column
 
 
 @dataclass(frozen=True)
 class Arm:
-    """An attend and a keep method, and their names as the user wrote them.
+    """An attend, a keep and a prefill method, and their names as the user wrote them.
 
     method: the attend method, such as `hash:bits=64`; budget: its budget, "" where it reads all.
     keep: the keep method, such as `hashevict`; keep_budget: its budget, "" where all tokens stay.
+    prefill: the prefill method, such as `sparse:k=1024`.
     """
 
     method: str = "full"
@@ -33,6 +36,8 @@ class Arm:
     keep_budget: str = ""
     attend: Attend = field(default_factory=Full)
     keeping: Keep = field(default_factory=KeepAll)
+    prefill: str = "exact"
+    reading: Prefill = field(default_factory=Exact)
 
     @property
     def keeps_all(self) -> bool:
@@ -44,14 +49,26 @@ class Arm:
         keeps for this model, because these names differ by encoder."""
         noting = _Noting()
         model.context(1, self.attend, store=noting).close()
+        read = self.reading.facts(model.info)
         facts = [repr(self.attend), repr(self.keeping), *sorted(noting.names)]
-        return hashlib.blake2b("\n".join(facts).encode(), digest_size=6).hexdigest()
+        return _digest(*facts, *([] if read is None else [repr(read)]))
+
+    def pack_name(self, model: Model) -> str:
+        """The name of the pack that a context is read into: one for each way of reading."""
+        read = self.reading.facts(model.info)
+        return "pack" if read is None else f"pack-{read.mode}-{_digest(repr(read))}"
 
     def __str__(self) -> str:
         words = [self.method, self.budget]
         if self.keep != "all":
             words += ["keep", self.keep, self.keep_budget]
+        if self.prefill != Exact.name:
+            words += ["prefill", self.prefill]
         return " ".join(word for word in words if word)
+
+
+def _digest(*facts: str) -> str:
+    return hashlib.blake2b("\n".join(facts).encode(), digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True)

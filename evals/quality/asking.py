@@ -26,8 +26,8 @@ def opened(
 ) -> Iterator[Context]:
     """A context with the arm's methods that holds what was read. It opens the pack, or reads the
     text anew into memory where the arm evicts, because a pack holds all tokens."""
-    store = Disk(read.pack, read_only=True) if arm.keeps_all else Ram(*read.kinds)
-    with model.context(read.n_ctx, arm.attend, arm.keeping, store) as context:
+    store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
+    with model.context(read.n_ctx, arm.attend, arm.keeping, store, arm.reading) as context:
         if not context.tokens and not read.inside:
             context.prefill(read.ids, progress)
         context.index()
@@ -65,9 +65,9 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
 def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
     """Read a question in place of the previous one and its answer.
 
-    A separate question is read token by token, because prompts are read with exact attention under
-    every method. Inside the prompt, it is read with the context. Eviction cannot be undone: there
-    the context is read again.
+    A separate question is read token by token with the arm's attend method, whatever its prefill:
+    so arms that differ in how contexts are read differ in nothing else. Inside the prompt, it is
+    read with the context. Eviction cannot be undone: there the context is read again.
     """
     if read.inside and not arm.keeps_all:
         context.truncate(0)

@@ -1,10 +1,11 @@
-"""One context on disk: its text, its questions, its KV cache, and all answers so far.
+"""One context on disk: its text, its questions, its KV caches, and all answers so far.
 
 NAME/                  the task, the length, the number and a digest, see `Cell.key`
 ├─ context.txt         what is read
 ├─ questions.json      [{"text", "reply", "answers"}, …]; written after context.txt
 ├─ answers.jsonl       one line for each answer, see `Answer`
-└─ pack/               the context pack
+├─ pack/               the context pack, read exactly
+└─ pack-MODE-DIGEST/   the context pack, read in another way, see `Arm.pack_name`
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ class ContextFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.pack = path / "pack"
         self._answers = path / "answers.jsonl"
 
     def sample(self, make: Callable[[], Sample]) -> tuple[str, list[Question]]:
@@ -86,14 +86,18 @@ class ContextFolder:
             file.seek(0, os.SEEK_END)
             file.write(json.dumps(asdict(answer)).encode() + b"\n")
 
-    def remove_pack(self) -> list[str]:
-        """Remove the KV cache, which is built anew when needed.
+    def remove_packs(self) -> dict[Path, list[str]]:
+        """Remove the KV caches, which are built anew when needed.
 
-        Returns what stays, see `runtime.packs.remove_pack`.
+        Returns what stays in which of them, see `runtime.packs.remove_pack`.
         """
-        return remove_pack(self.pack) if self.pack.exists() else []
+        left = {pack: remove_pack(pack) for pack in self._packs()}
+        return {pack: names for pack, names in left.items() if names}
 
     @property
     def pack_bytes(self) -> int:
-        """Disk space of the KV cache."""
-        return sum(file.lstat().st_blocks * 512 for file in self.pack.glob("*"))
+        """Disk space of the KV caches."""
+        return sum(f.lstat().st_blocks * 512 for pack in self._packs() for f in pack.glob("*"))
+
+    def _packs(self) -> list[Path]:
+        return [path for path in sorted(self.path.glob("pack*")) if path.is_dir()]

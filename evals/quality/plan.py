@@ -27,7 +27,7 @@ class Plan:
     tells results with different fillers apart. keep_packs: keep the KV caches for a later run.
     inside: the question is part of the prompt and read with it, as in papers on eviction.
 
-    Raises `EvalError` for what cannot be evaluated.
+    Raises `EvalError` or `PrefillError` for what cannot be evaluated.
     """
 
     tasks: tuple[str, ...]
@@ -56,6 +56,8 @@ class Plan:
                     f"{arm}: what evicts cannot be combined with {called(arm.attend)} attention, "
                     "which needs all tokens in order"
                 )
+            for length in self.lengths:
+                arm.reading.check(arm.keeping, length)
 
     def cells(self) -> list[Cell]:
         """Each task at each length, in the order of the table."""

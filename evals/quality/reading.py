@@ -1,4 +1,4 @@
-"""A context as a model reads it: ids, room for questions, and its pack."""
+"""A context as a model reads it: ids, room for questions, and its packs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.packs import build_pack
+from ...runtime.stats import Stats, probe_lines
 from ..tasks import Question
 from .errors import EvalError
 from .fitting import fit
@@ -16,6 +17,7 @@ from .scoring import most_tokens
 if TYPE_CHECKING:
     from ...runtime.context import Progress
     from ...runtime.model import Model
+    from .arms import Arm
     from .plan import Cell, Plan
 
 BREAK = "\n"
@@ -26,14 +28,15 @@ BREAK = "\n"
 class Read:
     """A context and its questions in a model's tokens.
 
-    n_ctx: room for the context, the longest question and the longest answer. inside: as in `Plan`.
+    folder: of its packs. n_ctx: room for the context, the longest question and the longest answer.
+    inside: as in `Plan`.
     """
 
     ids: list[int]
     questions: list[Question]
     question_ids: list[list[int]]
     most_tokens: list[int]
-    pack: Path
+    folder: Path
     kinds: tuple[str, str]
     inside: bool
 
@@ -42,9 +45,19 @@ class Read:
         after = [len(ids) + n for ids, n in zip(self.question_ids, self.most_tokens)]
         return len(self.ids) + max(after)
 
-    def build(self, model: Model, progress: Progress | None = None) -> None:
-        """Read the context into its pack; continues where an interrupted run stopped."""
-        build_pack(model, self.pack, self.ids, self.n_ctx, self.kinds, progress=progress)
+    def pack(self, model: Model, arm: Arm) -> Path:
+        """The pack of the context, read as the arm says."""
+        return self.folder / arm.pack_name(model)
+
+    def build(self, model: Model, arm: Arm, progress: Progress | None = None) -> list[str]:
+        """Read the context into its pack; continues where an interrupted run stopped. Returns what
+        a probe of the prefill method has measured, in lines."""
+        stats: list[Stats] = []
+        build_pack(
+            model, self.pack(model, arm), self.ids, self.n_ctx, self.kinds,
+            lambda context: stats.append(context.stats), progress, arm.reading,
+        )  # fmt: skip
+        return probe_lines(stats[0].prompt_layers)
 
 
 def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:
@@ -71,7 +84,7 @@ def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number
         questions,
         [tokenizer.encode(BREAK + question.text, bos=False) for question in questions],
         [most_tokens(tokenizer, question) for question in questions],
-        folder.pack,
+        folder.path,
         plan.kinds,
         cell.inside,
     )

@@ -9,6 +9,8 @@ from ...system.text import one_line
 from .rows import Row, points
 
 ALWAYS = ("task", "length", "method", "budget", "score", "95%", "n")
+UNSAID = {"prefill": "exact"}
+"""Columns that are left out where all rows say the same."""
 RIGHT = ("length", "budget", "score", "n", "difference", "covered", "error", "read")
 
 
@@ -20,7 +22,11 @@ def render(rows: Sequence[Row], output: str = "md") -> str:
     if output == "json":
         return json.dumps([row.as_dict() for row in rows], indent=2)
     cells = [_cells(row) for row in rows]
-    names = [name for name in _cells(rows[0]) if name in ALWAYS or any(c[name] for c in cells)]
+    names = [
+        name
+        for name in _cells(rows[0])
+        if name in ALWAYS or any(c[name] not in ("", UNSAID.get(name)) for c in cells)
+    ]
     lines = [names, [("---:" if name in RIGHT else "---") for name in names]]
     lines += [[each[name] for name in names] for each in cells]
     return "\n".join(f"| {' | '.join(map(one_line, line))} |" for line in lines)
@@ -34,6 +40,7 @@ def _cells(row: Row) -> dict[str, str]:
         "method": row.arm.method,
         "budget": row.arm.budget,
         "keep": "" if keep == "all" else keep,
+        "prefill": row.arm.prefill,
         "score": f"{100 * row.score:.1f}",
         "95%": points(row.ci95),
         "n": str(row.n),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,21 @@ if TYPE_CHECKING:
     from .folder import Answer
     from .plan import Cell
 
+    Contexts = Sequence[Sequence[Sequence[Answer]]]
+    """[context][arm]: the answers about the contexts of a task, in order of the questions."""
+
+ALL = "all tasks"
+"""What stands for the task in rows over all of them."""
+
 
 @dataclass(frozen=True)
 class Row:
-    """One arm's answers to all questions of a cell.
+    """One arm's answers to all questions of a cell, or of all tasks at a length.
 
-    score: mean over the questions, 0 to 1. ci95: see `score_interval`. n, contexts: numbers of
-    questions and contexts. against: the arm whose score is subtracted in `difference`, "" for the
-    first. covered, error, read: means over the questions, see `Answer`.
+    score: mean over the questions, 0 to 1; of all tasks, the mean of theirs. ci95: see
+    `score_interval`. n, contexts: numbers of questions and contexts. against: the arm whose score
+    is subtracted in `difference`, "" for the first. covered, error, read: means over the questions,
+    see `Answer`.
     """
 
     cell: Cell
@@ -47,6 +54,7 @@ class Row:
             "budget": arm.budget,
             "keep": arm.keep,
             "keep_budget": arm.keep_budget,
+            "prefill": arm.prefill,
             "score": self.score,
             "ci95": self.ci95,
             "n": self.n,
@@ -70,51 +78,56 @@ def points(interval: Interval | None) -> str:
     return "" if interval is None else f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
 
 
-def rows_of(
-    cell: Cell, arms: Sequence[Arm], contexts: Sequence[Sequence[Sequence[Answer]]]
-) -> list[Row]:
-    """A row for each arm. contexts[context][arm]: the answers in order of the questions."""
-    first = [about[0] for about in contexts]
-    return [
-        _row(cell, arm, [about[i] for about in contexts], first if i else None, str(arms[0]))
-        for i, arm in enumerate(arms)
-    ]
+def rows_of(cell: Cell, arms: Sequence[Arm], *tasks: Contexts) -> list[Row]:
+    """A row for each arm, over one task or several, which then have equal weights."""
+    return [_row(cell, arms, i, tasks) for i in range(len(arms))]
 
 
-def _row(
-    cell: Cell,
-    arm: Arm,
-    contexts: Sequence[Sequence[Answer]],
-    first: Sequence[Sequence[Answer]] | None,
-    name_of_first: str,
-) -> Row:
-    scores = [[answer.score for answer in about] for about in contexts]
-    flat = [answer for about in contexts for answer in about]
+def _row(cell: Cell, arms: Sequence[Arm], number: int, tasks: Sequence[Contexts]) -> Row:
+    scores = [[[one.score for one in about[number]] for about in task] for task in tasks]
     row = Row(
         cell,
-        arm,
-        mean(scores),
-        score_interval(scores),
-        len(flat),
-        len(contexts),
-        _mean([answer.covered for answer in flat]),
-        _mean([answer.error for answer in flat]),
-        _mean([answer.read for answer in flat]),
+        arms[number],
+        _mean(map(mean, scores)),
+        score_interval(*scores),
+        sum(len(context) for task in scores for context in task),
+        sum(map(len, tasks)),
+        _mean_of(tasks, number, lambda answer: answer.covered),
+        _mean_of(tasks, number, lambda answer: answer.error),
+        _mean_of(tasks, number, lambda answer: answer.read),
     )
-    if first is None:
+    if number == 0:
         return row
     pairs = [
-        [ours.score - theirs.score for ours, theirs in zip(a, b, strict=True)]
-        for a, b in zip(contexts, first, strict=True)
+        [
+            [
+                ours.score - theirs.score
+                for ours, theirs in zip(about[number], about[0], strict=True)
+            ]
+            for about in task
+        ]
+        for task in tasks
     ]
     return replace(
         row,
-        against=name_of_first,
-        difference=mean(pairs),
-        difference_ci95=difference_interval(pairs),
+        against=str(arms[0]),
+        difference=_mean(map(mean, pairs)),
+        difference_ci95=difference_interval(*pairs),
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _mean_of(
+    tasks: Sequence[Contexts], number: int, part: Callable[[Answer], float | None]
+) -> float | None:
+    """The mean of what is known of an arm's answers, of equal weight in each task."""
+    found = []
+    for task in tasks:
+        values = (part(answer) for about in task for answer in about[number])
+        if known := [value for value in values if value is not None]:
+            found.append(_mean(known))
+    return _mean(found) if found else None
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return sum(known) / len(known)

@@ -10,27 +10,34 @@ from ...runtime.bench import Observer
 from ...runtime.memory import human_bytes
 from .asking import ask, opened
 from .folder import Answer, ContextFolder
+from .plan import Cell
 from .reading import Read, read_for
-from .rows import Row, rows_of
+from .rows import ALL, Row, rows_of
 
 if TYPE_CHECKING:
     from ...runtime.model import Model
     from .arms import Arm
-    from .plan import Cell, Plan
+    from .plan import Plan
+    from .rows import Contexts
 
 
 def evaluate(
     model: Model, plan: Plan, work: Path, observer: Observer | None = None
 ) -> Iterator[Row]:
-    """The rows of each task and length in turn.
+    """The rows of each task and length in turn; then, of several tasks, those over all tasks.
 
     work: the folder of contexts. Contexts and answers of earlier runs, interrupted or with other
     methods, are used again.
     """
     run = _Run(model, plan, work, observer or Observer())
+    of_length: dict[int, list[Contexts]] = {length: [] for length in plan.lengths}
     for cell in plan.cells():
         contexts = [run.context(cell, number) for number in range(plan.n_contexts)]
+        of_length[cell.length].append(contexts)
         yield from rows_of(cell, plan.arms, contexts)
+    if len(plan.tasks) > 1:
+        for length, tasks in of_length.items():
+            yield from rows_of(Cell(ALL, length, plan.inside), plan.arms, *tasks)
     if run.pack_bytes:
         run.observer.say(f"{human_bytes(run.pack_bytes)} of KV caches stay in {work}")
 
@@ -59,8 +66,9 @@ class _Run:
             self._advance(cell.length)
         if self.plan.keep_packs:
             self.pack_bytes += folder.pack_bytes
-        elif left := folder.remove_pack():
-            self.observer.say(f"{folder.pack} is not kvarn's alone, it keeps {', '.join(left)}")
+        else:
+            for pack, names in folder.remove_packs().items():
+                self.observer.say(f"{pack} is not kvarn's alone, it keeps {', '.join(names)}")
         return answers
 
     def _ask_all(
@@ -71,7 +79,8 @@ class _Run:
         if left:
             reading = self.observer.progress(f"reading {len(read.ids):,} tokens")
             if arm.keeps_all:
-                read.build(self.model, reading)
+                for line in read.build(self.model, arm, reading):
+                    self.observer.say(f"{folder.path.name}, {arm}: {line}")
             with opened(self.model, read, arm, reading) as context:
                 self._tell(context.notices)
                 for i in left:

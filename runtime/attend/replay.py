@@ -34,7 +34,7 @@ class Replay(Attend):
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
         selections, config = Selections.read(self.path), model.config
-        found = len(selections.layers), selections.n_kv_heads
+        found = selections.source.n_layers, selections.source.n_kv_heads
         if found != (config.n_layers, config.n_kv_heads):
             raise AttendError(
                 f"{self.path} holds selections of {found[0]} layers with {found[1]} KV heads, this "

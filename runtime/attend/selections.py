@@ -1,11 +1,18 @@
 """Files of selections: which tokens each layer attended to, step by step.
 
-    header   one line of JSON: {"kvarn_selections": 1, "n_layers": L, "n_kv_heads": J}
+    header   one line of JSON: {"kvarn_selections": 2, "n_layers": L, "n_kv_heads": J,
+             "model": its name, "fingerprint": of its file, "method": with its options}
     record   u32 layer  |  u32 tokens stored  |  u32 n  |  J x u32 count  |  n bytes: zlib of u32,
              for each KV head the differences between its ascending positions, the first from 0
+    …
+    tokens   u32 2^32 - 1  |  u32 T  |  u32 n  |  n bytes: zlib of T u32, the ids of the context
 
-One record for each layer and step in which a method chose, in the order of computation; all numbers
-are little-endian. A token attended to takes about a byte and a half.
+One record for each layer and step in which a method chose, in the order of computation; the tokens
+last, as they are when recording ends. All numbers are little-endian. A token attended to takes
+about a byte and a half. Files of version 1 have neither tokens nor the header's last three entries.
+
+A step reads the token at position `stored` - 1. Where guesses of a draft were wrong, or a context
+was cut, later records of the same layer and `stored` take the place of earlier ones.
 """
 
 from __future__ import annotations
@@ -13,11 +20,11 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +40,20 @@ _HEAD = struct.Struct("<III")
 _DAMAGE = ValueError, LookupError, TypeError, RecursionError, struct.error, zlib.error
 _MOST_BYTES = 8 << 30
 _MOST = 1 << 12  # layers, and KV heads of one
+_MOST_TOKENS = 1 << 28
+_TOKENS = 0xFFFFFFFF  # in place of a layer
 _LEVEL = 1  # of zlib: differences are small numbers, a higher level gains little
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What selections were recorded from; model, fingerprint and method: "" in version 1."""
+
+    n_layers: int
+    n_kv_heads: int
+    model: str = ""
+    fingerprint: str = ""
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +66,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class Selections:
-    """The selections of a file, by layer and in the order of steps."""
+    """The selections of a file, by layer and in the order of steps.
 
-    n_kv_heads: int
+    tokens: ids of the context, uint32 (T,); None in version 1.
+    """
+
+    source: Source
     layers: tuple[tuple[Selection, ...], ...]
+    tokens: U32 | None
 
     @property
     def most(self) -> int:
@@ -73,10 +97,9 @@ class Selections:
 class SelectionWriter:
     """Writes selections to an open file."""
 
-    def __init__(self, file: BinaryIO, n_layers: int, n_kv_heads: int) -> None:
-        header = {_VERSION: 1, "n_layers": n_layers, "n_kv_heads": n_kv_heads}
+    def __init__(self, file: BinaryIO, source: Source) -> None:
         self._file = file
-        file.write(json.dumps(header).encode() + b"\n")
+        file.write(json.dumps({_VERSION: 2, **asdict(source)}).encode() + b"\n")
 
     def add(self, layer: int, stored: int, lists: U32, counts: NDArray[np.int64]) -> None:
         """Add a step: of `stored` tokens, KV head j attended to lists[j, : counts[j]]."""
@@ -85,14 +108,23 @@ class SelectionWriter:
         self._file.write(_HEAD.pack(layer, stored, len(body)))
         self._file.write(counts.astype("<u4").tobytes() + body)
 
+    def finish(self, tokens: Sequence[int]) -> None:
+        """Add the ids of the context, after all steps."""
+        body = zlib.compress(np.asarray(tokens, "<u4").tobytes(), _LEVEL)
+        self._file.write(_HEAD.pack(_TOKENS, len(tokens), len(body)) + body)
+
 
 @contextmanager
-def selection_file(path: str | Path, n_layers: int, n_kv_heads: int) -> Iterator[SelectionWriter]:
+def selection_file(
+    path: str | Path, source: Source, tokens: Sequence[int]
+) -> Iterator[SelectionWriter]:
     """A writer of a file that takes its name when the block ends. After an error in the block, the
-    file holds the steps before it, each whole. Raises what `new_file` raises."""
+    file holds the steps before it, each whole. tokens: of the context, as they are when the block
+    ends. Raises what `new_file` raises."""
     with ExitStack() as stack:
         part = stack.enter_context(new_file(Path(path)))
-        writer = SelectionWriter(stack.enter_context(part.open("r+b")), n_layers, n_kv_heads)
+        writer = SelectionWriter(stack.enter_context(part.open("r+b")), source)
+        stack.callback(writer.finish, tokens)
         finish = stack.pop_all()
     try:
         yield writer
@@ -102,10 +134,10 @@ def selection_file(path: str | Path, n_layers: int, n_kv_heads: int) -> Iterator
 
 @contextmanager
 def recording(
-    attend: BoundAttend, path: str | Path, n_layers: int, n_kv_heads: int
+    attend: BoundAttend, path: str | Path, source: Source, tokens: Sequence[int]
 ) -> Iterator[None]:
     """Write what a method with `selects` chooses to a file, until the block ends."""
-    with selection_file(path, n_layers, n_kv_heads) as writer:
+    with selection_file(path, source, tokens) as writer:
         attend.writer = writer
         try:
             yield
@@ -116,31 +148,53 @@ def recording(
 def _parsed(data: bytes) -> Selections:
     first, _, _ = data.partition(b"\n")
     header = json.loads(first)
-    if header[_VERSION] != 1:
-        raise ValueError(f"version {header[_VERSION]}, expected 1")
-    n_layers, n_kv_heads = int(header["n_layers"]), int(header["n_kv_heads"])
-    if not (0 < n_layers <= _MOST and 0 < n_kv_heads <= _MOST):
-        raise ValueError(f"{n_layers} layers of {n_kv_heads} KV heads")
-    layers: dict[int, list[Selection]] = {i: [] for i in range(n_layers)}
-    at = len(first) + 1
+    version = header.pop(_VERSION)
+    if version not in (1, 2):
+        raise ValueError(f"version {version}, expected 1 or 2")
+    source = _source(header)
+    layers: dict[int, list[Selection]] = {i: [] for i in range(source.n_layers)}
+    at, tokens = len(first) + 1, None
     while at < len(data):
         layer, stored, n = _HEAD.unpack_from(data, at)
         at += _HEAD.size
-        counts = np.frombuffer(data, "<u4", n_kv_heads, at).astype(np.int64)
-        at += counts.size * 4
-        layers[layer].append(Selection(stored, _lists(data[at : at + n], counts, stored)))
+        if tokens is not None:
+            raise ValueError("a record follows the last one")
+        if layer == _TOKENS and version > 1 and stored <= _MOST_TOKENS:
+            tokens = _unpacked(data[at : at + n], stored)
+        else:
+            counts = np.frombuffer(data, "<u4", source.n_kv_heads, at).astype(np.int64)
+            at += counts.size * 4
+            layers[layer].append(Selection(stored, _lists(data[at : at + n], counts, stored)))
         at += n
-    return Selections(n_kv_heads, tuple(map(tuple, layers.values())))
+    if version > 1 and tokens is None:
+        raise ValueError("it ends before its tokens")
+    return Selections(source, tuple(map(tuple, layers.values())), tokens)
+
+
+def _source(header: dict[str, Any]) -> Source:
+    source = Source(**header)
+    sizes = source.n_layers, source.n_kv_heads
+    if not all(isinstance(n, int) and 0 < n <= _MOST for n in sizes):
+        raise ValueError(f"{sizes[0]!r:.50} layers of {sizes[1]!r:.50} KV heads")
+    for text in (source.model, source.fingerprint, source.method):
+        if not isinstance(text, str):
+            raise TypeError(f"expected a text, found {text!r:.50}")
+    return source
+
+
+def _unpacked(body: bytes, n: int) -> U32:
+    """`n` numbers; ValueError if there are fewer or more."""
+    stream = zlib.decompressobj()
+    raw = stream.decompress(body, 4 * n + 1)
+    if len(raw) != 4 * n or not stream.eof:
+        raise ValueError("a record ends early or late")
+    return np.frombuffer(raw, "<u4")
 
 
 def _lists(body: bytes, counts: NDArray[np.int64], stored: int) -> tuple[U32, ...]:
     """The positions of each KV head; ValueError unless they ascend and lie below `stored`."""
-    n_bytes = 4 * int(counts.sum())
-    stream = zlib.decompressobj()
-    raw = stream.decompress(body, n_bytes + 1)
-    if len(raw) != n_bytes or not stream.eof:
-        raise ValueError("a record ends early or late")
-    gaps = np.split(np.frombuffer(raw, "<u4").astype(np.int64), np.cumsum(counts)[:-1])
+    numbers = _unpacked(body, int(counts.sum())).astype(np.int64)
+    gaps = np.split(numbers, np.cumsum(counts)[:-1])
     lists = [np.cumsum(one) for one in gaps]
     if any((one[1:] < 1).any() for one in gaps) or any((one >= stored).any() for one in lists):
         raise ValueError("a record names tokens that are not there")

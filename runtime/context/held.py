@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..attend import Attend, AttendError
-from ..attend.selections import recording
+from ..attend.selections import Source, recording
 from ..engine import on_engine
 from ..keep import KVCache
+from ..methods import called
 from ..store import KVStore
 
 if TYPE_CHECKING:
@@ -57,13 +58,15 @@ class Held:
         on_engine(self._cache.index, len(self.tokens), progress)
 
     def recording(self, path: str | Path) -> AbstractContextManager[None]:
-        """Write the tokens that each layer attends to, in the block, to the file `path`, see
-        `attend.selections`. The file gets its name when it is complete.
+        """Write the tokens that each layer attends to, in the block, to the file `path`, and the
+        ids of all tokens, see `attend.selections`. The file gets its name when it is complete.
 
         Raises `AttendError` if the method reads all tokens, `FileRefused` or OSError if the file
         cannot be written.
         """
         if not self._attend.selects:
             raise AttendError("there are no selections to record: the method reads all tokens")
-        config = self.model.config
-        return recording(self._cache.attend, path, config.n_layers, config.n_kv_heads)
+        config, info = self.model.config, self.model.info
+        method = called(self._attend)
+        source = Source(config.n_layers, config.n_kv_heads, info.name, info.fingerprint, method)
+        return recording(self._cache.attend, path, source, self.tokens)

@@ -8,8 +8,10 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.options.attend import ATTEND_AXIS
+from kvarn.commands.options.prefill import PREFILL_AXIS
 from kvarn.evals.tasks import ALL_TASKS
 from kvarn.runtime.attend import Full, Hash, TopK
+from kvarn.runtime.prefill import SparsePrefill
 from kvarn.system.errors import KvarnError
 
 Eval = Callable[..., tuple[int, str, str]]
@@ -77,6 +79,25 @@ def test_what_is_kept_can_be_compared(run: Eval) -> None:
     assert [row.split("|")[5].strip() for row in rows] == ["", "streaming 50%", "streaming 20%"]
 
 
+def test_ways_of_reading_can_be_compared(run: Eval) -> None:
+    arguments = "--prefill exact,sparse:k=16:from=1024 --length 1300 --task needle,kv"
+    code, out, _ = run(arguments)
+    assert code == 0
+    head, _, *rows = [[cell.strip() for cell in line.split("|")] for line in out.splitlines()]
+    column = head.index("prefill")
+    assert [(row[1], row[column]) for row in rows] == [
+        (task, prefill)
+        for task in ("needle", "kv", "all tasks")
+        for prefill in ("exact", "sparse:k=16:from=1024")
+    ]
+    code, out, _ = run(f"{arguments} --json")
+    found = json.loads(out)
+    assert [row["prefill"] for row in found] == [row[column] for row in rows]
+    assert found[5]["difference"] == pytest.approx(
+        (found[1]["difference"] + found[3]["difference"]) / 2
+    )
+
+
 def test_texts_are_the_hay(run: Eval, tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -104,6 +125,8 @@ def test_a_question_mark_lists_the_tasks(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_method_names_its_options() -> None:
     assert ATTEND_AXIS.parsed("full", {"probe": 3}) == Full()
     assert ATTEND_AXIS.parsed("hash:bits=64", {"probe": 3}) == Hash(bits=64, probe=3)
+    sparse = SparsePrefill(k=1024, from_=0)
+    assert PREFILL_AXIS.parsed("sparse:k=1024:from=0", {}) == sparse
     flat = TopK(index="flat", sink=8, budget_unit="query-head", budget="6%")
     text = "topk:index=flat:sink=8:budget-unit=query-head"
     assert ATTEND_AXIS.parsed(text, {"budget": "6%"}) == flat
@@ -133,6 +156,9 @@ def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> Non
         ("--method dance", "unknown method 'dance'"),
         ("--keep some", "unknown keep 'some', expected one of all"),
         ("--budget lots --method hash", "budget is 'lots'"),
+        ("--prefill some", "unknown prefill 'some', expected one of exact, sparse"),
+        ("--prefill sparse:k=5", "cannot choose 5 tokens"),
+        ("--prefill sparse --keep streaming", "--keep streaming evicts some"),
         ("--text /none", "no *.txt in"),
         ("--length 5", "does not fit in 5 tokens"),
     ],

@@ -12,12 +12,14 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kvarn.cli import main
 from kvarn.evals.longctx.__main__ import main as longctx
 from kvarn.runtime.attend.encoders import Dense, Learned, LearnedLayer
 from kvarn.runtime.attend.encoders.sidecar import write_sidecar
+from kvarn.runtime.attend.selections import Source, selection_file
 from kvarn.runtime.chat import Conversation
 from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.loading.load import load
@@ -55,6 +57,7 @@ WRITERS: dict[str, Callable[[str], int]] = {
         *("bench", "-m", "model.gguf", "-d", "64", "-n", "1", "-p", "0", "-r", "1"),
         *(*HASH, "--record-selections", "OUT"),
     ),
+    "lens": command("lens", "s.bin", "-m", "model.gguf", "-o", "OUT"),
     "save": save_chat,
 }
 REFUSED_ONLY: dict[str, Callable[[str], int]] = {
@@ -117,13 +120,14 @@ def workplace(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (place / "t.txt").write_text(TEXT)
     (place / "precious").write_text("a user's own")
     model = load(tiny_path)
+    source = Source(model.config.n_layers, 2, model.name, model.fingerprint)
+    with selection_file(place / "s.bin", source, [1, 2, 3]) as writer:
+        writer.add(0, 3, np.zeros((2, 1), np.uint32), np.ones(2, np.int64))
     write_sidecar(place / "model.hash.gguf", encoders_of(model), model.file.architecture)
     yield place
 
 
 def encoders_of(model) -> Learned:
-    import numpy as np
-
     config = model.config
 
     def dense(heads: int) -> tuple[Dense, ...]:
@@ -188,6 +192,8 @@ def test_files_to_read_from_are_not_written_to(workplace: Path, capsys) -> None:
         ["convert", "model.gguf", "model.gguf", "--embed-hash"],
         ["run", *model, "-f", "t.txt", "--stats-json", "t.txt"],
         ["run", *model, "-f", "t.txt", *HASH, "--record-selections", "model.gguf"],
+        ["lens", "s.bin", *model, "-o", "s.bin"],
+        ["lens", "s.bin", *model, "-o", "model.gguf"],
     ):
         before = snapshot(workplace)
         assert main(words) == 1, words

@@ -74,6 +74,9 @@ FILLED = {
         "kvarn perplexity -f book.txt",
         "kvarn perplexity model.gguf -f book.txt",
     ],
+    "kvarn perplexity -f FILE --ctx 32768 --prefill sparse": [
+        "kvarn perplexity -f book.txt --prefill sparse"
+    ],
     "kvarn eval [MODEL] --method full,hash": [
         "kvarn eval --method full,hash --length 256 --contexts 1 --questions 1"
     ],
@@ -84,6 +87,10 @@ FILLED = {
         f"kvarn completion {shell}" for shell in ("bash", "zsh", "tcsh")
     ],
     "kvarn doctor [--roofline]": ["kvarn doctor"],
+    "kvarn lens SELECTIONS.bin -o page.html": [
+        "kvarn run -f book.txt -n 4 --method hash --budget 8 --record-selections SELECTIONS.bin",
+        "kvarn lens SELECTIONS.bin -o page.html",
+    ],
     "kvarn bench --replay FILE": [
         "kvarn bench -d 300 -p 0 -n 2 -r 1 --method hash --budget 8 --sink 4 --window 8"
         " --record-selections FILE",
@@ -107,6 +114,11 @@ SMALLER = {
     ),
     "kvarn eval --task needle,kv,two-hop --length 4096,16384 --method full,topk,hash --budget 2%": (
         f"kvarn eval --task needle,kv,two-hop --method full,topk,hash --budget 2% {FEW}"
+    ),
+    "kvarn eval --task needle,kv,records,two-hop,homes,chains --length 16384 "
+    "--prefill exact,sparse": (
+        "kvarn eval --task needle,kv,records,two-hop,homes,chains --prefill exact,sparse "
+        "--length 512 --contexts 1 --questions 1"
     ),
     "kvarn eval -m model.gguf --task needle,kv,two-hop --length 4096,16384 --method "
     "full,topk,topk:index=flat,hash,hash:encoders=simhash --budget 2%,6.25% --probe 8": (

@@ -9,6 +9,7 @@ import pytest
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.perplexity import perplexity
+from kvarn.runtime.prefill import Prefill, SparsePrefill
 from kvarn.runtime.store import Ram
 from kvarn.system.errors import KvarnError
 
@@ -32,6 +33,19 @@ def test_it_is_the_formula(tiny: Model) -> None:
     assert result.value == pytest.approx(np.exp(np.mean(losses)), rel=1e-3)
     expected_error = np.exp(np.mean(losses)) * np.std(losses) / np.sqrt(len(losses) - 1)
     assert result.error == pytest.approx(expected_error, rel=1e-2)
+
+
+def test_pieces_can_be_read_sparsely(tiny: Model) -> None:
+    text, n_ctx = TEXT * 40, 2048
+
+    def value(prefill: Prefill | None) -> float:
+        (result,) = perplexity(tiny, text, n_ctx, 1, Ram(), prefill)
+        return result.value
+
+    exact = value(None)
+    assert value(SparsePrefill(k=n_ctx, from_=0)) == exact
+    sparse = value(SparsePrefill(k=16, from_=1024))
+    assert sparse != exact and sparse == pytest.approx(exact, rel=0.1)
 
 
 def test_fewer_pieces_on_request(tiny: Model) -> None:

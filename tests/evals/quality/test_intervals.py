@@ -17,7 +17,8 @@ from kvarn.evals.quality.intervals import (
     variance,
 )
 
-TABLE = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 9: 2.2622, 19: 2.0930, 30: 2.0423, 99: 1.9842}
+TABLE = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 9: 2.2622, 19: 2.0930, 30: 2.0423, 38: 2.0244,
+         99: 1.9842}  # fmt: skip
 """Two-sided 95% quantiles of Student's t, as printed in any table."""
 
 
@@ -113,6 +114,51 @@ def test_at_least_95_of_100_intervals_hold_the_difference(p: float, lost: float)
         ]
 
     assert coverage(draw, -p * lost, difference_interval) >= 0.93
+
+
+TASKS = [(0.97, 0.05, 4, 25), (0.6, 0.3, 20, 10), (0.8, 0.0, 10, 1)]
+"""p, likeness, contexts and questions of three tasks."""
+
+
+def test_over_tasks_each_counts_the_same() -> None:
+    tasks = [[[1.0] * 30, [1.0] * 10], [[0.0], [1.0], [1.0], [0.0]]]
+    low, high = score_interval(*tasks)  # type: ignore[misc]
+    # The first task's mean does not vary; 4/3 · 4 · (1/2)² / 4² of the second counts a quarter.
+    p, t, m = 0.75, TABLE[3], 0.75 * 0.25 / (4 / 3 * 4 * 0.25 / 16 / 4)
+    centre = (p + t * t / (2 * m)) / (1 + t * t / m)
+    assert (low + high) / 2 == pytest.approx(centre, abs=1e-5)
+    pairs = [[[0.0] * 10] * 20] * 2
+    low, high = difference_interval(*pairs)  # type: ignore[misc]
+    assert high == -low == pytest.approx(TABLE[38] * math.sqrt(2 * 2) / 202 / 2, rel=1e-4)
+
+
+def test_95_of_100_intervals_hold_the_mean_over_tasks() -> None:
+    rng = random.Random(1)
+    truth = sum(task[0] for task in TASKS) / len(TASKS)
+    held = 0
+    for _ in range(800):
+        found = score_interval(*(drawn(rng, *task) for task in TASKS))
+        assert found is not None
+        held += found[0] <= truth <= found[1]
+    assert 0.93 <= held / 800 <= 0.995
+
+
+def test_95_of_100_intervals_hold_the_mean_difference_over_tasks() -> None:
+    rng, held = random.Random(2), 0
+    for _ in range(800):
+        tasks = [
+            [[-s * (rng.random() < 0.05) for s in context] for context in drawn(rng, *task)]
+            for task in TASKS
+        ]
+        found = difference_interval(*tasks)
+        assert found is not None
+        held += found[0] <= -0.05 * sum(task[0] for task in TASKS) / len(TASKS) <= found[1]
+    assert held / 800 >= 0.93
+
+
+def test_one_context_of_a_task_says_nothing_about_all() -> None:
+    assert score_interval([[1.0], [0.0]], [[1.0, 0.0]]) is None
+    assert difference_interval([[1.0], [0.0]], [[1.0, 0.0]]) is None
 
 
 def test_pairs_are_closer_than_scores_where_contexts_are_what_differs() -> None:

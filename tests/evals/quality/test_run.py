@@ -8,19 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.evals.quality import Arm, EvalError, Plan, Row, asking, evaluate, plan
+from kvarn.evals.quality import Arm, Plan, Row, asking, evaluate, plan
 from kvarn.evals.quality.folder import Answer, ContextFolder
 from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.bench import Observer
 from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.model import Model
+from kvarn.runtime.packs import pack_info
+from kvarn.runtime.prefill import SparsePrefill
 from kvarn.system.errors import KvarnError
 
 FULL = Arm()
 HASH = Arm("hash", "20", attend=Hash(budget=20, sink=4, window=16, probe=2))
 FLAT = Arm("topk:index=flat", "20", attend=TopK(budget=20, sink=4, window=16, index="flat"))
 STREAMING = Arm("full", "", "streaming", "40%", Full(), KEEPS["streaming"]("40%"))
+SPARSE = Arm(prefill="sparse:k=16", reading=SparsePrefill(k=16, from_=1024))
 PLAN = Plan(("needle", "kv"), (600,), (FULL, HASH), Plain(), "plain", 2, 2)
 
 
@@ -59,9 +62,9 @@ def greedy(model: Model, text: str, n: int) -> str:
 def test_every_arm_answers_every_question_once(tiny: Model, tmp_path: Path) -> None:
     rows, observer = run(tiny, PLAN, tmp_path)
     assert [(row.cell.task, row.arm) for row in rows] == [
-        (task, arm) for task in ("needle", "kv") for arm in (FULL, HASH)
+        (task, arm) for task in ("needle", "kv", "all tasks") for arm in (FULL, HASH)
     ]
-    assert all((row.n, row.contexts) == (4, 2) for row in rows)
+    assert [(row.n, row.contexts) for row in rows] == [(4, 2)] * 4 + [(8, 4)] * 2
     assert observer.steps[-1] == (8 * 600, 8 * 600)
     assert observer.lines[0].startswith("hash: this model has no learned encoders")
     assert observer.lines[1].endswith(f"of KV caches stay in {tmp_path}")
@@ -114,7 +117,7 @@ def test_an_interrupted_run_goes_on(
         if len(asked) in (5, 11):
             asked.append(None)
             raise KeyboardInterrupt
-        asked.append((read.pack, key, number))
+        asked.append((read.folder, key, number))
         return real(context, read, arm, key, number)
 
     monkeypatch.setattr("kvarn.evals.quality.run.ask", ask)
@@ -181,6 +184,61 @@ def test_a_context_that_evicts_is_read_again_for_each_question(tiny: Model, tmp_
     assert not list(tmp_path.glob("*/pack"))
 
 
+def test_contexts_are_read_once_in_each_way(tiny: Model, tmp_path: Path) -> None:
+    wanted = replace(PLAN, tasks=("kv",), lengths=(1300,), n_contexts=1, arms=(FULL, SPARSE))
+    rows, observer = run(tiny, wanted, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    packs = [pack_info(path) for path in sorted(folder.glob("pack*"))]
+    assert [pack.prefill.split(" (")[0] for pack in packs] == ["exact", "sparse"]
+    read = observer.read
+    assert run(tiny, wanted, tmp_path)[0] == rows
+    assert not [line for line in observer.lines if "softmax" in line]
+    hashed = replace(SPARSE, method="hash", attend=HASH.attend)
+    more, observer = run(tiny, replace(wanted, arms=(FULL, SPARSE, hashed)), tmp_path)
+    assert (more[:2], observer.read) == (rows, 0) and read
+    assert [answer.arm for answer in answers_in(folder)] == [
+        name
+        for name in ("full", "full prefill sparse:k=16", "hash prefill sparse:k=16")
+        for _ in range(2)
+    ]
+    run(tiny, replace(wanted, keep_packs=False), tmp_path)
+    assert [path.name for path in folder.glob("pack*")] == []
+
+
+def test_a_probe_of_the_reading_is_told(tiny: Model, tmp_path: Path) -> None:
+    probing = replace(SPARSE, reading=replace(SPARSE.reading, probe=64))
+    wanted = replace(PLAN, tasks=("kv",), lengths=(1300,), n_contexts=1, arms=(probing,))
+    _, observer = run(tiny, wanted, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    told = [line for line in observer.lines if "of the softmax covered" in line]
+    (line,) = told  # the last layer computes only the last tokens of a chunk, and probes none
+    assert line.startswith(f"{folder.name}, {probing}: layer 0: ")
+
+
+def test_a_question_about_a_sparse_context_is_decoded_exactly(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posed, pose = [], asking._pose
+
+    def spy(context, read, arm, ids) -> None:
+        pose(context, read, arm, ids)
+        posed.append((arm, ids, context.logits.copy()))
+
+    monkeypatch.setattr(asking, "_pose", spy)
+    wanted = replace(PLAN, tasks=("kv",), lengths=(1300,), n_contexts=1, arms=(FULL, SPARSE))
+    run(tiny, wanted, tmp_path)
+    (path,) = tmp_path.iterdir()
+    text, _ = ContextFolder(path).sample(pytest.fail)
+    assert [arm for arm, *_ in posed] == [FULL, FULL, SPARSE, SPARSE]
+    for arm, ids, logits in posed:
+        context = tiny.context(2000, prefill=arm.reading)
+        context.prefill(text)
+        for token in ids:
+            context.decode(token)
+        np.testing.assert_array_equal(context.logits, logits)
+    assert not np.array_equal(posed[0][2], posed[2][2])
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -190,10 +248,14 @@ def test_a_context_that_evicts_is_read_again_for_each_question(tiny: Model, tmp_
             {"arms": (replace(STREAMING, method="topk", attend=TopK(levels=2)),)},
             "topk keep streaming 40%: what evicts cannot be combined with topk levels=2 attention",
         ),
+        (
+            {"arms": (replace(STREAMING, reading=SparsePrefill()),)},
+            "--prefill sparse may read any token before, and --keep streaming evicts some",
+        ),
     ],
 )
 def test_plans_that_cannot_be_are_refused(changes: dict, expected: str) -> None:
-    with pytest.raises(EvalError, match=expected):
+    with pytest.raises(KvarnError, match=expected):
         replace(PLAN, **changes)
 
 

@@ -1,5 +1,6 @@
 """Recorded selections, replayed: the same tokens are read and the same bits come out."""
 
+import json
 import struct
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import AttendError, Replay
-from kvarn.runtime.attend.selections import Selections, selection_file
+from kvarn.runtime.attend.selections import Selections, Source, selection_file
 from kvarn.runtime.model import Model
 
 METHOD = kvarn.Hash(budget=40, sink=4, window=16)
@@ -49,13 +50,54 @@ def test_files_give_back_what_was_written(tmp_path: Path, counts: list[int]) -> 
     lists = np.zeros((2, 9), np.uint32)
     for one, n in zip(lists, counts):
         one[:n] = np.sort(rng.choice(1 << 20, n, replace=False))
-    with selection_file(path, 3, 2) as writer:
+    source, tokens = Source(3, 2, "name \x1b", "f00d", "hash budget=2%"), [5, 0, 4_000_000_000]
+    with selection_file(path, source, tokens) as writer:
         writer.add(1, 1 << 20, lists, np.array(counts))
+        tokens.append(7)
     found = Selections.read(path)
+    assert found.source == source and found.tokens is not None
+    assert found.tokens.tolist() == [5, 0, 4_000_000_000, 7]
     assert [len(layer) for layer in found.layers] == [0, 1, 0]
     assert found.most == max(counts)
     for one, n, positions in zip(lists, counts, found.layers[1][0].lists):
         np.testing.assert_array_equal(positions, one[:n])
+
+
+def as_version_1(data: bytes) -> bytes:
+    """What kvarn wrote before it recorded tokens."""
+    first, _, records = data.partition(b"\n")
+    header = json.loads(first)
+    old = {"kvarn_selections": 1, **{key: header[key] for key in ("n_layers", "n_kv_heads")}}
+    return json.dumps(old).encode() + b"\n" + records[: records.rindex(b"\xff" * 4)]
+
+
+def test_files_of_version_1_are_replayed(tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / "selections"
+    logits = decoded(tiny, METHOD, path)
+    path.write_bytes(as_version_1(path.read_bytes()))
+    found = Selections.read(path)
+    assert found.tokens is None and found.source == Source(tiny.config.n_layers, 2)
+    np.testing.assert_array_equal(decoded(tiny, Replay(path)), logits)
+
+
+def test_tokens_are_those_at_the_end(tiny: Model, tmp_path: Path) -> None:
+    """After wrong guesses and cuts; and where the block ends with an error."""
+    path = tmp_path / "selections"
+    context = tiny.context(400, METHOD)
+    context.prefill(list(range(300)))
+    with pytest.raises(KeyboardInterrupt), context.recording(path):
+        context.decode(1, [2, 3])
+        context.decode(2)
+        context.truncate(301)
+        context.decode(9)
+        raise KeyboardInterrupt
+    found = Selections.read(path)
+    assert found.tokens is not None and found.tokens.tolist() == [*range(300), 1, 9]
+    assert [step.stored for step in found.layers[0]] == [301, 302, 303, 302]
+    info = tiny.info
+    assert found.source == Source(
+        2, 2, info.name, info.fingerprint, "hash budget=40 sink=4 window=16"
+    )
 
 
 def test_bad_files_are_refused_in_words(tiny: Model, tmp_path: Path) -> None:
@@ -66,15 +108,27 @@ def test_bad_files_are_refused_in_words(tiny: Model, tmp_path: Path) -> None:
     whole = path.read_bytes()
     start = whole.index(b"\n") + 1
     beyond = whole[: start + 4] + struct.pack("<I", 1) + whole[start + 8 :]
-    for damaged in (b"", b"{}\n", b"text\n", whole[:-1], whole[:-40], whole + b"\1", beyond):
+    end = whole.rindex(b"\xff" * 4)
+    changed = [
+        whole.replace(*pair, 1)
+        for pair in (
+            (b'selections": 2', b'selections": 3'), (b'"n_layers": 2', b'"n_layers": "2"'),
+            (b'"model": "', b'"modal": "'), (b'"method": "', b'"method": 1, "_": "'),
+        )
+    ]  # fmt: skip
+    short = whole[: end + 4] + struct.pack("<I", 5) + whole[end + 8 :]
+    for damaged in (
+        b"", b"{}\n", b"text\n", whole[:-1], whole[:-40], whole + b"\1", beyond, whole[:end],
+        whole + whole[end:], short, *changed,
+    ):  # fmt: skip
         path.write_bytes(damaged)
         with pytest.raises(AttendError, match="holds no selections, or is damaged"):
             Selections.read(path)
-    with selection_file(path, 2, 2):
+    with selection_file(path, Source(2, 2), []):
         pass
     with pytest.raises(AttendError, match="is empty"):
         tiny.context(8, Replay(path))
-    with selection_file(path, 5, 2):
+    with selection_file(path, Source(5, 2), []):
         pass
     with pytest.raises(AttendError, match="5 layers with 2 KV heads, this model has 2 with 2"):
         tiny.context(8, Replay(path))
