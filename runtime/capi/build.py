@@ -3,7 +3,7 @@
 DIR/include/kvarn.h
 DIR/lib/libkvarn.so            links to this Python's library; knows where its packages are
 DIR/lib/pkgconfig/kvarn.pc     finds the folder by its own place, so that DIR can be moved
-DIR/share/examples/*.c
+DIR/share/examples/
 """
 
 from __future__ import annotations
@@ -62,11 +62,10 @@ def build(out: Path) -> Path:
     """
     _check_python()
     library = out / "lib" / "libkvarn.so"
-    for folder in ("include", "lib/pkgconfig", "share/examples"):
+    for folder in ("include", "lib/pkgconfig"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "kvarn.h", out / "include")
-    for example in sorted((HERE / "examples").glob("*.c")):
-        shutil.copy(example, out / "share" / "examples")
+    shutil.copytree(HERE / "examples", out / "share" / "examples", dirs_exist_ok=True)
     (out / "lib" / "pkgconfig" / "kvarn.pc").write_text(_pkg_config())
     with tempfile.TemporaryDirectory() as folder:
         made = _compiled(Path(folder))

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -193,6 +194,20 @@ def test_buffers_hold_what_python_gives(host: Callable[..., Any]) -> None:
     assert line.startswith("nothing is evicted: ")
     logits = model.context(512).prefill(ids)
     np.testing.assert_array_equal(np.array(found["logits"], np.float32), logits)
+
+
+def test_killed_while_it_reads_a_store_goes_on_from_there(
+    host: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Twice, at the end of a chunk and between two; the logits are those of one reading."""
+    store = tmp_path / "store"
+    host("host.py", "resumes", store, 512, code=-signal.SIGKILL)
+    host("host.py", "resumes", store, 1000, code=-signal.SIGKILL)
+    found = host("host.py", "resumes", store, 10_000)
+    assert found["held"] in (512, 1024)  # the last chunk's progress may be told before its commit
+    context = load().context(4096)
+    expected = context.prefill([20 + i * 7919 % 200 for i in range(2000)])
+    np.testing.assert_array_equal(np.array(found["logits"], np.float32), expected)
 
 
 def test_a_chat_reads_only_what_is_new_after_a_text(host: Callable[..., Any]) -> None:
