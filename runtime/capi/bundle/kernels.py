@@ -1,0 +1,129 @@
+"""Kernels of a bundle, compiled ahead for CPUs with AVX2 and with AVX-512.
+
+For a CPU that this machine has, rehearsals run. For another one their launches do nothing: what is
+computed has no meaning, and a rehearsal may end where it is checked. What is missing then is told,
+and compiled on first use, as are kernels for other models than those named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ....jit import kernel_cache, variant
+from ....jit.bundled import Target
+from ....jit.launch import launcher
+from ....ops.attention.layout import KV_TYPES
+from ....ops.errors import OpsError
+from ...rehearsal import Rehearsal, all_rehearsals, read_few, rehearsals
+from ..build import BuildError
+
+ALL, DENSE, NONE = "all", "dense", "none"
+CHOICES = {
+    ALL: "all methods with a KV cache of f16, full attention with each other type",
+    DENSE: "full attention with a KV cache of f16",
+    NONE: "none: all are compiled on first use",
+}
+
+_V3 = (
+    "64bit avx avx2 bmi bmi2 cmov cx16 cx8 f16c fma fxsr lzcnt mmx movbe popcnt sahf sse sse2 sse3 "
+    "sse4.1 sse4.2 ssse3 xsave"
+).split()
+_V4 = [*_V3, *"avx512bw avx512cd avx512dq avx512f avx512vl avx512vnni".split()]
+
+
+def targets() -> list[Target]:
+    """The CPUs to compile for, best first: on x86 of 2019 and of 2013 on, elsewhere this one."""
+    if platform.machine() != "x86_64":
+        return [Target(variant.CPU, _listed(sorted(variant.FEATURES)))]
+    return [Target("x86-64-v4", _listed(_V4)), Target("x86-64-v3", _listed(_V3))]
+
+
+def _listed(features: Sequence[str]) -> str:
+    return ",".join(f"+{one}" for one in features)
+
+
+def compile_ahead(
+    bundled: Path, which: str, models: Sequence[Path], say: Callable[[str], None]
+) -> None:
+    """Compile into the folder `bundled`, one process for each CPU; what was compiled before is
+    taken from the kernel cache."""
+    if which == NONE:
+        return
+    cache = kernel_cache.place()
+    if cache is None:
+        raise BuildError("bundling libkvarn: compiled kernels cannot be kept: see `kvarn doctor`")
+    all_targets = targets()
+    words = [sys.executable, "-m", __spec__.name, which, *map(str, models)]
+    running = [
+        subprocess.Popen(
+            words, env=os.environ | _environment(target, cache), stdout=subprocess.PIPE, text=True
+        )
+        for target in all_targets
+    ]
+    told = [process.communicate()[0] for process in running]
+    for target, process, text in zip(all_targets, running, told, strict=True):
+        if process.returncode:
+            raise BuildError(f"bundling libkvarn: compiling kernels for {target.cpu} failed")
+        *lines, last = text.splitlines()
+        for line in lines:
+            say(f"{target.cpu}: {line}")
+        folder = Path(json.loads(last))
+        (to := bundled / "kernels" / folder.name).mkdir(parents=True)
+        for file in folder.glob("*.code"):
+            shutil.copyfile(file, to / file.name)
+    (bundled / "targets.json").write_text(json.dumps(all_targets))
+
+
+def _environment(target: Target, cache: Path) -> dict[str, str]:
+    """Chooses the CPU of a process, and the cache that this one uses."""
+    return {
+        "NUMBA_CPU_NAME": target.cpu,
+        "NUMBA_CPU_FEATURES": target.features,
+        "KVARN_CACHE": str(cache.parents[1]),
+    }
+
+
+def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
+    f16 = "f16", "f16"
+    others = [(name, name) for name in KV_TYPES if name != "f16"]
+    for path in models:
+        yield from all_rehearsals(path, [f16]) if which == ALL else rehearsals(path, f16)
+        for kv in others if which == ALL else ():
+            yield from rehearsals(path, kv)
+            yield Rehearsal(f"drafts and short prompts, {kv[0]}", path, read_few, kv)
+
+
+def main(which: str, *models: str) -> int:
+    """In a process for one CPU: compile, and print the folder of the kernels as the last line."""
+    is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
+    if is_foreign:
+        launcher.only_compile()
+        np.seterr(all="ignore")
+    n_ended = 0
+    for one in _rehearsals(which, [Path(model) for model in models]):
+        try:
+            one()
+        except OpsError:
+            if not is_foreign:
+                raise
+            n_ended += 1
+    n = kernel_cache.Counts.compiled
+    print(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
+    if n_ended:
+        print(f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
+              "beyond that is compiled on first use")  # fmt: skip
+    print(json.dumps(str(kernel_cache.place())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
