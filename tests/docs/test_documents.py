@@ -42,6 +42,11 @@ NOT_TYPED = {
     "make libkvarn": "installs cffi, and needs a C compiler",
     "python -m kvarn.runtime.capi --out build/libkvarn": "needs cffi and a C compiler",
     "python -m kvarn.runtime.capi --out DIR": "needs cffi and a C compiler",
+    "make libkvarn-bundle": "compiles kernels for two CPUs, and needs a C compiler",
+    "python -m kvarn.runtime.capi --bundle DIR": "needs cffi and a C compiler",
+    "cmake -S build/libkvarn/share/examples/desktop -B build/desktop && cmake --build build/desktop": (
+        "needs Qt 6"
+    ),
     "make mini": "trains for hours",
     "make mini TEXT=FOLDER": "trains for hours",
     "make mini SHAPE=llama": "trains for hours",

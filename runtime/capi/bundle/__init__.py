@@ -15,3 +15,4 @@ DIR/share/licenses/                              those of all of it
 from .bundle import bundle as bundle
 from .kernels import ALL as ALL
 from .kernels import CHOICES as CHOICES
+from .kernels import NONE as NONE

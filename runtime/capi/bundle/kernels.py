@@ -1,8 +1,6 @@
 """Kernels of a bundle, compiled ahead for CPUs with AVX2 and with AVX-512.
 
-For a CPU that this machine has, rehearsals run. For another one their launches do nothing: what is
-computed has no meaning, and a rehearsal may end where it is checked. What is missing then is told,
-and compiled on first use, as are kernels for other models than those named.
+Kernels of other models than those named are compiled on first use.
 """
 
 from __future__ import annotations
@@ -13,17 +11,11 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from ....jit import kernel_cache, variant
 from ....jit.bundled import Target
-from ....jit.launch import launcher
-from ....ops.attention.layout import KV_TYPES
-from ....ops.errors import OpsError
-from ...rehearsal import Rehearsal, all_rehearsals, read_few, rehearsals
 from ..build import BuildError
 
 ALL, DENSE, NONE = "all", "dense", "none"
@@ -62,7 +54,7 @@ def compile_ahead(
     if cache is None:
         raise BuildError("bundling libkvarn: compiled kernels cannot be kept: see `kvarn doctor`")
     all_targets = targets()
-    words = [sys.executable, "-m", __spec__.name, which, *map(str, models)]
+    words = [sys.executable, "-m", f"{__package__}.rehearse", which, *map(str, models)]
     running = [
         subprocess.Popen(
             words, env=os.environ | _environment(target, cache), stdout=subprocess.PIPE, text=True
@@ -90,40 +82,3 @@ def _environment(target: Target, cache: Path) -> dict[str, str]:
         "NUMBA_CPU_FEATURES": target.features,
         "KVARN_CACHE": str(cache.parents[1]),
     }
-
-
-def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
-    f16 = "f16", "f16"
-    others = [(name, name) for name in KV_TYPES if name != "f16"]
-    for path in models:
-        yield from all_rehearsals(path, [f16]) if which == ALL else rehearsals(path, f16)
-        for kv in others if which == ALL else ():
-            yield from rehearsals(path, kv)
-            yield Rehearsal(f"drafts and short prompts, {kv[0]}", path, read_few, kv)
-
-
-def main(which: str, *models: str) -> int:
-    """In a process for one CPU: compile, and print the folder of the kernels as the last line."""
-    is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
-    if is_foreign:
-        launcher.only_compile()
-        np.seterr(all="ignore")
-    n_ended = 0
-    for one in _rehearsals(which, [Path(model) for model in models]):
-        try:
-            one()
-        except OpsError:
-            if not is_foreign:
-                raise
-            n_ended += 1
-    n = kernel_cache.Counts.compiled
-    print(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
-    if n_ended:
-        print(f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
-              "beyond that is compiled on first use")  # fmt: skip
-    print(json.dumps(str(kernel_cache.place())))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
