@@ -5,6 +5,7 @@ Kernels of other models than those named are compiled on first use.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -46,18 +47,23 @@ def _listed(features: Sequence[str]) -> str:
 def compile_ahead(
     bundled: Path, which: str, models: Sequence[Path], say: Callable[[str], None]
 ) -> None:
-    """Compile into the folder `bundled`, one process for each CPU; what was compiled before is
-    taken from the kernel cache."""
+    """Compile into the folder `bundled`, one process for each CPU.
+
+    They have a root of kernels of their own, in the kernel cache, so that all that is in it is
+    wanted, and the next bundle need not wait.
+    """
     if which == NONE:
         return
     cache = kernel_cache.place()
     if cache is None:
         raise BuildError("bundling libkvarn: compiled kernels cannot be kept: see `kvarn doctor`")
+    asked = repr((which, *(str(path.resolve()) for path in models)))
+    root = cache.parents[1] / "bundles" / hashlib.blake2b(asked.encode(), digest_size=8).hexdigest()
     all_targets = targets()
     words = [sys.executable, "-m", f"{__package__}.rehearse", which, *map(str, models)]
     running = [
         subprocess.Popen(
-            words, env=os.environ | _environment(target, cache), stdout=subprocess.PIPE, text=True
+            words, env=os.environ | _environment(target, root), stdout=subprocess.PIPE, text=True
         )
         for target in all_targets
     ]
@@ -75,10 +81,10 @@ def compile_ahead(
     (bundled / "targets.json").write_text(json.dumps(all_targets))
 
 
-def _environment(target: Target, cache: Path) -> dict[str, str]:
-    """Chooses the CPU of a process, and the cache that this one uses."""
+def _environment(target: Target, root: Path) -> dict[str, str]:
+    """Chooses the CPU of a process, and the root of its kernels."""
     return {
         "NUMBA_CPU_NAME": target.cpu,
         "NUMBA_CPU_FEATURES": target.features,
-        "KVARN_CACHE": str(cache.parents[1]),
+        "KVARN_CACHE": str(root),
     }
