@@ -7,7 +7,6 @@ import ctypes
 import json
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -171,6 +170,8 @@ def packs(k: Kvarn, note: Callable[[str, Any], None], model: int, other: int, pa
     writer = k.context_new(model, store)
     assert writer, k.error()
     note("store in use", k.context_new(model, store))
+    in_use = k.pack_build(model, f"{pack}-store".encode(), text, len(text), None, None, None)
+    note("pack in use", in_use)
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))
     note("full disk", read(k, writer, "The miller kept geese. " * 100))
@@ -259,32 +260,6 @@ def sizes(k: Kvarn, text: str) -> dict[str, Any]:
         "back": back.value.decode(), "n_text": n_text, "logits": list(logits),
         "empty": k.tokenize(model, b"", 0, 0, None, 0), "lines": lines,
     }  # fmt: skip
-
-
-def resumes(k: Kvarn, store: str, dies_at: str) -> dict[str, Any]:
-    """Reads on a text of 2,000 ids in a store, and dies at a number of them: what was there of it
-    before, and the logits after it."""
-    assert k.start_api(1, None) == 1, k.error()
-    model = k.model_open(None, None, None, None)
-    context = k.context_new(model, json.dumps({"ctx": 4096, "store": store}).encode())
-    assert context, k.error()
-    buffer = ctypes.create_string_buffer(10000)
-    assert k.context_info(context, buffer, 10000) > 1, k.error()
-    held = int(json.loads(buffer.value)["tokens"])
-    ids = [20 + i * 7919 % 200 for i in range(held, 2000)]
-
-    def on_progress(done: int, _: int, __: object) -> int:
-        if held + done >= int(dies_at):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return 0
-
-    array = (ctypes.c_int32 * len(ids))(*ids)
-    read_to = k.read_ids(context, array, len(ids), ON_PROGRESS(on_progress), None)
-    assert read_to == 2001, k.error()
-    logits = (ctypes.c_float * k.logits(context, None, 0))()
-    k.logits(context, logits, len(logits))
-    assert k.context_free(context) == 1, k.error()
-    return {"held": held, "logits": list(logits)}
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -196,20 +195,6 @@ def test_buffers_hold_what_python_gives(host: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(np.array(found["logits"], np.float32), logits)
 
 
-def test_killed_while_it_reads_a_store_goes_on_from_there(
-    host: Callable[..., Any], tmp_path: Path
-) -> None:
-    """Twice, at the end of a chunk and between two; the logits are those of one reading."""
-    store = tmp_path / "store"
-    host("host.py", "resumes", store, 512, code=-signal.SIGKILL)
-    host("host.py", "resumes", store, 1000, code=-signal.SIGKILL)
-    found = host("host.py", "resumes", store, 10_000)
-    assert found["held"] in (512, 1024)  # the last chunk's progress may be told before its commit
-    context = load().context(4096)
-    expected = context.prefill([20 + i * 7919 % 200 for i in range(2000)])
-    np.testing.assert_array_equal(np.array(found["logits"], np.float32), expected)
-
-
 def test_a_chat_reads_only_what_is_new_after_a_text(host: Callable[..., Any]) -> None:
     found = host("host.py", "turns")
     first, second = found["reads"]
@@ -271,12 +256,11 @@ def test_memory_does_not_grow(probe: Probe) -> None:
     assert int(found["models"]) <= 2048
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [3000])
+@pytest.mark.parametrize("n", [100, pytest.param(3000, marks=pytest.mark.slow)])
 def test_no_arguments_do_harm(
     n: int, host: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = host("fuzz.py", n)
     assert found["failed"] >= n // 10 and found["done"] >= n // 10
-    assert found["growth"] <= 20_000  # KiB, in the second half
+    assert n < 1000 or found["growth"] <= 20_000  # KiB, in the second half
