@@ -33,7 +33,7 @@ def read_ids(k: Kvarn, context: int, ids: list[int], on_progress: Any = None) ->
 
 
 def resumes(k: Kvarn, store: str, dies_at: str) -> dict[str, Any]:
-    """Reads on, and dies at a number of tokens: what was there before, and the logits at the end."""
+    """Reads on, and dies at a number of tokens: what was there before, and the last logits."""
     _, context, before = opened(k, store)
 
     def on_progress(done: int, _: int, __: object) -> int:
