@@ -4,6 +4,7 @@
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding after up to a million tokens
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
+#   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make evals    what the default model recalls of long contexts, by attention method
 #   make mini TEXT=FOLDER   train the default model and its encoders anew (needs torch);
 #                           SHAPE=llama: the second model, with rope in all layers
@@ -17,7 +18,7 @@ LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,8192)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test coverage lint build bench peers longctx evals mini libkvarn clean
+.PHONY: run test coverage lint build bench peers longctx evals mini libkvarn libkvarn-bundle clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -67,6 +68,9 @@ $(VENV)/.ready-lib: $(VENV)/.ready
 
 libkvarn: $(VENV)/.ready-lib
 	$(BIN)/python -m kvarn.runtime.capi --out build/libkvarn
+
+libkvarn-bundle: $(VENV)/.ready-lib
+	$(BIN)/python -m kvarn.runtime.capi --bundle build/libkvarn-bundle
 
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"

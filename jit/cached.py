@@ -34,7 +34,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
-from . import kernel_cache, threads, variant
+from . import bundled, kernel_cache, threads, variant
 from .compiler import Compiler
 from .errors import JitError
 from .kernel_cache import folders
@@ -48,6 +48,9 @@ OPTIONS: dict[str, Any] = {
 }
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
+if bundled.targets():
+    # Numba is to compile for the CPU that the kernels were compiled for ahead.
+    numba.config.CPU_NAME, numba.config.CPU_FEATURES = variant.CPU, variant.LISTED
 _, _cpu, _features = cpu_target.target_context.codegen().magic_tuple()
 if (_cpu, _features) != (variant.CPU, variant.LISTED):
     raise JitError(

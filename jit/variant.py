@@ -13,6 +13,7 @@ import platform
 
 from llvmlite import binding as llvm
 
+from . import bundled
 from .errors import JitError
 
 # What each variant needs, in LLVM's feature names, best first.
@@ -24,11 +25,20 @@ NEEDS: dict[str, frozenset[str]] = {
 }
 
 
+_CHOSEN = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"}
+
+
 def target() -> tuple[str, str]:
     """LLVM's name of the CPU that Numba compiles for (`znver3`) and its features (`+avx,-sse4a`).
 
-    This CPU's, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise.
+    This CPU's, unless NUMBA_CPU_NAME, NUMBA_CPU_FEATURES or NUMBA_ENABLE_AVX say otherwise. Where
+    kernels were compiled ahead (`bundled`), the best of their CPUs that this one can stand for.
     """
+    if not _CHOSEN & os.environ.keys():
+        having = host_features()
+        for ahead in bundled.targets():
+            if ahead.runs_on(having):
+                return ahead
     name = os.environ.get("NUMBA_CPU_NAME")
     features = os.environ.get("NUMBA_CPU_FEATURES")
     if features is None and name == "generic":
@@ -39,6 +49,11 @@ def target() -> tuple[str, str]:
             found.update({feature: False for feature in found if feature.startswith("avx")})
         features = found.flatten()
     return name or llvm.get_host_cpu_name(), features
+
+
+def host_features() -> frozenset[str]:
+    """What this CPU has, in LLVM's feature names."""
+    return frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
 
 
 def choose(features: frozenset[str], machine: str, forced: str | None = None) -> str:

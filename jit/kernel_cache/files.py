@@ -118,6 +118,11 @@ class _Places:
     def readable(cls) -> tuple[Folder, ...]:
         if cls.roots is None:
             cls.roots = folders.candidates()
+            try:
+                came = folders.open_bundled()
+                cls.opened = (came,) if came else ()
+            except Untrusted as error:
+                cls.say(f"cannot use the kernels that came with kvarn: {error}")
             if not cls.roots:
                 cls.against = Against("this user has no home folder", CHOOSE)
             cls._next(None)

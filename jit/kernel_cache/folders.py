@@ -9,8 +9,8 @@
 
 Machine code is run as it is read, so folders and files are opened by the rule of `system.trust`.
 Roots are tried in this order until one can be written to; those before it are read all the same
-(root may have compiled kernels for all users). A user without a home folder and without KVARN_CACHE
-has no root: every process compiles its kernels.
+(root may have compiled kernels for all users), as are kernels that came with the installation. A
+user without a home folder and without KVARN_CACHE has no root: every process compiles its kernels.
 """
 
 import hashlib
@@ -30,6 +30,7 @@ import llvmlite
 from ...system.files import remove_folder
 from ...system.text import one_line
 from ...system.trust import Folder, Untrusted, open_folder
+from .. import bundled
 from ..variant import CPU, LISTED, NEEDS, VARIANT
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -122,6 +123,17 @@ def open_kernels(root: Path) -> Folder:
     except RuntimeError as error:
         raise OSError(None, str(error), str(root.absolute())) from None
     return open_folder(root / "kernels" / key(), make=True)
+
+
+def open_bundled() -> Folder | None:
+    """The folder of this process's kernels that came with the installation, if there is one.
+
+    Raises `Untrusted` where others can write to it.
+    """
+    try:
+        return open_folder(bundled.FOLDER / "kernels" / key())
+    except OSError:
+        return None
 
 
 def is_kernel(name: str) -> bool:

@@ -188,6 +188,17 @@ def load() -> None:
     _launchers = _gnu() if threads.uses_gnu() else _numba()
 
 
+def only_compile() -> None:
+    """From here on, launches run nothing: kernels are compiled for a CPU that this one is not."""
+    global _launchers  # noqa: PLW0603
+    load()
+    _launchers = _Launchers(_nothing, _nothing)
+
+
+def _nothing(*_: int) -> int:
+    return 0
+
+
 def run(records: int, n: int, n_threads: int, long: bool = False) -> bool:
     """Run n launches, whose records begin at an address; returns whether they took long.
 

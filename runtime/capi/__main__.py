@@ -8,7 +8,9 @@ from pathlib import Path
 
 from ...system.errors import KvarnError
 from ...system.terminal import say, show, show_path
+from ..loading.default_model import default_model_path
 from .build import build, flags_to_compile, flags_to_link
+from .bundle import ALL, CHOICES, bundle
 
 
 def main() -> int:
@@ -20,13 +22,35 @@ def main() -> int:
         "--out", metavar="DIR", type=Path, default=Path("build/libkvarn"),
         help="the folder of the library (default %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--bundle",
+        metavar="DIR",
+        type=Path,
+        help="make a folder with Python and all that running needs, which can be moved",
+    )
+    parser.add_argument(
+        "--kernels",
+        choices=CHOICES,
+        default=ALL,
+        help="what the bundle has compiled ahead: "
+        + "; ".join(f"{name}: {what}" for name, what in CHOICES.items())
+        + " (default %(default)s)",
+    )
+    parser.add_argument(
+        "--model", metavar="FILE", type=Path, action="append",
+        help="compile the bundle's kernels for this model; may be repeated (default: the default "
+        "model)",
+    )  # fmt: skip
     flags = parser.add_mutually_exclusive_group()
     flags.add_argument("--cflags", action="store_true", help="print flags for a compiler")
     flags.add_argument("--libs", action="store_true", help="print flags for a linker")
     options = parser.parse_args()
     out = options.out.absolute()
     try:
-        if options.cflags:
+        if options.bundle:
+            models = options.model or [default_model_path()]
+            show_path(bundle(options.bundle.absolute(), options.kernels, models, say))
+        elif options.cflags:
             show(flags_to_compile(out))
         elif options.libs:
             show(flags_to_link(out))

@@ -3,7 +3,7 @@
 DIR/include/kvarn.h
 DIR/lib/libkvarn.so            links to this Python's library; knows where its packages are
 DIR/lib/pkgconfig/kvarn.pc     finds the folder by its own place, so that DIR can be moved
-DIR/share/examples/*.c
+DIR/share/examples/
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
 from ... import __version__
@@ -55,21 +57,35 @@ class BuildError(KvarnError):
     """libkvarn cannot be built here."""
 
 
-def build(out: Path) -> Path:
+@dataclass(frozen=True)
+class Place:
+    """Where a library finds Python.
+
+    home, program, packages   what is compiled in; empty in a bundle, whose own place tells
+    link                      what the linker is told
+    """
+
+    home: str
+    program: str
+    packages: Sequence[str]
+    link: Sequence[str]
+
+
+def build(out: Path, place: Place | None = None) -> Path:
     """Build into the folder `out`; returns the path of the library.
 
-    Raises `BuildError` without a shared libpython, cffi, a C compiler or Linux.
+    place: where it finds Python; None: where this one is. Raises `BuildError` without a shared
+    libpython, cffi, a C compiler or Linux.
     """
-    _check_python()
+    check_python()
     library = out / "lib" / "libkvarn.so"
-    for folder in ("include", "lib/pkgconfig", "share/examples"):
+    for folder in ("include", "lib/pkgconfig"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "kvarn.h", out / "include")
-    for example in sorted((HERE / "examples").glob("*.c")):
-        shutil.copy(example, out / "share" / "examples")
+    shutil.copytree(HERE / "examples", out / "share" / "examples", dirs_exist_ok=True)
     (out / "lib" / "pkgconfig" / "kvarn.pc").write_text(_pkg_config())
     with tempfile.TemporaryDirectory() as folder:
-        made = _compiled(Path(folder))
+        made = _compiled(Path(folder), place or _installed())
         Path(shutil.copy(made, library.with_suffix(".new"))).replace(library)
     return library
 
@@ -85,10 +101,21 @@ def flags_to_link(out: Path) -> str:
     return shlex.join([f"-L{lib}", "-lkvarn", f"-Wl,-rpath,{lib}"])
 
 
-def _check_python() -> None:
+def _installed() -> Place:
+    lib = variable("LIBDIR")
+    return Place(
+        home=sys.base_prefix,
+        program=sys.executable,
+        packages=_package_folders(),
+        link=[f"-L{lib}", f"-lpython{variable('LDVERSION')}", f"-Wl,-rpath,{lib}"],
+    )
+
+
+def check_python() -> None:
+    """`BuildError` where this Python cannot be embedded."""
     if sys.platform != "linux":
         raise BuildError(f"building libkvarn: this is {sys.platform}, and it is built on Linux")
-    lib = Path(_variable("LIBDIR")) / _variable("LDLIBRARY")
+    lib = Path(variable("LIBDIR")) / variable("LDLIBRARY")
     if not sysconfig.get_config_var("Py_ENABLE_SHARED") or not lib.is_file():
         raise BuildError(
             f"building libkvarn: {sys.executable} has no shared library, {lib}: take a Python that "
@@ -99,11 +126,12 @@ def _check_python() -> None:
         raise BuildError("building libkvarn: Python.h is missing: install python3-dev")
 
 
-def _variable(name: str) -> str:
+def variable(name: str) -> str:
+    """What this Python was built with: `sysconfig.get_config_var`."""
     return str(sysconfig.get_config_var(name))
 
 
-def _compiled(folder: Path) -> Path:
+def _compiled(folder: Path, place: Place) -> Path:
     """The library, in a folder for what the compiler needs."""
     try:
         from cffi import FFI
@@ -121,22 +149,21 @@ def _compiled(folder: Path) -> Path:
         ffi.emit_c_code(str(folder / f"{_MODULE}.c"))
     (folder / "exported").write_text("{ global: kvarn_*; local: *; };\n")
     library = folder / "libkvarn.so"
-    _compile(folder, library)
+    compile_c(
+        "-fPIC", "-shared", "-pthread",
+        "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-missing-field-initializers",
+        *(f"-D{name}={value}" for name, value in _built_in(place).items()), f"-I{HERE}",
+        str(folder / f"{_MODULE}.c"), "-o", str(library), *place.link, "-ldl",
+        f"-Wl,--version-script={folder / 'exported'}", "-Wl,-soname,libkvarn.so",
+    )  # fmt: skip
     return library
 
 
-def _compile(folder: Path, library: Path) -> None:
-    compiler = shlex.split(os.environ.get("CC") or _variable("CC").split()[0])
-    lib = _variable("LIBDIR")
-    command = [
-        *compiler, "-std=gnu11", "-O2", "-g0", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra",
-        "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-missing-field-initializers",
-        *(f"-D{name}={value}" for name, value in _built_in().items()),
-        f"-I{HERE}", f"-I{sysconfig.get_paths()['include']}",
-        str(folder / f"{_MODULE}.c"), "-o", str(library),
-        f"-L{lib}", f"-lpython{_variable('LDVERSION')}", f"-Wl,-rpath,{lib}", "-ldl",
-        f"-Wl,--version-script={folder / 'exported'}", "-Wl,-soname,libkvarn.so",
-    ]  # fmt: skip
+def compile_c(*words: str) -> None:
+    """Run the C compiler; `BuildError` where it fails."""
+    compiler = shlex.split(os.environ.get("CC") or variable("CC").split()[0])
+    include = sysconfig.get_paths()["include"]
+    command = [*compiler, "-std=gnu11", "-O2", "-g0", "-Wall", "-Wextra", f"-I{include}", *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -149,26 +176,26 @@ def _compile(folder: Path, library: Path) -> None:
         raise BuildError(f"building libkvarn: {compiler[0]} failed: {said}")
 
 
-def _built_in() -> dict[str, str]:
-    """What the library knows of this Python: C strings."""
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+def _built_in(place: Place) -> dict[str, str]:
+    """What the library knows of its Python: C strings."""
     stdlib = Path(sysconfig.get_paths()["stdlib"]).relative_to(sys.base_prefix)
     known = {
-        "KVARN_VERSION": __version__,
-        "PYTHON_VERSION": version,
-        "PYTHON_HOME": sys.base_prefix,
-        "PYTHON_LIBRARY": str(stdlib),
-        "PYTHON_PROGRAM": sys.executable,
-        "PYTHON_PATHS": os.pathsep.join(_package_folders()),
+        "KVARN_VERSION": [__version__],
+        "PYTHON_VERSION": [f"{sys.version_info[0]}.{sys.version_info[1]}"],
+        "PYTHON_HOME": [place.home],
+        "PYTHON_LIBRARY": [str(stdlib)],
+        "PYTHON_PROGRAM": [place.program],
+        "PYTHON_PATHS": place.packages,
     }
-    return {name: _c_string(value) for name, value in known.items()}
+    return {name: _c_string(values) for name, values in known.items()}
 
 
-def _c_string(value: str) -> str:
-    raw = os.fsencode(value)
-    if b"\n" in raw:
-        raise BuildError(f"building libkvarn: a path has a newline: {json.dumps(value)}")
-    return '"' + "".join(c if c not in '"\\?' else f"\\{c}" for c in value) + '"'
+def _c_string(lines: Sequence[str]) -> str:
+    for line in lines:
+        if len(line.splitlines()) > 1:
+            raise BuildError(f"building libkvarn: a path has a newline: {json.dumps(line)}")
+    escaped = ("".join(c if c not in '"\\?' else f"\\{c}" for c in line) for line in lines)
+    return '"' + "\\n".join(escaped) + '"'
 
 
 def _package_folders() -> list[str]:

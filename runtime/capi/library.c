@@ -45,16 +45,16 @@ long kvarn_start_api(int api, const char *home)
                     "%d, and the library has API %d: compile it with the library's header", api,
                     KVARN_API);
     if (in_callback) return fail(KVARN_BUSY, "kvarn_start was called inside a callback");
-    const char *asked = home ? home : getenv("KVARN_PYTHON_HOME");
-    const char *wanted = asked && *asked ? asked : PYTHON_HOME;
-    long done = 1;
     pthread_mutex_lock(&starting);
-    if (atomic_load(&ending))
+    long done = find_own_python();
+    const char *asked = home ? home : getenv("KVARN_PYTHON_HOME");
+    const char *wanted = asked && *asked ? asked : own_home;
+    if (done > 0 && atomic_load(&ending))
         done = fail(KVARN_NOT_RUNNING, STARTING "it has been stopped, which is for good");
-    else if (home_of_python && strcmp(wanted, home_of_python))
+    else if (done > 0 && home_of_python && strcmp(wanted, home_of_python))
         done = fail(KVARN_BAD_ARGUMENT, STARTING "Python runs already, from %s: another home, %s, "
                     "is not possible", home_of_python, wanted);
-    else if (atomic_load(&state) == NEW)
+    else if (done > 0 && atomic_load(&state) == NEW)
         done = start(wanted);
     pthread_mutex_unlock(&starting);
     return done;

@@ -10,9 +10,8 @@ import json
 import os
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ...jit.launch import launcher
 from ...system.errors import KvarnError
@@ -23,36 +22,18 @@ from ..loading.default_model import default_model_path
 from ..loading.load import load
 from ..packs import build_pack, pack_info
 from . import options
-from .arguments import Arguments, check_flags, messages_of
-from .errors import BadArgument, Cancelled, InUse, Refused
+from .arguments import check_flags, messages_of
+from .errors import BadArgument, Cancelled, InUse
+from .handles import CONTEXT, MODEL, Handles, Opened
 
 if TYPE_CHECKING:
-    from ..context import Context, Progress
-    from ..model import Model
+    from ..context import Progress
 
-T = TypeVar("T")
-
-_MODEL, _CONTEXT = 1, 2
 _BOS, _SPECIAL = 1, 2
 
 
-@dataclass
-class Opened:
-    """A context and what belongs to its handle."""
-
-    context: Context
-    model: int
-    conversation: Conversation | None = None
-    base: int = 0
-    """Tokens that were read by other calls than `chat`, which stay."""
-
-
-@dataclass
-class Library(Arguments):
-    """What is open; the methods are those of kvarn.h."""
-
-    models: dict[int, Model] = field(default_factory=dict)
-    contexts: dict[int, Opened] = field(default_factory=dict)
+class Library(Handles):
+    """The methods are those of kvarn.h."""
 
     def end(self) -> int:
         """Save and free everything; raises the first error, after the rest has been freed."""
@@ -82,10 +63,10 @@ class Library(Arguments):
         on_engine(launcher.load)
         self.lib.arm()
         progress(n_bytes, n_bytes)
-        return self._kept(self.models, _MODEL, model)
+        return self.kept(self.models, MODEL, model)
 
     def model_free(self, handle: int) -> int:
-        model = self._model(handle)
+        model = self.model_of(handle)
         if held := sum(one.model == handle for one in self.contexts.values()):
             raise InUse(f"the model has {held} contexts: free them first")
         del self.models[handle]
@@ -94,7 +75,7 @@ class Library(Arguments):
         return 1
 
     def model_info(self, handle: int, buffer: Any, room: int) -> int:
-        model = self._model(handle)
+        model = self.model_of(handle)
         facts = {
             "name": model.name,
             "path": str(model.path),
@@ -111,7 +92,7 @@ class Library(Arguments):
         return self.fill(buffer, room, json.dumps(facts).encode())
 
     def tokenize(self, handle: int, text: Any, n: int, flags: int, buffer: Any, room: int) -> int:
-        tokenizer, said = self._model(handle).tokenizer, self.utf8(text, n)
+        tokenizer, said = self.model_of(handle).tokenizer, self.utf8(text, n)
         check_flags(flags, _BOS | _SPECIAL)
         found = tokenizer.encode(said, bos=bool(flags & _BOS), special=bool(flags & _SPECIAL))
         ids = array("i", [*found, -1])
@@ -119,7 +100,7 @@ class Library(Arguments):
         return len(ids)
 
     def detokenize(self, handle: int, ids: Any, n: int, flags: int, buffer: Any, room: int) -> int:
-        tokenizer = self._model(handle).tokenizer
+        tokenizer = self.model_of(handle).tokenizer
         check_flags(flags, _SPECIAL)
         text = tokenizer.decode(self.ids(ids, n), special=bool(flags & _SPECIAL))
         return self.fill(buffer, room, text.encode("utf-8", "replace"))
@@ -127,11 +108,11 @@ class Library(Arguments):
     # Contexts.
 
     def context_new(self, handle: int, text: Any) -> int:
-        model = self._model(handle)
+        model = self.model_of(handle)
         context = options.context_of(model, self.string(text))
         try:
-            made = self._kept(
-                self.contexts, _CONTEXT, Opened(context, handle, base=len(context.tokens))
+            made = self.kept(
+                self.contexts, CONTEXT, Opened(context, handle, base=len(context.tokens))
             )
         except BaseException:
             context.close()
@@ -143,7 +124,7 @@ class Library(Arguments):
 
     def context_free(self, handle: int) -> int:
         """Frees it also where saving fails."""
-        context = self._opened(handle).context
+        context = self.opened(handle).context
         try:
             self.lib.stop_of(handle)[0] = 0  # what is to be saved may have to be computed
             context.close()
@@ -153,7 +134,7 @@ class Library(Arguments):
         return 1
 
     def context_info(self, handle: int, buffer: Any, room: int) -> int:
-        context = self._opened(handle).context
+        context = self.opened(handle).context
         facts = {
             "tokens": len(context.tokens),
             "ctx": context.n_ctx,
@@ -164,31 +145,31 @@ class Library(Arguments):
         return self.fill(buffer, room, json.dumps(facts).encode())
 
     def read(self, handle: int, text: Any, n: int, on_progress: Any, user: Any) -> int:
-        opened = self._opened(handle)
+        opened = self.opened(handle)
         ids = opened.context.encode(self.utf8(text, n))
         return _read(opened, ids, self.progress(on_progress, user))
 
     def read_ids(self, handle: int, ids: Any, n: int, on_progress: Any, user: Any) -> int:
-        opened = self._opened(handle)
+        opened = self.opened(handle)
         return _read(opened, self.ids(ids, n), self.progress(on_progress, user))
 
     def truncate(self, handle: int, n: int) -> int:
-        opened = self._opened(handle)
+        opened = self.opened(handle)
         opened.context.truncate(n)
         opened.base, opened.conversation = n, None
         return n + 1
 
     def save(self, handle: int) -> int:
-        (context := self._opened(handle).context).commit()
+        (context := self.opened(handle).context).commit()
         return len(context.tokens) + 1
 
     def logits(self, handle: int, out: Any, room: int) -> int:
-        logits = self._opened(handle).context.logits
+        logits = self.opened(handle).context.logits
         self.copy(out, room, logits.tobytes(), logits.size)
         return int(logits.size)
 
     def generate(self, handle: int, text: Any, on_text: Any, user: Any) -> int:
-        opened = self._opened(handle)
+        opened = self.opened(handle)
         given = options.parsed(self.string(text), options.GENERATE)
         generation = opened.context.generation((), **options.generation_of(given))
         try:
@@ -198,7 +179,7 @@ class Library(Arguments):
         return generation.n_tokens + 1
 
     def chat(self, handle: int, messages: Any, text: Any, on_text: Any, user: Any) -> int:
-        opened = self._opened(handle)
+        opened = self.opened(handle)
         given = options.parsed(self.string(text), options.CHAT)
         system, before, question = messages_of(self.string(messages, what="the messages"))
         conversation = opened.conversation or self._conversation(opened)
@@ -241,7 +222,7 @@ class Library(Arguments):
     def pack_build(
         self, handle: int, name: Any, text: Any, n: int, given: Any, on_progress: Any, user: Any
     ) -> int:
-        model, wanted = self._model(handle), options.parsed(self.string(given), options.PACK)
+        model, wanted = self.model_of(handle), options.parsed(self.string(given), options.PACK)
         path, said = pack_path(self.name(name)), self.utf8(text, n)
         tokenizer = model.tokenizer
         # What is written in a document is text, also where it looks like a control token.
@@ -255,7 +236,7 @@ class Library(Arguments):
                 f'{{"ctx": {len(ids)}}}'
             )
         kinds = wanted.get("kv_type", (None, None))
-        progress, place = self.progress(on_progress, user), self._new_handle(_CONTEXT)
+        progress, place = self.progress(on_progress, user), self.new_handle(CONTEXT)
         stop = int(self.ffi.cast("uintptr_t", self.lib.stop_of(place)))
         try:
             info = build_pack(model, path, ids, n_ctx, kinds, progress=progress, stop_flag=stop)
@@ -266,31 +247,6 @@ class Library(Arguments):
     def pack_info(self, name: Any, buffer: Any, room: int) -> int:
         facts = pack_info(pack_path(self.name(name))).as_dict()
         return self.fill(buffer, room, json.dumps(facts).encode())
-
-    # Handles.
-
-    def _model(self, handle: int) -> Model:
-        return self._of(self.models, handle, _MODEL)
-
-    def _opened(self, handle: int) -> Opened:
-        return self._of(self.contexts, handle, _CONTEXT)
-
-    def _of(self, held: dict[int, T], handle: int, kind: int) -> T:
-        if (found := held.get(handle)) is None:
-            raise Refused(self.lib.bad_handle(handle, kind))
-        return found
-
-    def _new_handle(self, kind: int) -> int:
-        made = int(self.lib.handle_new(kind))
-        if not made:
-            raise KvarnError("4,096 models and contexts are open: free some")
-        return made
-
-    def _kept(self, held: dict[int, T], kind: int, value: T) -> int:
-        made = self._new_handle(kind)
-        self.lib.stop_of(made)[0] = self.lib.is_ending()
-        held[made] = value
-        return made
 
 
 def _read(opened: Opened, ids: list[int], progress: Progress) -> int:

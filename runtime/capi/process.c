@@ -137,7 +137,26 @@ static void at_exit(void)
 /* Handlers run in reverse order: again once the libraries of kernels are loaded. */
 static void arm(void) { atexit(at_exit); }
 
-/* The interpreter. */
+/* The interpreter. In a bundle these are empty at build time: Python is beside the library. */
+static const char *own_home = PYTHON_HOME, *own_paths = PYTHON_PATHS;
+static const char *own_program = PYTHON_PROGRAM;
+
+static long find_own_python(void)
+{
+    static char home[4096], paths[4200], program[4200];
+    if (*own_home) return 1;
+    Dl_info found;
+    char *library = NULL; /* HOME/lib/libkvarn.so */
+    if (dladdr((void *)(uintptr_t)&find_own_python, &found))
+        library = realpath(found.dli_fname, home);
+    for (int i = 0; library && i < 2; i++) *strrchr(home, '/') = 0;
+    if (!library) return fail(KVARN_ERROR, STARTING "the library cannot find its own folder");
+    snprintf(paths, sizeof paths, "%s/" PYTHON_LIBRARY "/site-packages", home);
+    snprintf(program, sizeof program, "%s/bin/python" PYTHON_VERSION, home);
+    own_home = home, own_paths = paths, own_program = program;
+    return 1;
+}
+
 static long python_failed(void)
 {
     PyObject *type, *value, *trace;
@@ -147,7 +166,7 @@ static long python_failed(void)
     const char *said = text ? PyUnicode_AsUTF8(text) : NULL;
     fail(KVARN_ERROR, STARTING "%s: %s; packages were looked for in %s and in %s",
          type ? ((PyTypeObject *)type)->tp_name : "error", said ? said : "?",
-         home_of_python ? home_of_python : "the folders of this Python", PYTHON_PATHS);
+         home_of_python ? home_of_python : "the folders of this Python", own_paths);
     Py_XDECREF(text), Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
     PyErr_Clear();
     return KVARN_ERROR;
@@ -188,15 +207,15 @@ static long python_start(const char *home)
     before.utf8_mode = 1; /* or names of files are ASCII, as the locale of C has it */
     PyStatus status = Py_PreInitialize(&before);
     if (!PyStatus_Exception(status)) {
-        int is_own = !strcmp(home, PYTHON_HOME);
+        int is_own = !strcmp(home, own_home);
         char program[4096];
         snprintf(program, sizeof program, "%s/bin/python" PYTHON_VERSION, home);
         PyConfig config;
         PyConfig_InitIsolatedConfig(&config);
-        config.site_import = !is_own; /* its packages would come before those of PYTHON_PATHS */
+        config.site_import = !is_own; /* its packages would come before those of own_paths */
         status = set(&config, &config.home, home);
         if (!PyStatus_Exception(status)) /* what starts processes wants a Python */
-            status = set(&config, &config.executable, is_own ? PYTHON_PROGRAM : program);
+            status = set(&config, &config.executable, is_own ? own_program : program);
         if (!PyStatus_Exception(status)) status = Py_InitializeFromConfig(&config);
         PyConfig_Clear(&config);
     }
@@ -210,8 +229,8 @@ static long python_start(const char *home)
 static int add_paths(void)
 {
     PyObject *site = PyImport_ImportModule("site");
-    PyObject *text = site ? PyUnicode_FromString(PYTHON_PATHS) : NULL;
-    PyObject *paths = text ? PyObject_CallMethod(text, "split", "s", ":") : NULL;
+    PyObject *text = site ? PyUnicode_DecodeFSDefault(own_paths) : NULL;
+    PyObject *paths = text ? PyObject_CallMethod(text, "splitlines", NULL) : NULL;
     for (Py_ssize_t i = 0; paths && i < PyList_Size(paths); i++) {
         PyObject *done = PyObject_CallMethod(site, "addsitedir", "O", PyList_GetItem(paths, i));
         if (!done) Py_CLEAR(paths);

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -108,18 +108,22 @@ def probe(run: Run) -> Callable[..., dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def host(built: Path, environment: dict[str, str]) -> Callable[..., Any]:
-    """Runs a script of this folder, a program that runs Python already; gives what it found."""
+    """Runs a script of this folder, a program that runs Python already; gives what it found.
 
-    def host(script: str, *words: object) -> Any:
+    code: the exit code that it is to have; other than 0, it found nothing. within: words of a
+    command that runs it.
+    """
+
+    def host(script: str, *words: object, code: int = 0, within: Sequence[str] = ()) -> Any:
         paths = os.pathsep.join(path for path in sys.path if path)
         done = subprocess.run(
-            [sys.executable, str(HERE / script), f"{built}/lib/libkvarn.so",
+            [*within, sys.executable, str(HERE / script), f"{built}/lib/libkvarn.so",
              *map(str, words)],
             env={**environment, "PYTHONPATH": paths},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         assert done.stderr == ""
-        return json.loads(done.stdout)
+        return json.loads(done.stdout) if code == 0 else None
 
     return host

@@ -170,6 +170,8 @@ def packs(k: Kvarn, note: Callable[[str, Any], None], model: int, other: int, pa
     writer = k.context_new(model, store)
     assert writer, k.error()
     note("store in use", k.context_new(model, store))
+    in_use = k.pack_build(model, f"{pack}-store".encode(), text, len(text), None, None, None)
+    note("pack in use", in_use)
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))
     note("full disk", read(k, writer, "The miller kept geese. " * 100))

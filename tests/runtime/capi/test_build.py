@@ -50,4 +50,4 @@ def test_flags_and_pkg_config_name_the_folder(built: Path) -> None:
         )  # fmt: skip
     assert out == [f"-I{built}/include", f"-L{built}/lib -lkvarn -Wl,-rpath,{built}/lib"]
     assert "prefix=${pcfiledir}/../.." in (built / "lib/pkgconfig/kvarn.pc").read_text()
-    assert {p.name for p in (built / "share/examples").iterdir()} == {"ask.c", "hello.c"}
+    assert {p.name for p in (built / "share/examples").iterdir()} == {"ask.c", "desktop", "hello.c"}

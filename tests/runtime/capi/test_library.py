@@ -256,12 +256,11 @@ def test_memory_does_not_grow(probe: Probe) -> None:
     assert int(found["models"]) <= 2048
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [3000])
+@pytest.mark.parametrize("n", [100, pytest.param(3000, marks=pytest.mark.slow)])
 def test_no_arguments_do_harm(
     n: int, host: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = host("fuzz.py", n)
     assert found["failed"] >= n // 10 and found["done"] >= n // 10
-    assert found["growth"] <= 20_000  # KiB, in the second half
+    assert n < 1000 or found["growth"] <= 20_000  # KiB, in the second half

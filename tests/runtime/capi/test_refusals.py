@@ -66,6 +66,7 @@ CASES = {
     "pack without a name": (BAD_ARGUMENT, "the name of the pack is NULL or empty"),
     "pack of another model": (NULL, "it was made with kvarn-mini"),
     "store in use": (NULL, "another process or context is writing to it"),
+    "pack in use": (ERROR, "another process or context is writing to it"),
     "full disk": (ERROR, "cannot be written: File too large; it keeps its last commit"),
     "stop": (1, ""),
     "after stop": (NOT_RUNNING, "kvarn has been stopped"),

@@ -1,0 +1,90 @@
+"""Kernels of a bundle, compiled ahead for CPUs with AVX2 and with AVX-512.
+
+Kernels of other models than those named are compiled on first use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ....jit import kernel_cache, variant
+from ....jit.bundled import Target
+from ..build import BuildError
+
+ALL, DENSE, NONE = "all", "dense", "none"
+CHOICES = {
+    ALL: "all methods with a KV cache of f16, full attention with each other type",
+    DENSE: "full attention with a KV cache of f16",
+    NONE: "none: all are compiled on first use",
+}
+
+_V3 = (
+    "64bit avx avx2 bmi bmi2 cmov cx16 cx8 f16c fma fxsr lzcnt mmx movbe popcnt sahf sse sse2 sse3 "
+    "sse4.1 sse4.2 ssse3 xsave"
+).split()
+_V4 = [*_V3, *"avx512bw avx512cd avx512dq avx512f avx512vl avx512vnni".split()]
+
+
+def targets() -> list[Target]:
+    """The CPUs to compile for, best first: on x86 of 2019 and of 2013 on, elsewhere this one."""
+    if platform.machine() != "x86_64":
+        return [Target(variant.CPU, _listed(sorted(variant.FEATURES)))]
+    return [Target("x86-64-v4", _listed(_V4)), Target("x86-64-v3", _listed(_V3))]
+
+
+def _listed(features: Sequence[str]) -> str:
+    return ",".join(f"+{one}" for one in features)
+
+
+def compile_ahead(
+    bundled: Path, which: str, models: Sequence[Path], say: Callable[[str], None]
+) -> None:
+    """Compile into the folder `bundled`, one process for each CPU.
+
+    They have a root of kernels of their own, in the kernel cache, so that all that is in it is
+    wanted, and the next bundle need not wait.
+    """
+    if which == NONE:
+        return
+    cache = kernel_cache.place()
+    if cache is None:
+        raise BuildError("bundling libkvarn: compiled kernels cannot be kept: see `kvarn doctor`")
+    asked = repr((which, *(str(path.resolve()) for path in models)))
+    root = cache.parents[1] / "bundles" / hashlib.blake2b(asked.encode(), digest_size=8).hexdigest()
+    all_targets = targets()
+    words = [sys.executable, "-m", f"{__package__}.rehearse", which, *map(str, models)]
+    running = [
+        subprocess.Popen(
+            words, env=os.environ | _environment(target, root), stdout=subprocess.PIPE, text=True
+        )
+        for target in all_targets
+    ]
+    told = [process.communicate()[0] for process in running]
+    for target, process, text in zip(all_targets, running, told, strict=True):
+        if process.returncode:
+            raise BuildError(f"bundling libkvarn: compiling kernels for {target.cpu} failed")
+        *lines, last = text.splitlines()
+        for line in lines:
+            say(f"{target.cpu}: {line}")
+        folder = Path(json.loads(last))
+        (to := bundled / "kernels" / folder.name).mkdir(parents=True)
+        for file in folder.glob("*.code"):
+            shutil.copyfile(file, to / file.name)
+    (bundled / "targets.json").write_text(json.dumps(all_targets))
+
+
+def _environment(target: Target, root: Path) -> dict[str, str]:
+    """Chooses the CPU of a process, and the root of its kernels."""
+    return {
+        "NUMBA_CPU_NAME": target.cpu,
+        "NUMBA_CPU_FEATURES": target.features,
+        "KVARN_CACHE": str(root),
+    }

@@ -1,0 +1,85 @@
+"""The packages of a bundle: kvarn without what only converting and pulling need, and what running
+imports."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from .... import __version__
+from ..build import HERE, BuildError
+from .python import standard_library
+
+NEEDED = ("numpy", "numba", "llvmlite", "jinja2", "markupsafe", "xxhash", "cffi")
+"""Distributions. Of cffi the backend alone. Not hub downloads, progress bars, YAML, completion."""
+ROOMS = ("system", "jit", "ops", "models", "runtime")
+_PACKAGE = HERE.parents[1]
+
+_LEFT_OUT = re.compile(
+    r"(.*/)?(tests|__pycache__)/.*|\.\./.*|.*\.(pyc|pyi|pxd|h|hpp|c|cpp|lib|a|rst|npy)|"
+    r"cffi/.*|numpy/f2py/.*|numba/cuda/.*|numba/np/ufunc/(tbb|omp)pool.*|.*/(RECORD|INSTALLER|direct_url.*)"
+)
+_LICENCE = re.compile(r".*\.dist-info/(.*/)?[^/]*(licen[cs]e|copying|notice)[^/]*", re.IGNORECASE)
+
+
+def folder(out: Path) -> Path:
+    """The packages' folder in a bundle."""
+    return standard_library(out) / "site-packages"
+
+
+def copy_packages(out: Path) -> Path:
+    """Copy all, and their licences; returns the folder of kvarn."""
+    for name in NEEDED:
+        try:
+            _copy(distribution(name), name, out)
+        except PackageNotFoundError as error:
+            raise BuildError(
+                f"bundling libkvarn: {name} is missing: pip install 'kvarn[lib]'"
+            ) from error
+    return _copy_kvarn(out)
+
+
+def _copy(found: Distribution, name: str, out: Path) -> None:
+    files = [(str(one), Path(str(found.locate_file(one)))) for one in found.files or ()]
+    licences = [one for one in files if _LICENCE.fullmatch(one[0])]
+    if not licences:
+        raise BuildError(
+            f"bundling libkvarn: {name} {found.version} has no licence among its files"
+        )
+    for inside, path in licences:
+        to = out / "share" / "licenses" / name / Path(*Path(inside).parts[1:])
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+    for inside, path in files:
+        if not _LEFT_OUT.fullmatch(inside):
+            to = folder(out) / inside
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
+
+
+def _copy_kvarn(out: Path) -> Path:
+    """The rooms that run models, and the default model."""
+    own = folder(out) / "kvarn"
+    own.mkdir(parents=True)
+    skipped = shutil.ignore_patterns("__pycache__", "*.c", "*.h", "examples", "bundle")
+    for room in ROOMS:
+        shutil.copytree(_PACKAGE / room, own / room, ignore=skipped)
+    (own / "mini").mkdir()
+    for name in ("__init__.py", "py.typed", "mini/__init__.py", "mini/kvarn-mini.gguf"):
+        shutil.copy(_PACKAGE / name, own / name)
+    licence = out / "share" / "licenses" / "kvarn" / "LICENSE"
+    licence.parent.mkdir(parents=True)
+    shutil.copy(_licence(), licence)
+    return own
+
+
+def _licence() -> Path:
+    """kvarn's: in its folder, or where an installer has put it."""
+    if (beside := _PACKAGE / "LICENSE").is_file():
+        return beside
+    for one in distribution("kvarn").files or ():
+        if _LICENCE.fullmatch(str(one)):
+            return Path(str(one.locate()))
+    raise BuildError(f"bundling libkvarn: the licence of kvarn {__version__} is missing")

@@ -1,0 +1,60 @@
+"""Compiles a bundle's kernels for one CPU, which the environment names: see `kernels`.
+
+For a CPU that this machine has, rehearsals run. For another one their launches do nothing: what is
+computed has no meaning, and a rehearsal may end where it is checked. How many did is told; what
+they need beyond that is compiled on first use.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ....jit import kernel_cache, variant
+from ....jit.bundled import Target
+from ....jit.launch import launcher
+from ....ops.attention.layout import KV_TYPES
+from ....ops.errors import OpsError
+from ...rehearsal import Rehearsal, all_rehearsals, read_few, rehearsals
+from .kernels import ALL
+
+
+def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
+    f16 = "f16", "f16"
+    others = [(name, name) for name in KV_TYPES if name != "f16"]
+    for path in models:
+        if which == ALL:
+            yield from all_rehearsals(path, [f16])
+        for kv in others if which == ALL else [f16]:
+            yield from rehearsals(path, kv)
+            yield Rehearsal("drafts and short prompts", path, read_few, kv)
+
+
+def main(which: str, *models: str) -> int:
+    """In a process for one CPU: compile, and print the folder of the kernels as the last line."""
+    is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
+    if is_foreign:
+        launcher.only_compile()
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of numbers without a meaning
+    n_ended = 0
+    for one in _rehearsals(which, [Path(model) for model in models]):
+        try:
+            one()
+        except OpsError:
+            if not is_foreign:
+                raise
+            n_ended += 1
+    n = kernel_cache.Counts.compiled
+    print(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
+    if n_ended:
+        print(f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
+              "beyond that is compiled on first use")  # fmt: skip
+    print(json.dumps(str(kernel_cache.place())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
