@@ -14,12 +14,14 @@ from ..attend.reads import LayerReads
 from ..attend.sparse.index import Chosen
 from ..attend.sparse.probe import Probe
 from .base import CHUNK
+from .tail import RowTail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
     from ..attend.selections import SelectionWriter
+    from ..attend.sparse import TokenIndex
     from ..store import KVStore
     from .signatures import RowSignatures
     from .sparse import SparsePrefill
@@ -66,6 +68,8 @@ class SparsePrompts(BoundAttend):
         room = min(options.k * (config.n_heads // config.n_kv_heads), n_ctx)
         self._lists = np.zeros((ROWS, config.n_kv_heads, room), np.uint32)
         self._counts = np.zeros((ROWS, config.n_kv_heads), np.int64)
+        self._tail = RowTail(config, store) if options.tail == "means" else None
+        self._softmaxes = np.zeros((ROWS, config.n_heads, 2), np.float32)
         self._probe = Probe(config, store, n_ctx) if options.probe else None
 
     @property
@@ -119,14 +123,18 @@ class SparsePrompts(BoundAttend):
 
     def _extend(self, layer: LayerView, stop: int) -> None:
         """Index the tokens below `stop` that are not indexed yet."""
-        column = self._index.column
-        assert column is not None
-        first = int(column.filled[layer.index])
-        if layer.config.window is not None:
-            self._index.leave_out(layer, max(first, stop))
-        elif first < stop:
-            self._index.extend(layer, first, stop)
-            column.filled[layer.index] = stop
+        kept: list[TokenIndex | RowTail] = [self._index]
+        if self._tail is not None:
+            kept.append(self._tail)
+        for one in kept:
+            column = one.column
+            assert column is not None
+            first = int(column.filled[layer.index])
+            if layer.config.window is not None:
+                one.leave_out(layer, max(first, stop))
+            elif first < stop:
+                one.extend(layer, first, stop)
+                column.filled[layer.index] = stop
 
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
         """At most `ROWS` rows from position `start` on."""
@@ -135,7 +143,9 @@ class SparsePrompts(BoundAttend):
         from ...ops.select import Range
 
         lists, counts = self._lists[: len(q)], self._counts[: len(q)]
+        softmaxes = self._softmaxes[: len(q)]
         first, last = between
+        dense = Dense(first, last, start)
         began = time.perf_counter()
         index_bytes = self._index.choose_rows(
             layer, q, Range(first, last, last), self._options.k, lists, counts
@@ -145,13 +155,16 @@ class SparsePrompts(BoundAttend):
             q,
             lists,
             counts,
-            Dense(first, last, start),
+            dense,
             layer.store.segments(layer.index),
             out,
             scale=layer.config.attention_scale,
             softcap=layer.config.attention_softcap,
+            softmaxes=softmaxes,
             scratch=self._scratch,
         )
+        if self._tail is not None:
+            index_bytes += self._tail.add(layer, q, lists, counts, dense, softmaxes, out)
         reads = self.prompt_reads[layer.index]
         reads.index_bytes += index_bytes
         reads.index_seconds += chose - began
