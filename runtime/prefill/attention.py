@@ -136,20 +136,26 @@ class SparsePrompts(BoundAttend):
                 one.extend(layer, first, stop)
                 column.filled[layer.index] = stop
 
+    def choose(
+        self, layer: LayerView, q: F32, between: Between
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
+        """What at most `ROWS` rows q (T, H, E) choose: lists (T, J, room), of which the first
+        counts (T, J) count, until the next call; and the bytes of the index that were read."""
+        from ...ops.select import Range
+
+        (first, last), lists, counts = between, self._lists[: len(q)], self._counts[: len(q)]
+        k = self._options.k
+        n = self._index.choose_rows(layer, q, Range(first, last, last), k, lists, counts)
+        return lists, counts, n
+
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
         """At most `ROWS` rows from position `start` on."""
         from ...ops.attention.arguments import Dense
         from ...ops.attention.prefill.listed import listed_attention
-        from ...ops.select import Range
 
-        lists, counts = self._lists[: len(q)], self._counts[: len(q)]
-        softmaxes = self._softmaxes[: len(q)]
-        first, last = between
-        dense = Dense(first, last, start)
+        softmaxes, dense = self._softmaxes[: len(q)], Dense(*between, start)
         began = time.perf_counter()
-        index_bytes = self._index.choose_rows(
-            layer, q, Range(first, last, last), self._options.k, lists, counts
-        )
+        lists, counts, index_bytes = self.choose(layer, q, between)
         chose = time.perf_counter()
         listed_attention(
             q,
