@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     F32 = NDArray[np.float32]
 
 
+Lists = list[list["NDArray[np.uint32]"]]
+
+
 @dataclass(frozen=True)
 class Block:
     """128 rows of a prompt in one layer, from position `start` on.
 
     q, out float32 (T, H, E): queries, and what sparse prefill makes of them. lists[t][j]: the
-    tokens of `between` that row t and KV head j chose. keys, values float32 (S, J, E): as stored.
+    tokens of `between` that row t and KV head j chose; shorter: such lists for ever smaller k.
+    keys, values float32 (S, J, E): as stored.
     """
 
     layer: LayerView
@@ -37,7 +41,8 @@ class Block:
     between: Between
     q: F32
     out: F32
-    lists: list[list[NDArray[np.uint32]]]
+    lists: Lists
+    shorter: list[Lists]
     keys: F32
     values: F32
 
@@ -53,7 +58,7 @@ class Watched(SparsePrefill):
     see: See = field(default=lambda block: None, repr=False)
 
     def around(self, attend: Attend) -> Attend:
-        return _Watching(super().around(attend), self.starts, self.see)
+        return _Watching(super().around(attend), self.k, self.starts, self.see)
 
 
 @dataclass(frozen=True)
@@ -62,20 +67,24 @@ class _Watching(Attend):
     summary: ClassVar[str] = "exact, beside what sparse prefill would read"
 
     sparse: Attend
+    k: int
     starts: tuple[int, ...]
     see: See
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         prompts = self.sparse.open(model, store, n_ctx)
         assert isinstance(prompts, SparsePrompts)
-        return _Bound(prompts, self.starts, self.see)
+        return _Bound(prompts, self.k, self.starts, self.see)
 
 
 class _Bound(BoundAttend):
     every_query = True
 
-    def __init__(self, prompts: SparsePrompts, starts: tuple[int, ...], see: See) -> None:
+    def __init__(self, prompts: SparsePrompts, k: int, starts: tuple[int, ...], see: See) -> None:
         self._prompts, self._starts, self._see = prompts, starts, see
+        self._ks = [k]
+        while self._ks[-1] > 1:
+            self._ks.append(self._ks[-1] * 2 // 3)
         self._full = FullAttention()
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
@@ -90,14 +99,17 @@ class _Bound(BoundAttend):
     def _show(self, layer: LayerView, q: F32, start: int, between: Between) -> None:
         out, store = np.empty_like(q), layer.store
         self._prompts.attend_prompt(layer, q, start, out)
-        chosen, counts, _ = self._prompts.choose(layer, q, between)
-        lists = [
+        lists, *shorter = [self._lists(layer, q, between, k) for k in self._ks]
+        stop = start + len(q)
+        keys, values = read_kv(store.segments(layer.index), store.layout, store.n_kv_heads, 0, stop)
+        self._see(Block(layer, start, between, q, out, lists, shorter, keys, values))
+
+    def _lists(self, layer: LayerView, q: F32, between: Between, k: int) -> Lists:
+        chosen, counts, _ = self._prompts.choose(layer, q, between, k)
+        return [
             [tokens[:n].copy() for tokens, n in zip(*row, strict=True)]
             for row in zip(chosen, counts, strict=True)
         ]
-        stop = start + len(q)
-        keys, values = read_kv(store.segments(layer.index), store.layout, store.n_kv_heads, 0, stop)
-        self._see(Block(layer, start, between, q, out, lists, keys, values))
 
 
 def watch(

@@ -137,14 +137,14 @@ class SparsePrompts(BoundAttend):
                 column.filled[layer.index] = stop
 
     def choose(
-        self, layer: LayerView, q: F32, between: Between
+        self, layer: LayerView, q: F32, between: Between, k: int
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
-        """What at most `ROWS` rows q (T, H, E) choose: lists (T, J, room), of which the first
-        counts (T, J) count, until the next call; and the bytes of the index that were read."""
+        """k tokens for each head of at most `ROWS` rows q (T, H, E), k no more than the method's:
+        lists (T, J, room), of which the first counts (T, J) count, until the next call; and the
+        bytes of the index that were read."""
         from ...ops.select import Range
 
         (first, last), lists, counts = between, self._lists[: len(q)], self._counts[: len(q)]
-        k = self._options.k
         n = self._index.choose_rows(layer, q, Range(first, last, last), k, lists, counts)
         return lists, counts, n
 
@@ -155,7 +155,7 @@ class SparsePrompts(BoundAttend):
 
         softmaxes, dense = self._softmaxes[: len(q)], Dense(*between, start)
         began = time.perf_counter()
-        lists, counts, index_bytes = self.choose(layer, q, between)
+        lists, counts, index_bytes = self.choose(layer, q, between, self._options.k)
         chose = time.perf_counter()
         listed_attention(
             q,

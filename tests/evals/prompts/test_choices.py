@@ -59,10 +59,12 @@ def test_choices_read_as_much_and_the_best_is_best(blocks: list[Block]) -> None:
         assert {*judged} == {*CHOICES}
         own, best = judged["own"], judged["best"]
         assert best.n_tokens == own.n_tokens
+        assert judged["union"].n_tokens == judged["summit"].n_tokens
         assert abs(judged["union"].n_tokens - own.n_tokens) <= 1
+        assert own.covered > judged["union"].covered
         assert own.n_tokens <= judged["blocks"].n_tokens + 1 < own.n_tokens + 130
         assert all(0 < one.covered < 1 and one.error > 0 for one in judged.values())
-        assert best.covered >= max(own.covered, judged["union"].covered)
+        assert best.covered >= max(own.covered, judged["summit"].covered)
         assert judged["tail"].error < own.error
         assert judged["tail"].covered == own.covered
 
@@ -71,7 +73,7 @@ def test_rows_that_list_all_are_exact(blocks: list[Block]) -> None:
     first, last = blocks[0].between
     everything = [[np.arange(first, last, dtype=np.uint32)] * 2 for _ in range(ROWS)]
     judged = judge(replace(blocks[0], lists=everything))
-    for name in ("own", "best", "blocks", "union"):
+    for name in ("own", "best", "blocks", "union", "summit"):
         assert judged[name].covered == pytest.approx(1) and judged[name].error < 1e-5
 
 
