@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.attend.reads import probed
 from ..runtime.home import pack_path
 from ..runtime.memory import human_bytes
-from ..runtime.stats import Stats, probe_lines
+from ..runtime.stats import Stats
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
 from ..system.text import one_line
@@ -116,7 +117,7 @@ def build(options: argparse.Namespace) -> int:
     def opened(context: Context) -> None:
         nonlocal stats
         stats = context.stats
-        bar.begin(len(context.tokens))
+        bar.begin(len(context.tokens), stats)
 
     began = time.perf_counter()
     with on_ctrl_c(
@@ -135,8 +136,8 @@ def build(options: argparse.Namespace) -> int:
         f"{path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
         f"{len(ids) - bar.held:,} of them read in {time.perf_counter() - began:.1f} s"
     )
-    for line in probe_lines(stats.prompt_layers):
-        notice(line)
+    for one in probed(stats.prompt_layers):
+        notice(str(one))
     return 0
 
 
@@ -174,6 +175,8 @@ def info(options: argparse.Namespace) -> int:
     }
     for key, value in rows.items():
         show(f"{key:<11} {one_line(value)}")
+    for i, one in enumerate(facts.probe):
+        show(f"{'probe' if i == 0 else '':<11} {one}")
     return 0
 
 

@@ -172,7 +172,7 @@ def _read(context: Context, text: str, after_pack: bool) -> None:
         ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
         ids = ids[context.cut_to_shared(ids) :]
     index_held(context)
-    with closing(ReadingBar("reading", len(context.tokens))) as progress:
+    with closing(ReadingBar("reading", len(context.tokens), context.stats)) as progress:
         context.prefill(ids, progress)
 
 

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .attend.reads import probed
 from .context.prompt import n_common
 from .home import home
-from .store import Disk, PackError
+from .store import Disk, PackError, ProbeFacts
 from .store.disk import PackFolder
 from .store.disk.archive import clear_imports
 from .store.disk.contents import remove_files, take_lock
@@ -42,6 +43,8 @@ class PackInfo:
     indexes: list[str]
     prefill: str
     """How its prompts were read: "exact", or what `PrefillFacts` says."""
+    probe: list[ProbeFacts]
+    """What was measured beside sparse reading, layer by layer: see `--prefill-probe`."""
     parent: str
     parent_prefill: str
     """How its parent's were; "" without one, or where that cannot be read."""
@@ -88,6 +91,7 @@ def _info(path: Path) -> PackInfo:
         commits=commits,
         indexes=indexes,
         prefill=str(manifest.prefill or "exact"),
+        probe=list(manifest.probe),
         parent="" if manifest.parent is None else manifest.parent.path,
         parent_prefill="" if above is None else str(above.manifest.prefill or "exact"),
         n_bytes=sum(file.lstat().st_blocks * 512 for file in path.iterdir()),
@@ -166,6 +170,9 @@ def build_pack(
             )
         if opened is not None:
             opened(context)
-        if done < len(ids):
-            context.prefill(ids[done:], progress)
+        try:
+            if done < len(ids):
+                context.prefill(ids[done:], progress)
+        finally:
+            context.store.keep_probe(probed(context.stats.prompt_layers))
     return pack_info(path)

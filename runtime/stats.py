@@ -176,13 +176,3 @@ def _said_of(layers: Sequence[LayerReads]) -> str:
         error = sum(layer.output_error for layer in layers) / probes
         text += f", {covered:.2%} of the softmax covered, output error {error:.3f}"
     return text
-
-
-def probe_lines(layers: Sequence[LayerReads]) -> list[str]:
-    """For each layer that a probe has measured, what was read of the softmax and what it cost."""
-    return [
-        f"layer {one.layer}: {one.covered_mass / one.probes:.2%} of the softmax covered, output "
-        f"error {one.output_error / one.probes:.3f} ({one.probes:,} tokens measured)"
-        for one in layers
-        if one.probes
-    ]

@@ -6,11 +6,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from ...runtime.attend.reads import probed
 from .notices import notice
 from .progress import bar
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
+    from ...runtime.stats import Stats
 
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
 
@@ -48,15 +50,15 @@ class ReadingBar:
     """For `Context.prefill` after `held` tokens: a bar with the time left where stderr is a
     terminal, else a line now and then."""
 
-    def __init__(self, what: str, held: int = 0) -> None:
-        self.held, self._what, self._pace = held, what, Pace()
+    def __init__(self, what: str, held: int = 0, stats: Stats | None = None) -> None:
+        self.held, self._what, self._pace, self._stats = held, what, Pace(), stats
         self._last = self._said = time.perf_counter()
         self._done = 0
         self._bar: Any = None
 
-    def begin(self, held: int) -> None:
-        """So many tokens are there already."""
-        self.held = held
+    def begin(self, held: int, stats: Stats | None = None) -> None:
+        """So many tokens are there already; `stats`: of the context that reads."""
+        self.held, self._stats = held, stats
         self._last = self._said = time.perf_counter()
 
     def __call__(self, done: int, total: int) -> None:
@@ -66,12 +68,20 @@ class ReadingBar:
         now = time.perf_counter()
         self._pace.add(self.held + self._done, done - self._done, now - self._last)
         self._last, self._done = now, done
-        left = duration(self._pace.left(self.held + done, total - done))
-        self._bar.set_postfix_str(f"about {left} left", refresh=False)
+        left = f"about {duration(self._pace.left(self.held + done, total - done))} left"
+        left += self._measured()
+        self._bar.set_postfix_str(left, refresh=False)
         self._bar.update(done - self._bar.n)
         if not sys.stderr.isatty() and now - self._said >= LINE_SECONDS and done < total:
             self._said = now
-            notice(f"{self._what}: {done:,} of {total:,} tokens, about {left} left")
+            notice(f"{self._what}: {done:,} of {total:,} tokens, {left}")
+
+    def _measured(self) -> str:
+        """What a probe has found so far; "" without one."""
+        measured = probed(self._stats.prompt_layers) if self._stats else []
+        if not measured:
+            return ""
+        return f", output error up to {max(one.output_error for one in measured):.3f}"
 
     def close(self) -> None:
         """Take the bar off the terminal."""

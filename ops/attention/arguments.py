@@ -150,6 +150,8 @@ class ListedRows(NamedTuple):
     counts: I64_2D
     segments: I64_1D
     out: F32_3D
+    softmaxes: F32_3D
+    """(T, H, 2): as of `Chunk`; or none."""
 
 
 class ListedMemory(NamedTuple):

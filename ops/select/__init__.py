@@ -27,7 +27,14 @@ from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Range, taken_words
 from .cover import SAMPLE, CoverScratch, cover, draw_sample
 from .exact import ExactScratch, largest, products
-from .means import MeansScratch, add_means, block_means, means_item_bytes
+from .means import (
+    MeansScratch,
+    RowMeansScratch,
+    add_means,
+    add_row_means,
+    block_means,
+    means_item_bytes,
+)
 from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
 from .signatures import (
     Network,
@@ -73,6 +80,7 @@ __all__ = [
     "Network",
     "Range",
     "Rotation",
+    "RowMeansScratch",
     "RowSignatureScratch",
     "SignatureScratch",
     "SketchScratch",
@@ -80,6 +88,7 @@ __all__ = [
     "Tables",
     "TileScratch",
     "add_means",
+    "add_row_means",
     "best_in_blocks",
     "best_sketched",
     "block_item_bytes",

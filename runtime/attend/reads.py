@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from ..store.base import ProbeFacts
 
 
 @dataclass(slots=True)
@@ -34,3 +37,12 @@ class LayerReads:
         for name in ("covered_mass", "output_error"):
             out[name] = out[name] / self.probes if self.probes else None
         return out
+
+
+def probed(layers: Iterable[LayerReads]) -> list[ProbeFacts]:
+    """What a probe has measured, of each layer that it has."""
+    return [
+        ProbeFacts(one.layer, n, one.covered_mass / n, one.output_error / n)
+        for one in layers
+        if (n := one.probes)
+    ]

@@ -13,12 +13,14 @@ from ..attend.reads import LayerReads
 from ..attend.sparse.index import Chosen
 from ..attend.sparse.probe import Probe
 from .base import CHUNK
+from .tail import RowTail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
     from ..attend.selections import SelectionWriter
+    from ..attend.sparse import TokenIndex
     from ..methods import Progress
     from ..store import KVStore
     from .signatures import RowSignatures
@@ -66,6 +68,8 @@ class SparsePrompts(BoundAttend):
         room = min(options.k * (config.n_heads // config.n_kv_heads), n_ctx)
         self._lists = np.zeros((ROWS, config.n_kv_heads, room), np.uint32)
         self._counts = np.zeros((ROWS, config.n_kv_heads), np.int64)
+        self._tail = RowTail(config, store) if options.tail == "means" else None
+        self._softmaxes = np.zeros((ROWS, config.n_heads, 2), np.float32)
         self._probe = Probe(config, store, n_ctx) if options.probe else None
 
     @property
@@ -116,39 +120,54 @@ class SparsePrompts(BoundAttend):
 
     def _extend(self, layer: LayerView, stop: int) -> None:
         """Index the tokens below `stop` that are not indexed yet."""
-        column = self._index.column
-        assert column is not None
-        first = int(column.filled[layer.index])
-        if layer.config.window is not None:
-            self._index.leave_out(layer, max(first, stop))
-        elif first < stop:
-            self._index.extend(layer, first, stop)
-            column.filled[layer.index] = stop
+        kept: list[TokenIndex | RowTail] = [self._index]
+        if self._tail is not None:
+            kept.append(self._tail)
+        for one in kept:
+            column = one.column
+            assert column is not None
+            first = int(column.filled[layer.index])
+            if layer.config.window is not None:
+                one.leave_out(layer, max(first, stop))
+            elif first < stop:
+                one.extend(layer, first, stop)
+                column.filled[layer.index] = stop
+
+    def choose(
+        self, layer: LayerView, q: F32, between: Between, k: int
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
+        """k tokens for each head of at most `ROWS` rows q (T, H, E), k no more than the method's:
+        lists (T, J, room), of which the first counts (T, J) count, until the next call; and the
+        bytes of the index that were read."""
+        from ...ops.select import Range
+
+        (first, last), lists, counts = between, self._lists[: len(q)], self._counts[: len(q)]
+        n = self._index.choose_rows(layer, q, Range(first, last, last), k, lists, counts)
+        return lists, counts, n
 
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
         """At most `ROWS` rows from position `start` on."""
         from ...ops.attention.arguments import Dense
         from ...ops.attention.prefill.listed import listed_attention
-        from ...ops.select import Range
 
-        lists, counts = self._lists[: len(q)], self._counts[: len(q)]
-        first, last = between
+        softmaxes, dense = self._softmaxes[: len(q)], Dense(*between, start)
         began = time.perf_counter()
-        index_bytes = self._index.choose_rows(
-            layer, q, Range(first, last, last), self._options.k, lists, counts
-        )
+        lists, counts, index_bytes = self.choose(layer, q, between, self._options.k)
         chose = time.perf_counter()
         listed_attention(
             q,
             lists,
             counts,
-            Dense(first, last, start),
+            dense,
             layer.store.segments(layer.index),
             out,
             scale=layer.config.attention_scale,
             softcap=layer.config.attention_softcap,
+            softmaxes=softmaxes,
             scratch=self._scratch,
         )
+        if self._tail is not None:
+            index_bytes += self._tail.add(layer, q, lists, counts, dense, softmaxes, out)
         reads = self.prompt_reads[layer.index]
         reads.index_bytes += index_bytes
         reads.index_seconds += chose - began

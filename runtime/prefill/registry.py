@@ -20,6 +20,7 @@ def recorded(facts: PrefillFacts | None) -> Prefill:
     """The method that a pack has recorded; `PrefillError` for one that this kvarn does not have."""
     if facts is None:
         return Exact()
-    if facts.mode != SparsePrefill.name or facts.tail:
+    if facts.mode != SparsePrefill.name:
         raise PrefillError(f"the pack's prompts were read {facts}: this kvarn cannot go on so")
-    return SparsePrefill(k=facts.k, index=facts.index, from_=facts.from_)
+    tail = "means" if facts.tail else "none"
+    return SparsePrefill(k=facts.k, index=facts.index, tail=tail, from_=facts.from_)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..store import KVStore
 
 INDEXES = ("hash",)
+TAILS = ("means", "none")
 LEAST_K = 16
 
 
@@ -27,8 +28,11 @@ class SparsePrefill(Prefill):
     `attend` methods do for a generated token; the query heads of a KV head read what any of them
     chose. A chunk that begins before `from_`, or has at most k tokens between, is read exactly.
 
-    index: by what a row chooses; "hash": signatures (`Hash`). probe: so many rows apart, a row is
-    also read exactly, to measure the softmax's mass that was read and the error of the output.
+    index: by what a row chooses; "hash": signatures (`Hash`). tail: what the tokens that were not
+    chosen count: "means", for each block of 32 similar keys as many tokens at its mean key, with
+    the mean value, as were not chosen of it (see `TopK`); "none", nothing. probe: so many rows
+    apart, a row is also read exactly, to measure the softmax's mass that was read and the error of
+    the output, tail included.
     """
 
     name: ClassVar[str] = "sparse"
@@ -39,6 +43,11 @@ class SparsePrefill(Prefill):
 
     k: int = option(512, "each query head of a token chooses N tokens", int)
     index: str = option("hash", "by what they are chosen: signatures of keys", choices=INDEXES)
+    tail: str = option(
+        "means",
+        "what is not chosen counts: by the means of blocks of similar keys, or not at all",
+        choices=TAILS,
+    )
     from_: int = option(8192, "the first N tokens of a context are read exactly", int)
     probe: int = option(
         0, "every N tokens measure the softmax mass that was read and the error of the output", int
@@ -54,6 +63,10 @@ class SparsePrefill(Prefill):
             raise PrefillError(
                 f"sparse prefill has no index {self.index!r}: expected {' or '.join(INDEXES)}"
             )
+        if self.tail not in TAILS:
+            raise PrefillError(
+                f"tail of sparse prefill is {self.tail!r}, expected {' or '.join(TAILS)}"
+            )
         for name, value in (("from", self.from_), ("probe", self.probe)):
             if value < 0:
                 raise PrefillError(f"{name} of sparse prefill is {value}, expected 0 or more")
@@ -67,7 +80,8 @@ class SparsePrefill(Prefill):
 
     def facts(self, model: ModelInfo) -> PrefillFacts:
         encoder, _ = Hash().encoder_or_simhash(model)
-        return PrefillFacts(self.name, self.index, self.k, self.from_, False, encoder.name)
+        tail = self.tail != "none"
+        return PrefillFacts(self.name, self.index, self.k, self.from_, tail, encoder.name)
 
     def around(self, attend: Attend) -> Attend:
         return _SparsePrompts(attend, self)

@@ -3,7 +3,7 @@
 A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """
 
-from .base import Column, KVStore, PrefillFacts, Saved, SlotPlan, Store, StoreError
+from .base import Column, KVStore, PrefillFacts, ProbeFacts, Saved, SlotPlan, Store, StoreError
 from .disk import DiskStore, PackError
 from .ram import RamStore
 from .registry import STORES, Disk, Ram
@@ -17,6 +17,7 @@ __all__ = [
     "KVStore",
     "PackError",
     "PrefillFacts",
+    "ProbeFacts",
     "Ram",
     "RamStore",
     "Saved",

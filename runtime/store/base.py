@@ -93,6 +93,9 @@ class KVStore(ABC):
         hidden: hidden state of the last token, float32 (D,).
         """
 
+    def keep_probe(self, measured: Sequence[ProbeFacts]) -> None:  # noqa: B027 - nor what to keep
+        """Add what was measured to what is kept of earlier calls, if the store saves."""
+
     def close(self) -> None:  # noqa: B027 - nor to close
         """Close files, without another commit. Nothing is appended or read after that."""
 
@@ -172,6 +175,36 @@ class PrefillFacts:
     def __str__(self) -> str:
         tail = ", tail" if self.tail else ""
         return f"{self.mode} (index {self.column}, k {self.k}, from {self.from_}{tail})"
+
+
+@dataclass(frozen=True)
+class ProbeFacts:
+    """What sparse reading of prompts left out in one layer: means over the tokens measured.
+
+    covered_mass: share of the softmax that was read; output_error: ‖o - o_full‖ / ‖o_full‖.
+    """
+
+    layer: int
+    n_tokens: int
+    covered_mass: float
+    output_error: float
+
+    def __str__(self) -> str:
+        return (
+            f"layer {self.layer}: {self.covered_mass:.2%} of the softmax covered, output error "
+            f"{self.output_error:.3f} ({self.n_tokens:,} tokens measured)"
+        )
+
+    def __add__(self, other: ProbeFacts) -> ProbeFacts:
+        """Of the tokens of both."""
+        n = self.n_tokens + other.n_tokens
+        share = other.n_tokens / n
+        return ProbeFacts(
+            self.layer,
+            n,
+            self.covered_mass + share * (other.covered_mass - self.covered_mass),
+            self.output_error + share * (other.output_error - self.output_error),
+        )
 
 
 class Store(Method, ABC):

@@ -22,8 +22,11 @@ def test_packs_are_read_sparsely_and_go_on_so(long: Kvarn, tmp_path: Path) -> No
     said = long.build("mill", *SPARSE, "--prefill-probe", "64")
     assert "layer 0: " in said and "of the softmax covered, output error 0." in said
     said = long("pack", "info", "mill")[1]
-    assert "prefill     sparse (index simhash-32-20240517, k 16, from 1024)" in said
-    assert json.loads(long("pack", "info", "mill", "--json")[1])["prefill"].startswith("sparse")
+    assert "prefill     sparse (index simhash-32-20240517, k 16, from 1024, tail)" in said
+    assert "probe       layer 0: " in said
+    facts = json.loads(long("pack", "info", "mill", "--json")[1])
+    assert facts["prefill"].startswith("sparse")
+    assert [one["layer"] for one in facts["probe"]] == [0] and facts["probe"][0]["n_tokens"] > 5
     build = ["pack", "build", *long.model, "-f", long.text, "-o", "mill"]
     assert long(*build)[0] == 0  # nothing is left to read, in its own mode
     code, _, err = long(*build, "--prefill", "exact")

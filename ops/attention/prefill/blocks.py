@@ -4,7 +4,8 @@ begin_rows     queries are packed, their sums cleared
 add_keys       for each block of keys: scores, online softmax, probabilities times V
 finish_rows    sums / totals are the output
 
-Scores of keys alone, for what counts on them: unpack_keys_of, panel_scores.
+Scores of keys alone, for what counts on them: unpack_keys_of, panel_scores. A tile of other rows
+than a context's: unpack_tile_keys, unpack_tile_values.
 """
 
 from typing import NamedTuple
@@ -95,7 +96,7 @@ def position_of(rows, r):
 
 
 @jit
-def _place_of(x, rows, r):
+def place_of(x, rows, r):
     """Address of row r in x float32 (T, H, E)."""
     row = rows.first + r
     head = rows.head * rows.group + row % rows.group
@@ -114,7 +115,7 @@ def begin_rows(shape, q, rows, scale, at):
         for i in range(padded):
             store(line, 4 * i, np.float32(0))
         if r < rows.n:
-            row = _place_of(q, rows, r)
+            row = place_of(q, rows, r)
             for i in range(n):
                 store(line, 4 * i, np.float32(load_one_f32(row, 4 * i) * scale))
         if of.rotates_k(shape):
@@ -140,7 +141,7 @@ def finish_rows(shape, rows, at, out):
         line = at.sums + 4 * r * padded
         if of.rotates_v(shape):
             rotate_row(line, padded, of.rotation(shape))
-        factor, row = 1.0 / load_one_f32(at.totals, 4 * r), _place_of(out, rows, r)
+        factor, row = 1.0 / load_one_f32(at.totals, 4 * r), place_of(out, rows, r)
         for i in range(out.shape[2]):
             store(row, 4 * i, np.float32(load_one_f32(line, 4 * i) * factor))
 
@@ -149,37 +150,48 @@ def finish_rows(shape, rows, at, out):
 def put_softmaxes(rows, at, out):
     """Maxima and totals of the rows into out float32 (T, H, 2)."""
     for r in range(rows.n):
-        place = _place_of(out, rows, r)
+        place = place_of(out, rows, r)
         store(place, 0, load_one_f32(at.maxima, 4 * r))
         store(place, 4, load_one_f32(at.totals, 4 * r))
 
 
 @jit
+def unpack_tile_keys(shape, tile, i, at):
+    """K of a tile transposed, in float32, as keys i .. i+15 of a block."""
+    blocks, scales = of.padded(shape) // 32, tile + of.scale_offset(shape)
+    for c in range(blocks):
+        rows = tile + c * (of.k_row_bytes(shape) // blocks)
+        place = at.keys + 4 * (i * of.padded(shape) + 32 * TILE * c)
+        unpack_keys(shape, rows, scales + 2 * c, place)
+
+
+@jit
+def unpack_tile_values(shape, tile, i, n, at):
+    """The first n V rows of a tile in float32, as keys i .. i+n-1 of a block."""
+    blocks = of.padded(shape) // 32
+    for r in range(n):
+        row = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
+        scale = tile + of.v_scale_offset(shape) + r * of.scale_row_bytes(shape)
+        for c in range(blocks):
+            place = at.values + 64 * (i + r + 2 * c * of.keys(shape))
+            from_row = row + c * (of.v_row_bytes(shape) // blocks)
+            unpack_value(shape, from_row, scale + 2 * c, place)
+
+
+@jit
 def unpack_keys_of(shape, keys, at):
     """K of a block transposed, in float32, with zeros up to a whole tile."""
-    blocks = of.padded(shape) // 32
     for i in range(0, keys.n, TILE):
         tile = of.tile_of(shape, keys.segments, keys.head, keys.first + i)
-        scales = tile + of.scale_offset(shape)
-        for c in range(blocks):
-            rows = tile + c * (of.k_row_bytes(shape) // blocks)
-            place = at.keys + 4 * (i * of.padded(shape) + 32 * TILE * c)
-            unpack_keys(shape, rows, scales + 2 * c, place)
+        unpack_tile_keys(shape, tile, i, at)
 
 
 @jit
 def _unpack_values(shape, keys, at):
     """V of a block in float32."""
-    blocks = of.padded(shape) // 32
     for i in range(0, keys.n, TILE):
         tile = of.tile_of(shape, keys.segments, keys.head, keys.first + i)
-        for r in range(min(TILE, keys.n - i)):
-            row = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
-            scale = tile + of.v_scale_offset(shape) + r * of.scale_row_bytes(shape)
-            for c in range(blocks):
-                place = at.values + 64 * (i + r + 2 * c * of.keys(shape))
-                from_row = row + c * (of.v_row_bytes(shape) // blocks)
-                unpack_value(shape, from_row, scale + 2 * c, place)
+        unpack_tile_values(shape, tile, i, min(TILE, keys.n - i), at)
 
 
 @jit
@@ -220,7 +232,7 @@ def panel_values(shape, panels, keys, at):
 
 
 @jit
-def _add_to_row(shape, r, top, part, at):
+def add_to_row(shape, r, top, part, at):
     """Row r's maximum is now `top`, and its total gains `part`; earlier sums are rescaled."""
     m, total = at.maxima + 4 * r, at.totals + 4 * r
     old, whole = load_one_f32(m, 0), load_one_f32(total, 0)
@@ -270,7 +282,7 @@ def make_add_keys(seen_by, hide):
             s, old = at.scores + 4 * r * of.keys(shape), load_one_f32(at.maxima, 4 * r)
             n_keys = _n_seen(keys, at.newest[r // of.panel(shape)])
             top, part = softmax_row(s, n_keys, seen_by(rows, keys, r, rule), softcap, old)
-            _add_to_row(shape, r, top, part, at)
+            add_to_row(shape, r, top, part, at)
         panel_values(shape, panels, keys, at)
 
     return add_keys

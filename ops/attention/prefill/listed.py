@@ -14,6 +14,7 @@ from ..outputs import rounds_of
 from ..work import ROWS, chunk_work_floats, gathered_work_bytes, token_work_bytes
 
 F32 = NDArray[np.float32]
+_NONE = np.empty((0, 0, 2), np.float32)
 
 
 @lazy_kernels
@@ -68,6 +69,7 @@ def listed_attention(
     *,
     scale: float,
     softcap: float = 0.0,
+    softmaxes: F32 | None = None,
     scratch: ListedScratch,
 ) -> None:
     """out[t, h] = softmax over what row t reads, tokens i, of cap(scale q[t, h] . k_i) V.
@@ -75,9 +77,10 @@ def listed_attention(
     Row t, at position start + t, reads tokens 0 .. sinks-1, those that its KV head's list names,
     and first .. start + t. q, out float32 (T, H, E); lists uint32 (T, J, room), ascending for
     speed, of which the first counts[t, j] (int64) are read: none of them a token that all rows
-    read. `first` is a multiple of 16. A row's bits depend neither on the other rows nor on the
-    number of threads. Raises OpsError where shapes do not fit; the caller makes sure that listed
-    tokens are stored.
+    read. `first` is a multiple of 16. softmaxes float32 (T, H, 2): receives each row's largest
+    score and the sum of exp(score - largest), for `add_row_means`. A row's bits depend neither on
+    the other rows nor on the number of threads. Raises OpsError where shapes do not fit; the caller
+    makes sure that listed tokens are stored.
     """
     s, n_tokens = scratch, len(q)
     for name, x in (("q", q), ("out", out)):
@@ -101,6 +104,12 @@ def listed_attention(
             f"listed attention: lists of {counts.min()} to {counts.max()} tokens, expected 0 to "
             f"{lists.shape[2]}"
         )
+    if softmaxes is None:
+        softmaxes = _NONE
+    else:
+        check_floats("listed attention: softmaxes", softmaxes, (n_tokens, s.n_heads, 2))
     s.ready(n_threads())
-    given = ListedRows(q=q, lists=lists, counts=counts, segments=segments, out=out)
+    given = ListedRows(
+        q=q, lists=lists, counts=counts, segments=segments, out=out, softmaxes=softmaxes
+    )
     s.attend(s.given.fill(given), s.memory.address, *dense, *Scoring(scale, softcap))

@@ -1,8 +1,7 @@
 """Attention of rows of a prompt over sinks, the newest tokens, and a list of tokens for each row.
 
 What all rows read goes block by block, as in `chunk`: K and V are unpacked once for a block of
-rows. Then each row's list is gathered, as in decode, and folded into the row's sums. Parts of a
-context that are known by something else (means of blocks) would be folded in the same way.
+rows. Then each row's list is gathered, as in decode, and folded into the row's sums.
 """
 
 from ....jit.cached import jit
@@ -17,7 +16,7 @@ from ..decode.block import NO_WEIGHTS, HeadBlock
 from ..decode.gathered_kernels import attend_list
 from ..decode.token import put_queries
 from ..work import ROWS, TILE_SCORES, TILE_WORK
-from .blocks import KeyBlock, RowBlock, begin_rows, buffers_of, finish_rows
+from .blocks import KeyBlock, RowBlock, begin_rows, buffers_of, finish_rows, put_softmaxes
 from .chunk import add_keys
 
 _NO_WINDOW = 1 << 60  # one that hides nothing
@@ -95,6 +94,8 @@ def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
                     for h in range(group):
                         _fold(shape, (row - first) * group + h, block, h, at)
             finish_rows(shape, rows, at, given.out)
+            if given.softmaxes.shape[0]:
+                put_softmaxes(rows, at, given.softmaxes)
             item = take(share.ticket)
 
     return listed_kernel

@@ -48,3 +48,32 @@ class Memory(NamedTuple):
     logs: arrays.F32_1D
     """Logarithms of 0 to 32, of which the first hides a block."""
     blocks: BlockOutputs
+
+
+class RowTail(NamedTuple):
+    """Query heads of rows of tokens (T, H, E), what they attended to, and the output of that."""
+
+    q: arrays.F32_3D
+    lists: arrays.U32_3D
+    counts: arrays.I64_2D
+    items: arrays.I64_1D
+    """Addresses of the full segments."""
+    softmaxes: arrays.F32_3D
+    """(T, H, 2): see `ListedRows`."""
+    out: arrays.F32_3D
+
+
+class RowMemory(NamedTuple):
+    """Scratch of each thread, for a block of rows."""
+
+    works: arrays.F32_2D
+    """`work.chunk_work_floats`"""
+    newest: arrays.I64_2D
+    """Position of the last row of each panel."""
+    left: arrays.U8_3D
+    """[token][block]: how many tokens of a block it did not read; the last line is of a token
+    without a list."""
+    places: arrays.I64_2D
+    """Of each token: how many of its list have been counted."""
+    live: arrays.I64_2D
+    """Of each panel: a bit for each tile of blocks that has weight for one of its rows."""

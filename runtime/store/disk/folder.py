@@ -28,6 +28,7 @@ from ....ops.attention.layout import SEGMENT, TileLayout
 from ....ops.errors import OpsError
 from ....system.text import one_line
 from ...home import make_folder, remove_empty
+from ..base import ProbeFacts
 from . import files
 from .contents import LOCK, is_left_by_creation, take_lock
 from .errors import PackDamaged, PackError
@@ -101,6 +102,11 @@ class PackFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def keep_probe(self, probe: tuple[ProbeFacts, ...]) -> None:
+        """Write what was measured of how prompts were read; OSError if that fails."""
+        self.manifest = replace(self.manifest, probe=probe)
+        self.manifest.write(self.path)
 
     def names(self, plane: str) -> list[str]:
         """The files of K and V (`KV`) or of a column."""

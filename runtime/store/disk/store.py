@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
-from ..base import Column, KVStore, Saved, StoreError
+from ..base import Column, KVStore, ProbeFacts, Saved, StoreError
 from .errors import PackError
 from .folder import PackFolder, State
 from .format.log import COLUMN_NAME, KV, MOST_ITEM_BYTES, Tables
@@ -154,6 +154,19 @@ class DiskStore(KVStore):
                 f"cannot be written: {error.strerror or error}; it keeps its last commit, of "
                 f"{self._writer.n_tokens:,} tokens",
             ) from error
+
+    def keep_probe(self, measured: Sequence[ProbeFacts]) -> None:
+        if self._writer is None or not measured:
+            return
+        found = {one.layer: one for one in self.folder.manifest.probe}
+        for one in measured:
+            found[one.layer] = found[one.layer] + one if one.layer in found else one
+        probe = tuple(found[layer] for layer in sorted(found))
+        try:
+            self.folder.keep_probe(probe)
+        except OSError as error:
+            what = f"what was measured cannot be written: {error.strerror or error}"
+            raise PackError(self.folder.path, what) from error
 
     def close(self) -> None:
         self.folder.close()

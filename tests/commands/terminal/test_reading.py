@@ -5,6 +5,8 @@ import pytest
 
 from kvarn.commands.terminal import reading
 from kvarn.commands.terminal.reading import Pace, ReadingBar, duration
+from kvarn.runtime.attend.reads import LayerReads
+from kvarn.runtime.stats import Stats
 
 CHUNK, N_TOKENS = 512, 100_352
 
@@ -40,6 +42,22 @@ def test_what_a_pack_holds_already_is_no_speed(monkeypatch: pytest.MonkeyPatch) 
     shown(1024, 2048)
     shown(1536, 2048)
     assert said == ["reading: 1,024 of 2,048 tokens, about 40 s left"]
+
+
+def test_what_a_probe_finds_is_told_while_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest mean error of a layer so far."""
+    said: list[str] = []
+    clock = iter([0.0, 100.0])
+    monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(reading, "notice", said.append)
+    stats = Stats()
+    stats.prompt_layers = [
+        LayerReads(3, probes=2, output_error=0.25),
+        LayerReads(7, probes=5, output_error=0.3),
+        LayerReads(8),
+    ]
+    ReadingBar("reading", 0, stats)(1024, 2048)
+    assert said == ["reading: 1,024 of 2,048 tokens, about 2 min left, output error up to 0.125"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from kvarn.runtime.prefill import Exact, PrefillError, SparsePrefill
 from kvarn.runtime.store import Disk, PackError
 from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
+from kvarn.runtime.store.disk.files import digest
 from kvarn.runtime.store.disk.verify import verify
 
 from ..reading import ids_of
@@ -47,12 +48,12 @@ def test_a_pack_says_how_it_was_read(pack: Path, model: Model, tmp_path: Path) -
         "index": "hash",
         "k": 40,
         "from": 1024,
-        "tail": False,
+        "tail": True,
         "column digest": column,
     }
     info = pack_info(pack)
-    assert info.prefill == f"sparse (index {column}, k 40, from 1024)"
-    assert info.indexes == [column]
+    assert info.prefill == f"sparse (index {column}, k 40, from 1024, tail)"
+    assert info.indexes == ["means-20240517", column]
     assert not list(verify(pack))
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
     assert json.loads((tmp_path / "exact" / "pack.json").read_text())["format"] == 1
@@ -71,11 +72,54 @@ def test_sessions_give_the_bytes_of_one(pack: Path, model: Model, tmp_path: Path
         np.testing.assert_array_equal(context.logits, logits)
 
 
+def test_what_a_probe_measures_is_kept_and_grows(model: Model, tmp_path: Path) -> None:
+    """The means over all sessions, in pack.json."""
+    ids, path = ids_of(model, N), tmp_path / "pack"
+    with pytest.raises(InterruptedError):
+        build_pack(model, path, ids, N, progress=_stop_at(1536), prefill=replace(SPARSE, probe=64))
+    (first,) = pack_info(path).probe
+    assert (first.layer, first.n_tokens) == (0, (1536 - 1024) // 64)
+    build_pack(model, path, ids, N, prefill=replace(SPARSE, probe=32))
+    (both,) = pack_info(path).probe
+    assert both.n_tokens == first.n_tokens + -(-(N - 1536) // 32)
+    build_pack(model, path, ids, N)  # nothing is left to read
+    assert pack_info(path).probe == [both]
+    assert not list(verify(path))
+    with model.context(N, prefill=replace(SPARSE, probe=32)) as context:
+        context.prefill(ids)
+        whole = context.stats.as_dict()["prompt_layers"][0]
+    share = first.n_tokens / both.n_tokens
+    later = (both.output_error - share * first.output_error) / (1 - share)
+    assert 0.5 * whole["output_error"] < later < 2 * whole["output_error"]
+    assert 0 < first.output_error != both.output_error
+    damaged = json.loads((path / "pack.json").read_text())
+    for probe in ({"7": [1, 0.5, 0.5]}, {"0": [0, 0.5, 0.5]}, {"0": [1, "a", 0.5]}, {"0": [1]}, []):
+        write_checked(path, {**damaged, "probe": probe})
+        with pytest.raises(PackError, match=r"pack.json is not one that kvarn writes"):
+            pack_info(path)
+
+
+def _stop_at(n_tokens: int):
+    def progress(done: int, total: int) -> None:
+        if done >= n_tokens:
+            raise InterruptedError
+
+    return progress
+
+
+def write_checked(path: Path, data: dict) -> None:
+    """A pack.json that says something else, with a sound checksum."""
+    rest = {key: value for key, value in data.items() if key != "check"}
+    data["check"] = digest(json.dumps(rest, sort_keys=True).encode()).hex()
+    (path / "pack.json").write_text(json.dumps(data))
+
+
 def test_another_mode_is_refused_with_both_named(pack: Path, model: Model, tmp_path: Path) -> None:
-    own = r"prompts were read sparse \(index simhash-32-20240517, k 40, from 1024\)"
+    own = r"prompts were read sparse \(index simhash-32-20240517, k 40, from 1024, tail\)"
     for other, asked in (
         (Exact(), "exact"),
-        (replace(SPARSE, k=41), r"sparse \(index simhash-32-20240517, k 41, from 1024\)"),
+        (replace(SPARSE, k=41), r"sparse \(index simhash-32-20240517, k 41, from 1024, tail\)"),
+        (replace(SPARSE, tail="none"), r"sparse \(index simhash-32-20240517, k 40, from 1024\)"),
     ):
         with pytest.raises(PackError, match=f"{own}, asked for is {asked}: omit the --prefill"):
             model.context(N + 100, store=Disk(pack), prefill=other)
@@ -123,8 +167,9 @@ def test_columns_that_are_missing_are_computed_again(
     store = Disk(exact, read_only=True)
     with model.context(N + 100, store=store, prefill=SPARSE) as context:
         context.index()
-        column = context._cache.attend._index.column
-        assert (column.filled == N).all() and N > 2 * SEGMENT
+        prompts = context._cache.attend
+        assert N > 2 * SEGMENT
+        assert all((kept.column.filled == N).all() for kept in (prompts._index, prompts._tail))
         context.prefill([5, 6])
         assert all(layer.steps == 2 for layer in context.stats.prompt_layers)
     assert pack_info(exact).indexes == []
@@ -148,6 +193,7 @@ def test_modes_of_newer_versions_are_refused(pack: Path, model: Model) -> None:
     from kvarn.runtime.prefill import recorded
 
     assert recorded(facts) == SPARSE
+    assert recorded(replace(facts, tail=False)) == replace(SPARSE, tail="none")
     with pytest.raises(PrefillError, match="this kvarn cannot go on so"):
-        recorded(replace(facts, tail=True))
+        recorded(replace(facts, mode="panels"))
     assert recorded(None) == kvarn.Exact()

@@ -76,7 +76,7 @@ def _lists(model: Model, layer: int, q, keys, position: int, k: int) -> list[np.
 
 def test_each_row_reads_what_it_chooses(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     spy = Spy(monkeypatch)
-    _read(model, SPARSE)
+    _read(model, replace(SPARSE, tail="none"))
     sparse = [call for call in spy.calls if call[2] >= 1024]
     # The last layer computes the last 8 rows of a chunk alone.
     assert {call[2] for call in sparse} == {1024, 1528, 1536, 2040, 2048, 2552, 2560, N - 8}
@@ -205,6 +205,7 @@ def test_refusals_in_words(model: Model) -> None:
     for words, options in {
         "cannot choose 15 tokens .* expected 16 or more": {"k": 15},
         "no index 'sketch': expected hash": {"index": "sketch"},
+        "tail of sparse prefill is 'sample', expected means or none": {"tail": "sample"},
         "from of sparse prefill is -1": {"from_": -1},
         "probe of sparse prefill is -1": {"probe": -1},
     }.items():

@@ -1,4 +1,4 @@
-"""`pack.json`: what a pack was made with and for, written once, when the pack is made.
+"""`pack.json`: what a pack was made with and for, written when the pack is made.
 
     {"format": 1, "id": "…",
      "model": {"name", "fingerprint", "n_layers", "n_kv_heads", "head_dim", "n_embd", "path",
@@ -17,6 +17,9 @@ that of packs whose prompts were not read exactly; it adds to format 1 or 3
 
      "prefill": {"mode", "index", "k", "from", "tail", "column digest"}
 
+and, where a probe has measured what that left out, "probe": {"LAYER": [tokens measured, mean share
+of the softmax covered, mean output error]}, written anew when more has been read.
+
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
 
@@ -31,10 +34,12 @@ from typing import Any
 from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
-from ...base import PrefillFacts, SlotPlan
+from ...base import PrefillFacts, ProbeFacts, SlotPlan
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
+from . import prompts
+from .values import number, text
 
 FORMAT = 5
 _PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS, _SPARSE = 1, 2, 3, 4, 5
@@ -109,6 +114,8 @@ class Manifest:
     slots: SlotPlan | None = None
     centre: str = ""
     prefill: PrefillFacts | None = None
+    probe: tuple[ProbeFacts, ...] = ()
+    """What was measured beside sparse reading."""
 
     @staticmethod
     def new(
@@ -161,7 +168,9 @@ class Manifest:
         if self.centre:
             data["kv"]["centre"] = self.centre
         if self.prefill is not None:
-            data["prefill"] = _prefill_data(self.prefill)
+            data["prefill"] = prompts.prefill_data(self.prefill)
+        if self.probe:
+            data["probe"] = prompts.probe_data(self.probe)
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -211,76 +220,45 @@ def _parse(data: dict[str, Any], folder: Path) -> Manifest:
 
 def _typed(data: dict[str, Any]) -> Manifest:
     model, kv, parent = data["model"], data["kv"], data["parent"]
-    sizes = {name: _number(model[name], 1, most) for name, most in _MOST.items()}
+    sizes = {name: number(model[name], 1, most) for name, most in _MOST.items()}
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
-    form = _number(data["format"], _PLAIN, FORMAT)
+    form = number(data["format"], _PLAIN, FORMAT)
     slots, sparse = form in (_SLOTS, _CENTRED_SLOTS), form == _SPARSE
     centred = form in (_CENTRED, _CENTRED_SLOTS) or (sparse and "centre" in kv)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")
-    name, fingerprint, path = (_text(model[key]) for key in ("name", "fingerprint", "path"))
+    name, fingerprint, path = (text(model[key]) for key in ("name", "fingerprint", "path"))
     return Manifest(
-        _text(data["id"]),
+        text(data["id"]),
         ModelFacts(
-            name, fingerprint, **sizes, path=path, tokenizer=_text(model.get("tokenizer", ""))
+            name, fingerprint, **sizes, path=path, tokenizer=text(model.get("tokenizer", ""))
         ),
         kv["k"],
         kv["v"],
         data["rope"]["long"],
         None if parent is None else _parent(parent),
-        _number(data["goal"]),
+        number(data["goal"]),
         _slots(data["slots"], sizes["n_layers"]) if slots else None,
         bytes.fromhex(kv["centre"]).hex() if centred else "",
-        _prefill(data["prefill"]) if sparse else None,
-    )
-
-
-def _prefill_data(facts: PrefillFacts) -> dict[str, Any]:
-    return {
-        "mode": facts.mode,
-        "index": facts.index,
-        "k": facts.k,
-        "from": facts.from_,
-        "tail": facts.tail,
-        "column digest": facts.column,
-    }
-
-
-def _prefill(data: dict[str, Any]) -> PrefillFacts:
-    if type(data["tail"]) is not bool:
-        raise ValueError("prefill.tail is neither true nor false")
-    mode, index, column = (_text(data[key]) for key in ("mode", "index", "column digest"))
-    return PrefillFacts(
-        mode, index, _number(data["k"], 1), _number(data["from"]), data["tail"], column
+        prompts.prefill_of(data["prefill"]) if sparse else None,
+        prompts.probe_of(data.get("probe", {}), sizes["n_layers"]) if sparse else (),
     )
 
 
 def _slots(data: dict[str, Any], n_layers: int) -> SlotPlan:
-    sizes = tuple(_number(size, 1) for size in data["sizes"])
+    sizes = tuple(number(size, 1) for size in data["sizes"])
     if len(sizes) != n_layers:
         raise ValueError(f"slots of {len(sizes)} layers, the model has {n_layers}")
-    whole = tuple(_number(layer, 0, n_layers - 1) for layer in data.get("whole", ()))
-    return SlotPlan(_text(data["keep"]), sizes, whole)
+    whole = tuple(number(layer, 0, n_layers - 1) for layer in data.get("whole", ()))
+    return SlotPlan(text(data["keep"]), sizes, whole)
 
 
 def _parent(data: dict[str, Any]) -> Parent:
     return Parent(
-        _text(data["path"]),
-        _text(data["id"]),
-        _number(data["n_segments"], 1),
-        _number(data["log_bytes"]),
+        text(data["path"]),
+        text(data["id"]),
+        number(data["n_segments"], 1),
+        number(data["log_bytes"]),
         bytes.fromhex(data["log_chain"]).hex(),
     )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"found {value!r:.40}, expected a text")
-    return value
-
-
-def _number(value: Any, low: int = 0, high: int = 1 << 62) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"found {value!r:.40}, expected a whole number from {low} to {high}")
-    return value

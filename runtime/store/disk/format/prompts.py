@@ -1,0 +1,56 @@
+"""What `pack.json` says of how prompts were read: "prefill" and "probe", see manifest.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...base import PrefillFacts, ProbeFacts
+from .values import number, real, text
+
+_DIGITS = 6  # after the point, of what was measured
+
+
+def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "mode": facts.mode,
+        "index": facts.index,
+        "k": facts.k,
+        "from": facts.from_,
+        "tail": facts.tail,
+        "column digest": facts.column,
+    }
+
+
+def prefill_of(data: dict[str, Any]) -> PrefillFacts:
+    """ValueError, KeyError or TypeError where `prefill_data` wrote something else."""
+    if type(data["tail"]) is not bool:
+        raise ValueError("prefill.tail is neither true nor false")
+    mode, index, column = (text(data[key]) for key in ("mode", "index", "column digest"))
+    return PrefillFacts(
+        mode, index, number(data["k"], 1), number(data["from"]), data["tail"], column
+    )
+
+
+def probe_data(measured: Sequence[ProbeFacts]) -> dict[str, list[float]]:
+    """For JSON."""
+    return {
+        str(one.layer): [
+            one.n_tokens,
+            round(one.covered_mass, _DIGITS),
+            round(one.output_error, _DIGITS),
+        ]
+        for one in measured
+    }
+
+
+def probe_of(data: dict[str, Any], n_layers: int) -> tuple[ProbeFacts, ...]:
+    """ValueError, TypeError or AttributeError where `probe_data` wrote something else."""
+    if not isinstance(data, dict):
+        raise ValueError(f"probe is {data!r:.40}")
+    found = []
+    for layer, (n_tokens, covered, error) in data.items():
+        at = number(int(layer), 0, n_layers - 1)
+        found.append(ProbeFacts(at, number(n_tokens, 1), real(covered), real(error)))
+    return tuple(found)
