@@ -13,6 +13,7 @@ from ...runtime.keep import KEEPS, Keep, KeepError, parse_budget
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.loading.load import load
 from ...runtime.memory import available_bytes, human_bytes
+from ...runtime.prefill import Prefill, for_questions
 from ...runtime.rehearsal import rehearsals
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
@@ -227,11 +228,20 @@ def model_from(
     one = isinstance(getattr(options, "method", None), str)
     methods = [attend_from(options)] if one else attends
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-    prefill = prefill_from(options) if hasattr(options, "prefill") else None
     on_compile(
-        FirstUse(partial(rehearsals, path, types, methods, keeps, [prefill] if prefill else ()))
+        FirstUse(partial(rehearsals, path, types, methods, keeps, _prefills(options, methods)))
     )
     return load(path, threads=options.threads, notice=notice)
+
+
+def _prefills(options: argparse.Namespace, attends: Sequence[Attend]) -> list[Prefill]:
+    """How prompts may be read: as the options say, or as questions about a pack are."""
+    if not hasattr(options, "prefill"):
+        return []
+    named = prefill_from(options)
+    if named is not None or getattr(options, "pack", None) is None:
+        return [named] if named else []
+    return [for_questions(attend, keep_from(options), ROOM) for attend in attends]
 
 
 def model_path(options: argparse.Namespace) -> Path:
@@ -282,7 +292,7 @@ def context_from(
         n_ctx = limit if n_held < limit else n_held + ROOM
     else:
         n_ctx = _fitting(model, ram_from(options))
-    prefill = prefill_from(options) or prefill_of_question(attend, disk)
+    prefill = prefill_from(options) or prefill_of_question(attend, keep, n_ctx, disk)
     context = model.context(n_ctx, attend, keep, disk or ram_from(options), prefill)
     for line in context.notices:
         notice(line)

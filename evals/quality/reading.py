@@ -16,7 +16,7 @@ from .scoring import most_tokens
 if TYPE_CHECKING:
     from ...runtime.context import Progress
     from ...runtime.model import Model
-    from .plan import Cell, Plan
+    from .plan import Asked, Cell, Plan
 
 BREAK = "\n"
 """Separates a context from a question, and ends an answer."""
@@ -26,7 +26,7 @@ BREAK = "\n"
 class Read:
     """A context and its questions in a model's tokens.
 
-    n_ctx: room for the context, the longest question and the longest answer. inside: as in `Plan`.
+    n_ctx: room for the context, the longest question and the longest answer.
     """
 
     ids: list[int]
@@ -35,7 +35,7 @@ class Read:
     most_tokens: list[int]
     pack: Path
     kinds: tuple[str, str]
-    inside: bool
+    asked: Asked
 
     @property
     def n_ctx(self) -> int:
@@ -73,5 +73,5 @@ def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number
         [most_tokens(tokenizer, question) for question in questions],
         folder.pack,
         plan.kinds,
-        cell.inside,
+        cell.asked,
     )
