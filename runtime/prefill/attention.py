@@ -13,6 +13,7 @@ from ..attend import BoundAttend, LayerView
 from ..attend.reads import LayerReads
 from ..attend.sparse.index import Chosen
 from ..attend.sparse.probe import Probe
+from ..attend.sparse.read_ahead import ReadAhead
 from .base import CHUNK
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class SparsePrompts(BoundAttend):
         room = min(options.k * (config.n_heads // config.n_kv_heads), n_ctx)
         self._lists = np.zeros((ROWS, config.n_kv_heads, room), np.uint32)
         self._counts = np.zeros((ROWS, config.n_kv_heads), np.int64)
+        self._ahead = ReadAhead([])
         self._probe = Probe(config, store, n_ctx) if options.probe else None
 
     @property
@@ -140,6 +142,7 @@ class SparsePrompts(BoundAttend):
         index_bytes = self._index.choose_rows(
             layer, q, Range(first, last, last), self._options.k, lists, counts
         )
+        self._ahead.rows(layer, lists, counts)
         chose = time.perf_counter()
         listed_attention(
             q,

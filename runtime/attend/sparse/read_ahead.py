@@ -64,6 +64,13 @@ class ReadAhead:
         if found < FEW:
             self._rests[index] = REST
 
+    def rows(self, layer: LayerView, lists: U32, counts: I64) -> None:
+        """Rows of a prompt are about to read these tokens: lists (R, J, room), counts (R, J)."""
+        if self._awake(layer):
+            for row, n in zip(lists, counts):
+                self._ask(layer, layer.index, row, n)
+            self._pages.pop(layer.index, None)
+
     def _awake(self, layer: LayerView) -> bool:
         """Whether the process has lately read from disk."""
         if not layer.store.n_mapped:

@@ -11,6 +11,7 @@ import kvarn
 from kvarn.ops.attention.decode import read_ahead
 from kvarn.runtime.attend.sparse import read_ahead as ahead
 from kvarn.runtime.model import Model
+from kvarn.runtime.packs import build_pack
 from kvarn.runtime.store.disk import files
 
 HASH = kvarn.Hash(budget=32, sink=4, window=16)
@@ -65,6 +66,25 @@ def test_it_ends_when_nothing_comes_from_disk(
     monkeypatch.setattr(ahead, "PATIENCE", 1)
     _decoded(tiny, kvarn.Disk(tmp_path / "pack"))
     assert len(asked) == 1
+
+
+def test_rows_of_a_prompt_ask_for_what_they_chose(
+    tiny: Model, tmp_path: Path, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each row: 130 of the first layer, and those of the last that are computed."""
+    ids = np.random.default_rng(0).integers(0, tiny.config.n_vocab, 3000).tolist()
+    sparse, logits = kvarn.SparsePrefill(k=16, from_=0), []
+    build_pack(tiny, tmp_path / "pack", ids, 4000)
+    for each in (0, ahead.ENOUGH):
+        read = count(0, each)
+        monkeypatch.setattr(ahead, "bytes_from_disk", lambda read=read: next(read))
+        store = kvarn.Disk(tmp_path / "pack", read_only=True)
+        with tiny.context(4000, store=store, prefill=sparse) as context:
+            logits.append(context.prefill(ids[:130]).copy())
+            steps = [layer.steps for layer in context.stats.prompt_layers]
+        assert len(asked) == (sum(steps) if each else 0) and steps[0] == 130
+    np.testing.assert_array_equal(*logits)
+    assert {mapped for mapped, _ in asked} == {2}
 
 
 def test_layers_that_lack_little_are_left_alone_until_much_comes(
