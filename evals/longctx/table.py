@@ -56,8 +56,8 @@ class Row:
     tokens_per_second  of decoding; None where it was not measured: `why` says the reason
     index_ms           choosing what to attend to, where the method chooses
     attention_ms       attending to it
-    of_memory          `full`: share of the tokens per second that are possible when all weights, K
-                       and V are read at `bandwidth`
+    of_memory          share of the tokens per second that are possible when all weights are read at
+                       `bandwidth`, and all K and V, or the index and the chosen rows
     bandwidth          GB/s that all threads read immediately before
     prefill            how prompts are read beside it (`PREFILLS`); "": none are
     read_per_second    tokens per second of a prompt of 512 tokens
@@ -187,13 +187,14 @@ def _row(model: Model, name: str, result: Result, bandwidth: float) -> Row:
     config, speed = model.config, figures["avg_ts"]
     layout = TileLayout(config.head_dim, result.type_k, result.type_v)
     token = config.n_layers * layout.segment_bytes(config.n_kv_heads) / SEGMENT
-    n_bytes = model.transformer.weights.bytes_per_token + result.case.n_depth * token
+    read = figures["read_bytes"]  # None where everything is read
+    read = result.case.n_depth * token if read is None else read
     index, attention = (
         None if figures[part] is None else figures[part] / 1e6
         for part in ("index_ns", "attention_ns")
     )
-    of_memory = speed * n_bytes / bandwidth / 1e9 if name == "full" else None
-    return Row(result.case.n_depth, name, speed, index, attention, of_memory, bandwidth)
+    possible = bandwidth * 1e9 / (model.transformer.weights.bytes_per_token + read)
+    return Row(result.case.n_depth, name, speed, index, attention, speed / possible, bandwidth)
 
 
 def _llama(path: Path, depth: int, plan: Plan) -> Row:

@@ -197,11 +197,14 @@ class _Bench:
 
     def _sample(self, context: Context, result: Result) -> None:
         """Add one repetition to the result."""
-        before = _method_ns(context)
+        before = _method_figures(context)
         result.samples_ns.append(self._once(context, result.case))
-        index, attention = (b - a for a, b in zip(before, _method_ns(context), strict=True))
+        index, attention, read = (
+            b - a for a, b in zip(before, _method_figures(context), strict=True)
+        )
         result.index_samples_ns.append(index)
         result.attention_samples_ns.append(attention)
+        result.read_samples.append(read)
 
     def _once(self, context: Context, case: Case) -> int:
         """Nanoseconds of one repetition."""
@@ -235,10 +238,12 @@ class _Bench:
         )
 
 
-def _method_ns(context: Context) -> tuple[float, float]:
-    """Nanoseconds taken so far to choose and to attend, for generated tokens and prompts."""
+def _method_figures(context: Context) -> tuple[float, float, float]:
+    """For generated tokens and prompts so far: nanoseconds to choose and to attend, bytes of the
+    index and of chosen rows."""
     layers = [*context.stats.layers, *context.stats.prompt_layers]
     return (
         sum(layer.index_seconds for layer in layers) * 1e9,
         sum(layer.attention_seconds for layer in layers) * 1e9,
+        sum(layer.index_bytes + layer.attention_bytes for layer in layers),
     )

@@ -52,6 +52,12 @@ def test_every_method_has_a_row_and_llama(tiny: Model) -> None:
     kv = 2048 * 2 * 2 * 2 * 32 * 2  # layers, KV heads, K and V, padded elements, bytes
     assert full.of_memory == pytest.approx(full.tokens_per_second * (weights + kv) / 2e10)
     assert full.index_ms is None
+    hashed = next(row for row in sparse if row.who == "hash")
+    read = 2 * 2 * (2048 - 256) * 4  # signatures of 32 bits, but of sinks and window
+    chosen = 2 * 2 * 128 * (4 * 16 + 256)  # at most: f16, all heads choose others
+    least = hashed.tokens_per_second * (weights + read) / 2e10
+    most = hashed.tokens_per_second * (weights + read + chosen) / 2e10
+    assert least < hashed.of_memory < most
     assert all(row.index_ms > 0 and row.attention_ms > 0 for row in sparse)
     assert (llama.tokens_per_second, llama.bandwidth) == (20.0, 20.0)
     assert {row.prefill for row in rows} == {""}
