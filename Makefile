@@ -2,7 +2,7 @@
 #   make run      generate text with the default model       make test    run the tests
 #   make build    compile the kernels ahead                  make lint    ruff and mypy
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
-#   make longctx  decoding after up to a million tokens
+#   make longctx  decoding and reading after up to a million tokens
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make evals    what the default model recalls of long contexts, by attention method

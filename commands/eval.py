@@ -73,9 +73,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--question",
-        choices=("apart", "inside"),
+        choices=("apart", "decoded", "inside"),
         default="apart",
-        help="asked after the context was read (default), or at the end of the same prompt",
+        help="read after the context as `kvarn run --pack` reads it (default), or token by token "
+        "like generated ones, or at the end of the same prompt",
     )
     parser.add_argument(
         "--seed", metavar="N", type=int, default=0, help="random seed of the contexts"
@@ -183,7 +184,7 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         kinds=options.kv_type or ("f16", "f16"),
         keep_packs=not options.drop_packs,
-        inside=options.question == "inside",
+        asked=options.question,
     )
     model = model_from(
         options,

@@ -112,7 +112,7 @@ def context_from(
         n_ctx = limit if n_held < limit else n_held + ROOM
     else:
         n_ctx = _fitting(model, ram_from(options))
-    prefill = prefill_from(options) or prefill_of_question(attend, disk)
+    prefill = prefill_from(options) or prefill_of_question(attend, keep, n_ctx, disk)
     context = model.context(n_ctx, attend, keep, disk or ram_from(options), prefill)
     for line in context.notices:
         notice(line)

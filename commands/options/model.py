@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.loading.load import load
+from ...runtime.prefill import for_questions
 from ...runtime.rehearsal import rehearsals
 from ...system.errors import KvarnError
 from ...system.text import one_line, shown
 from ..terminal.compiling import FirstUse
 from ..terminal.notices import notice
 from .attend import attend_from
+from .context import ROOM
 from .hub import hub_model
 from .keep import keep_from
-from .prefill import PREFILL_AXIS
+from .prefill import prefill_from
 from .values import calling, file_path, positive
 
 if TYPE_CHECKING:
@@ -115,10 +117,22 @@ def model_from(
     one = isinstance(getattr(options, "method", None), str)
     methods = [attend_from(options)] if one else attends
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-    if isinstance(getattr(options, "prefill", None), str):
-        prefills = [PREFILL_AXIS.chosen(options)]
+    prefills = _prefills(options, methods) or prefills
     on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps, prefills)))
     return load(path, threads=options.threads, notice=notice)
+
+
+def _prefills(options: argparse.Namespace, attends: Sequence[Attend]) -> list[Prefill]:
+    """How prompts may be read: as the options say, or as questions about a pack are.
+
+    Nothing where a command has no `--prefill`, or one that names several methods.
+    """
+    if isinstance(getattr(options, "prefill", []), list):
+        return []
+    named = prefill_from(options)
+    if named is not None or getattr(options, "pack", None) is None:
+        return [named] if named else []
+    return [for_questions(attend, keep_from(options), ROOM) for attend in attends]
 
 
 def model_path(options: argparse.Namespace) -> Path:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...runtime.prefill import PREFILLS, Prefill, SparsePrefill
+from ...runtime.prefill import PREFILLS, Prefill, SparsePrefill, for_questions
 from ..terminal.notices import notice
 from .methods import Axis
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
+    from ...runtime.keep import Keep
     from ...runtime.store import Disk
 
 PREFILL_AXIS: Axis[Prefill] = Axis("prefill", "--prefill", PREFILLS, "exact", prefix="prefill-")
@@ -31,11 +32,20 @@ def prefill_from(options: argparse.Namespace) -> Prefill | None:
     return found if options.prefill else None
 
 
-def prefill_of_question(attend: Attend, disk: Disk | None) -> Prefill | None:
-    """How a question about a pack that stays as it is will be read, where no option says it."""
-    if disk is None or not disk.read_only or not attend.selects:
+def prefill_of_question(
+    attend: Attend, keep: Keep, n_ctx: int, disk: Disk | None
+) -> Prefill | None:
+    """How a question will be read that follows a pack, where no option says it; None: as the
+    context is that it follows, which the store knows.
+
+    The question stays in memory, or in a new pack that begins with the other one. What a pack holds
+    already says how others in it are read.
+    """
+    if disk is None or not (disk.read_only or disk.parent is not None):
         return None
-    prefill = SparsePrefill()
+    prefill = for_questions(attend, keep, n_ctx)
+    if not isinstance(prefill, SparsePrefill):
+        return None
     notice(
         f"prompts are read like generated tokens, sparsely (k {prefill.k}, after the first "
         f"{prefill.from_:,} tokens): --prefill exact reads all"

@@ -1,9 +1,13 @@
-"""`make longctx`: decoding after 32,768 to 1,048,576 tokens on a random 1B-shaped Q4_0 model.
+"""`make longctx`: after 32,768 to 1,048,576 tokens, decoding and reading with a random 1B-shaped
+Q4_0 model.
 
     python -m kvarn.evals.longctx [--depths N,…] [--methods M,…] [--budget 1%] [--kv-type q8_0]
 
 Every method runs over the same context in memory, of which --read tokens are read and the rest is
-filled (see `kvarn bench`). llama.cpp runs beside them, with K and V of the tokens it has read
+filled (see `kvarn bench`). Beside `full`, prompts are read exactly; beside a method whose index can
+choose for prompts, sparsely: 512 tokens, and a question of 20 to its first token (both columns
+follow one run that does not count; --no-prompts leaves them out, since 512 tokens read exactly
+after a million take minutes). llama.cpp runs beside them, with K and V of the tokens it has read
 repeated. Depths that do not fit in memory are left out, with the bytes they need. Refuses to
 measure while other programs keep the CPU busy. Prints a markdown table; --json FILE also writes the
 rows.
@@ -25,7 +29,10 @@ from ...system.files import check_target, write_file
 from ..peers.model import kept_model
 from .table import METHODS, Plan, Row, rows_at
 
-HEAD = "| depth | | t/s | ms/t | choosing | attending | of memory | read GB/s |"
+HEAD = (
+    "| depth | | t/s | ms/t | choosing | attending | of memory | read GB/s "
+    "| prefill | 512 tokens, t/s | question of 20, s |"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--read", dest="n_read", type=int, default=Plan.n_read)
     parser.add_argument("--tokens", dest="n_gen", type=int, default=Plan.n_gen)
     parser.add_argument("--repetitions", type=int, default=Plan.repetitions)
+    parser.add_argument("--no-prompts", dest="prompts", action="store_false")
     parser.add_argument("--threads", type=int, default=Plan.threads)
     parser.add_argument("-m", "--model", type=Path, help="another model")
     parser.add_argument("--folder", type=Path, help="where the model file is kept between runs")
@@ -76,7 +84,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
+    names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in METHODS:
             known = ", ".join(METHODS)
@@ -99,7 +107,7 @@ class _Said(Observer):
 
 def render(rows: list[Row]) -> str:
     """The rows as a markdown table; times in milliseconds a token."""
-    lines = [HEAD, "|---:|---|---:|---:|---:|---:|---:|---:|"]
+    lines = [HEAD, "|---:|---|---:|---:|---:|---:|---:|---:|---|---:|---:|"]
     for row in rows:
         speed = row.tokens_per_second
         cells = [
@@ -111,6 +119,9 @@ def render(rows: list[Row]) -> str:
             "" if row.attention_ms is None else f"{row.attention_ms:.1f}",
             "" if row.of_memory is None else f"{row.of_memory:.0%}",
             "" if row.bandwidth is None else f"{row.bandwidth:.1f}",
+            row.prefill,
+            "" if row.read_per_second is None else f"{row.read_per_second:.1f}",
+            "" if row.question_seconds is None else f"{row.question_seconds:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.measure import read_rate
 from ...ops.select import block_item_bytes, sketch_bits
 from ...runtime.attend import Attend, Full, Hash, TopK
-from ...runtime.bench import Observer, Result, Setting, run_depth
+from ...runtime.bench import Observer, Result, Setting, run_settings
+from ...runtime.bench.measure import Sizes
 from ...runtime.engine import on_engine
 from ...runtime.memory import available_bytes, human_bytes
+from ...runtime.prefill import Exact, Prefill, SparsePrefill
+from ...runtime.prefill.sparse import INDEXES
 from ..peers.compare import Worker, check_idle
 
 if TYPE_CHECKING:
@@ -25,10 +28,22 @@ METHODS: dict[str, Callable[[str], Attend]] = {
     "full": lambda budget: Full(),
     "hash": lambda budget: Hash(budget=budget),
     "topk sketch": lambda budget: TopK(budget=budget, index="sketch"),
-    "topk sketch, two levels": lambda budget: TopK(budget=budget, index="sketch", levels=2),
+    "topk sketch two levels": lambda budget: TopK(budget=budget, index="sketch", levels=2),
     "topk flat": lambda budget: TopK(budget=budget, index="flat"),
 }
-"""Name in the table → the method with this budget."""
+"""Name in the table → the method with this budget. No name has a comma: `--methods` lists them."""
+
+_INDEX_OF = {"hash": "hash", "sketch": "topk sketch"}
+PREFILLS: dict[str, Prefill] = {
+    "full": Exact(),
+    **{_INDEX_OF[index]: SparsePrefill(index=index) for index in INDEXES},
+}
+"""Name in the table → how prompts are read that are timed beside it: those of the same index."""
+
+CHUNK_TOKENS = 512
+"""Tokens of a prompt that is read after the depth: one chunk."""
+QUESTION = 20
+"""Tokens of a question about the depth."""
 
 ROOM_BYTES = 3 << 29
 """Kept free beside K, V and indexes, for the methods' scratch and for other programs."""
@@ -36,14 +51,17 @@ ROOM_BYTES = 3 << 29
 
 @dataclass(frozen=True)
 class Row:
-    """One method at one depth; times in milliseconds a token.
+    """One method at one depth; times in milliseconds a token, unless they say seconds.
 
     tokens_per_second  of decoding; None where it was not measured: `why` says the reason
     index_ms           choosing what to attend to, where the method chooses
     attention_ms       attending to it
-    of_memory          `full`: share of the tokens per second that are possible when all weights, K
-                       and V are read at `bandwidth`
+    of_memory          share of the tokens per second that are possible when all weights are read at
+                       `bandwidth`, and all K and V, or the index and the chosen rows
     bandwidth          GB/s that all threads read immediately before
+    prefill            how prompts are read beside it (`PREFILLS`); "": none are
+    read_per_second    tokens per second of a prompt of 512 tokens
+    question_seconds   from a question of 20 tokens to the logits of its first answer token
     """
 
     depth: int
@@ -53,16 +71,28 @@ class Row:
     attention_ms: float | None = None
     of_memory: float | None = None
     bandwidth: float | None = None
+    prefill: str = ""
+    read_per_second: float | None = None
+    question_seconds: float | None = None
     why: str = ""
 
     def __str__(self) -> str:
-        speed = self.why or f"{self.tokens_per_second:.2f} t/s"
-        return f"{self.who} at {self.depth:,}: {speed}"
+        said = self.why or f"{self.tokens_per_second:.2f} t/s"
+        if self.prefill:
+            said += (
+                f"; {self.prefill} prefill of {CHUNK_TOKENS} tokens {self.read_per_second:.1f} "
+                f"t/s, of a question {self.question_seconds:.2f} s"
+            )
+        return f"{self.who} at {self.depth:,}: {said}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure. n_read tokens are read for real, the rest of a depth is filled."""
+    """What to measure. n_read tokens are read for real, the rest of a depth is filled.
+
+    repetitions: of decoding; prompts are timed once, as those that are read exactly take minutes.
+    prompts: whether they are timed at all.
+    """
 
     methods: tuple[str, ...] = tuple(METHODS)
     budget: str = "1%"
@@ -71,6 +101,7 @@ class Plan:
     n_gen: int = 16
     repetitions: int = 3
     threads: int = 2
+    prompts: bool = True
 
 
 def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
@@ -80,7 +111,8 @@ def bytes_needed(model: Model, plan: Plan, depth: int) -> int:
     bits = sketch_bits(config.head_dim)
     item = 4 + 2 + bits // 8 + block_item_bytes(bits)  # signatures, factors, sketches, blocks
     segment = layout.segment_bytes(config.n_kv_heads) + config.n_kv_heads * SEGMENT * item
-    return n_segments(depth + plan.n_gen) * config.n_layers * segment + ROOM_BYTES
+    longest = max(plan.n_gen, plan.prompts * CHUNK_TOKENS)
+    return n_segments(depth + longest) * config.n_layers * segment + ROOM_BYTES
 
 
 def llama_bytes_needed(model: Model, plan: Plan, depth: int) -> int:
@@ -116,17 +148,33 @@ def _lacks(needed: int) -> str:
 
 
 def _ours(model: Model, depth: int, plan: Plan, observer: Observer) -> Iterator[Row]:
-    setting = Setting(
-        plan.kv_type,
-        plan.kv_type,
-        tuple(METHODS[name](plan.budget) for name in plan.methods),
-        n_read=plan.n_read,
-        repetitions=plan.repetitions,
-    )
-    results = run_depth(model, depth, [(0, plan.n_gen)], setting, observer)
+    results = run_settings(model, depth, [*_runs(plan)], observer)
     for name in plan.methods:
         bandwidth = _idle_bandwidth()
-        yield _row(model, name, next(results), bandwidth)
+        row = _row(model, name, next(results), bandwidth)
+        if plan.prompts and name in PREFILLS:
+            read, question = next(results), next(results)
+            row = replace(
+                row,
+                prefill=read.prefill,
+                read_per_second=read.as_dict()["avg_ts"],
+                question_seconds=question.as_dict()["avg_ns"] / 1e9,
+            )
+        yield row
+
+
+def _runs(plan: Plan) -> Iterator[tuple[Sizes, Setting]]:
+    """Of each method decoding, and the prompts that are timed beside it."""
+    kv = plan.kv_type, plan.kv_type
+    for name in plan.methods:
+        attends = (METHODS[name](plan.budget),)
+        decoding = Setting(*kv, attends, n_read=plan.n_read, repetitions=plan.repetitions)
+        yield [(0, plan.n_gen)], decoding
+        if plan.prompts and name in PREFILLS:
+            yield (
+                [(CHUNK_TOKENS, 0), (QUESTION, 0)],
+                replace(decoding, repetitions=1, prefill=PREFILLS[name]),
+            )
 
 
 def _idle_bandwidth() -> float:
@@ -139,13 +187,14 @@ def _row(model: Model, name: str, result: Result, bandwidth: float) -> Row:
     config, speed = model.config, figures["avg_ts"]
     layout = TileLayout(config.head_dim, result.type_k, result.type_v)
     token = config.n_layers * layout.segment_bytes(config.n_kv_heads) / SEGMENT
-    n_bytes = model.transformer.weights.bytes_per_token + result.case.n_depth * token
+    read = figures["read_bytes"]  # None where everything is read
+    read = result.case.n_depth * token if read is None else read
     index, attention = (
         None if figures[part] is None else figures[part] / 1e6
         for part in ("index_ns", "attention_ns")
     )
-    of_memory = speed * n_bytes / bandwidth / 1e9 if name == "full" else None
-    return Row(result.case.n_depth, name, speed, index, attention, of_memory, bandwidth)
+    possible = bandwidth * 1e9 / (model.transformer.weights.bytes_per_token + read)
+    return Row(result.case.n_depth, name, speed, index, attention, speed / possible, bandwidth)
 
 
 def _llama(path: Path, depth: int, plan: Plan) -> Row:

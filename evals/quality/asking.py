@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ...runtime.prefill import for_questions
 from ...runtime.sampling import Sampler
 from ...runtime.store import Disk, Ram
 from .folder import Answer
@@ -25,10 +26,15 @@ def opened(
     model: Model, read: Read, arm: Arm, progress: Progress | None = None
 ) -> Iterator[Context]:
     """A context with the arm's methods that holds what was read. It opens the pack, or reads the
-    text anew into memory where the arm evicts, because a pack holds all tokens."""
+    text anew into memory where the arm evicts, because a pack holds all tokens.
+
+    Questions that are asked apart are read as `kvarn run` reads them."""
+    prefill = arm.reading
+    if read.asked == "apart" and arm.keeps_all:
+        prefill = for_questions(arm.attend, arm.keeping, read.n_ctx)
     store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
-    with model.context(read.n_ctx, arm.attend, arm.keeping, store, arm.reading) as context:
-        if not context.tokens and not read.inside:
+    with model.context(read.n_ctx, arm.attend, arm.keeping, store, prefill) as context:
+        if not context.tokens and read.asked != "inside":
             context.prefill(read.ids, progress)
         context.index()
         yield context
@@ -65,18 +71,18 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
 def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
     """Read a question in place of the previous one and its answer.
 
-    A separate question is read token by token with the arm's attend method, whatever its prefill:
-    so arms that differ in how contexts are read differ in nothing else. Inside the prompt, it is
-    read with the context. Eviction cannot be undone: there the context is read again.
+    One that is decoded is read token by token with the arm's attend method, whatever its prefill:
+    so arms that differ in how contexts are read differ in nothing else. Eviction cannot be undone:
+    there the context is read again.
     """
-    if read.inside and not arm.keeps_all:
+    if read.asked == "inside" and not arm.keeps_all:
         context.truncate(0)
         context.prefill([*read.ids, *ids])
         return
     shared = context.cut_to_shared(read.ids)
     if shared < len(read.ids):
         context.prefill(read.ids[shared:])
-    if read.inside:
+    if read.asked != "decoded":
         context.prefill(ids)
         return
     for token in ids:

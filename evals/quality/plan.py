@@ -7,7 +7,7 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ...runtime.methods import called
 from ..tasks import ALL_TASKS, Filler, Sample
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from .arms import Arm
 
 
+Asked = Literal["apart", "decoded", "inside"]
+"""How questions are read: after the context, as `kvarn run` reads one about a pack ("apart"), or
+token by token like generated ones ("decoded"); or at the end of the prompt, as in papers on
+eviction ("inside")."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Tasks × lengths × arms, over the same contexts and questions for all arms.
@@ -25,7 +31,7 @@ class Plan:
     lengths: tokens of the contexts, without their questions. n_contexts: contexts of each task and
     length. n_questions: the most questions about a context; a task may have fewer. filler_name:
     tells results with different fillers apart. keep_packs: keep the KV caches for a later run.
-    inside: the question is part of the prompt and read with it, as in papers on eviction.
+    asked: see `Asked`.
 
     Raises `EvalError` or `PrefillError` for what cannot be evaluated.
     """
@@ -40,7 +46,7 @@ class Plan:
     seed: int = 0
     kinds: tuple[str, str] = ("f16", "f16")
     keep_packs: bool = True
-    inside: bool = False
+    asked: Asked = "apart"
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -61,16 +67,16 @@ class Plan:
 
     def cells(self) -> list[Cell]:
         """Each task at each length, in the order of the table."""
-        return [Cell(task, length, self.inside) for task in self.tasks for length in self.lengths]
+        return [Cell(task, length, self.asked) for task in self.tasks for length in self.lengths]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One task at one length; inside: as in `Plan`."""
+    """One task at one length."""
 
     task: str
     length: int
-    inside: bool = False
+    asked: Asked = "apart"
 
     def make(self, plan: Plan, number: int, n_chars: int) -> Sample:
         """Context `number` with about so many characters."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...runtime.context import Progress
     from ...runtime.model import Model
     from .arms import Arm
-    from .plan import Cell, Plan
+    from .plan import Asked, Cell, Plan
 
 BREAK = "\n"
 """Separates a context from a question, and ends an answer."""
@@ -29,7 +29,6 @@ class Read:
     """A context and its questions in a model's tokens.
 
     folder: of its packs. n_ctx: room for the context, the longest question and the longest answer.
-    inside: as in `Plan`.
     """
 
     ids: list[int]
@@ -38,7 +37,7 @@ class Read:
     most_tokens: list[int]
     folder: Path
     kinds: tuple[str, str]
-    inside: bool
+    asked: Asked
 
     @property
     def n_ctx(self) -> int:
@@ -86,5 +85,5 @@ def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number
         [most_tokens(tokenizer, question) for question in questions],
         folder.path,
         plan.kinds,
-        cell.inside,
+        cell.asked,
     )

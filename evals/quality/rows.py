@@ -49,7 +49,7 @@ class Row:
         return {
             "task": self.cell.task,
             "length": self.cell.length,
-            "question": "inside" if self.cell.inside else "apart",
+            "question": self.cell.asked,
             "method": arm.method,
             "budget": arm.budget,
             "keep": arm.keep,
@@ -69,7 +69,8 @@ class Row:
 
     def __str__(self) -> str:
         interval = f" ({points(self.ci95)})" if self.ci95 else ""
-        cell = f"{self.cell.task} at {self.cell.length:,}{', inside' * self.cell.inside}"
+        asked = "" if self.cell.asked == "apart" else f", {self.cell.asked}"
+        cell = f"{self.cell.task} at {self.cell.length:,}{asked}"
         return f"{cell}, {self.arm}: {100 * self.score:.1f}{interval}, n = {self.n}"
 
 

@@ -17,8 +17,12 @@ from .rows import ALL, Row, rows_of
 if TYPE_CHECKING:
     from ...runtime.model import Model
     from .arms import Arm
-    from .plan import Plan
+    from .plan import Asked, Plan
     from .rows import Contexts
+
+
+_SUFFIXES: dict[Asked, str] = {"decoded": "", "apart": "-apart", "inside": "-inside"}
+"""Tell the keys of answers apart by how their questions were read."""
 
 
 def evaluate(
@@ -52,7 +56,7 @@ class _Run:
         self._progress = observer.progress("evaluating")
         self._all = sum(c.length for c in plan.cells()) * plan.n_contexts * len(plan.arms)
         self._done = 0
-        self._keys = [arm.key(model) + "-inside" * plan.inside for arm in plan.arms]
+        self._keys = [arm.key(model) + _SUFFIXES[plan.asked] for arm in plan.arms]
 
     def context(self, cell: Cell, number: int) -> list[list[Answer]]:
         """Each arm's answers about one context."""

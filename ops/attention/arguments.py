@@ -113,6 +113,8 @@ class ReadAhead(NamedTuple):
     lists: U32_2D
     counts: I64_1D
     segments: I64_1D
+    pages: U8_2D
+    """[segment][page]: 1 where a page is in memory, or requested; (0, 0): nothing is known."""
     requests: I64_1D
 
 
@@ -122,7 +124,8 @@ class MappedTiles(NamedTuple):
     n_segments: int
     head_bytes: int
     tile_bytes: int
-    page_bytes: int
+    page_bits: int
+    """Pages have 2^page_bits bytes."""
     gap_bytes: int
     """Tiles that lie nearer to each other share a request: it is cheaper than two."""
 

@@ -4,7 +4,16 @@
 """
 
 from .cases import Case, Result, Setting, method_name
-from .measure import Observer, run_depth
+from .measure import Observer, run_depth, run_settings
 from .report import render
 
-__all__ = ["Case", "Observer", "Result", "Setting", "method_name", "render", "run_depth"]
+__all__ = [
+    "Case",
+    "Observer",
+    "Result",
+    "Setting",
+    "method_name",
+    "render",
+    "run_depth",
+    "run_settings",
+]

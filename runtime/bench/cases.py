@@ -82,6 +82,8 @@ class Result:
     """Part of them: choosing what to attend to, where the method chooses."""
     attention_samples_ns: list[float] = field(default_factory=list)
     """Part of them: attending to it."""
+    read_samples: list[float] = field(default_factory=list)
+    """Bytes of the index and of chosen rows that were read, where the method chooses."""
     disk_samples: list[int] = field(default_factory=list)
     """Bytes of K and V that were read from disk, in cold cases."""
 
@@ -102,6 +104,7 @@ class Result:
         parts = {
             "index_ns": self.per_token(facts.pop("index_samples_ns")),
             "attention_ns": self.per_token(facts.pop("attention_samples_ns")),
+            "read_bytes": self.per_token(facts.pop("read_samples")),
             "disk_bytes": self.per_token(facts.pop("disk_samples")),
         }
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..model import Model
 
+Sizes = Sequence[tuple[int, int]]
+"""What is timed: (n_prompt, n_gen), one of them 0."""
+
 STILL_CACHED = 0.1
 """Share of K and V on disk that may still be in memory in a cold case."""
 
@@ -44,7 +47,7 @@ class Observer:
 def run_depth(
     model: Model,
     depth: int,
-    sizes: list[tuple[int, int]],
+    sizes: Sizes,
     setting: Setting,
     observer: Observer | None = None,
 ) -> Iterator[Result]:
@@ -54,22 +57,37 @@ def run_depth(
     generating after at least a segment is also timed cold: from a pack that is opened anew, with
     its indexes in memory but no K and V.
     """
-    benches = [
-        _Bench(model, depth, sizes, setting, attend, observer or Observer())
-        for attend in setting.attends
-    ]
     if setting.folder is None:
-        store: Ram | Disk = Ram(setting.type_k, setting.type_v)
-        for bench in benches:
-            store = yield from bench.warm(store)
+        yield from run_settings(model, depth, [(sizes, setting)], observer)
         return
     setting.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=setting.folder) as aside:
         pack = Path(aside) / "pack"
-        for bench in benches:
+        for bench in _benches(model, depth, sizes, setting, observer):
             yield from bench.warm(Disk(pack, setting.type_k, setting.type_v))
             if depth >= SEGMENT and not bench.evicts:  # slots are in memory
                 yield from bench.cold(pack)
+
+
+def run_settings(
+    model: Model,
+    depth: int,
+    runs: Sequence[tuple[Sizes, Setting]],
+    observer: Observer | None = None,
+) -> Iterator[Result]:
+    """The same for several settings over one context in memory, in which the first one's types say
+    how K and V are stored."""
+    store: Ram | Disk = Ram(runs[0][1].type_k, runs[0][1].type_v)
+    for sizes, setting in runs:
+        for bench in _benches(model, depth, sizes, setting, observer):
+            store = yield from bench.warm(store)
+
+
+def _benches(
+    model: Model, depth: int, sizes: Sizes, setting: Setting, observer: Observer | None
+) -> list[_Bench]:
+    observer = observer or Observer()
+    return [_Bench(model, depth, sizes, setting, attend, observer) for attend in setting.attends]
 
 
 @dataclass(frozen=True)
@@ -92,7 +110,7 @@ class _Bench:
         self,
         model: Model,
         depth: int,
-        sizes: list[tuple[int, int]],
+        sizes: Sizes,
         setting: Setting,
         attend: Attend,
         observer: Observer,
@@ -179,11 +197,14 @@ class _Bench:
 
     def _sample(self, context: Context, result: Result) -> None:
         """Add one repetition to the result."""
-        before = _method_ns(context)
+        before = _method_figures(context)
         result.samples_ns.append(self._once(context, result.case))
-        index, attention = (b - a for a, b in zip(before, _method_ns(context), strict=True))
+        index, attention, read = (
+            b - a for a, b in zip(before, _method_figures(context), strict=True)
+        )
         result.index_samples_ns.append(index)
         result.attention_samples_ns.append(attention)
+        result.read_samples.append(read)
 
     def _once(self, context: Context, case: Case) -> int:
         """Nanoseconds of one repetition."""
@@ -217,10 +238,12 @@ class _Bench:
         )
 
 
-def _method_ns(context: Context) -> tuple[float, float]:
-    """Nanoseconds taken so far to choose and to attend, for generated tokens and prompts."""
+def _method_figures(context: Context) -> tuple[float, float, float]:
+    """For generated tokens and prompts so far: nanoseconds to choose and to attend, bytes of the
+    index and of chosen rows."""
     layers = [*context.stats.layers, *context.stats.prompt_layers]
     return (
         sum(layer.index_seconds for layer in layers) * 1e9,
         sum(layer.attention_seconds for layer in layers) * 1e9,
+        sum(layer.index_bytes + layer.attention_bytes for layer in layers),
     )

@@ -4,6 +4,16 @@
 """
 
 from .base import CHUNK, Prefill, PrefillError
+from .questions import for_questions
 from .registry import PREFILLS, Exact, SparsePrefill, recorded
 
-__all__ = ["CHUNK", "PREFILLS", "Exact", "Prefill", "PrefillError", "SparsePrefill", "recorded"]
+__all__ = [
+    "CHUNK",
+    "PREFILLS",
+    "Exact",
+    "Prefill",
+    "PrefillError",
+    "SparsePrefill",
+    "for_questions",
+    "recorded",
+]

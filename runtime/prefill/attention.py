@@ -12,6 +12,7 @@ from ..attend import BoundAttend, LayerView
 from ..attend.reads import LayerReads
 from ..attend.sparse.index import Chosen
 from ..attend.sparse.probe import Probe
+from ..attend.sparse.read_ahead import ReadAhead
 from .base import CHUNK
 from .tail import RowTail
 
@@ -70,6 +71,7 @@ class SparsePrompts(BoundAttend):
         self._counts = np.zeros((ROWS, config.n_kv_heads), np.int64)
         self._tail = RowTail(config, store) if options.tail == "means" else None
         self._softmaxes = np.zeros((ROWS, config.n_heads, 2), np.float32)
+        self._ahead = ReadAhead([])
         self._probe = Probe(config, store, n_ctx) if options.probe else None
 
     @property
@@ -153,6 +155,7 @@ class SparsePrompts(BoundAttend):
         softmaxes, dense = self._softmaxes[: len(q)], Dense(*between, start)
         began = time.perf_counter()
         lists, counts, index_bytes = self.choose(layer, q, between, self._options.k)
+        self._ahead.rows(layer, lists, counts)
         chose = time.perf_counter()
         listed_attention(
             q,

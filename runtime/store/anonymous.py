@@ -1,4 +1,4 @@
-"""Memory mappings without a file."""
+"""Memory mappings without a file, whole or in pieces."""
 
 from __future__ import annotations
 
@@ -29,3 +29,45 @@ def anonymous(n_bytes: int, what: str) -> tuple[mmap.mmap, int]:
     if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
         mapping.madvise(mmap.MADV_HUGEPAGE)
     return mapping, np.frombuffer(mapping, np.uint8).ctypes.data
+
+
+HUGE = 2 << 20
+"""Bytes of a huge page of x86-64, and of most systems with ARM; elsewhere a unit like any other."""
+_MOST = 64 << 20  # of a mapping of several pieces
+
+
+class Pieces:
+    """Memory in pieces of `n_bytes`, which share mappings that consist of huge pages.
+
+    Index data of a segment is less than a huge page, and K and V of one seldom end with one: in a
+    mapping of their own, a part of them would lie in pages of 4 KB, for which the tables of
+    addresses are searched at nearly each access (see docs/performance.md). A mapping has as many
+    pieces as are held when it is made, so that a small context takes no more than it needs, and is
+    freed with the last of them.
+    """
+
+    def __init__(self, n_bytes: int, what: str) -> None:
+        self._n_bytes, self._what = n_bytes, what
+        self._left: list[tuple[memoryview, int]] = []
+
+    def take(self, n_held: int) -> tuple[memoryview, int]:
+        """A piece of zeros and its address, for one who holds `n_held`; `StoreError` if the system
+        refuses."""
+        if not self._left:
+            self._left = self._mapped(min(n_held, _MOST // self._n_bytes))
+        return self._left.pop()
+
+    def _mapped(self, n: int) -> list[tuple[memoryview, int]]:
+        """The pieces of a new mapping, the last one first."""
+        size = self._n_bytes
+        if n <= 1 or n * size < HUGE:
+            mapping, address = anonymous(size, self._what)
+            return [(memoryview(mapping), address)]
+        n_bytes = -(-n * size // HUGE) * HUGE
+        mapping, address = anonymous(n_bytes + HUGE, self._what)
+        first = -address % HUGE  # what is never touched takes no memory
+        view = memoryview(mapping)
+        return [
+            (view[at : at + size], address + at)
+            for at in range(first + (n - 1) * size, first - 1, -size)
+        ]

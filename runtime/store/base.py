@@ -83,6 +83,11 @@ class KVStore(ABC):
         return 0
 
     @property
+    def tells_pages(self) -> bool:
+        """Whether the system tells which pages of those files are in memory."""
+        return False
+
+    @property
     def saves(self) -> bool:
         """Whether `commit` makes tokens outlast the process."""
         return False

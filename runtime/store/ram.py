@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout
 from ..memory import available_bytes, human_bytes
-from .anonymous import anonymous
+from .anonymous import Pieces
 from .base import Column, KVStore, SlotPlan, Store, StoreError
 from .centre import has_centre, mean_keys
 
@@ -84,40 +83,40 @@ class Ram(Store):
 
 
 class _Segments:
-    """Anonymous memory: one mapping per segment, with parts of equal size for the layers."""
+    """Anonymous memory: a piece for each segment, with parts of equal size for the layers."""
 
     def __init__(self, n_layers: int, layer_bytes: int, what: str) -> None:
-        self.n_layers, self.layer_bytes, self._what = n_layers, layer_bytes, what
-        self._mappings: list[mmap.mmap] = []
+        self.n_layers, self.layer_bytes = n_layers, layer_bytes
+        self._pieces = Pieces(layer_bytes * n_layers, f"another {SEGMENT:,} tokens of {what}")
+        self._held: list[memoryview] = []
         self.addresses = list(np.empty((n_layers, 0), np.int64))
 
     @property
     def n_bytes(self) -> int:
-        return len(self._mappings) * self.layer_bytes * self.n_layers
+        return len(self._held) * self.layer_bytes * self.n_layers
 
     def parts(self) -> list[memoryview]:
-        """The bytes of each mapping."""
-        return [memoryview(mapping) for mapping in self._mappings]
+        """The bytes of each segment."""
+        return list(self._held)
 
     def grow(self, n_tokens: int) -> None:
-        for _ in range(-(-n_tokens // SEGMENT) - len(self._mappings)):
+        for _ in range(-(-n_tokens // SEGMENT) - len(self._held)):
             self._add()
 
     def shrink(self, n_tokens: int) -> None:
         n = -(-n_tokens // SEGMENT)
-        del self._mappings[n:]
+        del self._held[n:]
         self.addresses = [addresses[:n].copy() for addresses in self.addresses]
 
     def _add(self) -> None:
-        what = f"another {SEGMENT:,} tokens of {self._what}"
-        mapping, base = anonymous(self.layer_bytes * self.n_layers, what)
+        piece, base = self._pieces.take(len(self._held))
         column = base + self.layer_bytes * np.arange(self.n_layers, dtype=np.int64)
-        self._mappings.append(mapping)
+        self._held.append(piece)
         self.addresses = list(np.column_stack([self.addresses, column]))
 
 
 class RamColumn(Column):
-    """Index data in memory: `[layer][kv_head][token]` in the mapping of each segment."""
+    """Index data in memory: `[layer][kv_head][token]` in the piece of each segment."""
 
     def __init__(self, name: str, item_bytes: int, n_layers: int, n_kv_heads: int) -> None:
         self.item_bytes = item_bytes
@@ -132,9 +131,9 @@ class RamColumn(Column):
 
 
 class RamStore(KVStore):
-    """Anonymous memory, one mapping per segment of 1,024 tokens, all layers in it.
+    """Anonymous memory, a piece for each segment of 1,024 tokens, all layers in it.
 
-    Mapping: [layer][kv_head][tile]. Fresh mappings are zeros, in every stored type.
+    Piece: [layer][kv_head][tile]. Fresh ones are zeros, in every stored type.
     """
 
     records = True

@@ -1,9 +1,13 @@
 """`--prefill` on command lines."""
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
+
+from kvarn.runtime.home import session_path
 
 from .pack_runner import Kvarn
 
@@ -49,6 +53,56 @@ def test_questions_follow_the_method_unless_told(long: Kvarn, tmp_path: Path) ->
     assert name == "sparse" and "--prefill exact reads all" in err
     assert prefill("--method", "hash", "--prefill", "exact")[0] == "exact"
     assert prefill(*SPARSE)[0] == "sparse k=16 from=1024"
+
+
+def test_a_chat_reads_questions_about_a_pack_sparsely(
+    long: Kvarn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long.build("mill")
+    said = "prompts are read like generated tokens, sparsely"
+
+    def chat(*options: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("Who?\n"))
+        code, _, err = long("chat", *options, *long.model, "-n", "2", "--temp", "0", "-c", "4000")
+        assert code == 0, err
+        return err
+
+    assert said in chat("--pack", "mill", "--method", "hash")
+    assert said not in chat("--pack", "mill")
+    assert said not in chat("--method", "hash")  # there is nothing yet that a question is about
+    # A session stores what it reads: a new one after a pack is begun so, others go on as they are.
+    assert said in chat("--pack", "mill", "--method", "hash", "--session", "sparse")
+    assert said not in chat("--session", "sparse", "--method", "hash")
+    assert said not in chat("--pack", "mill", "--session", "exact")
+    assert said not in chat("--session", "exact", "--method", "hash")
+
+    def info(name: str) -> dict[str, str]:
+        return json.loads(long("pack", "info", str(session_path(name)), "--json")[1])
+
+    assert info("sparse")["prefill"].startswith("sparse") and info("exact")["prefill"] == "exact"
+    assert info("sparse")["parent_prefill"] == info("exact")["parent_prefill"] == "exact"
+
+
+def test_a_folder_goes_on_as_it_was_begun(long: Kvarn, tmp_path: Path) -> None:
+    stats, said = tmp_path / "stats.json", "prompts are read like generated tokens"
+    ask = ["run", *long.model, "--method", "hash", "-n", "1", "--stats-json", str(stats), "-p"]
+
+    def prefill(folder: str, *options: str) -> str:
+        code, _, err = long(*ask, "Who?", "--kv", str(tmp_path / folder), *options)
+        assert code == 0 and said not in err, err
+        return json.loads(stats.read_text())["prefill"]
+
+    assert [prefill("exact"), prefill("exact")] == ["exact", "exact"]
+    assert [prefill("sparse", *SPARSE), prefill("sparse")] == ["sparse k=16 from=1024"] * 2
+
+
+def test_questions_about_what_evicts_are_read_exactly(long: Kvarn, tmp_path: Path) -> None:
+    keep = ["--keep", "hashevict", "--keep-budget", "400", "-c", "600", "-n", "1"]
+    folder = str(tmp_path / "slots")
+    assert long("run", *long.model, *keep, "--kv", folder, "-f", long.text)[0] == 0
+    code, _, err = long("run", "--pack", folder, *keep, "--method", "hash", "-p", "Who?")
+    assert code == 0, err
+    assert "sparsely" not in err
 
 
 def test_options_of_the_other_method_are_refused(run: Kvarn) -> None:

@@ -1,6 +1,7 @@
 """The table of long contexts: one context for all methods, and words for what does not fit."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ from kvarn.evals.longctx import __main__ as front
 from kvarn.evals.longctx import table
 from kvarn.evals.longctx.table import METHODS, Plan, bytes_needed, rows_at
 from kvarn.runtime.bench import Observer
+from kvarn.runtime.context import Context
 from kvarn.runtime.model import Model
 from kvarn.system.errors import KvarnError
 
 FAST = Plan(n_read=64, n_gen=2, repetitions=1)
+EAR = Observer()
+DECODING = Plan(n_read=64, n_gen=2, repetitions=1, prompts=False)
 
 
 class FakeWorker:
@@ -40,7 +44,7 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_method_has_a_row_and_llama(tiny: Model) -> None:
-    plan = Plan(n_read=64, n_gen=2, repetitions=1, kv_type="f16")
+    plan = replace(DECODING, kv_type="f16")
     rows = list(rows_at(tiny, 2048, plan, Observer()))
     assert [row.who for row in rows] == [*METHODS, "llama.cpp"]
     full, *sparse, llama = rows
@@ -48,8 +52,56 @@ def test_every_method_has_a_row_and_llama(tiny: Model) -> None:
     kv = 2048 * 2 * 2 * 2 * 32 * 2  # layers, KV heads, K and V, padded elements, bytes
     assert full.of_memory == pytest.approx(full.tokens_per_second * (weights + kv) / 2e10)
     assert full.index_ms is None
+    hashed = next(row for row in sparse if row.who == "hash")
+    read = 2 * 2 * (2048 - 256) * 4  # signatures of 32 bits, but of sinks and window
+    chosen = 2 * 2 * 128 * (4 * 16 + 256)  # at most: f16, all heads choose others
+    least = hashed.tokens_per_second * (weights + read) / 2e10
+    most = hashed.tokens_per_second * (weights + read + chosen) / 2e10
+    assert least < hashed.of_memory < most
     assert all(row.index_ms > 0 and row.attention_ms > 0 for row in sparse)
     assert (llama.tokens_per_second, llama.bandwidth) == (20.0, 20.0)
+    assert {row.prefill for row in rows} == {""}
+    assert {row.read_per_second for row in rows} == {row.question_seconds for row in rows} == {None}
+
+
+def test_prompts_are_timed_beside_the_methods_whose_index_they_use(tiny: Model) -> None:
+    """At 9,000 tokens: sparse prefill begins at 8,192."""
+    rows = list(rows_at(tiny, 9000, replace(FAST, methods=("full", "hash", "topk flat")), EAR))
+    full, hashed, flat, llama = rows
+    assert (full.prefill, hashed.prefill, flat.prefill, llama.prefill) == (
+        "exact",
+        "sparse",
+        "",
+        "",
+    )
+    for row in (full, hashed):
+        assert row.read_per_second > 0 and row.question_seconds > 0
+        assert f"{row.prefill} prefill of 512 tokens" in str(row)
+    assert flat.read_per_second is flat.question_seconds is None
+
+
+def test_what_is_timed_of_prompts_reads_sparsely(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a chunk, and a question of 20 tokens, each once uncounted and once counted."""
+    contexts = []
+    real = Model.context
+
+    def context(model: Model, *args: object) -> Context:
+        contexts.append(real(model, *args))
+        return contexts[-1]
+
+    monkeypatch.setattr(Model, "context", context)
+    (row, _) = rows_at(tiny, 9000, replace(FAST, methods=("hash",)), EAR)
+    decoding, prompts = contexts
+    first, last = (layer.steps for layer in prompts.stats.prompt_layers)
+    assert first == 2 * (512 + 20) > last > 0  # of the last layer, the last tokens alone
+    assert not decoding.stats.prompt_layers and row.prefill == "sparse"
+
+
+def test_every_method_can_be_named_in_a_list() -> None:
+    assert front._methods(",".join(METHODS)) == tuple(METHODS)
+    assert front._methods("full, topk sketch two levels") == ("full", "topk sketch two levels")
 
 
 def test_what_does_not_fit_is_left_out_in_bytes(
@@ -79,7 +131,8 @@ def test_the_command_prints_a_table_and_writes_json(
 ) -> None:
     out = tmp_path / "rows.json"
     options = (
-        "--depths 256,2048 --methods full,hash --read 64 --tokens 2 --repetitions 1 --threads 1"
+        "--depths 256,2048 --methods full,hash --read 64 --tokens 2 --repetitions 1 --threads 1 "
+        "--no-prompts"
     )
     arguments = ["-m", str(tiny_path), *options.split(), "--json", str(out)]
     assert front.main(arguments) == 0

@@ -48,6 +48,12 @@ def read_file(path: Path, most: int) -> bytes:
         os.close(fd)
 
 
+def tells_pages(path: Path) -> bool:
+    """Whether Linux tells this process which pages of the file are in memory (mincore): if it owns
+    the file or may write it. Of others it says that all are there."""
+    return path.stat().st_uid == os.geteuid() or os.access(path, os.W_OK)
+
+
 def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
     """`n_bytes` from `offset`, fewer if the file ends before."""
     parts = []

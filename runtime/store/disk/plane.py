@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..anonymous import anonymous
+from ..anonymous import Pieces
 from . import files
 from .errors import PackDamaged
 from .folder import PackFolder, stride_of
@@ -81,11 +81,12 @@ class Plane:
         self._n_files = len(folder.names(name))
         self._n_layers = model.n_layers
         self._layer_bytes = self.part_bytes * self._n_files // model.n_layers
-        self._what = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
         self._io: Io = io
         self._mapped: dict[tuple[Path, str], _Mapped] = {}
         # Segments in memory, by number: those after `places`, and in pread mode those before too.
-        self._memory: dict[int, tuple[mmap.mmap, int]] = {}
+        self._memory: dict[int, tuple[memoryview, int]] = {}
+        what = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
+        self._pieces = Pieces(self.part_bytes * self._n_files, what)
         self._n_segments = len(places)
         self.addresses: list[NDArray[np.int64]] = []
         if io == "pread":
@@ -156,8 +157,8 @@ class Plane:
             del self._memory[segment]
         return bool(sealed)
 
-    def _fresh(self) -> tuple[mmap.mmap, int]:
-        return anonymous(self.part_bytes * self._n_files, self._what)
+    def _fresh(self) -> tuple[memoryview, int]:
+        return self._pieces.take(len(self._memory))
 
     def _table(self) -> None:
         table = np.empty((self._n_layers, self._n_segments), np.int64)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
 from ..base import Column, KVStore, ProbeFacts, Saved, StoreError
+from . import files
 from .errors import PackError
 from .folder import PackFolder, State
 from .format.log import COLUMN_NAME, KV, MOST_ITEM_BYTES, Tables
@@ -79,6 +80,13 @@ class DiskStore(KVStore):
     @property
     def n_mapped(self) -> int:
         return len(self._kv.places) if self._io == "mmap" else 0
+
+    @property
+    def tells_pages(self) -> bool:
+        """Asked anew each time: a file's owner can change."""
+        folders = {place.folder.path: place.folder for place in self._kv.places}
+        found = [path / folder.names(KV)[0] for path, folder in folders.items()]
+        return all(map(files.tells_pages, found))
 
     @property
     def saves(self) -> bool:

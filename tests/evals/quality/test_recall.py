@@ -1,12 +1,14 @@
 """Scores of a model that is known to recall: a copier, whose every answer can be foretold."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kvarn.evals.quality import Arm, Plan, evaluate, plan
+from kvarn.evals.quality import Arm, Plan, asking, evaluate, plan
 from kvarn.evals.quality.folder import ContextFolder
 from kvarn.evals.tasks import Filler, Part, Plain, Question, Sample
 from kvarn.runtime.attend import Full, Hash, TopK
@@ -14,6 +16,7 @@ from kvarn.runtime.context import Context
 from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.prefill import Prefill, SparsePrefill
 
 from .copier import write_copier
 
@@ -54,7 +57,7 @@ def copier(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.fixture
 def wanted(monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.setitem(plan.ALL_TASKS, "codes", codes)
-    return Plan(("codes",), (1200,), ARMS, Plain(), "plain", 2, 6)
+    return Plan(("codes",), (1200,), ARMS, Plain(), "plain", 2, 6, asked="decoded")
 
 
 def test_what_finds_the_one_right_token_answers_everything(
@@ -96,12 +99,42 @@ def test_inside_the_prompt_a_question_is_read_at_once(
     keep = Arm("full", "", "streaming", "50%", Full(), KEEPS["streaming"]("50%"))
     decode, steps, scores = Context.decode, [0], {}
     monkeypatch.setattr(Context, "decode", lambda *args: (steps.append(1), decode(*args))[1])
-    for inside in (False, True):
-        asked = replace(wanted, arms=(FULL, ARMS[1], keep), inside=inside)
+    for how in ("decoded", "apart", "inside"):
+        asked = replace(wanted, arms=(FULL, ARMS[1], keep), asked=how)
         rows = list(evaluate(copier, asked, tmp_path))
-        assert rows[0].as_dict()["question"] == ("inside" if inside else "apart")
-        scores[inside] = [row.score for row in rows], sum(steps)
+        assert rows[0].as_dict()["question"] == how
+        scores[how] = [row.score for row in rows], sum(steps)
         steps.clear()
-    assert scores[True][0] == scores[False][0]
+    assert scores["inside"][0] == scores["apart"][0] == scores["decoded"][0]
     n_questions, n_tokens = 3 * 12, len("\nabcd:")
-    assert scores[False][1] - scores[True][1] == n_questions * n_tokens
+    assert scores["decoded"][1] - scores["inside"][1] == n_questions * n_tokens
+    assert scores["apart"][1] == scores["inside"][1]
+
+
+def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
+    copier: Model, wanted: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here sparse prefill begins with the first token, and finds what `decoded` finds."""
+    keep = Arm("hash", "8", "streaming", "50%", Hash(**SMALL), KEEPS["streaming"]("50%"))
+    contexts: list[Context] = []
+    for_questions, opened = asking.for_questions, asking.opened
+
+    def early(*args: object) -> Prefill:
+        prefill = for_questions(*args)
+        return replace(prefill, k=16, from_=0) if isinstance(prefill, SparsePrefill) else prefill
+
+    @contextmanager
+    def listened(*args: object) -> Iterator[Context]:
+        with opened(*args) as context:
+            contexts.append(context)
+            yield context
+
+    monkeypatch.setattr(asking, "for_questions", early)
+    monkeypatch.setattr("kvarn.evals.quality.run.opened", listened)
+    asked = replace(wanted, arms=(FULL, ARMS[3], keep), asked="apart", n_questions=2)
+    full, hashed, *_ = evaluate(copier, asked, tmp_path)
+    assert (full.score, hashed.score) == (1, 1)
+    names = ["exact", "sparse k=16 from=0", "exact"]
+    assert [context.stats.prefill for context in contexts] == names * 2
+    rows = [sum(layer.steps for layer in c.stats.prompt_layers) for c in contexts]
+    assert [n > 0 for n in rows] == [False, True, False] * 2

@@ -24,7 +24,7 @@ HASH = Arm("hash", "20", attend=Hash(budget=20, sink=4, window=16, probe=2))
 FLAT = Arm("topk:index=flat", "20", attend=TopK(budget=20, sink=4, window=16, index="flat"))
 STREAMING = Arm("full", "", "streaming", "40%", Full(), KEEPS["streaming"]("40%"))
 SPARSE = Arm(prefill="sparse:k=16", reading=SparsePrefill(k=16, from_=1024))
-PLAN = Plan(("needle", "kv"), (600,), (FULL, HASH), Plain(), "plain", 2, 2)
+PLAN = Plan(("needle", "kv"), (600,), (FULL, HASH), Plain(), "plain", 2, 2, asked="decoded")
 
 
 class Steps(Observer):

@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.ops.attention.decode.read_ahead import CAN_READ_AHEAD, read_ahead
+from kvarn.ops.attention.decode.read_ahead import (
+    CAN_READ_AHEAD,
+    pages_in_memory,
+    read_ahead,
+)
 from kvarn.ops.attention.layout import SEGMENT, TILE, TileLayout
 from kvarn.ops.errors import OpsError
 from kvarn.runtime.bench import page_cache
@@ -52,6 +56,46 @@ def test_what_is_asked_for_comes(mapped) -> None:  # type: ignore[no-untyped-def
     assert page_cache.resident_bytes([path]) == wanted
 
 
+def test_what_is_in_memory_is_not_asked_for(mapped) -> None:  # type: ignore[no-untyped-def]
+    """mincore by another road: the pages of the file that `page_cache` counts."""
+    path, segments, mapping = mapped
+    pages = pages_in_memory(segments, SEGMENTS, LAYOUT, HEADS)
+    assert pages.shape == (SEGMENTS, HEADS * SEGMENT // TILE) and not pages.any()
+    index, counts = _lists([0, 3, 40 * TILE], [SEGMENT + 5])
+    assert read_ahead(index, counts, segments, SEGMENTS, LAYOUT, pages) == 3
+    assert np.flatnonzero(pages).tolist() == [0, 40, 3 * SEGMENT // TILE]  # are marked as asked for
+    assert read_ahead(index, counts, segments, SEGMENTS, LAYOUT, pages) == 0
+    assert read_ahead(index, counts, segments, SEGMENTS, LAYOUT) == 3
+    memoryview(mapping)[SEGMENT * LAYOUT.tile_bytes // TILE * HEADS]  # the first of segment 1
+    found = pages_in_memory(segments, SEGMENTS, LAYOUT, HEADS)
+    assert found[1, 0] and set(np.unique(found)) <= {0, 1}
+    assert found.sum() * mmap.PAGESIZE == page_cache.resident_bytes([path])
+
+
+@pytest.mark.parametrize("n_heads", [1, 3])
+def test_pages_are_found_in_segments_with_gaps_and_in_other_files(n_heads: int) -> None:
+    """Of 34 pages, or 102, in slots of a multiple of 16, the last segment in another mapping."""
+    layout, page = TileLayout(64, "q8_0", "q8_0"), mmap.PAGESIZE
+    n_bytes = layout.segment_bytes(n_heads)
+    n_pages, slot = -(-n_bytes // page), -(-n_bytes // 65536) * 65536
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    mappings = [mmap.mmap(-1, n * slot, flags=flags) for n in (3, 1)]
+    for mapping in mappings:
+        mapping.madvise(mmap.MADV_NOHUGEPAGE)
+    bases = [np.frombuffer(mapping, np.uint8).ctypes.data for mapping in mappings]
+    segments = np.array([*(bases[0] + slot * np.arange(3)), bases[1]])
+    mappings[0][slot + 5 * page] = 1
+    mappings[0][2 * slot + (n_pages - 1) * page] = 1
+    mappings[1][0] = 1
+    found = pages_in_memory(segments, 4, layout, n_heads)
+    assert list(zip(*map(np.ndarray.tolist, np.nonzero(found)))) == [
+        (1, 5), (2, n_pages - 1), (3, 0)
+    ]  # fmt: skip
+    assert pages_in_memory(segments, 0, layout, n_heads).shape == (0, n_pages)
+    with pytest.raises(OpsError, match="pages in memory: Cannot allocate memory"):
+        pages_in_memory(np.array([0, slot]), 2, layout, n_heads)
+
+
 def test_segments_in_memory_are_left_alone(mapped) -> None:  # type: ignore[no-untyped-def]
     _, segments, _ = mapped
     index, counts = _lists([5, SEGMENT, 2 * SEGMENT], [2 * SEGMENT + 1])
@@ -64,3 +108,6 @@ def test_refuses_in_words() -> None:
     for n_mapped, lengths in ((5, counts), (-1, counts), (4, counts[:1])):
         with pytest.raises(OpsError, match="read ahead: "):
             read_ahead(index, lengths, np.zeros(4, np.int64), n_mapped, LAYOUT)
+    with pytest.raises(OpsError, match=r"read ahead: pages are \(4, 7\), expected \(4, 128\)"):
+        pages = np.zeros((4, 7), np.uint8)
+        read_ahead(index, counts, np.zeros(4, np.int64), 4, LAYOUT, pages)

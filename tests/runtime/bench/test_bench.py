@@ -93,6 +93,17 @@ def test_deeper_contexts_are_filled_and_indexed(tiny: Model) -> None:
     assert "| choosing ms/t | attending ms/t |" in render([result], "md")
 
 
+def test_questions_at_depth_are_timed_to_their_first_token(tiny: Model) -> None:
+    setting = Setting(n_read=600, repetitions=1, prefill=kvarn.SparsePrefill(k=16, from_=1024))
+    (result,) = run_depth(tiny, 3000, [(20, 0)], setting)
+    (row,) = json.loads(render([result], "json"))
+    title, _, cells = render([result], "md").splitlines()
+    found = dict(zip(title.split(" | "), cells.split(" | ")))
+    assert found["test"] == "pp20 @ d3000" and found["prefill"] == "sparse k=16 from=1024"
+    assert found["first token s"] == f"{row['avg_ns'] / 1e9:.2f}"
+    assert row["index_ns"] > 0 and row["attention_ns"] > 0  # the question chose what it read
+
+
 def test_on_disk_each_generation_is_timed_warm_and_cold(tiny: Model, on_disk: Path) -> None:
     setting = Setting(attends=(HASH,), folder=on_disk, n_read=600, repetitions=2)
     results = list(run_depth(tiny, 3000, [(4, 0), (0, 3)], setting))
