@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.attend.reads import probed
 from ...runtime.packs import build_pack
-from ...runtime.stats import Stats, probe_lines
+from ...runtime.stats import Stats
 from ..tasks import Question
 from .errors import EvalError
 from .fitting import fit
@@ -56,7 +57,7 @@ class Read:
             model, self.pack(model, arm), self.ids, self.n_ctx, self.kinds,
             lambda context: stats.append(context.stats), progress, arm.reading,
         )  # fmt: skip
-        return probe_lines(stats[0].prompt_layers)
+        return [str(one) for one in probed(stats[0].prompt_layers)]
 
 
 def read_for(model: Model, folder: ContextFolder, plan: Plan, cell: Cell, number: int) -> Read:

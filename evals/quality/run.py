@@ -41,7 +41,7 @@ def evaluate(
         yield from rows_of(cell, plan.arms, contexts)
     if len(plan.tasks) > 1:
         for length, tasks in of_length.items():
-            yield from rows_of(Cell(ALL, length, plan.inside), plan.arms, *tasks)
+            yield from rows_of(Cell(ALL, length, plan.asked), plan.arms, *tasks)
     if run.pack_bytes:
         run.observer.say(f"{human_bytes(run.pack_bytes)} of KV caches stay in {work}")
 
