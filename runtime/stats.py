@@ -71,6 +71,8 @@ class Stats:
     draft_passes: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    copied_index_bytes: int = 0
+    """Bytes of a pack's indexes that were copied to memory, because there was room."""
     layers: Sequence[LayerReads] = field(default=(), repr=False)
     """What each layer read, if the attend method chooses tokens."""
     prompt_layers: Sequence[LayerReads] = field(default=(), repr=False)
@@ -148,9 +150,13 @@ class Stats:
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
             f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
             f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{_said_of(self.layers)}"
-            f"{self._of_prompts()}"
+            f"{self._of_prompts()}{self._of_indexes()}"
             f"{f'; {self.kept}' if self.kept else ''}"
         )
+
+    def _of_indexes(self) -> str:
+        n_bytes = self.copied_index_bytes
+        return f"; {human_bytes(n_bytes)} of index copied to memory" if n_bytes else ""
 
     def _of_prompts(self) -> str:
         """How prompts were read, unless all of them exactly."""

@@ -72,6 +72,7 @@ class Context(Held):
             self._saving = Saving(self._cache.store, self._reader)
         self.tokens, self.most_tokens = self._reader.tokens, self._cache.most_tokens
         self.stats = Stats(
+            copied_index_bytes=self._cache.store.copied_bytes,
             layers=self._cache.attend.reads,
             prompt_layers=self._cache.attend.prompt_reads,
             kept=self._cache.kept_of(self.tokens),

@@ -74,6 +74,8 @@ class KVStore(ABC):
     n_layers: int
     n_kv_heads: int
     saved = Saved([], None)
+    copied_bytes: int = 0
+    """Bytes of columns that were copied from files to memory, because there was room."""
     centre: NDArray[np.float32] | None = None
     """Mean keys, float32 (layers, J, E), which callers of `append` subtract first: see `centre`."""
 

@@ -33,6 +33,9 @@ NOT_TYPED = {
     "kvarn build": "compiles all kernels",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
+    "python -m kvarn.evals.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
+    "kvarn bench -m 1b-q4_0.gguf --kv-type q8_0 -p 0 -n 16 -d 1M --method hash --budget 1% "
+    "--kv DIR": "writes 18 GB",
     "make libkvarn": "installs cffi, and needs a C compiler",
     "python -m kvarn.runtime.capi --out build/libkvarn": "needs cffi and a C compiler",
     "python -m kvarn.runtime.capi --out DIR": "needs cffi and a C compiler",
@@ -113,6 +116,9 @@ SMALLER = {
     "kvarn doctor --roofline": "kvarn doctor",
     "kvarn bench -d 8192,131072 -p 0 --method hash --kv-type q8_0": (
         "kvarn bench -d 512 -p 0 --method hash --kv-type q8_0 -n 8 -r 1"
+    ),
+    "kvarn bench -p 512,20 -d 128K --kv-type q8_0 --prefill sparse": (
+        "kvarn bench -p 512,20 -d 9K -n 0 -r 1 --fill 512 --kv-type q8_0 --prefill sparse"
     ),
     "kvarn eval --task needle,kv,two-hop --length 4096,16384 --method full,topk,hash --budget 2%": (
         f"kvarn eval --task needle,kv,two-hop --method full,topk,hash --budget 2% {FEW}"

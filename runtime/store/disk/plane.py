@@ -81,23 +81,36 @@ class Plane:
         self._n_files = len(folder.names(name))
         self._n_layers = model.n_layers
         self._layer_bytes = self.part_bytes * self._n_files // model.n_layers
-        self._io: Io = io
+        self.io: Io = io
         self._mapped: dict[tuple[Path, str], _Mapped] = {}
-        # Segments in memory, by number: those after `places`, and in pread mode those before too.
+        # Segments in memory, by number: those after `places`, and with "pread" those before, too.
         self._memory: dict[int, tuple[memoryview, int]] = {}
         what = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
-        self._pieces = Pieces(self.part_bytes * self._n_files, what)
+        self._pieces = Pieces(self.segment_bytes, what)
         self._n_segments = len(places)
         self.addresses: list[NDArray[np.int64]] = []
         if io == "pread":
-            for segment in range(len(places)):
-                self._read(segment)
+            self.hold()
+        else:
+            self._table()
+
+    def hold(self) -> None:
+        """Have all segments in memory, from now on; `PackDamaged` if one is not as written."""
+        self.io = "pread"
+        for segment in range(len(self.places)):
+            if segment not in self._memory:
+                self._memory[segment] = self._read(segment)
         self._table()
+
+    @property
+    def segment_bytes(self) -> int:
+        """Bytes of a segment in all files."""
+        return self.part_bytes * self._n_files
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of segments held in memory."""
-        return len(self._memory) * self.part_bytes * self._n_files
+        return len(self._memory) * self.segment_bytes
 
     def grow(self, n_segments: int) -> None:
         """Have at least `n_segments` segments; map those sealed since, and free their memory."""
@@ -152,7 +165,7 @@ class Plane:
 
     def _release(self) -> bool:
         """Free the memory of segments that the files have; returns whether there were any."""
-        sealed = [n for n in self._memory if n < len(self.places)] if self._io == "mmap" else []
+        sealed = [n for n in self._memory if n < len(self.places)] if self.io == "mmap" else []
         for segment in sealed:
             del self._memory[segment]
         return bool(sealed)
@@ -188,12 +201,12 @@ class Plane:
         place = self.places[segment]
         return np.frombuffer(read_slot(place, self.name, file, self.part_bytes), np.uint8)
 
-    def _read(self, segment: int) -> None:
+    def _read(self, segment: int) -> tuple[memoryview, int]:
         fresh = self._fresh()
         parts = np.frombuffer(fresh[0], np.uint8).reshape(self._n_files, self.part_bytes)
         for file, part in enumerate(parts):
             part[:] = self._bytes_of(segment, file)
-        self._memory[segment] = fresh
+        return fresh
 
 
 def read_slot(place: Place, plane: str, file: int, n_bytes: int) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
+from ...memory import available_bytes
 from ..base import Column, KVStore, ProbeFacts, Saved, StoreError
 from . import files
 from .errors import PackError
@@ -21,6 +22,12 @@ from .writer import Writer
 
 if TYPE_CHECKING:
     from ..base import F32
+
+
+WORTH_COPYING = 32 << 20
+"""Bytes of a column: a core's own tables of addresses find nearly all pages of fewer."""
+ROOM_LEFT = 1 << 30
+"""Bytes of memory that stay free of copies, beside K and V, which the system keeps in memory."""
 
 
 class DiskColumn(Column):
@@ -59,6 +66,7 @@ class DiskStore(KVStore):
         self._tables: Tables = state.tables
         self._kv = Plane(KV, folder, state.tables.places[KV], 0, io)
         self.columns: dict[str, DiskColumn] = {}
+        self.copied_bytes = 0
         self._reserved = len(state.tokens)
         self._kv.grow(n_segments(self._reserved))
         if len(state.rows):
@@ -66,7 +74,7 @@ class DiskStore(KVStore):
         self.saved = Saved(state.tokens, state.hidden)
         self._writer = Writer(folder, state) if folder.writable else None
         for name, item_bytes in state.tables.item_bytes.items():
-            self.column(name, item_bytes)
+            self._column(name, item_bytes)
 
     def adopt(self, state: State) -> None:
         """Copy to a new pack what its parent's state holds after the full segments, which both
@@ -115,6 +123,11 @@ class DiskStore(KVStore):
         append_kv(k, v, self._kv.addresses[layer], self.layout, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
+        column = self._column(name, item_bytes)
+        self._hold(column.plane)
+        return column
+
+    def _column(self, name: str, item_bytes: int) -> DiskColumn:
         if not COLUMN_NAME.fullmatch(name) or not 0 < item_bytes <= MOST_ITEM_BYTES:
             raise StoreError(f"index {name!r} of {item_bytes} bytes per token cannot be stored")
         found = self._tables.item_bytes.get(name, item_bytes)
@@ -127,6 +140,18 @@ class DiskStore(KVStore):
             plane.grow(n_segments(self._reserved))
             self.columns[name] = DiskColumn(item_bytes, plane, self.n_layers)
         return self.columns[name]
+
+    def _hold(self, plane: Plane) -> None:
+        """Copy the mapped segments of a column in use to memory, if there is room beside K and V.
+
+        All of it is read for each token, from a file in pages of 4 KB: see docs/performance.md.
+        """
+        n_bytes = len(plane.places) * plane.segment_bytes
+        if plane.io == "mmap" and n_bytes >= WORTH_COPYING:
+            beside = len(self._kv.places) * self._kv.segment_bytes + ROOM_LEFT
+            if available_bytes() >= n_bytes + beside:
+                plane.hold()
+                self.copied_bytes += n_bytes
 
     def drop_column(self, name: str) -> None:
         self.columns.pop(name, None)

@@ -14,6 +14,7 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack, pack_info
 from kvarn.runtime.prefill import Exact, PrefillError, SparsePrefill
 from kvarn.runtime.store import Disk, PackError
+from kvarn.runtime.store.disk import store as disk_store
 from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
 from kvarn.runtime.store.disk.files import digest
@@ -197,3 +198,20 @@ def test_modes_of_newer_versions_are_refused(pack: Path, model: Model) -> None:
     with pytest.raises(PrefillError, match="this kvarn cannot go on so"):
         recorded(replace(facts, mode="panels"))
     assert recorded(None) == kvarn.Exact()
+
+
+def test_a_copied_index_changes_no_bit_and_is_told(
+    pack: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, told = [], []
+    for worth in (1 << 60, 1):
+        monkeypatch.setattr(disk_store, "WORTH_COPYING", worth)
+        store = Disk(pack, read_only=True)
+        with model.context(N + 100, Hash(budget=40), store=store, prefill=SPARSE) as context:
+            answers.append([context.prefill([5, 6, 7]).copy(), context.decode(8).copy()])
+            told.append((context.stats.copied_index_bytes, str(context.stats)))
+    np.testing.assert_array_equal(*answers)
+    (none, before), (n_bytes, after) = told
+    config = model.config
+    assert (none, n_bytes) == (0, 2 * SEGMENT * 4 * config.n_kv_heads * config.n_layers)
+    assert "copied" not in before and " KiB of index copied to memory" in after

@@ -9,11 +9,14 @@ import pytest
 
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError, RamStore, StoreError
+from kvarn.runtime.store.disk import store as disk_store
+from kvarn.runtime.store.disk.errors import PackDamaged
 from kvarn.runtime.store.disk.folder import PackFolder, create
 from kvarn.runtime.store.disk.format.manifest import Manifest
 
 from .packs import (
     FACTS,
+    HEADS,
     ITEM,
     LAYERS,
     check,
@@ -83,10 +86,19 @@ def test_what_is_not_committed_is_not_kept(pack: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("copied", [False, True])
 def test_tokens_cut_off_are_gone_and_replaced(
-    pack: Path, n: int, cut: int, more: int, between: bool
+    pack: Path,
+    n: int,
+    cut: int,
+    more: int,
+    between: bool,
+    copied: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """between: the pack is opened again after the first tokens, and after the cut."""
+    """between: the pack is opened again after the first tokens, and after the cut. copied: the
+    column is copied to memory then."""
+    monkeypatch.setattr(disk_store, "WORTH_COPYING", 1 if copied else 1 << 60)
     tokens = random_tokens(n)
     store = opened(pack)
     fill(store, tokens, 0)
@@ -114,6 +126,38 @@ def test_tokens_cut_off_are_gone_and_replaced(
         again = opened(pack, writable=False, io=io)
         assert again.saved.tokens == tokens
         check(again, tokens)
+
+
+def test_columns_in_use_are_copied_to_memory_where_there_is_room(
+    pack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = random_tokens(2 * SEGMENT + 5)
+    store = opened(pack)
+    fill(store, tokens, 0)
+    fill_column(store, tokens)
+    save(store, tokens)
+    store.close()
+    n_bytes = 2 * LAYERS * HEADS * SEGMENT * ITEM
+    beside = 2 * LAYERS * store.layout.segment_bytes(HEADS) + disk_store.ROOM_LEFT
+    monkeypatch.setattr(disk_store, "WORTH_COPYING", n_bytes)
+    for room, copied in ((n_bytes + beside, n_bytes), (n_bytes + beside - 1, 0)):
+        monkeypatch.setattr(disk_store, "available_bytes", lambda room=room: room)
+        again = opened(pack, writable=False)
+        before = again.n_bytes
+        assert again.copied_bytes == 0  # what no method asks for stays mapped
+        for _ in range(2):
+            again.column("signatures", ITEM)
+            assert (again.copied_bytes, again.n_bytes - before) == (copied, copied)
+        check(again, tokens)
+    monkeypatch.setattr(disk_store, "available_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(disk_store, "WORTH_COPYING", n_bytes + 1)
+    again.column("signatures", ITEM)
+    assert again.copied_bytes == 0
+    index = pack / "index-signatures"
+    index.write_bytes(b"\1" + index.read_bytes()[1:])
+    monkeypatch.setattr(disk_store, "WORTH_COPYING", 1)
+    with pytest.raises(PackDamaged, match="index-signatures is damaged in slot 0"):
+        opened(pack, writable=False).column("signatures", ITEM)
 
 
 def test_cutting_in_the_open_segment_many_times_does_not_grow_the_pack(pack: Path) -> None:
