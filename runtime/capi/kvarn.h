@@ -40,8 +40,9 @@ typedef int (*kvarn_on_progress)(long done, long total, void *user);
 typedef void (*kvarn_on_line)(const char *line, void *user);
 
 /* The process. `home` is a Python installation; NULL: $KVARN_PYTHON_HOME, or the one that the
-   library was built with. A second start with the same home does nothing. kvarn_stop cancels what
-   runs, waits for it, saves and frees everything; after that, nothing can be started again. */
+   library was built with, which in a bundle is beside it. A second start with the same home does
+   nothing. kvarn_stop cancels what runs, waits for it, saves and frees everything; after that,
+   nothing can be started again. */
 long kvarn_start_api(int api, const char *home);
 static inline long kvarn_start(const char *home) { return kvarn_start_api(KVARN_API, home); }
 long kvarn_stop(void);
