@@ -1,7 +1,8 @@
 """Attention against float64 NumPy over the stored keys and values, at odd sizes.
 
 Rows that were never written are NaN, so one read too many shows. A kernel is compiled for each
-(K type, V type, row length, heads at a time): combinations are pairwise, not all.
+(K type, V type, row length, heads at a time): combinations are pairwise, not all, and those that
+other tests of attention and of models have compiled.
 """
 
 import numpy as np
@@ -14,10 +15,10 @@ from kvarn.ops.reference.attention import attention_reference
 
 # head_dim, K type, V type, query heads, KV heads
 COMBINATIONS = [
-    (64, "f16", "f16", 8, 2),
+    (64, "f16", "f16", 8, 1),
     (96, "q8_0", "q4_0", 1, 1),
-    (128, "q4_0", "q4_0", 6, 2),
-    (256, "f16", "q8_0", 8, 1),
+    (128, "q4_0", "q8_0", 6, 2),
+    (256, "f16", "f16", 4, 2),
     (8, "f16", "f16", 3, 1),
     (80, "q4_0", "f16", 5, 1),
 ]

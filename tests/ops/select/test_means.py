@@ -149,7 +149,7 @@ def test_means_count_for_what_is_not_listed(
 
 
 def test_all_listed_keeps_the_bits(make_cache, queries) -> None:
-    means, q = Means(make_cache(64, "f16", "f16", 2, 2500)), queries(1, 4, 64)
+    means, q = Means(make_cache(64, "f16", "f16", 2, 2500)), queries(1, 8, 64)
     index, counts = _lists(2, 2500, [2500, 2500])
     got = means.attend(q, index, counts)
     np.testing.assert_array_equal(got, means.before)
