@@ -1,6 +1,7 @@
 """What wrappers that choose by sketches share: the rotation, scratch, checks."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,16 @@ class Rotation:
         q, r = np.linalg.qr(normal)
         q = (q * np.sign(np.diag(r))).astype(np.float32)
         return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
+
+
+class SketchedKeys(NamedTuple):
+    """Stored keys and their sketches: base addresses of the segments of K and V and of two columns
+    of rotation.bits / 8 and 2 bytes, and the rotation."""
+
+    segments: I64
+    bits: I64
+    factors: I64
+    rotation: Rotation
 
 
 def check_rotation(name: str, rotation: Rotation, layout: TileLayout) -> None:
