@@ -4,24 +4,21 @@ For choices of many rows (`sketch.rows`), where a limit is mostly known from the
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from ...jit import simd as v
 from ...jit.cached import jit
+from ...jit.launch.atomics import word
+from ...jit.launch.views import address
 from ..attention.layout import SEGMENT
 from .best import entry_of, kth_cost, position_hash
 from .lists import mark
 from .masks import bit_count, low_bit
-from .scores import at_least, cost_of
+from .scores import at_least, cost_of, float_bits, score_of
 
 _LOW = np.uint64(0xFFFFFFFF)
 _TRIES = 64  # doublings and halvings of a step: more than tell any two float32 apart
-_DIGIT = 10  # bits of a cost that one pass counts, at most
-
-_zeros_before = v.emits(types.int64, types.uint64)(
-    lambda b, x: v.call(b, "llvm.ctlz.i64", v.I64, x, ir.Constant(ir.IntType(1), 0))
-)
+_PARTS, _PART_SHIFT = 1024, np.uint64(13)  # of the 2 ** 23 float32 from a power of 2 to the next
+_FEW = 64  # entries to compare each with all
 
 
 @jit
@@ -80,22 +77,23 @@ def limit_between(scores, line, n, least, most, guess):
 
 
 @jit
-def places_of(words, n_words, places):
-    """Write the numbers of the set bits of words uint64[n_words] to places int64[]; their count.
+def places_of(words, some, places):
+    """Write the numbers of the bits that are set in words uint64[16] to places uint32[]; how many.
 
-    Four of a word are written at a time, and what is too much is overwritten: loops over the bits
-    of each word would end unforeseen, which cost more than all the rest.
+    words, places: addresses; some: which words are not 0. Four of a word are written at a time, and
+    what is too much is overwritten: loops over the bits of each word would end unforeseen, which
+    cost more than all the rest.
     """
     n = 0
-    for w in range(n_words):
-        word = words[w]
-        if word == 0:
-            continue
-        then = n + bit_count(word)
+    while some:
+        w = low_bit(some)
+        some &= some - np.uint64(1)
+        bits = np.uint64(word(words, 8 * w))
+        then = n + bit_count(bits)
         while True:
             for i in range(4):
-                places[n + i] = 64 * w + low_bit(word)
-                word &= word - np.uint64(1)
+                v.store(places, 4 * (n + i), np.uint32(64 * w + low_bit(bits)))
+                bits &= bits - np.uint64(1)
             n += 4
             if n >= then:
                 break
@@ -106,7 +104,7 @@ def places_of(words, n_words, places):
 @jit
 def take_at_least(scores, line, n, limit, listed, entries):
     """entries = those of n scores (`count_at_least`) that reach the limit, of the tokens listed
-    uint32[n]; returns how many."""
+    uint32[n]; returns how many. scores, listed, entries: addresses."""
     taken = 0
     for begin in range(0, n, SEGMENT):
         place = scores + begin // SEGMENT * line
@@ -116,71 +114,108 @@ def take_at_least(scores, line, n, limit, listed, entries):
                 t = i + low_bit(some)
                 some &= some - np.uint64(1)
                 cost = cost_of(np.uint64(v.load_u32(place, 4 * t)))
-                entries[taken] = entry_of(cost, listed[begin + t])
+                own = entry_of(cost, v.load_u32(listed, 4 * (begin + t)))
+                v.store(entries, 8 * taken, own)
                 taken += 1
     return taken
 
 
 @jit
-def _kth(entries, n, k, spare, histogram):
-    """As `best.kth_cost`, for costs of which little is known but that they lie close together.
+def _part_of(entry, worst):
+    """The part of the scores above a limit that an entry is in: 1,024 for each power of 2.
 
-    What is counted is what a cost has above the least one, in about as many parts as there are
-    entries. It is not fast where all costs of many entries but a few are nearly equal.
+    worst: the limit's cost.
     """
-    source, below = entries, 0
-    while True:
-        least, most = ~np.uint64(0), np.uint64(0)
-        for i in range(n):
-            least, most = min(least, source[i]), max(most, source[i])
-        least >>= np.uint64(32)
-        range_bits = 64 - _zeros_before((most >> np.uint64(32)) - least)
-        width = min(_DIGIT, 65 - _zeros_before(np.uint64(n)))
-        shift = max(range_bits - width, 0)
-        for i in range(1 << min(width, range_bits)):
-            histogram[i] = 0
-        for i in range(n):
-            histogram[np.int64(((source[i] >> np.uint64(32)) - least) >> np.uint64(shift))] += 1
-        digit = 0
-        while below + histogram[digit] < k:
-            below += histogram[digit]
-            digit += 1
-        if shift == 0:
-            return least + np.uint64(digit), below
-        kept = 0
-        for i in range(n):
-            spare[kept] = source[i]
-            own = ((source[i] >> np.uint64(32)) - least) >> np.uint64(shift)
-            kept += own == np.uint64(digit)
-        source, n = spare, kept
+    return min((worst - (entry >> np.uint64(32))) >> _PART_SHIFT, np.uint64(_PARTS - 1))
 
 
 @jit
-def mark_k_best(entries, n, k, seed, spare, histogram, marks):
-    """Mark the k best of n entries uint64[], all of them if they are fewer; as `best.prune` chooses.
+def _dropped(entries, n, drop, worst, histogram):
+    """The first part that not all entries have to leave if `drop` of n do, and how many of it do."""
+    for i in range(_PARTS):
+        histogram[i] = 0
+    for i in range(n):
+        histogram[_part_of(np.uint64(word(entries, 8 * i)), worst)] += 1
+    part = np.uint64(0)
+    while drop >= histogram[part]:
+        drop -= histogram[part]
+        part += np.uint64(1)
+    return part, drop
 
-    spare: uint64[2], room for n + 1 entries each.
+
+@jit
+def keep_best(entries, n, k, limit, histogram):
+    """Of n entries, all of which reach `limit`, keep a few more than the k best, in their order.
+
+    Returns the limit that these reach, and how many there are. entries: address.
     """
-    if n <= k:
-        mark(entries, n, marks)
-        return
-    cost, below = _kth(entries, n, k, spare[0], histogram)
-    ties, tied = spare[1], 0
+    if n <= k or limit == -np.inf:
+        return limit, n
+    worst = cost_of(np.uint64(float_bits(limit)))
+    part, _ = _dropped(entries, n, n - k, worst, histogram)
+    most, kept = worst - (part << _PART_SHIFT), 0
+    for i in range(n):
+        entry = np.uint64(word(entries, 8 * i))
+        v.store(entries, 8 * kept, entry)
+        kept += entry >> np.uint64(32) <= most
+    return score_of(most), kept
+
+
+@jit
+def mark_k_best(entries, n, k, limit, seed, spare, histogram, marks):
+    """Mark the k best of n entries, all of which reach `limit`; as `best.prune` chooses them.
+
+    entries: address; spare: uint64[2], room for n + 1 entries each. Few entries are in the part in
+    which the k-th lies, unless the limit is near 0 or far away.
+    """
+    drop, part = max(n - k, 0), np.uint64(0)
+    worst = cost_of(np.uint64(float_bits(limit)))
+    if drop > 0:
+        part, drop = _dropped(entries, n, drop, worst, histogram)
+    else:
+        part = ~part  # all are better
+    near, kept, to, place = spare[0], 0, address(spare[0]), address(marks)
     for i in range(n):  # without branches, which no CPU could predict here
-        entry = entries[i]
-        own, position = entry >> np.uint64(32), entry & _LOW
-        ties[tied] = position
-        tied += own == cost
-        bit = np.uint64(own < cost) << (position & np.uint64(63))
-        marks[np.int64(position >> np.uint64(6))] |= bit
-    need, last = k - below, ~np.uint64(0)
-    if need < tied:
-        for i in range(tied):
-            ties[i] = entry_of(position_hash(ties[i], seed), ties[i])
-        last, _ = kth_cost(ties, tied, need, 32, spare[0], histogram)
-        kept = 0
-        for i in range(tied):
-            ties[kept] = ties[i]
-            kept += ties[i] >> np.uint64(32) <= last
-        tied = kept
-    mark(ties, tied, marks)
+        entry = np.uint64(word(entries, 8 * i))
+        own, position = _part_of(entry, worst), entry & _LOW
+        v.store(to, 8 * kept, entry)
+        kept += own == part
+        at = np.int64(position >> np.uint64(6)) << 3
+        bit = np.uint64((own > part) | (part == ~np.uint64(0))) << (position & np.uint64(63))
+        v.store(place, at, np.uint64(word(place, at)) | bit)
+    if kept > _FEW:
+        _mark_most(near, kept, kept - drop, seed, spare[1], histogram, marks)
+    elif kept > drop:
+        _mark_few(near, kept, kept - drop, seed, spare[1], marks)
+
+
+@jit
+def _mark_few(entries, n, k, seed, keys, marks):
+    """Mark the k best of n entries, by comparing each with all; keys: scratch uint64[n]."""
+    for i in range(n):
+        keys[i] = (entries[i] & ~_LOW) | np.uint64(position_hash(entries[i] & _LOW, seed))
+    for i in range(n):
+        better = 0
+        for other in range(n):
+            better += keys[other] < keys[i]
+        if better < k:
+            mark(entries[i : i + 1], 1, marks)
+
+
+@jit
+def _mark_most(entries, n, k, seed, spare, histogram, marks):
+    """Mark the k best of n entries: their costs' k-th by a radix select, then of equal costs."""
+    keys, m = spare, 0
+    cost, below = kth_cost(entries, n, k, 32, spare, histogram)
+    for i in range(n):
+        own = entries[i] >> np.uint64(32)
+        if own < cost:
+            mark(entries[i : i + 1], 1, marks)
+        elif own == cost:
+            position = entries[i] & _LOW
+            entries[m] = entry_of(position_hash(position, seed), position)
+            m += 1
+    last, _ = kth_cost(entries, m, k - below, 32, keys, histogram)
+    for i in range(m):
+        if entries[i] >> np.uint64(32) <= last:
+            mark(entries[i : i + 1], 1, marks)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..attend.selections import SelectionWriter
     from ..store import KVStore
     from .signatures import RowSignatures
+    from .sketches import RowSketches
     from .sparse import SparsePrefill
 
     F32 = NDArray[np.float32]
@@ -53,7 +54,7 @@ class SparsePrompts(BoundAttend):
         config: ModelConfig,
         store: KVStore,
         n_ctx: int,
-        index: RowSignatures,
+        index: RowSignatures | RowSketches,
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 
@@ -88,7 +89,7 @@ class SparsePrompts(BoundAttend):
     ) -> None:
         self._inner.build(layers, n_tokens, progress)
         for layer in layers:
-            self._extend(layer, n_tokens)
+            self._index.index(layer, n_tokens // CHUNK * CHUNK, n_tokens)
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         self._inner(layer, q, start, out)
@@ -96,14 +97,14 @@ class SparsePrompts(BoundAttend):
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """Rows of one chunk; what they read depends on their positions alone."""
         start = int(start)
-        between = self.between(layer, start)
-        if layer.config.window is not None:
-            self._extend(layer, start + len(q))  # it has no items, and holds up no other layer's
+        chunk, between = start // CHUNK * CHUNK, self.between(layer, start)
+        if layer.config.window is not None:  # it has no items, and holds up no other layer's
+            self._index.index(layer, chunk, start + len(q))
         if between is None:
             self._inner.attend_prompt(layer, q, start, out)
             self.prompt_reads[layer.index].full_steps += len(q)
             return
-        self._extend(layer, start + len(q))
+        self._index.index(layer, chunk, start + len(q))
         for first in range(0, len(q), ROWS):
             some = slice(first, first + ROWS)
             self._attend(layer, q[some], start + first, between, out[some])
@@ -116,17 +117,6 @@ class SparsePrompts(BoundAttend):
         if layer.config.window is not None or chunk < self._options.from_ or few:
             return None
         return between
-
-    def _extend(self, layer: LayerView, stop: int) -> None:
-        """Index the tokens below `stop` that are not indexed yet."""
-        column = self._index.column
-        assert column is not None
-        first = int(column.filled[layer.index])
-        if layer.config.window is not None:
-            self._index.leave_out(layer, max(first, stop))
-        elif first < stop:
-            self._index.extend(layer, first, stop)
-            column.filled[layer.index] = stop
 
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
         """At most `ROWS` rows from position `start` on."""

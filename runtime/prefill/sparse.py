@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
-INDEXES = ("hash",)
+INDEXES = ("hash", "sketch")
 LEAST_K = 16
 
 
@@ -27,7 +27,9 @@ class SparsePrefill(Prefill):
     `attend` methods do for a generated token; the query heads of a KV head read what any of them
     chose. A chunk that begins before `from_`, or has at most k tokens between, is read exactly.
 
-    index: by what a row chooses; "hash": signatures (`Hash`). probe: so many rows apart, a row is
+    index: by what a row chooses; "hash": signatures (`Hash`), "sketch": estimates of q·k, and the
+    best of these exactly (`TopK`); None: hash where the model has learned encoders, else sketch;
+    probe: so many rows apart, a row is
     also read exactly, to measure the softmax's mass that was read and the error of the output.
     """
 
@@ -38,7 +40,12 @@ class SparsePrefill(Prefill):
     needs_all_tokens: ClassVar[bool] = True
 
     k: int = option(512, "each query head of a token chooses N tokens", int)
-    index: str = option("hash", "by what they are chosen: signatures of keys", choices=INDEXES)
+    index: str | None = option(
+        None,
+        "by what they are chosen: signatures or sketches of keys (default: hash where the model has "
+        "learned encoders, else sketch)",
+        choices=INDEXES,
+    )
     from_: int = option(8192, "the first N tokens of a context are read exactly", int)
     probe: int = option(
         0, "every N tokens measure the softmax mass that was read and the error of the output", int
@@ -50,7 +57,7 @@ class SparsePrefill(Prefill):
                 f"sparse prefill cannot choose {self.k} tokens for each query head: expected "
                 f"{LEAST_K} or more"
             )
-        if self.index not in INDEXES:
+        if self.index is not None and self.index not in INDEXES:
             raise PrefillError(
                 f"sparse prefill has no index {self.index!r}: expected {' or '.join(INDEXES)}"
             )
@@ -65,9 +72,18 @@ class SparsePrefill(Prefill):
     def shortened(self) -> SparsePrefill:
         return replace(self, k=LEAST_K, from_=0)
 
+    def resolved(self, model: ModelInfo) -> SparsePrefill:
+        if self.index is not None:
+            return self
+        return replace(self, index="sketch" if Hash().encoder(model) is None else "hash")
+
     def facts(self, model: ModelInfo) -> PrefillFacts:
-        encoder, _ = Hash().encoder_or_simhash(model)
-        return PrefillFacts(self.name, self.index, self.k, self.from_, False, encoder.name)
+        from .sketches import NAME
+
+        index = self.resolved(model).index
+        assert index is not None
+        column = NAME if index == "sketch" else Hash().encoder_or_simhash(model)[0].name
+        return PrefillFacts(self.name, index, self.k, self.from_, False, column)
 
     def around(self, attend: Attend) -> Attend:
         return _SparsePrompts(attend, self)
@@ -86,7 +102,12 @@ class _SparsePrompts(Attend):
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import SparsePrompts
         from .signatures import RowSignatures
+        from .sketches import RowSketches
 
         bound = self.attend.open(model, store, n_ctx)
-        index = RowSignatures(model.config, store, *Hash().encoder_or_simhash(model))
+        index: RowSignatures | RowSketches
+        if self.prefill.resolved(model).index == "sketch":
+            index = RowSketches(model.config, store)
+        else:
+            index = RowSignatures(model.config, store, *Hash().encoder_or_simhash(model))
         return SparsePrompts(bound, self.prefill, model.config, store, n_ctx, index)

@@ -140,12 +140,15 @@ class RowScratch(NamedTuple):
     limits: arrays.F32_2D
     entries: arrays.U64_3D
     counts: arrays.I64_2D
+    floors: arrays.F32_2D
+    """[query]: what all candidates reach."""
+    order: arrays.I64_2D
     sample: arrays.U8_2D
     """A sample of sketches: their bits, then their factors."""
     spread: Spread
     """Of a segment, or of all segments of the sample."""
     scan: Scan
-    places: arrays.I64_2D
+    places: arrays.U32_2D
     scores: arrays.F32_4D
     """[1,024 tokens][query of a pass][token]"""
     guesses: arrays.F32_2D

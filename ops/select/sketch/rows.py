@@ -21,9 +21,10 @@ from ...attention.layout import SEGMENT
 from ..best import entry_of, prune_scores
 from ..choice import Candidates, Range
 from ..lists import clear, write_list
-from ..masks import bits_of, kind_of, trim
-from ..narrow import limit_between, mark_k_best, places_of, take_at_least
+from ..masks import MASK_BYTES, WORDS, bits_of, filled_words, kind_of, trim
+from ..narrow import limit_between, keep_best, mark_k_best, places_of, take_at_least
 from ..queries import pack_queries, tables_of
+from ..sampling import STRIDE, put_order
 from ..scores import cost_of, float_bits
 from ..work import ROWS, SAMPLE_SEGMENTS
 from .arguments import RowQueries, RowScratch, Wanted
@@ -31,7 +32,7 @@ from .spread import spread_segment, sum_spread
 from .sums import Sketches
 
 _RUN = 32  # neighbouring sketches of a sample
-_OF_ALL = 32  # a sample is one in so many sketches, at most SAMPLE_SEGMENTS of them
+_OF_SEGMENT = 64  # times as many tokens have a sample of a segment, at most SAMPLE_SEGMENTS
 
 
 @jit
@@ -47,7 +48,7 @@ def _sketches_at(kind, given, j, segment):
 def _take_sample(kind, given, j, among, block):
     """Spread a sample of the sketches of KV head j; returns how many there are, 0 of few tokens."""
     tokens, n_bytes = among.last - among.first, bits_of(kind) // 8
-    n = min(max(tokens // (_OF_ALL * SEGMENT), 1), SAMPLE_SEGMENTS) * SEGMENT
+    n = min(max(tokens // (_OF_SEGMENT * SEGMENT), 1), SAMPLE_SEGMENTS) * SEGMENT
     if tokens < 4 * n:
         return 0
     place = address(block.sample)
@@ -101,18 +102,23 @@ def _first_limits(kind, n, of_all, n_candidates, group, block, n_queries):
 
 
 @jit
-def _collect(segment, buffer, first, block):
+def _collect(kind, segment, buffer, first, block):
     """Append the tokens of the masks of a pass whose estimates reach their query's limit."""
-    scan, places, factors = block.scan, block.places, block.spread.factors[0]
+    scan, places, factors = block.scan, address(block.places), address(block.spread.factors[0])
+    masks = address(scan.masks[buffer])
+    some = filled_words(kind, masks)
     for h in range(scan.sums.shape[1]):
-        query, sums = first + h, scan.sums[buffer, h]
-        n = places_of(scan.masks[buffer, h], scan.masks.shape[2], places)
-        entries, count, limit = block.entries[query], block.counts[query], block.limits[query]
+        query, sums = first + h, address(scan.sums[buffer, h])
+        own = (some >> np.uint64(WORDS * h)) & np.uint64((1 << WORDS) - 1)
+        n = places_of(masks + h * MASK_BYTES, own, places)
+        count, limit = block.counts[query], block.limits[query]
+        to = address(block.entries[query])
         for i in range(n):
-            t = places[i]
-            estimate = np.float32(sums[t]) * factors[t]
+            t = np.int64(v.load_u32(places, 4 * i))
+            total = np.int8(v.load_u8(sums, t))
+            estimate = np.float32(total) * v.load_one_f32(factors, 4 * t)
             cost = cost_of(np.uint64(float_bits(estimate)))
-            entries[count] = entry_of(cost, segment * SEGMENT + t)
+            store(to, 8 * count, entry_of(cost, segment * SEGMENT + t))
             count += estimate >= limit
         block.counts[query] = count
 
@@ -131,13 +137,15 @@ def _make_room(first, n, wanted, block):
 
 
 @jit
-def _scan(kind, given, j, among, begin, end, wanted, block):
-    """Add to the candidates of queries begin .. end-1 what reaches their limits.
+def _scan(kind, given, j, among, start, stop, begin, end, wanted, block):
+    """Add to the candidates of queries begin .. end-1 what reaches their limits in the segments
+    start .. stop-1 of the order.
 
     The masks of a pass are read when the next one's have been written, as in the Hamming scan.
     """
     scan, spread, together = block.scan, block.spread, block.scan.sums.shape[1]
-    for segment in range(among.first // SEGMENT, (among.last - 1) // SEGMENT + 1):
+    for i in range(start, stop):
+        segment = block.order[i]
         lowest, least = spread_segment(kind, _sketches_at(kind, given, j, segment), spread, 0)
         for first in range(begin, end + together, together):
             buffer = first // together & 1
@@ -147,21 +155,34 @@ def _scan(kind, given, j, among, begin, end, wanted, block):
                 sum_spread(kind, lowest, least, spread, 0, tables, limits, scan, buffer)
                 trim(scan.masks[buffer], segment, among.first, among.last)
             if first > begin:
-                _collect(segment, 1 - buffer, first - together, block)
+                _collect(kind, segment, 1 - buffer, first - together, block)
                 _make_room(first - together, together, wanted, block)
+
+
+@jit
+def _raise(n_queries, of_all, n_candidates, block):
+    """Raise the limits by what a share `of_all` of the tokens gave."""
+    wanted = n_candidates * of_all
+    enough = np.int64(wanted + 2.0 * np.sqrt(wanted) + 1.0)
+    limits, counts = block.limits, block.counts
+    for query in range(n_queries):
+        entries = address(block.entries[query])
+        limits[query], counts[query] = keep_best(
+            entries, counts[query], enough, limits[query], block.histogram
+        )
 
 
 @jit
 def _lower(first, n, n_candidates, tries, block):
     """Where a limit was too high, look for enough candidates anew, below it; whether there are such
     queries. The others look for nothing."""
-    again, limits, counts = False, block.limits, block.counts
+    again, limits, counts, floors = False, block.limits, block.counts, block.floors
     for query in range(first, first + n):
-        if counts[query] < n_candidates and limits[query] != -np.inf:
-            limits[query] -= np.float32(0.1 * tries) * abs(limits[query])
+        if counts[query] < n_candidates and floors[query] != -np.inf:
+            floors[query] -= np.float32(0.1 * tries) * abs(floors[query])
             if tries > 3:
-                limits[query] = -np.inf
-            counts[query], again = 0, True
+                floors[query] = -np.inf
+            limits[query], counts[query], again = floors[query], 0, True
         else:
             limits[query] = np.inf
     return again
@@ -169,17 +190,23 @@ def _lower(first, n, n_candidates, tries, block):
 
 @jit
 def _find_candidates(kind, given, j, among, n_queries, wanted, block):
-    """The best estimates of each query, and a few more."""
+    """The best estimates of each query, and a few more; `floors`: all that reach these."""
     together, group = block.scan.sums.shape[1], given.q.shape[1] // given.counts.shape[1]
-    n = _take_sample(kind, given, j, among, block)
-    of_all = n / (among.last - among.first)
-    _first_limits(kind, n, of_all, wanted.n_candidates, group, block, n_queries)
+    n, floors, limits = _take_sample(kind, given, j, among, block), block.floors, block.limits
+    tokens = among.last - among.first
+    _first_limits(kind, n, n / tokens, wanted.n_candidates, group, block, n_queries)
     block.counts[:n_queries] = 0
-    _scan(kind, given, j, among, 0, n_queries, wanted, block)
+    n, due = put_order(among.first, among.last, STRIDE, block.order)
+    _scan(kind, given, j, among, 0, due, 0, n_queries, wanted, block)
+    if tokens >= 4 * SEGMENT:
+        scanned = min(due * SEGMENT, tokens)
+        _raise(n_queries, scanned / tokens, wanted.n_candidates, block)
+    floors[:n_queries] = limits[:n_queries]
+    _scan(kind, given, j, among, due, n, 0, n_queries, wanted, block)
     for first in range(0, n_queries, together):
         tries = 1
         while _lower(first, together, wanted.n_candidates, tries, block):
-            _scan(kind, given, j, among, first, first + together, wanted, block)
+            _scan(kind, given, j, among, 0, n, first, first + together, wanted, block)
             tries += 1
 
 
@@ -209,9 +236,10 @@ def _rerank(shape, given, j, listed, rows, guesses, wanted, block):
         scores = address(block.scores[0, h])
         limit = limit_between(scores, line, n, min(wanted.k, n), most, guesses[h])
         guesses[h] = limit
-        taken = take_at_least(scores, line, n, limit, listed, block.taken)
+        entries = address(block.taken)
+        taken = take_at_least(scores, line, n, limit, address(listed), entries)
         mark_k_best(
-            block.taken, taken, wanted.k, seed, block.spare, block.histogram, block.chosen
+            entries, taken, wanted.k, limit, seed, block.spare, block.histogram, block.chosen
         )
 
 
@@ -229,8 +257,8 @@ def make_sketch_rows(k_type, v_type, blocks, bits, together):
             clear(block.marks, last)
             for query in range(first + g, first + g + together):
                 mark_k_best(
-                    block.entries[query], block.counts[query], wanted.n_candidates, wanted.seed,
-                    block.spare, block.histogram, block.marks,
+                    address(block.entries[query]), block.counts[query], wanted.n_candidates,
+                    block.floors[query], wanted.seed, block.spare, block.histogram, block.marks,
                 )  # fmt: skip
             n = write_list(block.marks, 0, last, last, listed)
             pass_rows, own = rows[g : g + together], guesses[g : g + together]

@@ -61,7 +61,6 @@ class RowSketchScratch:
         )
         scan = Scan(
             limits=aligned((threads, n, 64), np.uint8),
-            # Masks are read for an even number of queries.
             masks=aligned((threads, 2, n, 16), np.uint64),
             sums=aligned((threads, 2, n, SEGMENT), np.int8),
         )
@@ -72,10 +71,12 @@ class RowSketchScratch:
             limits=np.empty((threads, queries), np.float32),
             entries=np.empty((threads, queries, room), np.uint64),
             counts=np.zeros((threads, queries), np.int64),
+            floors=np.empty((threads, queries), np.float32),
+            order=np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64),
             sample=aligned((threads, SAMPLE_SEGMENTS * SEGMENT * (bits // 8 + 2)), np.uint8),
             spread=spread,
             scan=scan,
-            places=np.empty((threads, SEGMENT + 4), np.int64),
+            places=np.empty((threads, SEGMENT + 4), np.uint32),
             scores=aligned((threads, parts, n, SEGMENT), np.float32),
             guesses=np.empty((threads, self.group), np.float32),
             listed=np.empty((threads, listed + 4), np.uint32),

@@ -70,7 +70,8 @@ class TableIndex(CentredIndex):
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
         i, stage = layer.index, self._stages[layer.index]
-        n = self._enter(layer, stop)
+        n = averaged(stop)
+        self._enter(layer, n)
         if not n:
             return
         (column,) = self.columns(layer)
