@@ -23,8 +23,8 @@ queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `
 `lists`; `lookup`, `dense`, `scores`, `mass` and `prefetch` hold inner operations.
 """
 
-from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
-from .choice import Range, taken_words
+from .blocks import BlockedKeys, BlockScratch, best_in_blocks, block_item_bytes, block_keys
+from .choice import Lists, Range, taken_words
 from .cover import SAMPLE, CoverScratch, cover, draw_sample
 from .exact import ExactScratch, largest, products
 from .means import MeansScratch, add_means, block_means, means_item_bytes
@@ -69,10 +69,12 @@ from .tables import (
 __all__ = [
     "SAMPLE",
     "BlockScratch",
+    "BlockedKeys",
     "CoverScratch",
     "DrawScratch",
     "ExactScratch",
     "Hashing",
+    "Lists",
     "MeansScratch",
     "Network",
     "Range",

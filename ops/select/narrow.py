@@ -131,7 +131,7 @@ def _part_of(entry, worst):
 
 @jit
 def _dropped(entries, n, drop, worst, histogram):
-    """The first part that not all entries have to leave if `drop` of n do, and how many of it do."""
+    """The first part that not all entries leave if the worst `drop` of n do; how many of it do."""
     for i in range(_PARTS):
         histogram[i] = 0
     for i in range(n):

@@ -55,15 +55,11 @@ class RowSketches(SketchIndex):
 
         Returns the bytes of the index that one thread reads for them.
         """
-        from ...ops.select import SketchedKeys, Wanted, best_sketched_rows
+        from ...ops.select import Wanted, best_sketched_rows
         from ...ops.select.work import ROWS
 
-        i = layer.index
-        bits, factors = (column.segments(i) for column in self.columns(layer))
-        best_sketched_rows(
-            q, SketchedKeys(layer.store.segments(i), bits, factors, self._rotation), among,
-            Wanted(k, RERANKED * k, SEED), lists, counts, scratch=self._rows,
-        )  # fmt: skip
+        wanted = Wanted(k, RERANKED * k, SEED)
+        best_sketched_rows(q, self.keys(layer), among, wanted, lists, counts, scratch=self._rows)
         readings = -(-len(q) // ROWS)
         tokens = (among.last - among.first) * self._config.n_kv_heads
         return readings * tokens * (self._rotation.bits // 8 + 2)

@@ -42,8 +42,8 @@ class SparsePrefill(Prefill):
     k: int = option(512, "each query head of a token chooses N tokens", int)
     index: str | None = option(
         None,
-        "by what they are chosen: signatures or sketches of keys (default: hash where the model has "
-        "learned encoders, else sketch)",
+        "by what they are chosen: signatures or sketches of keys (default: hash where the model "
+        "has learned encoders, else sketch)",
         choices=INDEXES,
     )
     from_: int = option(8192, "the first N tokens of a context are read exactly", int)

@@ -22,7 +22,7 @@ from ..best import entry_of, prune_scores
 from ..choice import Candidates, Range
 from ..lists import clear, write_list
 from ..masks import MASK_BYTES, WORDS, bits_of, filled_words, kind_of, trim
-from ..narrow import limit_between, keep_best, mark_k_best, places_of, take_at_least
+from ..narrow import keep_best, limit_between, mark_k_best, places_of, take_at_least
 from ..queries import pack_queries, tables_of
 from ..sampling import STRIDE, put_order
 from ..scores import cost_of, float_bits

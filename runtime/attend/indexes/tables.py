@@ -12,7 +12,7 @@ from ....ops.select.tables.planes import RUN
 from ...memory import human_bytes
 from ..base import AttendError, LayerView
 from ..sparse import SEED, CentredIndex, Chosen
-from ..sparse.centre import STAGES
+from ..sparse.centre import STAGES, averaged
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
