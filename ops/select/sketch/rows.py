@@ -88,7 +88,7 @@ def _first_limits(kind, n, of_all, n_candidates, group, block, n_queries):
     """
     together, limits = block.scan.sums.shape[1], block.limits
     wanted = n_candidates * of_all
-    least = np.int64(wanted + 2.0 * np.sqrt(wanted) + 1.0)
+    least = np.int64(wanted + 3.0 * np.sqrt(wanted) + 1.0)
     most, line = least + least // 4 + 1, block.scores.strides[0]
     for first in range(0, n_queries, together):
         limits[first : first + together] = -np.inf
@@ -163,7 +163,7 @@ def _scan(kind, given, j, among, start, stop, begin, end, wanted, block):
 def _raise(n_queries, of_all, n_candidates, block):
     """Raise the limits by what a share `of_all` of the tokens gave."""
     wanted = n_candidates * of_all
-    enough = np.int64(wanted + 2.0 * np.sqrt(wanted) + 1.0)
+    enough = np.int64(wanted + 3.0 * np.sqrt(wanted) + 1.0)
     limits, counts = block.limits, block.counts
     for query in range(n_queries):
         entries = address(block.entries[query])
