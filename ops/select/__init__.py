@@ -23,8 +23,8 @@ queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `
 `lists`; `lookup`, `dense`, `scores`, `mass` and `prefetch` hold inner operations.
 """
 
-from .blocks import BlockScratch, best_in_blocks, block_item_bytes, block_keys
-from .choice import Range, taken_words
+from .blocks import BlockedKeys, BlockScratch, best_in_blocks, block_item_bytes, block_keys
+from .choice import Lists, Range, taken_words
 from .cover import SAMPLE, CoverScratch, cover, draw_sample
 from .exact import ExactScratch, largest, products
 from .means import (
@@ -51,8 +51,12 @@ from .signatures import (
 )
 from .sketch import (
     Rotation,
+    RowSketchScratch,
+    SketchedKeys,
     SketchScratch,
+    Wanted,
     best_sketched,
+    best_sketched_rows,
     mean_keys,
     sketch_bits,
     sketch_keys,
@@ -72,25 +76,31 @@ from .tables import (
 __all__ = [
     "SAMPLE",
     "BlockScratch",
+    "BlockedKeys",
     "CoverScratch",
     "DrawScratch",
     "ExactScratch",
     "Hashing",
+    "Lists",
     "MeansScratch",
     "Network",
     "Range",
     "Rotation",
     "RowMeansScratch",
     "RowSignatureScratch",
+    "RowSketchScratch",
     "SignatureScratch",
     "SketchScratch",
+    "SketchedKeys",
     "TableStore",
     "Tables",
     "TileScratch",
+    "Wanted",
     "add_means",
     "add_row_means",
     "best_in_blocks",
     "best_sketched",
+    "best_sketched_rows",
     "block_item_bytes",
     "block_keys",
     "block_means",

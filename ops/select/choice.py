@@ -81,6 +81,16 @@ class Range(NamedTuple):
     stop: int
 
 
+class Lists(NamedTuple):
+    """What a choice fills: the first counts[j] of tokens[j] are those of KV head j, ascending.
+
+    tokens: uint32 (J, room); counts: int64 (J,).
+    """
+
+    tokens: NDArray[np.uint32]
+    counts: I64
+
+
 def taken_words(n_tokens: int) -> int:
     """Words of 64 bits, whole segments of them, that have a bit for each of `n_tokens`."""
     return -(-n_tokens // SEGMENT) * (SEGMENT // 64)
@@ -90,8 +100,7 @@ def check_choice(
     name: str,
     among: Range,
     k: int,
-    index: NDArray[np.uint32],
-    counts: I64,
+    lists: Lists,
     taken: U64,
     s: SelectScratch,
 ) -> None:
@@ -104,7 +113,7 @@ def check_choice(
     if not 1 <= k <= most:
         raise OpsError(f"{name}: cannot choose {k} tokens, expected 1 to {most}")
     fixed = among.first + among.stop - among.last + most_taken
-    longest = fixed + min(k * s.group, competing)
+    longest, (index, counts) = fixed + min(k * s.group, competing), lists
     if index.shape[0] != s.n_kv_heads or index.shape[1] < longest or index.dtype != np.uint32:
         raise OpsError(
             f"{name}: lists are {index.dtype} {index.shape}, expected uint32 "

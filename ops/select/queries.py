@@ -32,18 +32,27 @@ def pack_queries(shape, q, j, group, rows):
 
 @jit
 def prepare_query(kind, query, head, h, search):
-    """Rotate query head `head` and make its tables, number h of those that share a pass.
+    """`tables_of` query head `head`, number h of those that share a pass.
 
     query, search: declared with the sketches (`Search`). Returns what a sum of 1 stands for.
     """
-    q, bits, rotated = query.q, bits_of(kind), search.rotated
+    return tables_of(kind, query.q[0, head], query.rotation, search.rotated, search.tables[h])
+
+
+@jit
+def tables_of(kind, q, rotation, rotated, tables):
+    """Rotate the query float32[E] and make its tables; returns what a sum of 1 stands for.
+
+    rotation: `Rotation.weights`; rotated: scratch float32[2, bits].
+    """
+    bits = bits_of(kind)
     rotated[0, :] = 0.0
-    for i in range(q.shape[2]):
-        rotated[0, i] = q[0, head, i]
-    weights = address(query.rotation)
+    for i in range(len(q)):
+        rotated[0, i] = q[i]
+    weights = address(rotation)
     bias = weights + 4 * bits * bits
     dense(address(rotated[0]), bits, weights, bias, bits, address(rotated[1]))
-    return _make_tables(rotated[1], bits, search.tables[h])
+    return _make_tables(rotated[1], bits, tables)
 
 
 @jit

@@ -63,7 +63,7 @@ class Context(Held):
             raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
         self.model, self.n_ctx = model, n_ctx
         self._attend, keep, store = attend or Full(), keep or KeepAll(), store or Ram()
-        prefill = prefill or recorded(store.recorded_prefill())
+        prefill = (prefill or recorded(store.recorded_prefill())).resolved(model.info)
         prefill.check(keep, n_ctx)
         store = store.for_prefill(prefill.facts(model.info))
         self._cache = keep.open(model.info, n_ctx, CHUNK, prefill.around(self._attend), store)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from ...models.config import ModelConfig
     from ..attend.selections import SelectionWriter
-    from ..attend.sparse import TokenIndex
     from ..methods import Progress
     from ..store import KVStore
     from .signatures import RowSignatures
+    from .sketches import RowSketches
     from .sparse import SparsePrefill
 
     F32 = NDArray[np.float32]
@@ -56,7 +56,7 @@ class SparsePrompts(BoundAttend):
         config: ModelConfig,
         store: KVStore,
         n_ctx: int,
-        index: RowSignatures,
+        index: RowSignatures | RowSketches,
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 
@@ -91,7 +91,7 @@ class SparsePrompts(BoundAttend):
     ) -> None:
         self._inner.build(layers, n_tokens, progress)
         for layer in layers:
-            self._extend(layer, n_tokens)
+            self._extend(layer, n_tokens // CHUNK * CHUNK, n_tokens)
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         self._inner(layer, q, start, out)
@@ -99,14 +99,14 @@ class SparsePrompts(BoundAttend):
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """Rows of one chunk; what they read depends on their positions alone."""
         start = int(start)
-        between = self.between(layer, start)
-        if layer.config.window is not None:
-            self._extend(layer, start + len(q))  # it has no items, and holds up no other layer's
+        chunk, between = start // CHUNK * CHUNK, self.between(layer, start)
+        if layer.config.window is not None:  # it has no items, and holds up no other layer's
+            self._extend(layer, chunk, start + len(q))
         if between is None:
             self._inner.attend_prompt(layer, q, start, out)
             self.prompt_reads[layer.index].full_steps += len(q)
             return
-        self._extend(layer, start + len(q))
+        self._extend(layer, chunk, start + len(q))
         for first in range(0, len(q), ROWS):
             some = slice(first, first + ROWS)
             self._attend(layer, q[some], start + first, between, out[some])
@@ -120,20 +120,11 @@ class SparsePrompts(BoundAttend):
             return None
         return between
 
-    def _extend(self, layer: LayerView, stop: int) -> None:
-        """Index the tokens below `stop` that are not indexed yet."""
-        kept: list[TokenIndex | RowTail] = [self._index]
+    def _extend(self, layer: LayerView, chunk: int, stop: int) -> None:
+        """Index the tokens below `stop`, before rows of the chunk that begins at `chunk`."""
+        self._index.index(layer, chunk, stop)
         if self._tail is not None:
-            kept.append(self._tail)
-        for one in kept:
-            column = one.column
-            assert column is not None
-            first = int(column.filled[layer.index])
-            if layer.config.window is not None:
-                one.leave_out(layer, max(first, stop))
-            elif first < stop:
-                one.extend(layer, first, stop)
-                column.filled[layer.index] = stop
+            self._tail.index(layer, stop)
 
     def choose(
         self, layer: LayerView, q: F32, between: Between, k: int

@@ -41,6 +41,10 @@ class Prefill(Method, ABC):
         """The method as it is rehearsed, in a context of a thousand tokens."""
         return self
 
+    def resolved(self, model: ModelInfo) -> Prefill:
+        """The method with what its defaults are for this model."""
+        return self
+
     @abstractmethod
     def facts(self, model: ModelInfo) -> PrefillFacts | None:
         """What a pack records of it; None for exact reading."""

@@ -27,6 +27,15 @@ class RowSignatures(SignatureIndex):
         config = self._config
         self._rows = RowSignatureScratch(config.n_heads, config.n_kv_heads, n_ctx, k)
 
+    def index(self, layer: LayerView, chunk: int, stop: int) -> None:
+        """Index the tokens below `stop` that are not yet, before rows of the chunk at `chunk`."""
+        assert self.column is not None
+        first = int(self.column.filled[layer.index])
+        if layer.config.window is not None:
+            self.leave_out(layer, max(first, stop))
+        elif first < stop:
+            self.cover(layer, first, stop)
+
     def choose_rows(
         self,
         layer: LayerView,

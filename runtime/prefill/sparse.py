@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
 
-INDEXES = ("hash",)
+INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
 LEAST_K = 16
 
@@ -28,11 +28,12 @@ class SparsePrefill(Prefill):
     `attend` methods do for a generated token; the query heads of a KV head read what any of them
     chose. A chunk that begins before `from_`, or has at most k tokens between, is read exactly.
 
-    index: by what a row chooses; "hash": signatures (`Hash`). tail: what the tokens that were not
-    chosen count: "means", for each block of 32 similar keys as many tokens at its mean key, with
-    the mean value, as were not chosen of it (see `TopK`); "none", nothing. probe: so many rows
-    apart, a row is also read exactly, to measure the softmax's mass that was read and the error of
-    the output, tail included.
+    index: by what a row chooses; "hash": signatures (`Hash`), "sketch": estimates of q·k, and the
+    best of these exactly (`TopK`); None: hash where the model has learned encoders, else sketch.
+    tail: what the tokens that were not chosen count: "means", for each block of 32 similar keys as
+    many tokens at its mean key, with the mean value, as were not chosen of it (see `TopK`); "none",
+    nothing. probe: so many rows apart, a row is also read exactly, to measure the softmax's mass
+    that was read and the error of the output, tail included.
     """
 
     name: ClassVar[str] = "sparse"
@@ -42,7 +43,12 @@ class SparsePrefill(Prefill):
     needs_all_tokens: ClassVar[bool] = True
 
     k: int = option(512, "each query head of a token chooses N tokens", int)
-    index: str = option("hash", "by what they are chosen: signatures of keys", choices=INDEXES)
+    index: str | None = option(
+        None,
+        "by what they are chosen: signatures or sketches of keys (default: hash where the model "
+        "has learned encoders, else sketch)",
+        choices=INDEXES,
+    )
     tail: str = option(
         "means",
         "what is not chosen counts: by the means of blocks of similar keys, or not at all",
@@ -59,7 +65,7 @@ class SparsePrefill(Prefill):
                 f"sparse prefill cannot choose {self.k} tokens for each query head: expected "
                 f"{LEAST_K} or more"
             )
-        if self.index not in INDEXES:
+        if self.index is not None and self.index not in INDEXES:
             raise PrefillError(
                 f"sparse prefill has no index {self.index!r}: expected {' or '.join(INDEXES)}"
             )
@@ -78,10 +84,18 @@ class SparsePrefill(Prefill):
     def shortened(self) -> SparsePrefill:
         return replace(self, k=LEAST_K, from_=0)
 
+    def resolved(self, model: ModelInfo) -> SparsePrefill:
+        if self.index is not None:
+            return self
+        return replace(self, index="sketch" if Hash().encoder(model) is None else "hash")
+
     def facts(self, model: ModelInfo) -> PrefillFacts:
-        encoder, _ = Hash().encoder_or_simhash(model)
-        tail = self.tail != "none"
-        return PrefillFacts(self.name, self.index, self.k, self.from_, tail, encoder.name)
+        from .sketches import NAME
+
+        index = self.resolved(model).index
+        assert index is not None
+        column = NAME if index == "sketch" else Hash().encoder_or_simhash(model)[0].name
+        return PrefillFacts(self.name, index, self.k, self.from_, self.tail != "none", column)
 
     def around(self, attend: Attend) -> Attend:
         return _SparsePrompts(attend, self)
@@ -100,7 +114,12 @@ class _SparsePrompts(Attend):
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import SparsePrompts
         from .signatures import RowSignatures
+        from .sketches import RowSketches
 
         bound = self.attend.open(model, store, n_ctx)
-        index = RowSignatures(model.config, store, *Hash().encoder_or_simhash(model))
+        index: RowSignatures | RowSketches
+        if self.prefill.resolved(model).index == "sketch":
+            index = RowSketches(model.config, store)
+        else:
+            index = RowSignatures(model.config, store, *Hash().encoder_or_simhash(model))
         return SparsePrompts(bound, self.prefill, model.config, store, n_ctx, index)

@@ -38,7 +38,16 @@ class RowTail:
         self._blocks = np.zeros(n_bytes, np.uint8)
         self._scratch = RowMeansScratch(config.n_heads, config.n_kv_heads, config.head_dim)
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
+    def index(self, layer: LayerView, stop: int) -> None:
+        """Index the tokens below `stop` that are not yet; layers with a window have no means."""
+        first = int(self.column.filled[layer.index])
+        if first >= stop:
+            return
+        if layer.config.window is None:
+            self._extend(layer, first, stop)
+        self.column.filled[layer.index] = stop
+
+    def _extend(self, layer: LayerView, first: int, last: int) -> None:
         """Write the means of the segments that tokens first … last - 1 filled."""
         from ...ops.select import block_keys, block_means
 
@@ -49,10 +58,6 @@ class RowTail:
             heads = store.layout, store.n_kv_heads
             block_keys(self._rotation, segments, *heads, blocks, s, s + 1)
             block_means(segments, *heads, blocks, items, s, s + 1)
-
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        """Mark tokens 0 … stop - 1 of a layer without means as done: see `Column`."""
-        self.column.filled[layer.index] = stop
 
     def add(
         self,

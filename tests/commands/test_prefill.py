@@ -26,7 +26,7 @@ def test_packs_are_read_sparsely_and_go_on_so(long: Kvarn, tmp_path: Path) -> No
     said = long.build("mill", *SPARSE, "--prefill-probe", "64")
     assert "layer 0: " in said and "of the softmax covered, output error 0." in said
     said = long("pack", "info", "mill")[1]
-    assert "prefill     sparse (index simhash-32-20240517, k 16, from 1024, tail)" in said
+    assert "prefill     sparse (index sketch-20240517, k 16, from 1024, tail)" in said
     assert "probe       layer 0: " in said
     facts = json.loads(long("pack", "info", "mill", "--json")[1])
     assert facts["prefill"].startswith("sparse")
@@ -50,9 +50,9 @@ def test_questions_follow_the_method_unless_told(long: Kvarn, tmp_path: Path) ->
 
     assert prefill()[0] == "exact"
     name, err = prefill("--method", "hash")
-    assert name == "sparse" and "--prefill exact reads all" in err
+    assert name == "sparse index=sketch" and "--prefill exact reads all" in err
     assert prefill("--method", "hash", "--prefill", "exact")[0] == "exact"
-    assert prefill(*SPARSE)[0] == "sparse k=16 from=1024"
+    assert prefill(*SPARSE)[0] == "sparse k=16 index=sketch from=1024"
 
 
 def test_a_chat_reads_questions_about_a_pack_sparsely(
@@ -93,7 +93,9 @@ def test_a_folder_goes_on_as_it_was_begun(long: Kvarn, tmp_path: Path) -> None:
         return json.loads(stats.read_text())["prefill"]
 
     assert [prefill("exact"), prefill("exact")] == ["exact", "exact"]
-    assert [prefill("sparse", *SPARSE), prefill("sparse")] == ["sparse k=16 from=1024"] * 2
+    assert [prefill("sparse", *SPARSE), prefill("sparse")] == [
+        "sparse k=16 index=sketch from=1024"
+    ] * 2
 
 
 def test_questions_about_what_evicts_are_read_exactly(long: Kvarn, tmp_path: Path) -> None:
@@ -114,4 +116,4 @@ def test_options_of_the_other_method_are_refused(run: Kvarn) -> None:
         code, _, err = run("run", *run.model, "-p", "x", "-n", "1", *options)
         assert code == 1 and words in err
     with pytest.raises(SystemExit):
-        run("run", *run.model, "--prefill", "sparse", "--prefill-index", "sketch")
+        run("run", *run.model, "--prefill", "sparse", "--prefill-index", "lsh")

@@ -4,7 +4,7 @@
 `build` writes it, `scan` searches them; `api` has the wrappers.
 """
 
-from .api import BlockScratch, best_in_blocks, block_keys
+from .api import BlockedKeys, BlockScratch, best_in_blocks, block_keys
 from .layout import block_item_bytes
 
-__all__ = ["BlockScratch", "best_in_blocks", "block_item_bytes", "block_keys"]
+__all__ = ["BlockScratch", "BlockedKeys", "best_in_blocks", "block_item_bytes", "block_keys"]

@@ -1,14 +1,15 @@
 """The checking wrappers of blocks of similar keys: building them, and choosing among them."""
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
 from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Range, check_stored
+from ..choice import F32, I64, Lists, Range, check_stored
 from ..sketch.arguments import Wanted
 from ..sketch.search import Rotation, SearchScratch, check_rotation, check_search
 from ..work import HISTOGRAM
@@ -89,42 +90,44 @@ class BlockScratch(SearchScratch):
         self.query, self.arguments = Arguments(Query), Arguments.fixed(arrays)
 
 
+class BlockedKeys(NamedTuple):
+    """Stored keys and their blocks: base addresses of the segments of K and V and of the column,
+    and the rotation."""
+
+    segments: I64
+    items: I64
+    rotation: Rotation
+
+
 def best_in_blocks(
     q: F32,
-    segments: I64,
-    items: I64,
-    rotation: Rotation,
+    keys: BlockedKeys,
     among: Range,
-    k: int,
-    n_candidates: int,
-    index: NDArray[np.uint32],
-    counts: I64,
+    wanted: Wanted,
+    lists: Lists,
     *,
-    seed: int,
     scratch: BlockScratch,
 ) -> int:
     """Lists of tokens as `best_sketched`, by estimates that the bound of their block caps.
 
-    items: addresses of the column's segments, of which those below among.stop // 1024 are built;
-    all tokens of the open segment are candidates. Returns how many blocks were scanned, summed over
-    the query heads.
+    Segments of the column below among.stop // 1024 are built; all tokens of the open segment are
+    candidates. Returns how many blocks were scanned, summed over the query heads.
     """
     s = scratch
-    n_candidates = check_search("blocks", q, among, k, n_candidates, index, counts, s.none_taken, s)
-    if among.stop > SEGMENT * len(segments) or among.stop // SEGMENT > len(items):
+    wanted = check_search("blocks", q, among, wanted, lists, s.none_taken, s)
+    if among.stop > SEGMENT * len(keys.segments) or among.stop // SEGMENT > len(keys.items):
         raise OpsError(f"blocks: token {among.stop - 1} lies outside the columns")
     s.ready(n_threads())
     query = Query(
         q=q,
-        segments=segments,
-        items=items,
-        rotation=rotation.weights,
+        segments=keys.segments,
+        items=keys.items,
+        rotation=keys.rotation.weights,
         taken=s.none_taken,
-        lists=index,
-        counts=counts,
+        lists=lists.tokens,
+        counts=lists.counts,
         scanned=s.scanned,
     )
     choose = _in_blocks(*s.layout.codes, s.bits, s.together)
-    wanted = Wanted(k, n_candidates, seed)
     choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, *wanted)
     return int(s.scanned.sum())

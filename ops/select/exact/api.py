@@ -10,7 +10,7 @@ from ...attention.arguments import Scoring
 from ...attention.layout import SEGMENT, TileLayout
 from ...attention.work import WORK_BYTES
 from ...errors import OpsError
-from ..choice import F32, I64, U64, Range, SelectScratch, check_choice, check_query
+from ..choice import F32, I64, U64, Lists, Range, SelectScratch, check_choice, check_query
 from .arguments import AllProducts, Query, Scratch
 
 UNSCALED = Scoring(1.0, 0.0)
@@ -81,7 +81,7 @@ def largest(
     """
     s = scratch
     taken = s.none_taken if taken is None else taken
-    check_choice("largest products", among, k, index, counts, taken, s)
+    check_choice("largest products", among, k, Lists(index, counts), taken, s)
     _check("largest products", q, segments, among.stop, s)
     if totals.size and totals.shape != (q.shape[1], 2):
         raise OpsError(f"largest products: totals are {totals.shape}, expected ({q.shape[1]}, 2)")

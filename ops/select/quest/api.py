@@ -8,7 +8,7 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TILE, TILES, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Range, SelectScratch, check_choice, check_query, check_stored
+from ..choice import F32, I64, Lists, Range, SelectScratch, check_choice, check_query, check_stored
 from .arguments import Keys, Query, Scratch
 from .layout import dimensions_of
 
@@ -88,7 +88,7 @@ def highest_tiles(
     first token breaks ties.
     """
     s = scratch
-    check_choice("tiles", among, k, index, counts, s.none_taken, s)
+    check_choice("tiles", among, k, Lists(index, counts), s.none_taken, s)
     check_query("tiles", q, s, s.head_dim)
     if k < TILE:
         raise OpsError(f"tiles: cannot choose {k} tokens, a tile has {TILE}")

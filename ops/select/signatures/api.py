@@ -12,7 +12,7 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, Range, SelectScratch, check_choice, check_slots, check_stored
+from ..choice import F32, I64, Lists, Range, SelectScratch, check_choice, check_slots, check_stored
 from ..work import MAX_WIDTH, PLANE_BYTES
 from .arguments import Encoder, HeadRows, Keys, KeysInSlots, Query, Rows, Scratch
 
@@ -214,7 +214,7 @@ def nearest(
     """
     s = scratch
     taken = s.none_taken if taken is None else taken
-    check_choice("nearest signatures", among, k, index, counts, taken, s)
+    check_choice("nearest signatures", among, k, Lists(index, counts), taken, s)
     if queries.shape != (s.n_kv_heads, s.group) or queries.dtype != np.uint64:
         raise OpsError(
             f"nearest signatures: queries are {queries.dtype} {queries.shape}, expected uint64 "

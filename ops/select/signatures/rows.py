@@ -13,12 +13,13 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ....jit.simd import store
+from ....jit.simd import load_u32, store
 from ...attention.layout import SEGMENT
 from ..best import entry_of
 from ..choice import Range
 from ..lists import clear, mark, write_list
-from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, low_bit, trim
+from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, trim
+from ..narrow import places_of
 from ..sampling import STRIDE, put_order
 from ..work import NEAR_TOKENS, ROWS, SAMPLE_SEGMENTS
 from .arguments import RowQueries, RowScratch, Scratch, Tally
@@ -27,6 +28,7 @@ from .lots import COST_LIMIT, key_of, lot, lots_of
 from .near import make_tables, near_spread, set_limit, spread_segment, word_at
 
 _GUESS = 32  # a limit of costs, for the first row of a block
+_OF_SEGMENT = 64  # times as many tokens have a sample of a segment, at most SAMPLE_SEGMENTS
 _SURPLUS = 1.4  # times the signatures that are wanted of a sample, which are few enough
 
 
@@ -48,7 +50,10 @@ def _tally(mine, together):
 @jit
 def _take_sample(kind, items, offset, first, last, block):
     """Copy and spread runs of 128 signatures, evenly from first .. last-1; returns how many."""
-    n = min((last - first) // (2 * SEGMENT), SAMPLE_SEGMENTS) * SEGMENT
+    tokens = last - first
+    n = min(max(tokens // (_OF_SEGMENT * SEGMENT), 1), SAMPLE_SEGMENTS) * SEGMENT
+    if tokens < 4 * n:
+        return 0
     item_bytes, place = bits_of(kind) // 8, address(block.sample)
     step = (last - first - NEAR_TOKENS) // max(1, n // NEAR_TOKENS - 1)
     for i in range(n):
@@ -143,35 +148,20 @@ def _begin(kind, n, share, k, together, queries, block):
 
 @jit
 def _collect(kind, buffer, words, segment, key, queries, tally, mine):
-    """As `hamming.collect`, of a first scan, and faster where masks have several bits a word.
-
-    Positions are written before costs are computed, four of a word at a time: loops over the bits
-    of each word would end unforeseen, which cost more than all the rest.
-    """
-    masks, entries, places = mine.masks, mine.entries, mine.histogram
+    """As `hamming.collect`, of a first scan, and faster where masks have several bits a word."""
+    masks, places = address(mine.masks[buffer]), address(mine.histogram)
     lots, item_bytes = lots_of(kind), bits_of(kind) // 8
-    some = filled_words(kind, address(masks) + buffer * masks.shape[1] * MASK_BYTES)
+    some = filled_words(kind, masks)
     for h in range(len(tally.counts)):
-        n, filled = 0, (some >> np.uint64(WORDS * h)) & np.uint64((1 << WORDS) - 1)
-        while filled:
-            w = low_bit(filled)
-            filled &= filled - np.uint64(1)
-            word = masks[buffer, h, w]
-            then = n + bit_count(word)
-            while True:
-                for i in range(4):  # what is too much is overwritten
-                    places[n + i] = 64 * w + low_bit(word)
-                    word &= word - np.uint64(1)
-                n += 4
-                if n >= then:
-                    break
-            n = then
+        own = (some >> np.uint64(WORDS * h)) & np.uint64((1 << WORDS) - 1)
+        n = places_of(masks + h * MASK_BYTES, own, places)
         count, query, limit = tally.counts[h], queries[h], tally.below[h]
+        to = address(mine.entries[h])
         for i in range(n):
-            t = places[i]
+            t = np.int64(load_u32(places, 4 * i))
             d = bit_count(word_at(kind, words + t * item_bytes) ^ query)
             cost = lots * d + lot(lots, key, t)
-            entries[h, count] = entry_of(cost, segment * SEGMENT + t)
+            store(to, 8 * count, entry_of(cost, segment * SEGMENT + t))
             count += cost < limit
         tally.counts[h] = count
 
@@ -243,7 +233,7 @@ def make_rows(bits, together):
         kind, hashed = kind_of(bits, together), np.uint32(seed)
         n_rows, n_kv_heads, group = given.queries.shape
         block = of_thread(scratch, share.part)
-        stride = STRIDE if last - first > 4 * STRIDE * SEGMENT else 1
+        stride = STRIDE if last - first > STRIDE * SEGMENT else 1
         n, due = put_order(first, last, stride, block.order)
         n_blocks = (n_rows + ROWS - 1) // ROWS
         item = take(share.ticket)

@@ -8,9 +8,9 @@ from ....jit.launch import Arguments, DefinedKernel, lazy_kernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
-from ..choice import F32, I64, U64, Range, check_slots, check_stored
+from ..choice import F32, I64, U64, Lists, Range, check_slots, check_stored
 from .arguments import Keys, KeysInSlots, KeySums, Query, Scan, Scratch, Wanted
-from .search import Rotation, SearchScratch, check_rotation, check_search
+from .search import Rotation, SearchScratch, SketchedKeys, check_rotation, check_search
 
 _SERIAL_TOKENS = 4  # to sketch that cost less than waking the threads
 
@@ -142,17 +142,11 @@ class SketchScratch(SearchScratch):
 
 def best_sketched(
     q: F32,
-    segments: I64,
-    bits: I64,
-    factors: I64,
-    rotation: Rotation,
+    keys: SketchedKeys,
     among: Range,
-    k: int,
-    n_candidates: int,
-    index: NDArray[np.uint32],
-    counts: I64,
+    wanted: Wanted,
+    lists: Lists,
     *,
-    seed: int,
     taken: U64 | None = None,
     scratch: SketchScratch,
 ) -> None:
@@ -164,7 +158,8 @@ def best_sketched(
     """
     s = scratch
     taken = s.none_taken if taken is None else taken
-    n_candidates = check_search("sketches", q, among, k, n_candidates, index, counts, taken, s)
+    wanted = check_search("sketches", q, among, wanted, lists, taken, s)
+    segments, bits, factors, rotation = keys
     if among.stop > SEGMENT * min(len(segments), len(bits), len(factors)):
         raise OpsError(f"sketches: token {among.stop - 1} lies outside the columns")
     s.ready(n_threads())
@@ -175,9 +170,8 @@ def best_sketched(
         factors=factors,
         rotation=rotation.weights,
         taken=taken,
-        lists=index,
-        counts=counts,
+        lists=lists.tokens,
+        counts=lists.counts,
     )
     choose = _sketched(*s.layout.codes, s.bits, s.together)
-    wanted = Wanted(k, n_candidates, seed)
     choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, *wanted)

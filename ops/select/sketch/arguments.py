@@ -105,3 +105,59 @@ class Wanted(NamedTuple):
     k: int
     n_candidates: int
     seed: int
+
+
+class RowQueries(NamedTuple):
+    """Query heads of rows of tokens (R, H, E), what they choose from, and the lists they fill."""
+
+    q: arrays.F32_3D
+    segments: arrays.I64_1D
+    bits: arrays.I64_1D
+    factors: arrays.I64_1D
+    rotation: arrays.F32_1D
+    lists: arrays.U32_3D
+    """[row][KV head][room]"""
+    counts: arrays.I64_2D
+
+
+class Spread(NamedTuple):
+    """What a scan for many queries reads of a segment's sketches; of each thread and segment."""
+
+    planes: arrays.U8_3D
+    """Of each 128 tokens: [half byte of the bits][token]."""
+    classes: arrays.U8_3D
+    """[token]: of its factor, see `sums`."""
+    factors: arrays.F32_3D
+
+
+class RowScratch(NamedTuple):
+    """Of each thread, for the rows of a block; a query is one head of one row."""
+
+    products: Products
+    rotated: arrays.F32_3D
+    tables: arrays.I8_4D
+    """[query] of those of `Search`, as are limits, entries and counts of `Candidates`."""
+    limits: arrays.F32_2D
+    entries: arrays.U64_3D
+    counts: arrays.I64_2D
+    floors: arrays.F32_2D
+    """[query]: what all candidates reach."""
+    order: arrays.I64_2D
+    sample: arrays.U8_2D
+    """A sample of sketches: their bits, then their factors."""
+    spread: Spread
+    """Of a segment, or of all segments of the sample."""
+    scan: Scan
+    places: arrays.U32_2D
+    scores: arrays.F32_4D
+    """[1,024 tokens][query of a pass][token]"""
+    guesses: arrays.F32_2D
+    """[query head of a KV head]: the exact product that was needed in the row before."""
+    listed: arrays.U32_2D
+    """The candidates of a pass."""
+    taken: arrays.U64_2D
+    """Those of them whose exact products reach a limit, as entries of `best`."""
+    spare: arrays.U64_3D
+    histogram: arrays.I64_2D
+    marks: arrays.U64_2D
+    chosen: arrays.U64_2D

@@ -1,16 +1,16 @@
 """What wrappers that choose by sketches share: the rotation, scratch, checks."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....jit.arena import aligned
 from ...attention.layout import TileLayout
 from ...attention.work import WORK_BYTES, gathered_work_bytes
 from ...errors import OpsError
-from ..choice import F32, I64, U64, Range, SelectScratch, check_choice, check_query
-from .arguments import Products, Search
+from ..choice import F32, I64, U64, Lists, Range, SelectScratch, check_choice, check_query
+from .arguments import Products, Search, Wanted
 
 
 def sketch_bits(head_dim: int) -> int:
@@ -33,6 +33,16 @@ class Rotation:
         q, r = np.linalg.qr(normal)
         q = (q * np.sign(np.diag(r))).astype(np.float32)
         return Rotation(np.concatenate([q.ravel(), np.zeros(bits, np.float32)]), bits)
+
+
+class SketchedKeys(NamedTuple):
+    """Stored keys and their sketches: base addresses of the segments of K and V and of two columns
+    of rotation.bits / 8 and 2 bytes, and the rotation."""
+
+    segments: I64
+    bits: I64
+    factors: I64
+    rotation: Rotation
 
 
 def check_rotation(name: str, rotation: Rotation, layout: TileLayout) -> None:
@@ -73,23 +83,16 @@ class SearchScratch(SelectScratch):
 
 
 def check_search(
-    name: str,
-    q: F32,
-    among: Range,
-    k: int,
-    n_candidates: int,
-    index: NDArray[np.uint32],
-    counts: I64,
-    taken: U64,
-    s: SearchScratch,
-) -> int:
-    """Raise OpsError unless these fit each other and the scratch; returns how many candidates a
-    query head gets: `n_candidates`, or as many as there are."""
+    name: str, q: F32, among: Range, wanted: Wanted, lists: Lists, taken: U64, s: SearchScratch
+) -> Wanted:
+    """Raise OpsError unless these fit each other and the scratch; returns what is wanted, with no
+    more candidates of a query head than there are tokens."""
+    k, n_candidates, _ = wanted
     n_candidates = min(n_candidates, max(k, among.last - among.first))
     if not k <= n_candidates <= s.k:
         raise OpsError(
             f"{name}: cannot choose {k} of {n_candidates} candidates, there is room for {s.k}"
         )
-    check_choice(name, among, k, index, counts, taken, s)
+    check_choice(name, among, k, lists, taken, s)
     check_query(name, q, s, s.layout.head_dim)
-    return n_candidates
+    return wanted._replace(n_candidates=n_candidates)

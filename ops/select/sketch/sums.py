@@ -31,6 +31,14 @@ _CLASS_SHIFT = 5
 _INFINITY = 0x7C00
 
 
+def class_bytes(b, factors, lowest):
+    """The classes of 64 factors f16, from 0 for `lowest` and all below on."""
+    bits = read(b, factors, v.vty(v.I16, 64))
+    first = v.splat(b, b.shl(b.trunc(lowest, v.I16), ir.Constant(v.I16, _CLASS_SHIFT)), 64)
+    bits = v.call(b, "llvm.usub.sat.v64i16", bits.type, bits, first)
+    return b.trunc(b.lshr(bits, v.const(bits.type, _CLASS_SHIFT)), v.vty(v.I8, 64))
+
+
 @intrinsic
 def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums):
     """sums[query][64 tokens] int8 = sums over half bytes of the query's table, each addition
@@ -42,10 +50,7 @@ def sums_64(typingctx, kind, words, factors, lowest, tables, limits, masks, sums
 
     def codegen(ctx, b, sig, vals):
         words, factors, tables, limits, masks, sums = (at(b, vals[i]) for i in (1, 2, 4, 5, 6, 7))
-        bits = read(b, factors, v.vty(v.I16, 64))
-        first = v.splat(b, b.shl(b.trunc(vals[3], v.I16), ir.Constant(v.I16, _CLASS_SHIFT)), 64)
-        bits = v.call(b, "llvm.usub.sat.v64i16", bits.type, bits, first)
-        classes = b.trunc(b.lshr(bits, v.const(bits.type, _CLASS_SHIFT)), v.vty(v.I8, 64))
+        classes = class_bytes(b, factors, vals[3])
         places = [ir.Constant(v.I64, t * kind.bits // 8) for t in range(0, 64, AT_ONCE)]
         index = list(zip(*(half_bytes_of(b, b.gep(words, [at]), kind.bits) for at in places)))
         for h in range(kind.queries):
@@ -118,7 +123,7 @@ def _class_ends(typingctx, lowest, least):
 
 
 @jit
-def _set_limits(lowest, least, limits, bytes_at):
+def set_limits(lowest, least, limits, bytes_at):
     """The least sum that can reach each query's limit, less one, for each class of factors.
 
     least: bits of the least factor; bytes_at: address of int8 [query][64], of which 16 are written.
@@ -132,6 +137,12 @@ def _set_limits(lowest, least, limits, bytes_at):
         needed = v.vmax(v.vmin(set_f32(limit) / by, set_f32(128.0)), set_f32(-127.0))
         # One less than needed, so that no rounding loses a token; 127: no sum is above it.
         store(bytes_at, 64 * h, v.to_i8(needed - set_f32(1.0)))
+
+
+@jit
+def lowest_class(factors):
+    """The lowest of the 16 classes of a segment's factors, and the bits of the least factor."""
+    return max((_greatest(factors) >> _CLASS_SHIFT) - 15, 0), _least(factors)
 
 
 class Sketches(NamedTuple):
@@ -149,8 +160,8 @@ def sum_segment(kind, here, later, tables, limits, scan, buffer):
     """
     n_bytes, table, below = bits_of(kind) // 8, address(tables), address(scan.limits)
     masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
-    lowest = max((_greatest(here.factors) >> _CLASS_SHIFT) - 15, 0)
-    _set_limits(lowest, _least(here.factors), limits, below)
+    lowest, least = lowest_class(here.factors)
+    set_limits(lowest, least, limits, below)
     for t in range(0, SEGMENT, 64):
         prefetch_lines(later.bits, t * n_bytes, 64 * n_bytes)
         prefetch_lines(later.factors, 2 * t, 128)

@@ -53,14 +53,17 @@ class BlockIndex(TokenIndex):
             )  # fmt: skip
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        from ....ops.select import best_in_blocks
+        from ....ops.select import BlockedKeys, Lists, Wanted, best_in_blocks
 
         i, bits = layer.index, self._rotation.bits
         n_blocks = best_in_blocks(
-            q, layer.store.segments(i), self._blocks.segments(i), self._rotation, among, k,
-            int(RERANKED * k), chosen.lists, chosen.counts, seed=SEED,
+            q,
+            BlockedKeys(layer.store.segments(i), self._blocks.segments(i), self._rotation),
+            among,
+            Wanted(k, int(RERANKED * k), SEED),
+            Lists(chosen.lists, chosen.counts),
             scratch=self._scratch,
-        )  # fmt: skip
+        )
         passes = self._scratch.group // self._scratch.together
         blocks = passes * (among.last - among.first) // 32 * self._config.n_kv_heads
         return blocks * (bits + 8) + n_blocks * 32 * (bits // 8 + 4)

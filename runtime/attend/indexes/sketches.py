@@ -12,7 +12,7 @@ from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range
+    from ....ops.select import Range, SketchedKeys
     from ...store import Column, KVStore
     from ..base import F32, I32
 
@@ -39,6 +39,14 @@ class _Sketches(TokenIndex):
     def columns(self, layer: LayerView) -> list[Column]:
         """The two columns that hold the layer's tokens."""
 
+    def keys(self, layer: LayerView) -> SketchedKeys:
+        """The layer's keys and sketches, for kernels."""
+        from ....ops.select import SketchedKeys
+
+        i = layer.index
+        bits, factors = (column.segments(i) for column in self.columns(layer))
+        return SketchedKeys(layer.store.segments(i), bits, factors, self._rotation)
+
     def prepare(self, n_ctx: int, k: int) -> None:
         from ....ops.select import SketchScratch
 
@@ -58,14 +66,17 @@ class _Sketches(TokenIndex):
         )
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        from ....ops.select import best_sketched
+        from ....ops.select import Lists, Wanted, best_sketched
 
-        i = layer.index
-        bits, factors = (column.segments(i) for column in self.columns(layer))
         best_sketched(
-            q, layer.store.segments(i), bits, factors, self._rotation, among, k, RERANKED * k,
-            chosen.lists, chosen.counts, seed=SEED, taken=chosen.taken, scratch=self._scratch,
-        )  # fmt: skip
+            q,
+            self.keys(layer),
+            among,
+            Wanted(k, RERANKED * k, SEED),
+            Lists(chosen.lists, chosen.counts),
+            taken=chosen.taken,
+            scratch=self._scratch,
+        )
         passes = self._scratch.group // self._scratch.together
         tokens = (among.last - among.first) * self._config.n_kv_heads
         return passes * tokens * (self._rotation.bits // 8 + 2)

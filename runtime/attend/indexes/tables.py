@@ -12,7 +12,7 @@ from ....ops.select.tables.planes import RUN
 from ...memory import human_bytes
 from ..base import AttendError, LayerView
 from ..sparse import SEED, CentredIndex, Chosen
-from ..sparse.centre import STAGES
+from ..sparse.centre import STAGES, averaged
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
@@ -70,7 +70,8 @@ class TableIndex(CentredIndex):
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
         i, stage = layer.index, self._stages[layer.index]
-        n = self._enter(layer, stop)
+        n = averaged(stop)
+        self._enter(layer, n)
         if not n:
             return
         (column,) = self.columns(layer)

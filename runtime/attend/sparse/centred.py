@@ -26,17 +26,25 @@ class CentredIndex(TokenIndex):
         self._store, self._items = store, items
         self._centres = Centres(store)
         self._stages = [0] * store.n_layers
-        self._columns: dict[int, list[Column]] = {}
 
     def columns(self, layer: LayerView) -> list[Column]:
-        """The columns that hold the layer's tokens, in the order of `items`."""
-        return self._columns[self._stages[layer.index]]
+        """The columns that hold the layer's tokens, in the order of `items`.
+
+        The store's, each time: another index of the same keys may have dropped them.
+        """
+        n = self._stages[layer.index]
+        return [self._store.column(f"{name}-c{n}", size) for name, size in self._items.items()]
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
-        n, i = self._enter(layer, stop), layer.index
+        self.cover_with(layer, averaged(stop), start, stop)
+
+    def cover_with(self, layer: LayerView, n: int, start: int, stop: int) -> None:
+        """As `cover`, with the centre of the first n segments; none is indexed where n is 0."""
+        self._enter(layer, n)
+        i = layer.index
         if not n:
             return
-        columns = self._columns[n]
+        columns = self.columns(layer)
         filled = min(int(column.filled[i]) for column in columns)
         if filled < n * SEGMENT:
             # What is there was made before tokens of the centre were overwritten.
@@ -60,21 +68,19 @@ class CentredIndex(TokenIndex):
         """Index the stored keys of tokens first … last - 1 less the centre (J, E)."""
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
-        n = self._enter(layer, stop)
-        for column in self._columns.get(n, []):
+        self.leave_out_with(layer, averaged(stop), stop)
+
+    def leave_out_with(self, layer: LayerView, n: int, stop: int) -> None:
+        """As `leave_out`, beside layers with the centre of the first n segments."""
+        self._enter(layer, n)
+        for column in self.columns(layer) if n else []:
             column.filled[layer.index] = stop
         self._centres.leave_out(layer, stop)
 
-    def _enter(self, layer: LayerView, stored: int) -> int:
-        """Have the columns of the centre of so many tokens; returns the segments it is of."""
-        n, i = averaged(stored), layer.index
-        if n != self._stages[i]:
-            self._stages[i] = n
-            if n and n not in self._columns:
-                made = [self._store.column(f"{name}-c{n}", b) for name, b in self._items.items()]
-                self._columns[n] = made
+    def _enter(self, layer: LayerView, n: int) -> None:
+        """Drop the columns of other centres once no layer has them any more."""
+        if n != self._stages[layer.index]:
+            self._stages[layer.index] = n
             for other in set(STAGES) - set(self._stages):
-                self._columns.pop(other, None)
                 for name in self._items:
                     self._store.drop_column(f"{name}-c{other}")
-        return n

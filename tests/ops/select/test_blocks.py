@@ -14,9 +14,12 @@ from kvarn.ops.reference.select import (
     sketch_reference,
 )
 from kvarn.ops.select import (
+    BlockedKeys,
     BlockScratch,
+    Lists,
     Range,
     Rotation,
+    Wanted,
     best_in_blocks,
     block_item_bytes,
     block_keys,
@@ -68,9 +71,13 @@ class Blocks:
         index, counts = np.zeros((j, among.stop), np.uint32), np.zeros(j, np.int64)
         scratch = BlockScratch(q.shape[1], j, among.stop, max(k, few), cache.layout)
         self.looked = best_in_blocks(
-            q, cache.segments, self.items, self.rotation, among, k, few, index, counts, seed=SEED,
+            q,
+            BlockedKeys(cache.segments, self.items, self.rotation),
+            among,
+            Wanted(k, few, SEED),
+            Lists(index, counts),
             scratch=scratch,
-        )  # fmt: skip
+        )
         return [index[i, :n].copy() for i, n in enumerate(counts)]
 
 

@@ -15,9 +15,12 @@ from kvarn.ops.reference.select import (
     sketch_reference,
 )
 from kvarn.ops.select import (
+    Lists,
     Range,
     Rotation,
+    SketchedKeys,
     SketchScratch,
+    Wanted,
     best_sketched,
     mean_keys,
     sketch_keys,
@@ -42,6 +45,10 @@ class Sketches:
         self.bits = np.zeros((n, j, SEGMENT, self.rotation.bits // 8), np.uint8)
         self.factors = np.zeros((n, j, SEGMENT), np.float16)
         self.items = [c.ctypes.data + c[0].nbytes * np.arange(n) for c in (self.bits, self.factors)]
+
+    @property
+    def keys(self) -> SketchedKeys:
+        return SketchedKeys(self.cache.segments, *self.items, self.rotation)
 
     def add(self, first: int, last: int) -> None:
         cache = self.cache
@@ -74,9 +81,8 @@ class Sketches:
         counts = np.zeros(j, np.int64)
         scratch = SketchScratch(q.shape[1], j, among.stop, few, cache.layout)
         best_sketched(
-            q, cache.segments, *self.items, self.rotation, among, k, few, index, counts, seed=SEED,
-            scratch=scratch,
-        )  # fmt: skip
+            q, self.keys, among, Wanted(k, few, SEED), Lists(index, counts), scratch=scratch
+        )
         return [index[i, :n].copy() for i, n in enumerate(counts)]
 
 

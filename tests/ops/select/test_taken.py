@@ -10,11 +10,14 @@ from kvarn.ops.evict import outside
 from kvarn.ops.reference.select import largest_reference, nearest_reference
 from kvarn.ops.select import (
     ExactScratch,
+    Lists,
     Network,
     Range,
     Rotation,
     SignatureScratch,
+    SketchedKeys,
     SketchScratch,
+    Wanted,
     best_sketched,
     encode_keys,
     encode_slots,
@@ -84,9 +87,14 @@ def test_products(make_cache, heads: int, n_kv_heads: int, n: int, k: int, count
     )
     index[:], counts[:] = 0, 0
     best_sketched(
-        q, cache.segments, places, factors, rotation, among, k, n - count, index, counts,
-        seed=SEED, taken=bits, scratch=SketchScratch(heads, n_kv_heads, n, n, cache.layout),
-    )  # fmt: skip
+        q,
+        SketchedKeys(cache.segments, places, factors, rotation),
+        among,
+        Wanted(k, n - count, SEED),
+        Lists(index, counts),
+        taken=bits,
+        scratch=SketchScratch(heads, n_kv_heads, n, n, cache.layout),
+    )
     for j in range(n_kv_heads):
         np.testing.assert_array_equal(index[j, : counts[j]], want[j])
 
@@ -112,9 +120,14 @@ def test_few_candidates_by_sketches_are_those_of_the_rest(make_cache, queries) -
         sketch_keys(rotation, zeros(cache, 1), cache.segments, cache.layout, places, factors, 0, n)
         index, counts = lists_for(1, count + 2 * k)
         best_sketched(
-            q, cache.segments, places, factors, rotation, among, k, 4 * k, index, counts,
-            seed=SEED, taken=bits, scratch=SketchScratch(2, 1, n, 4 * k, cache.layout),
-        )  # fmt: skip
+            q,
+            SketchedKeys(cache.segments, places, factors, rotation),
+            among,
+            Wanted(k, 4 * k, SEED),
+            Lists(index, counts),
+            taken=bits,
+            scratch=SketchScratch(2, 1, n, 4 * k, cache.layout),
+        )
         found.append(np.sort(order[index[0, : counts[0]]]))
     assert count + k <= len(found[0])
     np.testing.assert_array_equal(*found)

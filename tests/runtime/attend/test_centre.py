@@ -36,7 +36,8 @@ def sketches(context: Context, layer: int) -> tuple[np.ndarray, np.ndarray]:
     """Bits (S, J, 8) and factors (S, J) of all tokens, as stored for the layer."""
     index, n = context._cache.attend._index, len(context.tokens)
     parts = []
-    for column in index._columns[averaged(n)]:
+    for name, item_bytes in index._items.items():
+        column = context.store.column(f"{name}-c{averaged(n)}", item_bytes)
         assert column.filled[layer] == n
         size = HEADS * SEGMENT * column.item_bytes
         raw = [

@@ -22,7 +22,7 @@ from kvarn.runtime.store.disk.verify import verify
 
 from ..reading import ids_of
 
-SPARSE = SparsePrefill(k=40, from_=1024)
+SPARSE = SparsePrefill(k=40, index="hash", from_=1024)
 N = 2700
 
 
@@ -31,6 +31,15 @@ def pack(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of 2,700 tokens, read at once."""
     path = tmp_path_factory.mktemp("packs") / "pack"
     build_pack(model, path, ids_of(model, N), N + 100, prefill=SPARSE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def sketched(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, chosen by sketches: the default without learned encoders."""
+    path = tmp_path_factory.mktemp("packs") / "sketched"
+    prefill = SparsePrefill(k=40, from_=1024)
+    build_pack(model, path, ids_of(model, N), N + 100, prefill=prefill)
     return path
 
 
@@ -115,6 +124,29 @@ def write_checked(path: Path, data: dict) -> None:
     (path / "pack.json").write_text(json.dumps(data))
 
 
+def test_sketches_are_kept_with_their_centre(sketched: Path, model: Model, tmp_path: Path) -> None:
+    """In columns of the centre that each chunk began with, the same in any sessions."""
+    data = json.loads((sketched / "pack.json").read_text())["prefill"]
+    assert (data["index"], data["column digest"]) == ("sketch", "sketch-20240517")
+    info = pack_info(sketched)
+    assert info.prefill == "sparse (index sketch-20240517, k 40, from 1024, tail)"
+    names = ["sketch-20240517-c1", "sketch-20240517-c2"]
+    names += [name.replace("-c", "-factors-c") for name in names]
+    assert info.indexes == sorted(["centre", "means-20240517", *names])
+    assert not list(verify(sketched))
+    ids, path, start = ids_of(model, N), tmp_path / "pack", 0
+    for stop in (300, 1100, 1536, 2047, 2100, 2600, N):
+        prefill = SparsePrefill(k=40, from_=1024) if start == 0 else None
+        with model.context(N + 100, store=Disk(path), prefill=prefill) as context:
+            logits = context.prefill(ids[start:stop]).copy()
+        start = stop
+    assert _bytes_of(path) == _bytes_of(sketched)
+    with model.context(N + 100, store=Disk(sketched, read_only=True)) as context:
+        np.testing.assert_array_equal(context.logits, logits)
+    with pytest.raises(PackError, match=r"sketch-20240517.* asked for is .*simhash-32-20240517"):
+        model.context(N + 100, store=Disk(sketched), prefill=SPARSE)
+
+
 def test_another_mode_is_refused_with_both_named(pack: Path, model: Model, tmp_path: Path) -> None:
     own = r"prompts were read sparse \(index simhash-32-20240517, k 40, from 1024, tail\)"
     for other, asked in (
@@ -179,7 +211,7 @@ def test_columns_that_are_missing_are_computed_again(
 def test_a_model_with_windows_keeps_its_signatures_and_is_read_sparsely(tmp_path: Path) -> None:
     windowed, store = kvarn.load(), Disk(tmp_path / "pack")
     assert any(layer.window for layer in windowed.config.layers)
-    prefill = SparsePrefill(k=40, from_=1024)
+    prefill = SparsePrefill(k=40, index="hash", from_=1024)
     with windowed.context(2000, store=store, prefill=prefill) as context:
         context.prefill(ids_of(windowed, 1800))
         for layer, reads in zip(windowed.config.layers, context.stats.prompt_layers):

@@ -20,7 +20,8 @@ from kvarn.runtime.store import Ram
 
 from ..reading import ids_of
 
-SPARSE = SparsePrefill(k=40, from_=1024)
+SPARSE = SparsePrefill(k=40, index="hash", from_=1024)
+SKETCH = replace(SPARSE, index="sketch")
 N = 2700
 
 
@@ -95,11 +96,46 @@ def test_each_row_reads_what_it_chooses(model: Model, monkeypatch: pytest.Monkey
             np.testing.assert_allclose(out[row][None], want, atol=2e-6)
 
 
+def test_each_row_chooses_by_sketches_as_topk_does_alone(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of a row, with the centre of the tokens before its chunk: that of `best_sketched`,
+    whose oracles are NumPy's."""
+    from kvarn.ops.select import Lists, Range, SketchScratch, Wanted, best_sketched
+
+    rows, inner = [], SparsePrompts._attend
+
+    def attend(prompts, layer, q, start, between, out) -> None:
+        inner(prompts, layer, q, start, between, out)
+        index, config, (first, last) = prompts._index, model.config, between
+        scratch = SketchScratch(config.n_heads, config.n_kv_heads, N, 80, layer.store.layout)
+        lists, counts = np.zeros((2, N), np.uint32), np.zeros(2, np.int64)
+        for row in {0, len(q) - 1}:
+            best_sketched(
+                q[row : row + 1],
+                index.keys(layer),
+                Range(first, last, last),
+                Wanted(40, 80, SEED),
+                Lists(lists, counts),
+                scratch=scratch,
+            )
+            for j, n in enumerate(counts):
+                got = prompts._lists[row, j, : prompts._counts[row, j]]
+                np.testing.assert_array_equal(got, lists[j, first:n])
+            rows.append(start + row)
+
+    monkeypatch.setattr(SparsePrompts, "_attend", attend)
+    _read(model, SKETCH)
+    assert len(set(rows)) >= 20
+
+
 def test_a_window_and_sinks_are_as_the_formula_has_them() -> None:
     assert (SINKS, WINDOW) == (128, 128)
 
 
-@pytest.mark.parametrize("prefill", [SparsePrefill(k=16, from_=N), SparsePrefill(k=2000, from_=0)])
+@pytest.mark.parametrize(
+    "prefill", [SparsePrefill(k=16, index="hash", from_=N), SparsePrefill(k=2000, from_=0)]
+)
 def test_where_all_is_read_the_bits_are_those_of_exact(model: Model, prefill) -> None:
     exact, want = _read(model, Exact())
     context, got = _read(model, prefill)
@@ -111,15 +147,16 @@ def test_where_all_is_read_the_bits_are_those_of_exact(model: Model, prefill) ->
     assert all(layer.steps for layer in sparse.stats.prompt_layers)
 
 
-def test_cuts_and_threads_give_the_same_bits(model: Model) -> None:
-    context, want = _read(model, SPARSE)
+@pytest.mark.parametrize("sparse", [SPARSE, SKETCH], ids=["hash", "sketch"])
+def test_cuts_and_threads_give_the_same_bits(model: Model, sparse: SparsePrefill) -> None:
+    context, want = _read(model, sparse)
     before = on_engine(threads.n_threads)
     for n_threads, cuts in (
         (1, (N,)),
         (2, (100, 1030, 1536, 1600, 2040, 2600, N)),
     ):
         on_engine(threads.set_threads, min(n_threads, threads.max_threads()))
-        other, got = _read(model, SPARSE, cuts)
+        other, got = _read(model, sparse, cuts)
         np.testing.assert_array_equal(got, want)
         assert _same(context, other)
     on_engine(threads.set_threads, before)
@@ -136,9 +173,17 @@ def test_generated_tokens_are_read_by_their_own_method(model: Model, attend) -> 
     assert [r.steps for r in context.stats.layers] == [r.steps for r in plain.stats.layers]
 
 
-def test_generated_and_forgotten_tokens_are_indexed_before_a_prompt(model: Model) -> None:
+@pytest.mark.parametrize(
+    ("sparse", "attend"),
+    [(SPARSE, None), (SKETCH, None), (SKETCH, TopK(budget=2 * N))],
+    ids=["hash", "sketch", "sketches that both use"],
+)
+def test_generated_and_forgotten_tokens_are_indexed_before_a_prompt(
+    model: Model, sparse: SparsePrefill, attend
+) -> None:
+    """With `topk` for generated tokens, which has columns of the same names, of its own centres."""
     ids = ids_of(model, 1100 + N)
-    first, other = (model.context(2 * N, prefill=SPARSE) for _ in range(2))
+    first, other = (model.context(2 * N, attend, prefill=sparse) for _ in range(2))
     first.prefill(ids[:1500])
     first.truncate(1200)
     for context in (first, other):
@@ -186,7 +231,7 @@ def test_the_probe_measures_what_is_left_out(model: Model, monkeypatch: pytest.M
     assert (first["probes"], last["probes"]) == (4, 0)
     np.testing.assert_allclose(first["covered_mass"], np.mean(covered), rtol=1e-4)
     np.testing.assert_allclose(first["output_error"], np.mean(errors), rtol=1e-4)
-    assert "prefill sparse k=40 from=1024 probe=512: attended to" in str(context.stats)
+    assert "prefill sparse k=40 index=hash from=1024 probe=512: attended to" in str(context.stats)
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
@@ -204,7 +249,7 @@ def test_more_is_covered_by_more(model: Model, kind: str) -> None:
 def test_refusals_in_words(model: Model) -> None:
     for words, options in {
         "cannot choose 15 tokens .* expected 16 or more": {"k": 15},
-        "no index 'sketch': expected hash": {"index": "sketch"},
+        "no index 'lsh': expected hash or sketch": {"index": "lsh"},
         "tail of sparse prefill is 'sample', expected means or none": {"tail": "sample"},
         "from of sparse prefill is -1": {"from_": -1},
         "probe of sparse prefill is -1": {"probe": -1},
@@ -220,5 +265,20 @@ def test_a_line_says_that_there_are_no_encoders(model: Model) -> None:
     said = model.context(1000, prefill=SPARSE).notices
     assert len(said) == 1 and "SimHash" in said[0]
     assert model.context(1000, Hash(), prefill=SPARSE).notices == said
+    assert model.context(1000, prefill=SKETCH).notices == ()
     assert {*PREFILLS} == {"exact", "sparse"}
     assert kvarn.SparsePrefill is SparsePrefill and kvarn.Exact is Exact
+
+
+def test_the_default_index_is_that_of_the_models_encoders(model: Model) -> None:
+    """Statistics name what was chosen."""
+    with_encoders = kvarn.load()
+    for one, index, column in (
+        (model, "sketch", f"sketch-{SEED}"),
+        (with_encoders, "hash", "learned-"),
+    ):
+        default = SparsePrefill()
+        assert default.facts(one.info).index == index
+        assert default.facts(one.info).column.startswith(column)
+        with one.context(100, prefill=default) as context:
+            assert context.stats.prefill == f"sparse index={index}"

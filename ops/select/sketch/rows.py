@@ -1,0 +1,291 @@
+"""Choosing by sketches for many rows: one reading of the sketches for a block of rows.
+
+Segments are the outer loop and rows the inner one: what the queries of all rows share of a segment
+(`spread`) is made once, and stays in the cache while they sum theirs. A query's limit is found in a
+sample, from that of the row before it on; where it proves too high, its sketches are scanned again.
+A limit decides how many tokens are looked at, and never which are chosen: each row's list is that
+of `choose`.
+"""
+
+import numpy as np
+
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.launch.atomics import take, word
+from ....jit.launch.define import Share, kernel
+from ....jit.launch.views import address, of_thread
+from ....jit.simd import store
+from ...attention import shape as of
+from ...attention.decode.scores import gathered_scores
+from ...attention.layout import SEGMENT
+from ..best import entry_of, prune_scores
+from ..choice import Candidates, Range
+from ..lists import clear, write_list
+from ..masks import MASK_BYTES, WORDS, bits_of, filled_words, kind_of, trim
+from ..narrow import keep_best, limit_between, mark_k_best, places_of, take_at_least
+from ..queries import pack_queries, tables_of
+from ..sampling import STRIDE, put_order
+from ..scores import cost_of, float_bits
+from ..work import ROWS, SAMPLE_SEGMENTS
+from .arguments import RowQueries, RowScratch, Wanted
+from .spread import spread_segment, sum_spread
+from .sums import Sketches
+
+_RUN = 32  # neighbouring sketches of a sample
+_OF_SEGMENT = 64  # times as many tokens have a sample of a segment, at most SAMPLE_SEGMENTS
+
+
+@jit
+def _sketches_at(kind, given, j, segment):
+    """The sketches of KV head j in one segment."""
+    return Sketches(
+        given.bits[segment] + j * SEGMENT * (bits_of(kind) // 8),
+        given.factors[segment] + 2 * j * SEGMENT,
+    )
+
+
+@jit
+def _take_sample(kind, given, j, among, block):
+    """Spread a sample of the sketches of KV head j; returns how many there are, 0 of few tokens."""
+    tokens, n_bytes = among.last - among.first, bits_of(kind) // 8
+    n = min(max(tokens // (_OF_SEGMENT * SEGMENT), 1), SAMPLE_SEGMENTS) * SEGMENT
+    if tokens < 4 * n:
+        return 0
+    place = address(block.sample)
+    factors, step = place + n * n_bytes, (tokens - _RUN) // (n // _RUN - 1)
+    for i in range(n):
+        t = among.first + i // _RUN * step + i % _RUN
+        here, own = _sketches_at(kind, given, j, t // SEGMENT), t % SEGMENT
+        for at in range(0, n_bytes, 8):
+            store(place, i * n_bytes + at, np.uint64(word(here.bits + own * n_bytes, at)))
+        store(factors, 2 * i, v.load_u16(here.factors, 2 * own))
+    for part in range(n // SEGMENT):
+        t = part * SEGMENT
+        spread_segment(kind, Sketches(place + t * n_bytes, factors + 2 * t), block.spread, part)
+    return n
+
+
+@jit
+def _score_sample(kind, n, first, block):
+    """Write the estimates of the n sketches of the sample for the queries of a pass."""
+    together = block.scan.sums.shape[1]
+    queries = slice(first, first + together)
+    for part in range(n // SEGMENT):
+        tables, limits = block.tables[queries], block.limits[queries]
+        sum_spread(kind, 0, 0, block.spread, part, tables, limits, block.scan, 0)
+        factors = address(block.spread.factors[part])
+        for h in range(together):
+            sums, line = address(block.scan.sums[0, h]), address(block.scores[part, h])
+            for t in range(0, SEGMENT, 16):
+                store(line, 4 * t, v.load_i8_f32(sums, t) * v.load_f32(factors, 4 * t))
+
+
+@jit
+def _first_limits(kind, n, of_all, n_candidates, group, block, n_queries):
+    """Set the limit of each query so that some more estimates reach it than are wanted.
+
+    n: estimates in the sample, a share `of_all` of them.
+    """
+    together, limits = block.scan.sums.shape[1], block.limits
+    wanted = n_candidates * of_all
+    least = np.int64(wanted + 3.0 * np.sqrt(wanted) + 1.0)
+    most, line = least + least // 4 + 1, block.scores.strides[0]
+    for first in range(0, n_queries, together):
+        limits[first : first + together] = -np.inf
+        if 2 * least > n:
+            continue
+        _score_sample(kind, n, first, block)
+        for h in range(together):
+            query, scores = first + h, address(block.scores[0, h])
+            guess = limits[query - group] if query >= group else np.float32(0.0)
+            limits[query] = limit_between(scores, line, n, least, most, guess)
+
+
+@jit
+def _collect(kind, segment, buffer, first, block):
+    """Append the tokens of the masks of a pass whose estimates reach their query's limit."""
+    scan, places, factors = block.scan, address(block.places), address(block.spread.factors[0])
+    masks = address(scan.masks[buffer])
+    some = filled_words(kind, masks)
+    for h in range(scan.sums.shape[1]):
+        query, sums = first + h, address(scan.sums[buffer, h])
+        own = (some >> np.uint64(WORDS * h)) & np.uint64((1 << WORDS) - 1)
+        n = places_of(masks + h * MASK_BYTES, own, places)
+        count, limit = block.counts[query], block.limits[query]
+        to = address(block.entries[query])
+        for i in range(n):
+            t = np.int64(v.load_u32(places, 4 * i))
+            total = np.int8(v.load_u8(sums, t))
+            estimate = np.float32(total) * v.load_one_f32(factors, 4 * t)
+            cost = cost_of(np.uint64(float_bits(estimate)))
+            store(to, 8 * count, entry_of(cost, segment * SEGMENT + t))
+            count += estimate >= limit
+        block.counts[query] = count
+
+
+@jit
+def _make_room(first, n, wanted, block):
+    """Prune the candidates of the n queries from `first` on that another segment would not fit."""
+    for query in range(first, first + n):
+        if block.counts[query] + SEGMENT > block.entries.shape[1]:
+            one = slice(query, query + 1)
+            found = Candidates(
+                block.limits[one], block.entries[one], block.counts[one], block.spare,
+                block.histogram, block.marks,
+            )  # fmt: skip
+            prune_scores(0, wanted.n_candidates, wanted.seed, found)
+
+
+@jit
+def _scan(kind, given, j, among, start, stop, begin, end, wanted, block):
+    """Add to the candidates of queries begin .. end-1 what reaches their limits in the segments
+    start .. stop-1 of the order.
+
+    The masks of a pass are read when the next one's have been written, as in the Hamming scan.
+    """
+    scan, spread, together = block.scan, block.spread, block.scan.sums.shape[1]
+    for i in range(start, stop):
+        segment = block.order[i]
+        lowest, least = spread_segment(kind, _sketches_at(kind, given, j, segment), spread, 0)
+        for first in range(begin, end + together, together):
+            buffer = first // together & 1
+            if first < end:
+                queries = slice(first, first + together)
+                tables, limits = block.tables[queries], block.limits[queries]
+                sum_spread(kind, lowest, least, spread, 0, tables, limits, scan, buffer)
+                trim(scan.masks[buffer], segment, among.first, among.last)
+            if first > begin:
+                _collect(kind, segment, 1 - buffer, first - together, block)
+                _make_room(first - together, together, wanted, block)
+
+
+@jit
+def _raise(n_queries, of_all, n_candidates, block):
+    """Raise the limits by what a share `of_all` of the tokens gave."""
+    wanted = n_candidates * of_all
+    enough = np.int64(wanted + 3.0 * np.sqrt(wanted) + 1.0)
+    limits, counts = block.limits, block.counts
+    for query in range(n_queries):
+        entries = address(block.entries[query])
+        limits[query], counts[query] = keep_best(
+            entries, counts[query], enough, limits[query], block.histogram
+        )
+
+
+@jit
+def _lower(first, n, n_candidates, tries, block):
+    """Where a limit was too high, look for enough candidates anew, below it; whether there are such
+    queries. The others look for nothing."""
+    again, limits, counts, floors = False, block.limits, block.counts, block.floors
+    for query in range(first, first + n):
+        if counts[query] < n_candidates and floors[query] != -np.inf:
+            floors[query] -= np.float32(0.1 * tries) * abs(floors[query])
+            if tries > 3:
+                floors[query] = -np.inf
+            limits[query], counts[query], again = floors[query], 0, True
+        else:
+            limits[query] = np.inf
+    return again
+
+
+@jit
+def _find_candidates(kind, given, j, among, n_queries, wanted, block):
+    """The best estimates of each query, and a few more; `floors`: all that reach these."""
+    together, group = block.scan.sums.shape[1], given.q.shape[1] // given.counts.shape[1]
+    n, floors, limits = _take_sample(kind, given, j, among, block), block.floors, block.limits
+    tokens = among.last - among.first
+    _first_limits(kind, n, n / tokens, wanted.n_candidates, group, block, n_queries)
+    block.counts[:n_queries] = 0
+    n, due = put_order(among.first, among.last, STRIDE, block.order)
+    _scan(kind, given, j, among, 0, due, 0, n_queries, wanted, block)
+    if tokens >= 4 * SEGMENT:
+        scanned = min(due * SEGMENT, tokens)
+        _raise(n_queries, scanned / tokens, wanted.n_candidates, block)
+    floors[:n_queries] = limits[:n_queries]
+    _scan(kind, given, j, among, due, n, 0, n_queries, wanted, block)
+    for first in range(0, n_queries, together):
+        tries = 1
+        while _lower(first, together, wanted.n_candidates, tries, block):
+            _scan(kind, given, j, among, 0, n, first, first + together, wanted, block)
+            tries += 1
+
+
+@jit
+def _score_listed(shape, given, j, listed, rows, block):
+    """Write the exact products of the queries `rows` of a pass with listed keys."""
+    work = block.products
+    room, parts = address(work.gathered_works), address(work.works)
+    for begin in range(0, len(listed), SEGMENT):
+        tokens, s = listed[begin : begin + SEGMENT], address(block.scores[begin // SEGMENT])
+        gathered_scores(shape, address(rows), tokens, given.segments, j, room, parts, s)
+        for h in range(len(rows)):
+            for t in range(len(tokens), (len(tokens) + 15) // 16 * 16):
+                block.scores[begin // SEGMENT, h, t] = -np.inf
+
+
+@jit
+def _rerank(shape, given, j, listed, rows, guesses, wanted, block):
+    """Mark the k largest exact products of each query of a pass among the listed tokens.
+
+    guesses: the limits of the row before, which are replaced by those of this one.
+    """
+    _score_listed(shape, given, j, listed, rows, block)
+    n, line, seed = len(listed), block.scores.strides[0], wanted.seed
+    most = wanted.k + wanted.k // 8 + 4
+    for h in range(len(rows)):
+        scores = address(block.scores[0, h])
+        limit = limit_between(scores, line, n, min(wanted.k, n), most, guesses[h])
+        guesses[h] = limit
+        entries = address(block.taken)
+        taken = take_at_least(scores, line, n, limit, address(listed), entries)
+        mark_k_best(
+            entries, taken, wanted.k, limit, seed, block.spare, block.histogram, block.chosen
+        )
+
+
+def make_sketch_rows(k_type, v_type, blocks, bits, together):
+    """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
+
+    @jit
+    def choose_row(given, row, j, first, among, wanted, guesses, block):
+        """Write the list of one row and KV head, whose candidates are those of query first on."""
+        shape, listed = of.shape_of(k_type, v_type, blocks, together), block.listed
+        rows, last = block.products.rows, among.last
+        pack_queries(shape, given.q[row : row + 1], j, len(rows), rows)
+        clear(block.chosen, last)
+        for g in range(0, len(rows), together):
+            clear(block.marks, last)
+            for query in range(first + g, first + g + together):
+                mark_k_best(
+                    address(block.entries[query]), block.counts[query], wanted.n_candidates,
+                    block.floors[query], wanted.seed, block.spare, block.histogram, block.marks,
+                )  # fmt: skip
+            n = write_list(block.marks, 0, last, last, listed)
+            pass_rows, own = rows[g : g + together], guesses[g : g + together]
+            _rerank(shape, given, j, listed[:n], pass_rows, own, wanted, block)
+        given.counts[row, j] = write_list(block.chosen, 0, last, last, given.lists[row, j])
+
+    @kernel
+    def sketch_rows_kernel(
+        share: Share, given: RowQueries, scratch: RowScratch, among: Range, wanted: Wanted
+    ):
+        """Each row's and KV head's list, without tokens before the first. For every 32 rows reads
+        bits / 8 + 2 bytes a token and KV head, and for each row the K rows of its candidates."""
+        kind, block = kind_of(bits, together), of_thread(scratch, share.part)
+        n_rows, n_kv_heads = given.counts.shape
+        group, n_blocks = given.q.shape[1] // n_kv_heads, (n_rows + ROWS - 1) // ROWS
+        item = take(share.ticket)
+        while item < n_blocks * n_kv_heads:
+            j, row = item // n_blocks, item % n_blocks * ROWS
+            rows = min(ROWS, n_rows - row)
+            for query in range(rows * group):
+                q = given.q[row + query // group, j * group + query % group]
+                tables_of(kind, q, given.rotation, block.rotated, block.tables[query])
+            _find_candidates(kind, given, j, among, rows * group, wanted, block)
+            guesses = block.guesses
+            guesses[:] = 0.0
+            for r in range(rows):
+                choose_row(given, row + r, j, r * group, among, wanted, guesses, block)
+            item = take(share.ticket)
+
+    return sketch_rows_kernel

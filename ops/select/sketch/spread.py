@@ -1,0 +1,111 @@
+"""Sums of a segment's sketches for many queries: what all of them share is made once.
+
+    planes   uint8, of each 128 tokens [half byte][128], what `signatures.pairs` writes
+    classes  uint8 [token] of the factors, and the factors as float32
+
+Two queries share each load of a plane, and four or two vectors of tokens each load of a table. Sums
+and masks are those of `sums`.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ....jit import simd as v
+from ....jit.cached import jit
+from ....jit.launch.views import address
+from ....jit.simd import at, load_f16, read, store, write
+from ...attention.layout import SEGMENT
+from ..lookup import AT_ONCE, WIDEST, add_saturated, look_up
+from ..masks import MASK_BYTES, bits_of
+from ..signatures.pairs import spread_128
+from ..work import NEAR_TOKENS as TOKENS
+from .sums import class_bytes, lowest_class, set_limits
+
+_PARTS = TOKENS // AT_ONCE
+
+
+@intrinsic
+def _classes_64(typingctx, lowest, factors, classes):
+    """Write the classes of 64 factors; factors, classes: addresses."""
+
+    def codegen(ctx, b, sig, vals):
+        write(b, class_bytes(b, at(b, vals[1]), vals[0]), at(b, vals[2]))
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(n, n, n), codegen
+
+
+@intrinsic
+def sums_128(typingctx, kind, planes, classes, tables, limits, masks, sums):
+    """`sums.sums_64` of 128 tokens, from their planes and classes; addresses all.
+
+    limits: int8 [query][64] as there; masks uint64 [query][16], two of which are written.
+    """
+
+    def codegen(ctx, b, sig, vals):
+        planes, classes, tables, limits, masks, sums = (at(b, x) for x in vals[1:])
+        for first in range(0, kind.queries, 2):
+            pair = range(first, min(first + 2, kind.queries))
+            for h, totals in zip(pair, _totals(b, kind.bits // 4, planes, tables, pair)):
+                limit = read(b, limits, v.vty(v.I8, 16), 64 * h)
+                for part, total in enumerate(totals):
+                    # No sum is -128, so that all are above a limit of -128.
+                    least = v.const(WIDEST, -127)
+                    held = v.call(b, f"llvm.smax.v{AT_ONCE}i8", WIDEST, total, least)
+                    write(b, held, sums, SEGMENT * h + AT_ONCE * part)
+                    own = look_up(b, limit, read(b, classes, WIDEST, AT_ONCE * part))
+                    above = b.bitcast(b.icmp_signed(">", held, own), ir.IntType(AT_ONCE))
+                    write(b, above, masks, MASK_BYTES * h + AT_ONCE // 8 * part)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n, n, n, n), codegen
+
+
+def _totals(b, n_tables, planes, tables, queries):
+    """The sums of each of the queries for each AT_ONCE tokens."""
+    totals: list[list[ir.Value]] = [[] for _ in queries]
+    for i in range(n_tables):
+        entries = [read(b, tables, v.vty(v.I8, 16), 16 * (h * n_tables + i)) for h in queries]
+        for part in range(_PARTS):
+            x = read(b, planes, WIDEST, i * TOKENS + part * AT_ONCE)
+            for total, table in zip(totals, entries):
+                d = look_up(b, table, x)
+                if i == 0:
+                    total.append(d)
+                else:
+                    total[part] = add_saturated(b, total[part], d)
+    return totals
+
+
+@jit
+def spread_segment(kind, here, to, n):
+    """Write what scans read of the segment of these sketches to part n of `to` (`Spread`).
+
+    Returns its lowest class, and the bits of its least factor.
+    """
+    n_bytes, factors, planes = bits_of(kind) // 8, here.factors, address(to.planes[n])
+    classes, floats = address(to.classes[n]), address(to.factors[n])
+    lowest, least = lowest_class(factors)
+    for t in range(0, SEGMENT, TOKENS):
+        spread_128(kind, here.bits + t * n_bytes, planes + 2 * t * n_bytes)
+    for t in range(0, SEGMENT, 64):
+        _classes_64(lowest, factors + 2 * t, classes + t)
+    for t in range(0, SEGMENT, 16):
+        store(floats, 4 * t, load_f16(factors, 2 * t))
+    return lowest, least
+
+
+@jit
+def sum_spread(kind, lowest, least, spread, n, tables, limits, scan, buffer):
+    """As `sums.sum_segment`, of part n of what `spread_segment` has written."""
+    planes, classes = address(spread.planes[n]), address(spread.classes[n])
+    table, below, n_bytes = address(tables), address(scan.limits), bits_of(kind) // 8
+    masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
+    set_limits(lowest, least, limits, below)
+    for t in range(0, SEGMENT, TOKENS):
+        sums_128(
+            kind, planes + 2 * t * n_bytes, classes + t, table, below, masks + t // 8, sums + t
+        )
