@@ -13,7 +13,8 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.prefill.attention import ROWS
 
-from ...runtime.attend.test_sparse import ids_of, model
+from ...runtime.conftest import model
+from ...runtime.reading import ids_of
 
 __all__ = ["model"]
 

@@ -9,6 +9,7 @@ import pytest
 
 import kvarn
 from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.select import means_item_bytes
 from kvarn.runtime.attend import Hash
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack, pack_info
@@ -245,5 +246,6 @@ def test_a_copied_index_changes_no_bit_and_is_told(
     np.testing.assert_array_equal(*answers)
     (none, before), (n_bytes, after) = told
     config = model.config
-    assert (none, n_bytes) == (0, 2 * SEGMENT * 4 * config.n_kv_heads * config.n_layers)
+    item = 4 + means_item_bytes(config.head_dim)
+    assert (none, n_bytes) == (0, 2 * SEGMENT * item * config.n_kv_heads * config.n_layers)
     assert "copied" not in before and " KiB of index copied to memory" in after

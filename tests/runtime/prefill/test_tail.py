@@ -13,10 +13,8 @@ from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.store import Ram
 
-from ..attend.test_sparse import ids_of, model
+from ..reading import ids_of
 from .test_sparse_prefill import SPARSE, Spy, _kv, _lists, _read, _same
-
-__all__ = ["model"]
 
 BLOCK = 32
 
