@@ -70,7 +70,7 @@ def test_prompts_are_timed_beside_the_methods_whose_index_they_use(tiny: Model) 
     full, hashed, flat, llama = rows
     assert (full.prefill, hashed.prefill, flat.prefill, llama.prefill) == (
         "exact",
-        "sparse",
+        "sparse index=hash",
         "",
         "",
     )
@@ -96,7 +96,7 @@ def test_what_is_timed_of_prompts_reads_sparsely(
     decoding, prompts = contexts
     first, last = (layer.steps for layer in prompts.stats.prompt_layers)
     assert first == 2 * (512 + 20) > last > 0  # of the last layer, the last tokens alone
-    assert not decoding.stats.prompt_layers and row.prefill == "sparse"
+    assert not decoding.stats.prompt_layers and row.prefill == "sparse index=hash"
 
 
 def test_every_method_can_be_named_in_a_list() -> None:

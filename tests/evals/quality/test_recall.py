@@ -134,7 +134,7 @@ def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
     asked = replace(wanted, arms=(FULL, ARMS[3], keep), asked="apart", n_questions=2)
     full, hashed, *_ = evaluate(copier, asked, tmp_path)
     assert (full.score, hashed.score) == (1, 1)
-    names = ["exact", "sparse k=16 from=0", "exact"]
+    names = ["exact", "sparse k=16 index=sketch from=0", "exact"]
     assert [context.stats.prefill for context in contexts] == names * 2
     rows = [sum(layer.steps for layer in c.stats.prompt_layers) for c in contexts]
     assert [n > 0 for n in rows] == [False, True, False] * 2
