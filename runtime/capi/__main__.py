@@ -19,9 +19,12 @@ def main() -> int:
         prog="python -m kvarn.runtime.capi", description="Build libkvarn, for programs in C."
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("build/libkvarn"),
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("build/libkvarn"),
         help="the folder of the library (default %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--bundle",
         metavar="DIR",
@@ -37,10 +40,13 @@ def main() -> int:
         + " (default %(default)s)",
     )
     parser.add_argument(
-        "--model", metavar="FILE", type=Path, action="append",
+        "--model",
+        metavar="FILE",
+        type=Path,
+        action="append",
         help="compile the bundle's kernels for this model; may be repeated (default: the default "
         "model)",
-    )  # fmt: skip
+    )
     flags = parser.add_mutually_exclusive_group()
     flags.add_argument("--cflags", action="store_true", help="print flags for a compiler")
     flags.add_argument("--libs", action="store_true", help="print flags for a linker")

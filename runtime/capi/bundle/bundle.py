@@ -28,8 +28,13 @@ def bundle(
     own = packages.copy_packages(out)
     linked = libraries.copy_libraries(out, own / "bundled")
     # Those are loaded with the library, so that extension modules find them wherever DIR is.
-    link = [f"-L{out / 'lib'}", f"-l:{python.LIBRARY}", "-Wl,--no-as-needed",
-            *(f"-l:{name}" for name in linked), "-Wl,--as-needed"]  # fmt: skip
+    link = [
+        f"-L{out / 'lib'}",
+        f"-l:{python.LIBRARY}",
+        "-Wl,--no-as-needed",
+        *(f"-l:{name}" for name in linked),
+        "-Wl,--as-needed",
+    ]
     library = build(out, Place("", "", [""], [*link, "-Wl,-rpath,$ORIGIN"]))
     python.make_program(out, [*link, "-Wl,-rpath,$ORIGIN/../lib"])
     kernels.compile_ahead(own / "bundled", which, models, say)

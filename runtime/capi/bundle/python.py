@@ -62,9 +62,13 @@ def compile_modules(out: Path) -> None:
     """Compile all modules to bytecode, which stays valid wherever the files are copied."""
     folder = standard_library(out)
     done = compileall.compile_dir(
-        folder, quiet=2, stripdir=str(out), workers=0, maxlevels=30,
+        folder,
+        quiet=2,
+        stripdir=str(out),
+        workers=0,
+        maxlevels=30,
         invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
-    )  # fmt: skip
+    )
     if not done:
         raise BuildError(f"bundling libkvarn: modules below {folder} do not compile")
 

@@ -50,8 +50,10 @@ def main(which: str, *models: str) -> int:
     n = kernel_cache.Counts.compiled
     print(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
     if n_ended:
-        print(f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
-              "beyond that is compiled on first use")  # fmt: skip
+        print(
+            f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
+            "beyond that is compiled on first use"
+        )
     print(json.dumps(str(kernel_cache.place())))
     return 0
 
