@@ -19,6 +19,7 @@ from ...runtime.loading.load import load
 from ...runtime.prefill import CHUNK, SparsePrefill
 from ...system.errors import KvarnError
 from ...system.reading import MOST_TEXT, read_text
+from ...system.terminal import say, show
 from .choices import CHOICES, Judged, judge
 from .watch import Block, watch
 
@@ -27,9 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         prefill = SparsePrefill(k=options.k, from_=options.from_)
-        print(table(_judged(options, prefill)))
-    except KvarnError as error:
-        print(f"prompts: {error}", file=sys.stderr)
+        show(table(_judged(options, prefill)))
+    except (KvarnError, OSError) as error:
+        say(f"prompts: {error}")
         return 1
     return 0
 

@@ -101,6 +101,9 @@ FILLED = {
         " --record-selections FILE",
         "kvarn bench --replay FILE -d 300 -p 0 -n 2 -r 1",
     ],
+    "python -m kvarn.evals.prompts -f TEXT": [
+        "python -m kvarn.evals.prompts -f book.txt -n 2048 --k 16 --from 1024 --blocks 1"
+    ],
     "kvarn eval --text TEXTS --contexts 6 --questions 30": [
         "kvarn eval --text TEXTS --contexts 1 --questions 1 --length 256"
     ],

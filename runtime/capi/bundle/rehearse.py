@@ -7,7 +7,6 @@ they need beyond that is compiled on first use.
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from ....jit.bundled import Target
 from ....jit.launch import launcher
 from ....ops.attention.layout import KV_TYPES
 from ....ops.errors import OpsError
+from ....system.terminal import show, show_json
 from ...rehearsal import Rehearsal, all_rehearsals, read_few, rehearsals
 from .kernels import ALL
 
@@ -48,13 +48,13 @@ def main(which: str, *models: str) -> int:
                 raise
             n_ended += 1
     n = kernel_cache.Counts.compiled
-    print(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
+    show(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
     if n_ended:
-        print(
+        show(
             f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
             "beyond that is compiled on first use"
         )
-    print(json.dumps(str(kernel_cache.place())))
+    show_json(str(kernel_cache.place()))
     return 0
 
 
