@@ -54,7 +54,8 @@ def alone(moved: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> 
     kvarn's sources hidden."""
     cache = tmp_path_factory.mktemp("cache")
     hidden = {sys.prefix, sys.base_prefix, str(PACKAGE.resolve())}
-    hide = "".join(f"mount -t tmpfs none '{path}' && " for path in sorted(hidden) if path != "/usr")
+    inner_first = sorted(hidden - {"/usr"}, reverse=True)
+    hide = "".join(f"mount -t tmpfs none '{path}' && " for path in inner_first)
     space = ["unshare", "--mount", "--map-root-user"]
     if shutil.which("unshare") is None or subprocess.run([*space, "true"], check=False).returncode:
         pytest.skip("this user cannot make a mount namespace, which hides this Python")
