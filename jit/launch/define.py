@@ -63,6 +63,7 @@ class CompiledKernel(DefinedKernel):
             kernel(Share(part, parts, record + TICKET), *arguments(record))
             return 0
 
+        _entry._cache.name = kernel._cache.name  # by which users know it
         self.kernel, self._entry = kernel, _entry
 
     @cached_property

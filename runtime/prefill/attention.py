@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ..attend.selections import SelectionWriter
     from ..methods import Progress
     from ..store import KVStore
-    from .signatures import RowSignatures
-    from .sketches import RowSketches
+    from .row_index import RowIndex
     from .sparse import SparsePrefill
 
     F32 = NDArray[np.float32]
@@ -56,7 +55,7 @@ class SparsePrompts(BoundAttend):
         config: ModelConfig,
         store: KVStore,
         n_ctx: int,
-        index: RowSignatures | RowSketches,
+        index: RowIndex,
     ) -> None:
         from ...ops.attention.prefill.listed import ListedScratch
 

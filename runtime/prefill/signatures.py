@@ -8,6 +8,7 @@ import numpy as np
 
 from ..attend.hash import SignatureIndex
 from ..attend.sparse import SEED
+from .row_index import RowIndex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     F32 = NDArray[np.float32]
 
 
-class RowSignatures(SignatureIndex):
+class RowSignatures(RowIndex, SignatureIndex):
     """The index of `hash`, for many rows at a time."""
 
     def prepare(self, n_ctx: int, k: int) -> None:
@@ -28,7 +29,6 @@ class RowSignatures(SignatureIndex):
         self._rows = RowSignatureScratch(config.n_heads, config.n_kv_heads, n_ctx, k)
 
     def index(self, layer: LayerView, chunk: int, stop: int) -> None:
-        """Index the tokens below `stop` that are not yet, before rows of the chunk at `chunk`."""
         assert self.column is not None
         first = int(self.column.filled[layer.index])
         if layer.config.window is not None:
@@ -45,10 +45,6 @@ class RowSignatures(SignatureIndex):
         lists: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> int:
-        """For each row of q (R, H, E), what `choose` would: lists (R, J, room), counts (R, J).
-
-        Returns the bytes of the index that one thread reads for them.
-        """
         from ...ops.select import nearest_rows
         from ...ops.select.work import ROWS
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..attend.indexes.sketches import NAME, RERANKED, SketchIndex
 from ..attend.sparse import SEED
 from ..attend.sparse.centre import averaged
+from .row_index import RowIndex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "RowSketches"]
 
 
-class RowSketches(SketchIndex):
+class RowSketches(RowIndex, SketchIndex):
     """The index of `topk`, for many rows at a time.
 
     The centre that is taken off the keys is of tokens before the chunk of the rows, so that what
@@ -35,7 +36,6 @@ class RowSketches(SketchIndex):
         self._rows = RowSketchScratch(config.n_heads, config.n_kv_heads, n_ctx, most, self._layout)
 
     def index(self, layer: LayerView, chunk: int, stop: int) -> None:
-        """Index the tokens below `stop` that are not yet, before rows of the chunk at `chunk`."""
         n = averaged(chunk)
         if layer.config.window is None:
             self.cover_with(layer, n, stop, stop)
@@ -51,10 +51,6 @@ class RowSketches(SketchIndex):
         lists: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> int:
-        """For each row of q (R, H, E), what `choose` would: lists (R, J, room), counts (R, J).
-
-        Returns the bytes of the index that one thread reads for them.
-        """
         from ...ops.select import Wanted, best_sketched_rows
         from ...ops.select.work import ROWS
 

@@ -13,6 +13,7 @@ from .base import Prefill, PrefillError
 if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
+    from .row_index import RowIndex
 
 INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
@@ -82,7 +83,7 @@ class SparsePrefill(Prefill):
         return tuple(cls(index=index) for index in INDEXES)
 
     def shortened(self) -> SparsePrefill:
-        return replace(self, k=LEAST_K, from_=0)
+        return replace(self, k=LEAST_K, from_=0, probe=min(self.probe, 1))
 
     def resolved(self, model: ModelInfo) -> SparsePrefill:
         if self.index is not None:
@@ -117,7 +118,7 @@ class _SparsePrompts(Attend):
         from .sketches import RowSketches
 
         bound = self.attend.open(model, store, n_ctx)
-        index: RowSignatures | RowSketches
+        index: RowIndex
         if self.prefill.resolved(model).index == "sketch":
             index = RowSketches(model.config, store)
         else:

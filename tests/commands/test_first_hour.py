@@ -150,7 +150,6 @@ def test_ls_tells_models_and_packs(
 def test_completion_knows_commands_and_options(
     shell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("shtab")
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for word in ("hf-pull", "ctx-size", "hashevict"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kvarn.jit import kernel_cache
 from kvarn.jit.errors import JitError
 from kvarn.jit.launch import Arguments, record
 from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated
@@ -141,12 +142,15 @@ def test_what_no_record_can_hold_is_refused():
         Arguments(Wrong)
 
 
-def test_a_kernel_has_one_file(places, tmp_path):
+def test_a_kernel_has_one_file_and_is_told_by_its_name(places, tmp_path, monkeypatch):
     (folder,) = places(tmp_path)
+    heard: list[str] = []
+    monkeypatch.setattr(kernel_cache, "missing", heard.append)
     for _ in range(2):
         assert CompiledKernel(describe.kernel.py_func, ()).address
         (file,) = folder.iterdir()
         assert file.name.startswith("_entry-")
+    assert heard == 2 * [f"{describe.kernel.py_func.__module__}.describe"]
 
 
 def test_references_to_a_kernels_arrays_are_not_counted():

@@ -16,6 +16,7 @@ from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import PREFILLS, Exact, Prefill, PrefillError, SparsePrefill
 from kvarn.runtime.prefill.attention import SINKS, WINDOW, SparsePrompts
+from kvarn.runtime.rehearsal import N_FILLED, N_READ, read_deep
 from kvarn.runtime.store import Ram
 
 from ..reading import ids_of
@@ -232,6 +233,15 @@ def test_the_probe_measures_what_is_left_out(model: Model, monkeypatch: pytest.M
     np.testing.assert_allclose(first["covered_mass"], np.mean(covered), rtol=1e-4)
     np.testing.assert_allclose(first["output_error"], np.mean(errors), rtol=1e-4)
     assert "prefill sparse k=40 index=hash from=1024 probe=512: attended to" in str(context.stats)
+
+
+@pytest.mark.parametrize("index", ["hash", "sketch"])
+def test_a_rehearsal_probes_where_the_method_does(model: Model, index: str) -> None:
+    for probe in (0, 64):
+        prefill = SparsePrefill(index=index, probe=probe).shortened()
+        with model.context(N_FILLED + N_READ, prefill=prefill) as context:
+            read_deep(context)
+            assert bool(context.stats.prompt_layers[0].probes) == bool(probe)
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
