@@ -34,9 +34,11 @@ class Pace:
         """A chunk of `n_tokens` after `depth` others took `seconds`."""
         self._chunks.append((depth + n_tokens / 2, seconds / n_tokens, n_tokens))
 
-    def left(self, depth: int, n_tokens: int) -> float:
-        """Seconds for `n_tokens` more after `depth`; there must have been a chunk."""
-        chunks = self._chunks[1:] or self._chunks  # the first one also warms caches
+    def left(self, depth: int, n_tokens: int) -> float | None:
+        """Seconds for `n_tokens` more after `depth`; None before the second chunk."""
+        chunks = self._chunks[1:]  # the first one also compiles and warms caches
+        if not chunks:
+            return None
         weight = sum(n for *_, n in chunks)
         depths = sum(n * d for d, _, n in chunks) / weight
         costs = sum(n * t for _, t, n in chunks) / weight
@@ -54,6 +56,7 @@ class ReadingBar:
         self.held, self._what, self._pace, self._stats = held, what, Pace(), stats
         self._last = self._said = time.perf_counter()
         self._done = 0
+        self._sparse = False  # whether rows have begun to choose what they read
         self._bar: Any = None
 
     def begin(self, held: int, stats: Stats | None = None) -> None:
@@ -68,20 +71,33 @@ class ReadingBar:
         now = time.perf_counter()
         self._pace.add(self.held + self._done, done - self._done, now - self._last)
         self._last, self._done = now, done
-        left = f"about {duration(self._pace.left(self.held + done, total - done))} left"
-        left += self._measured()
-        self._bar.set_postfix_str(left, refresh=False)
+        said = ", ".join(part for part in (self._left(total), self._measured()) if part)
+        self._bar.set_postfix_str(said, refresh=False)
         self._bar.update(done - self._bar.n)
         if not sys.stderr.isatty() and now - self._said >= LINE_SECONDS and done < total:
             self._said = now
-            notice(f"{self._what}: {done:,} of {total:,} tokens, {left}")
+            tokens = f"{self._what}: {done:,} of {total:,} tokens"
+            notice(f"{tokens}, {said}" if said else tokens)
+
+    def _left(self, total: int) -> str:
+        """How long the rest takes; "" before chunks of its kind were read.
+
+        Sparse prefill reads the first chunks exactly; their pace says nothing of the others.
+        """
+        layers = self._stats.prompt_layers if self._stats else ()
+        if layers and not self._sparse:
+            if not any(layer.steps for layer in layers):
+                return ""
+            self._sparse, self._pace = True, Pace()
+        seconds = self._pace.left(self.held + self._done, total - self._done)
+        return "" if seconds is None else f"about {duration(seconds)} left"
 
     def _measured(self) -> str:
         """What a probe has found so far; "" without one."""
         measured = probed(self._stats.prompt_layers) if self._stats else []
         if not measured:
             return ""
-        return f", output error up to {max(one.output_error for one in measured):.3f}"
+        return f"output error up to {max(one.output_error for one in measured):.3f}"
 
     def close(self) -> None:
         """Take the bar off the terminal."""

@@ -27,27 +27,56 @@ def test_at_a_tenth_the_rest_is_known_within_a_quarter(b: float, seed: int) -> N
     for i in range(tenth):
         pace.add(i * CHUNK, CHUNK, seconds[i])
     left = pace.left(tenth * CHUNK, N_TOKENS - tenth * CHUNK)
+    assert left is not None
     assert left == pytest.approx(seconds[tenth:].sum(), rel=0.25)
 
 
 def test_what_a_pack_holds_already_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens read by an earlier process cost this one nothing, but make its own cost more."""
     said: list[str] = []
-    clock = iter([0.0, 100.0, 120.0, 140.0, 160.0])
+    clock = iter([0.0, 100.0, 150.0, 170.0, 190.0])
     monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(reading, "notice", said.append)
     shown = ReadingBar("reading")
     shown.begin(500_000)
-    shown(512, 2048)
+    shown(512, 2048)  # may have compiled: no pace is known yet
     shown(1024, 2048)
     shown(1536, 2048)
-    assert said == ["reading: 1,024 of 2,048 tokens, about 40 s left"]
+    assert said == [
+        "reading: 512 of 2,048 tokens",
+        "reading: 1,536 of 2,048 tokens, about 20 s left",
+    ]
+
+
+def test_the_pace_of_a_sparse_prompt_is_that_of_rows_that_choose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Chunks that are read exactly before them take longer and longer."""
+    said: list[str] = []
+    clock = iter([0.0, 40.0, 120.0, 240.0, 280.0, 320.0])
+    monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(reading, "notice", said.append)
+    stats = Stats()
+    stats.prompt_layers = [LayerReads(0), layer := LayerReads(3)]
+    shown = ReadingBar("reading", 0, stats)
+    shown(512, 10_240)
+    shown(1024, 10_240)
+    layer.steps = 512
+    for done in (1536, 2048, 2560):
+        shown(done, 10_240)
+    assert said == [
+        "reading: 512 of 10,240 tokens",
+        "reading: 1,024 of 10,240 tokens",
+        "reading: 1,536 of 10,240 tokens",
+        "reading: 2,048 of 10,240 tokens",
+        "reading: 2,560 of 10,240 tokens, about 10 min left",
+    ]
 
 
 def test_what_a_probe_finds_is_told_while_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest mean error of a layer so far."""
     said: list[str] = []
-    clock = iter([0.0, 100.0])
+    clock = iter([0.0, 100.0, 150.0, 170.0])
     monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(reading, "notice", said.append)
     stats = Stats()
@@ -56,8 +85,14 @@ def test_what_a_probe_finds_is_told_while_it_reads(monkeypatch: pytest.MonkeyPat
         LayerReads(7, probes=5, output_error=0.3),
         LayerReads(8),
     ]
-    ReadingBar("reading", 0, stats)(1024, 2048)
-    assert said == ["reading: 1,024 of 2,048 tokens, about 2 min left, output error up to 0.125"]
+    shown = ReadingBar("reading", 0, stats)
+    for done in (512, 1024, 1536):
+        stats.prompt_layers[0].steps = done
+        shown(done, 2048)
+    assert said == [
+        "reading: 512 of 2,048 tokens, output error up to 0.125",
+        "reading: 1,024 of 2,048 tokens, output error up to 0.125",
+    ]
 
 
 @pytest.mark.parametrize(
