@@ -12,14 +12,26 @@ from typing import Any
 
 import numpy as np
 from numba import prange
+from numba.extending import intrinsic
 
 from ..jit import threads
 from ..jit.arena import Arena
 from ..jit.cached import jit
 from ..jit.launch import LazyKernel
 from ..jit.launch.define import Share, kernel
-from ..jit.simd import load_i64, prefetch_l1, set_i64, store
+from ..jit.simd import (
+    VARIANT,
+    emit_dot_u7s,
+    emit_dot_us,
+    load_i64,
+    prefetch_l1,
+    set_i8,
+    set_i32,
+    set_i64,
+    store,
+)
 from .linear import Activations, Weight, linear
+from .linear.formats.pieces import X86, pinned
 from .types import QUANT_TYPES, row_bytes
 
 BUFFER = 256 << 20  # beyond the caches of nearly all machines
@@ -49,6 +61,31 @@ def _read_kernel(buffer, out, n_parts):
             a, b = a ^ load_i64(buffer, i), b ^ load_i64(buffer, i + 64)
             c, d = c ^ load_i64(buffer, i + 128), d ^ load_i64(buffer, i + 192)
         store(out, part * 64, (a ^ b) ^ (c ^ d))
+
+
+@intrinsic
+def _dot_pinned(typingctx, acc, a, x):
+    """acc + a by x, of x86's registers: LLVM sees neither operands that stay the same nor a sum."""
+
+    def codegen(ctx, b, sig, vals):
+        emit = emit_dot_us if VARIANT == "avx512" else emit_dot_u7s
+        return emit(b, *(pinned(b, v) if X86 else v for v in vals))
+
+    return acc(acc, a, x), codegen
+
+
+@jit(parallel=True)
+def _dot_kernel(out, n_dots, n_parts):
+    """n_dots dot products of four bytes onto each lane of 8 sums, in each part."""
+    for part in prange(n_parts):
+        x, one = set_i8(part), set_i8(1)
+        a = b = c = d = e = f = g = h = set_i32(0)
+        for _ in range(n_dots):
+            a, b = _dot_pinned(a, one, x), _dot_pinned(b, one, x)
+            c, d = _dot_pinned(c, one, x), _dot_pinned(d, one, x)
+            e, f = _dot_pinned(e, one, x), _dot_pinned(f, one, x)
+            g, h = _dot_pinned(g, one, x), _dot_pinned(h, one, x)
+        store(out, part * 64, ((a + b) + (c + d)) + ((e + f) + (g + h)))
 
 
 def timed(run: Callable[[], Any], n_runs: int) -> list[float]:
@@ -128,6 +165,15 @@ def matvec(type_name: str, n_bytes: int = BUFFER) -> float:
     """Bytes of weights of one type per second, in products with one token, all threads."""
     weight = _weight(type_name, n_bytes)
     return weight.n_bytes / _product_seconds(weight, 1)
+
+
+def dot_rate(n_dots: int = 1 << 20) -> float:
+    """Operations per second of dot products of int8 in registers, all threads: no matrix product
+    can be faster."""
+    n = threads.n_threads()
+    out = np.zeros((n, 16), np.int32)
+    seconds = best_seconds(lambda: _dot_kernel(out, n_dots, n))
+    return 2 * 4 * 16 * 8 * n_dots * n / seconds
 
 
 def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:

@@ -141,24 +141,44 @@ def scaled_sums(b, f: Format, whole, scale, low, acc, d, s):
     return out
 
 
-def _block(b, f: Format, panels: Sequence, acc, x, d, s):
-    """acc of each panel, of each token, += one block of the panels by the tokens."""
-    where, out = panel_layout(f), []
-    wholes = (_units if f.block == 32 else _units_256)(b, f, where, panels, x)
-    for p, (w, whole) in enumerate(zip(panels, wholes)):
-        before = acc[p * len(x) : (p + 1) * len(x)]
-        if f.block == 256:
-            out += _sums_256(b, f, w, whole, before, d, s)
-            continue
-        scale = read(b, w, FLOATS, where.d)
-        low = read(b, w, FLOATS, where.low) if where.has_low else None
-        ds, ss = ([read(b, place, F32) for place in places] for places in (d, s))
-        out += scaled_sums(b, f, whole, scale, low, before, ds, ss)
-    return out
+def _add_block(b, f: Format, panels: Sequence, acc: list, x, d, s) -> None:
+    """acc of each panel, of each token, += one block of the panels by the tokens.
+
+    Floats of blocks of 32 go token by token, in the order in which their integer sums are done: a
+    token's panels share two broadcasts, and LLVM spills fewer registers.
+    """
+    where, n = panel_layout(f), len(x)
+    if f.block == 256:
+        for p, (w, whole) in enumerate(zip(panels, _units_256(b, f, where, panels, x))):
+            own = slice(p * n, p * n + n)
+            acc[own] = _sums_256(b, f, w, whole, acc[own], d, s)
+        return
+    wholes = _units(b, f, where, panels, x)
+    scales = [read(b, w, FLOATS, where.d) for w in panels]
+    lows = [read(b, w, FLOATS, where.low) if where.has_low else None for w in panels]
+    for t in range(n):
+        dt, st = ([read(b, places[t], F32)] for places in (d, s))
+        for p, (whole, scale, low) in enumerate(zip(wholes, scales, lows)):
+            before = [acc[p * n + t]]
+            [acc[p * n + t]] = scaled_sums(b, f, [whole[t]], scale, low, before, dt, st)
 
 
 N_SUMS = PANELS_PER_TILE * TOKENS  # vectors [panel][token]
 SUMS_BYTES = 64 * N_SUMS
+
+
+def _places(b, kind: int, w, panel_bytes, x):
+    """Addresses of the block in each panel; of the codes, d and s of each token."""
+    where, w, x = group_layout(kind), at(b, w), at(b, x)
+    panels = [
+        b.gep(w, [b.mul(panel_bytes, ir.Constant(panel_bytes.type, p))])
+        for p in range(PANELS_PER_TILE)
+    ]
+    tokens = [
+        [at(b, x, start + t * size) for t in range(TOKENS)]
+        for start, size in ((0, where.row), (where.d, 4), (where.s, where.s_row))
+    ]
+    return panels, tokens
 
 
 @intrinsic(prefer_literal=True)
@@ -167,24 +187,15 @@ def multiply(typingctx, kind, sums, w, panel_bytes, x):
 
     w, x: addresses of the first panel's block and of the group's; panel_bytes: from panel to panel.
     """
-    f = FORMATS[kind.literal_value]
-    where = group_layout(kind.literal_value)
 
     def codegen(ctx, b, sig, vals):
         attributes = b.function.attributes
         attributes.alignstack = 32  # vectors spilled to the stack must not cross cache lines
         attributes.add("nounwind")  # llvmlite drops alignstack where it is the only attribute
-        _, before, w, panel_bytes, x = vals
-        w, x = at(b, w), at(b, x)
-        panels = [
-            b.gep(w, [b.mul(panel_bytes, ir.Constant(panel_bytes.type, p))])
-            for p in range(PANELS_PER_TILE)
-        ]
-        tokens = [
-            [at(b, x, start + t * size) for t in range(TOKENS)]
-            for start, size in ((0, where.row), (where.d, 4), (where.s, where.s_row))
-        ]
-        return tile_of(b, _block(b, f, panels, vectors_of(b, before), *tokens))
+        number, acc = kind.literal_value, vectors_of(b, vals[1])
+        panels, tokens = _places(b, number, *vals[2:])
+        _add_block(b, FORMATS[number], panels, acc, *tokens)
+        return tile_of(b, acc)
 
     return sums(kind, sums, INTP, INTP, INTP), codegen
 
