@@ -199,8 +199,10 @@ def _roofline_lines(roofline: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for name, rate in roofline[kernel].items():
             share = f"{rate / best:.0%} of the best reading"
             yield kernel, f"{rate / 1e9:6.1f} GB/s of {name} {whose}, {share}"
+    yield "products", f"{roofline['dots'] / 1e9:6.0f} Gop/s of int8 in registers, the CPU's limit"
     for name, rate in roofline["matmul"].items():
-        yield "matmul", f"{rate / 1e9:6.0f} Gop/s with {name} weights, 512 tokens at once"
+        share = f"{roofline['share_of_dots'][name]:.0%} of the limit beside it"
+        yield "matmul", f"{rate / 1e9:6.0f} Gop/s with {name} weights, 512 tokens at once, {share}"
 
 
 def _human(n_bytes: float) -> str:

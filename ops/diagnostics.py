@@ -108,15 +108,19 @@ def cache() -> dict[str, Any]:
 def roofline() -> dict[str, Any]:
     """Speed of plain reading by number of threads, and of the kernels with all threads.
 
-    In bytes per second; `matmul` in operations per second.
+    In bytes per second; `dots` (int8 in registers, the limit of `matmul`) and `matmul` in
+    operations per second. `share_of_dots`: what each matmul reached of the dots beside it.
     """
     from . import measure
 
+    products = {name: measure.matmul(name) for name in _ROOFLINE_TYPES}
     return {
         "read": {str(n): rate for n, rate in measure.roofline()},
         "matvec": {name: measure.matvec(name) for name in _ROOFLINE_TYPES},
         "attention": {name: measure.attention(name) for name in ("f16", "q8_0", "q4_0")},
-        "matmul": {name: measure.matmul(name) for name in _ROOFLINE_TYPES},
+        "dots": measure.dot_rate(),
+        "matmul": {name: rate for name, (rate, _) in products.items()},
+        "share_of_dots": {name: share for name, (_, share) in products.items()},
     }
 
 

@@ -164,22 +164,26 @@ def empty_kernels() -> Iterator[None]:
 def matvec(type_name: str, n_bytes: int = BUFFER) -> float:
     """Bytes of weights of one type per second, in products with one token, all threads."""
     weight = _weight(type_name, n_bytes)
-    return weight.n_bytes / _product_seconds(weight, 1)
+    return weight.n_bytes / best_seconds(_product(weight, 1))
 
 
-def dot_rate(n_dots: int = 1 << 20) -> float:
-    """Operations per second of dot products of int8 in registers, all threads: no matrix product
-    can be faster."""
+def dot_rate(n_dots: int = 1 << 20, n_runs: int = 7) -> float:
+    """Operations per second of int8 dot products in registers, all threads: the CPU's limit."""
     n = threads.n_threads()
     out = np.zeros((n, 16), np.int32)
-    seconds = best_seconds(lambda: _dot_kernel(out, n_dots, n))
+    seconds = best_seconds(lambda: _dot_kernel(out, n_dots, n), n_runs)
     return 2 * 4 * 16 * 8 * n_dots * n / seconds
 
 
-def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> float:
-    """Operations (a product and a sum are two) per second, in products with many tokens."""
+def matmul(type_name: str, n_tokens: int = 512, n_rows: int = 4096) -> tuple[float, float]:
+    """Operations (a product and a sum are two) per second in products with many tokens, and the
+    share of `dot_rate` that this is: medians of runs that alternate."""
     weight = _weight(type_name, n_rows * row_bytes(QUANT_TYPES[type_name], COLUMNS))
-    return 2 * n_tokens * weight.n_rows * COLUMNS / _product_seconds(weight, n_tokens)
+    run = _product(weight, n_tokens)
+    pairs = [(timed(run, 1)[0], dot_rate(n_runs=1)) for _ in range(5)]
+    rates = [2 * n_tokens * weight.n_rows * COLUMNS / seconds for seconds, _ in pairs]
+    shares = [rate / peak for rate, (_, peak) in zip(rates, pairs)]
+    return statistics.median(rates), statistics.median(shares)
 
 
 def _weight(type_name: str, n_bytes: int) -> Weight:
@@ -191,10 +195,10 @@ def _weight(type_name: str, n_bytes: int) -> Weight:
     return Weight.prepare(quant_type, data, COLUMNS, "roofline", Arena())
 
 
-def _product_seconds(weight: Weight, n_tokens: int) -> float:
+def _product(weight: Weight, n_tokens: int) -> Callable[[], None]:
     act, x = Activations(n_tokens, COLUMNS), np.ones((n_tokens, COLUMNS), np.float32)
     out = np.empty((n_tokens, weight.n_rows), np.float32)
-    return best_seconds(lambda: linear(act.set(x), weight, out))
+    return lambda: linear(act.set(x), weight, out)
 
 
 def attention(kv_type: str, n_tokens: int = 32_768) -> float:

@@ -52,7 +52,9 @@ def test_roofline_is_measured_when_asked(monkeypatch, capsys):
         "read": {"1": 2e10, "2": 4e10},
         "matvec": {"Q8_0": 3e10},
         "attention": {"f16": 1e10},
+        "dots": 4e11,
         "matmul": {"Q8_0": 3e11},
+        "share_of_dots": {"Q8_0": 0.75},
     }
     monkeypatch.setattr(diagnostics, "roofline", lambda: measured)
     assert main(["doctor", "--roofline"]) == 0
@@ -60,7 +62,8 @@ def test_roofline_is_measured_when_asked(monkeypatch, capsys):
     assert "20.0 GB/s with 1 thread" in lines[0] and "40.0 GB/s with 2 threads" in lines[1]
     assert "30.0 GB/s of Q8_0 weights, 75% of the best reading" in lines[2]
     assert "10.0 GB/s of f16 keys and values, 25% of the best reading" in lines[3]
-    assert "300 Gop/s with Q8_0 weights" in lines[4]
+    assert "400 Gop/s of int8 in registers" in lines[4]
+    assert "300 Gop/s with Q8_0 weights" in lines[5] and "75% of the limit" in lines[5]
 
 
 SICK = {
