@@ -4,8 +4,9 @@ A group of TOKENS tokens is, per block of columns:
 
     x    [TOKENS][block] int8, or int16 for kernels that take words
     d    float32[TOKENS]
-    s    blocks of 32: float32[TOKENS], times minus the centre of the weights' codes if they have
-         one; of 256: int16[TOKENS][256 / grain], for each grain of columns that share a scale
+    s    sums; blocks of 32: float32[TOKENS]; of 256: int16[TOKENS][256 / grain], for each grain of
+         columns that share a scale. For a kernel with a centre (of the weights' codes) times minus
+         that centre, those of 256 as int32
 
 in the order [run of columns][group][block], so that all activations of a run are contiguous. In
 one row per token they would be thousands of bytes apart and compete for a few sets of the cache.
@@ -30,7 +31,7 @@ class GroupLayout:
     block: int
     words: bool
     grain: int  # of blocks of 256
-    centre: int  # of blocks of 32
+    centre: int
 
     @property
     def row(self) -> int:
@@ -48,7 +49,7 @@ class GroupLayout:
     @property
     def s_row(self) -> int:
         """Bytes of the sums of one token."""
-        return 4 if self.block == 32 else 256 // self.grain * 2
+        return 4 if self.block == 32 else 256 // self.grain * (4 if self.centre else 2)
 
     @property
     def n_bytes(self) -> int:

@@ -8,7 +8,8 @@ decoded row by row and then transposed. A block of the panel is contiguous:
     scales   (blocks of 256) per grain int32[16 rows]: the scale; for pair sums twice as int16; with
              AVX-512 float32[16 rows]: the scale times d
     minima   (blocks of 256) per two grains [16 rows][2] int16
-    d, low   float32[16 rows] each; of blocks of 32 with a centre and of signed codes no low
+    d, low   float32[16 rows] each; of blocks of 32 with a centre and of signed codes no low, and
+             none of these nor minima where sums start at the centre (`sums_start`)
 
 Signed codes are words on AVX2: there, exact products of signed bytes cost as much as of words
 (vpmaddubsw needs |w| and sign(w) * x, and adds only two of their products in 16 bits).
@@ -30,6 +31,14 @@ from ..formats.columns import ROWS, Interleaved, Transposed, words_of_rows
 from ..formats.pieces import SideBySide
 
 FLOAT_SCALES = VARIANT == "avx512"
+
+
+def sums_start(f: Format) -> bool:
+    """Whether integer sums of a block of 256 start at minus the centre times the activations' sum.
+
+    Scales that are floats are multiplied in afterwards. Then minima are not needed.
+    """
+    return FLOAT_SCALES and f.block == 256 and bool(f.centre)
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ def panel_layout(f: Format) -> PanelLayout:
     scales = f.block // 32 * code_bytes
     minima = scales + (f.block // f.grain * 64 if f.scales else 0)
     d = minima + (f.block // 32 * 64 if f.scales else 0)
-    has_low = not f.signed and (f.block == 256 or not f.centre)
+    has_low = not f.signed and not sums_start(f) and (f.block == 256 or not f.centre)
     codes_of_rows = ROWS * f.block
     return PanelLayout(
         words=words,
@@ -166,7 +175,7 @@ def decode_row(typingctx, kind, w, row, rows, panel):
             write(b, codes, b.gep(rows, [step(f.block)]), 32 * s)
         scales, minima = f.scales(b, w)
         write(b, scales, b.gep(rows, [step(32)]), where.row_scales)
-        if minima is not None:
+        if minima is not None and where.has_low:
             write(b, minima, b.gep(rows, [step(32)]), where.row_minima)
         d, low = f.d_and_low(b, [w])
         write(b, d, b.gep(panel, [step(4)]), where.d)
@@ -191,6 +200,8 @@ def spread(typingctx, kind, rows, panel):
             for j, w in enumerate(words_of_rows(b, from_rows, f.block)):
                 _write_codes(b, where, j, w, b.gep(panel, [step]))
         _spread_scales(b, f, where, rows, panel)
+        if not where.has_low:
+            return ctx.get_dummy_value()
         minima = words_of_rows(b, at(b, rows, where.row_minima), 32)
         if f.grain == 32:  # each minimum is repeated
             low, high = (const(minima[0].type, mask) for mask in (0xFFFF, -0x10000))

@@ -21,7 +21,7 @@ from ..dots import madd_onto
 from ..formats import FORMATS, Format
 from ..groups import TOKENS, GroupLayout
 from ..sums import tile_of, vectors_of
-from .panels import FLOAT_SCALES, PanelLayout, panel_layout
+from .panels import FLOAT_SCALES, PanelLayout, panel_layout, sums_start
 from .units import ACC, grain_sums, unit_of_bytes, unit_of_words
 
 FLOATS = vty(F32, 16)
@@ -43,7 +43,7 @@ def _units(b, f: Format, where: PanelLayout, panels, x):
     return [unit_of_bytes(b, f, _bytes_of(b, w), x)]
 
 
-def _units_256(b, f: Format, where: PanelLayout, panels, x):
+def _units_256(b, f: Format, where: PanelLayout, panels, x, s):
     """A block of 256 in a loop of 8 x 32 columns: sums of each panel, of each token.
 
     They are integers; where scales are floats, floats with d included. LLVM puts the variables in
@@ -62,22 +62,27 @@ def _units_256(b, f: Format, where: PanelLayout, panels, x):
         codes = [step(w, where.code_bytes) for w in panels]
         activations = [step(v, 64 if where.words else 32) for v in x]
         if FLOAT_SCALES:
-            _add_floats(b, f, codes, activations, scales, totals)
+            begin = [step(v, 32 // f.grain * 4) for v in s] if sums_start(f) else None
+            _add_floats(b, f, codes, activations, scales, begin, totals)
         else:
-            [[w], [s], [sums]] = codes, scales, totals
+            [[w], [scale], [sums]] = codes, scales, totals
             if where.words:
-                unit = unit_of_words(b, w, activations, s)
+                unit = unit_of_words(b, w, activations, scale)
             else:
-                unit = unit_of_bytes(b, f, _bytes_of(b, w), activations, s)
+                unit = unit_of_bytes(b, f, _bytes_of(b, w), activations, scale)
             for total, integers in zip(sums, unit):
                 b.store(b.add(b.load(total), integers), total)
     return [[b.load(total) for total in of_panel] for of_panel in totals]
 
 
-def _add_floats(b, f: Format, panels, x, scales, totals):
-    """totals += 32 columns by float scales: two instructions, where 32-bit integers take three."""
+def _add_floats(b, f: Format, panels, x, scales, begin, totals):
+    """totals += 32 columns by float scales: two instructions, where 32-bit integers take three.
+
+    begin: where each token has what its integer sums start at, one per scale; or None.
+    """
     for start in range(0, 8, f.grain // 4):
-        sums = grain_sums(b, f, [_bytes_of(b, w) for w in panels], x, start)
+        first = begin and [splat(b, read(b, v, I32, start * 4 // f.grain * 4), 16) for v in begin]
+        sums = grain_sums(b, f, [_bytes_of(b, w) for w in panels], x, start, first)
         for of_panel, scale, variables in zip(sums, scales, totals):
             factor = read(b, scale, FLOATS, start * 4 // f.grain * 64)
             for integers, total in zip(of_panel, variables):
@@ -149,7 +154,7 @@ def _add_block(b, f: Format, panels: Sequence, acc: list, x, d, s) -> None:
     """
     where, n = panel_layout(f), len(x)
     if f.block == 256:
-        for p, (w, whole) in enumerate(zip(panels, _units_256(b, f, where, panels, x))):
+        for p, (w, whole) in enumerate(zip(panels, _units_256(b, f, where, panels, x, s))):
             own = slice(p * n, p * n + n)
             acc[own] = _sums_256(b, f, w, whole, acc[own], d, s)
         return
@@ -203,5 +208,5 @@ def multiply(typingctx, kind, sums, w, panel_bytes, x):
 def group_layout(kind: int) -> GroupLayout:
     """How the kernel of this format reads activations."""
     f = FORMATS[kind]
-    centre = f.centre if f.block == 32 else 0
+    centre = f.centre if f.block == 32 or sums_start(f) else 0
     return GroupLayout(f.block, panel_layout(f).words, f.grain, centre)

@@ -102,13 +102,19 @@ def _unit_plain(b, f: Format, codes_of, x, scales):
 
 
 def grain_sums(
-    b: Builder, f: Format, panels: Sequence[Codes], x: Sequence[Value], start: int
+    b: Builder,
+    f: Format,
+    panels: Sequence[Codes],
+    x: Sequence[Value],
+    start: int,
+    begin: Sequence[Value] | None = None,
 ) -> list[list[Value]]:
     """Sums over the columns of one scale, from column 4 * start: for each panel, of each token.
 
-    Not for AVX2. All panels use the same broadcast, which halves the loads where there are two.
+    begin: what each token's sums start at, <16 x i32>; without it, 0. Not for AVX2. All panels use
+    the same broadcast, which halves the loads where there are two.
     """
-    sums = [[const(ACC, 0)] * len(x) for _ in panels]
+    sums = [list(begin or [const(ACC, 0)] * len(x)) for _ in panels]
     for j in range(start, start + f.grain // 4):
         codes = [codes_of(j) for codes_of in panels]
         for t, xt in enumerate(x):
