@@ -68,7 +68,7 @@ def _measure(subject: Subject, rows: int, singles: int, rounds: int) -> str:
         if i == 0:
             _check(subject, min(rows, singles))
     if not rows:
-        return f"{_least(alone)} | | "
+        return f"{_least(alone)} | |"
     ratio = min(together[1:]) / min(alone[1:])
     return f"{_least(alone)} | {_least(together)} | {ratio:.2f}"
 
