@@ -39,7 +39,7 @@ _RUN = 64  # neighbouring signatures of the sample, so that it touches few pages
 _LATER = 2  # segments from scan to prefetch: scanning one takes little longer than memory's latency
 _DISTANCE_LIMIT = 65  # more than any distance
 _ROW = 144  # of a histogram of costs
-_LANES = 4  # histograms
+_LANES = 4  # counters of each cost
 _LOW = np.uint64(0xFFFFFFFF)
 _ALIKE = 4.0  # times the variance of independent tokens: neighbours are often near the same query
 
