@@ -115,8 +115,8 @@ def _planes_of_64(b, vectors):
             yield b.bitcast(v.shuffle(b, first, both, second), WIDEST)
 
 
-def _transposed(b, words, bits):
-    """Byte p of AT_ONCE tokens, for each p."""
+def bytes_of(b, words, bits):
+    """Byte p of the signatures of AT_ONCE tokens, for each p."""
     if AT_ONCE == 32:
         for vectors in _words(b, words, bits):
             yield from _planes(b, vectors)
@@ -131,6 +131,6 @@ def _transposed(b, words, bits):
 
 def half_bytes_of(b, words, bits):
     """Half byte i of AT_ONCE tokens, for each i: numbers from 0 to 15."""
-    for plane in _transposed(b, words, bits):
+    for plane in bytes_of(b, words, bits):
         yield b.and_(plane, v.const(WIDEST, 15))
         yield b.lshr(plane, v.const(WIDEST, 4))

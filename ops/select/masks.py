@@ -61,6 +61,18 @@ low_bit = v.emits(types.int64, types.uint64)(
 bit_count = v.emits(types.int64, types.uint64)(lambda b, m: v.call(b, "llvm.ctpop.i64", v.I64, m))
 
 
+@intrinsic
+def bits_in(typingctx, mask):
+    """How many bits of the uint64[16] at an address are set."""
+
+    def codegen(ctx, b, sig, vals):
+        x = read(b, at(b, vals[0]), v.vty(v.I64, WORDS))
+        counts = v.call(b, f"llvm.ctpop.v{WORDS}i64", x.type, x)
+        return v.call(b, f"llvm.vector.reduce.add.v{WORDS}i64", v.I64, counts)
+
+    return types.int64(types.intp), codegen
+
+
 @jit
 def inside(word, first, last):
     """The bits of word `word` (positions 64 * word on) that stand for first .. last-1."""

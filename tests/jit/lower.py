@@ -33,7 +33,7 @@ class Target:
 
 
 TARGETS = {
-    "avx512": Target("x86_64-unknown-linux-gnu", "icelake-server", "+avx512vpopcntdq", "avx512"),
+    "avx512": Target("x86_64-unknown-linux-gnu", "icelake-server", "+avx512bitalg", "avx512"),
     "avx512-2019": Target("x86_64-unknown-linux-gnu", "cascadelake", "", "avx512"),
     "avx2": Target("x86_64-unknown-linux-gnu", "haswell", "", "avx2"),
     "avx2-vnni": Target("x86_64-unknown-linux-gnu", "alderlake", "+avxvnni", "avx2"),

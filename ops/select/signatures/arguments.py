@@ -104,6 +104,12 @@ class RowScratch(NamedTuple):
     """Signatures of a sample."""
     sample_planes: arrays.U8_2D
     masks: arrays.U64_4D
+    places: arrays.U32_2D
+    """Tokens of the masks of a pass."""
+    lots: arrays.U8_2D
+    """Of a segment's tokens."""
+    ends: arrays.I64_2D
+    """[query of a pass]: where its next candidate goes."""
     tally: arrays.I64_4D
     order: arrays.I64_2D
     entries: arrays.U64_4D

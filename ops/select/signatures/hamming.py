@@ -15,7 +15,7 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
 from ...attention.layout import SEGMENT
-from ..best import entry_of, prune
+from ..best import entry_of, kth_cost, position_hash, prune
 from ..choice import Range
 from ..lists import clear, mark, mark_taken, write_list
 from ..masks import (
@@ -39,6 +39,9 @@ _RUN = 64  # neighbouring signatures of the sample, so that it touches few pages
 _LATER = 2  # segments from scan to prefetch: scanning one takes little longer than memory's latency
 _DISTANCE_LIMIT = 65  # more than any distance
 _ROW = 144  # of a histogram of costs
+_LANES = 4  # counters of each cost
+_LOW = np.uint64(0xFFFFFFFF)
+_ALIKE = 4.0  # times the variance of independent tokens: neighbours are often near the same query
 
 
 @jit
@@ -64,14 +67,19 @@ def _first_limits(kind, items, offset, among, queries, k, below, histogram):
 
 
 @jit
+def likely_count(k, share):
+    """How many of a share of the tokens are likely to include its share of the best k."""
+    wanted = k * share
+    return wanted + 3.0 * np.sqrt(_ALIKE * wanted) + 1.0
+
+
+@jit
 def likely_limit(histogram, at, most, k, share):
     """The limit, at most `most`, below which k of all signatures are likely to lie.
 
     histogram[at + i]: how many of a `share` of the signatures are at distance or cost i.
     """
-    wanted = k * share
-    wanted += 3.0 * np.sqrt(wanted) + 1.0
-    limit, seen = 0, 0
+    limit, seen, wanted = 0, 0, likely_count(k, share)
     while limit < most and seen < wanted:
         seen += histogram[at + limit]
         limit += 1
@@ -176,7 +184,7 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
 
 @jit
 def _select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
-    """entries[h, :k] = the k nearest of the signatures first .. last-1 for each query h."""
+    """Mark the k nearest of the signatures first .. last-1 to each query."""
     limits, least, below, counts = mine.limits, tally.least, tally.below, tally.counts
     make_tables(queries, bits_of(kind), mine.tables)
     _first_limits(kind, items, offset, among, queries, k, below, mine.histogram)
@@ -189,14 +197,44 @@ def _select_head(kind, items, offset, among, taken, n, due, queries, k, seed, ta
 
 @jit
 def complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine):
-    """entries[h, :k] = the k nearest, of the candidates and of what further scans have to add."""
+    """Mark the k nearest to each query, of the candidates and of what further scans have to add."""
     more = lots_of(kind)
     while _raise_limits(k, more, tally, mine):
         _scan(kind, items, offset, among, taken, n, 0, queries, k, seed, tally, mine)
         more *= 2
     for h in range(len(tally.counts)):
-        if tally.counts[h] > k:
-            _prune(h, k, seed, tally, mine)
+        mark_cheapest(mine.entries[h], tally.counts[h], k, seed, mine)
+
+
+@jit
+def mark_cheapest(entries, n, k, seed, mine):
+    """Mark the k best of n >= k candidates, as `best.prune` chooses them."""
+    histogram, marks, ties, limit, below, tied = mine.histogram, mine.marks, mine.spare[0], 0, 0, 0
+    for i in range(_LANES * _ROW):
+        histogram[i] = 0
+    for i in range(n):  # neighbours' counters differ: their costs are mostly equal
+        histogram[(i & (_LANES - 1)) * _ROW + np.int64(entries[i] >> np.uint64(32))] += 1
+    for i in range(_ROW, _LANES * _ROW):
+        histogram[i % _ROW] += histogram[i]
+    while below + histogram[limit] < k:
+        below += histogram[limit]
+        limit += 1
+    for i in range(n):  # without branches, which no CPU could predict here
+        entry = entries[i]
+        cost, position = np.int64(entry >> np.uint64(32)), entry & _LOW
+        ties[tied] = position
+        tied += cost == limit
+        word = np.int64(position >> np.uint64(6))
+        marks[word] |= np.uint64(cost < limit) << (position & np.uint64(63))
+    need, last = k - below, ~np.uint64(0)
+    if need < tied:
+        for i in range(tied):
+            ties[i] = entry_of(position_hash(ties[i], seed), ties[i])
+        last, _ = kth_cost(ties, tied, need, 32, mine.spare[1], histogram)
+    # Two positions never share a hash, see `best.prune`.
+    for i in range(tied):
+        if ties[i] >> np.uint64(32) <= last:
+            mark(ties[i : i + 1], 1, marks)
 
 
 @jit
@@ -241,8 +279,6 @@ def make_hamming(bits, together):
                     query.taken[j], n, due, queries[j, g : g + together], k, np.uint32(seed), tally,
                     mine,
                 )  # fmt: skip
-                for h in range(together):
-                    mark(mine.entries[h], k, mine.marks)
             mark_taken(query.taken[j], stop, mine.marks)
             query.counts[j] = write_list(mine.marks, first, last, stop, query.lists[j])
             j = take(share.ticket)

@@ -10,9 +10,13 @@ operation makes a vector of lots.
 """
 
 from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.cached import jit
+from ....jit.simd import at, write
+from ...attention.layout import SEGMENT
 from ..best import position_hash
 from ..masks import bits_of
 
@@ -47,3 +51,18 @@ def lot_bytes(b, bits, key, first, count):
     own = b.trunc(b.and_(key, ir.Constant(key.type, n - 1)), v.I8)
     spread = [(_SPREAD * t % 64 * n // 64) - 128 for t in range(first, first + count)]
     return b.xor(ir.Constant(v.vty(v.I8, count), spread), v.splat(b, own, count))
+
+
+@intrinsic
+def write_lots(typingctx, kind, key, lots):
+    """Write the lots of a segment's 1,024 tokens as bytes; key: `key_of` the segment."""
+
+    def codegen(ctx, b, sig, vals):
+        place = at(b, vals[2])
+        for t in range(0, SEGMENT, 64):
+            own = b.lshr(vals[1], ir.Constant(v.I64, t // 64 * 2))
+            signed = lot_bytes(b, kind.bits, own, 0, 64)
+            write(b, b.xor(signed, v.const(signed.type, -128)), place, t)
+        return ctx.get_dummy_value()
+
+    return types.void(kind, types.uint64, types.intp), codegen

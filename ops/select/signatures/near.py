@@ -1,7 +1,11 @@
 """Which signatures of a segment are near each query: the Hamming scan's inner operation.
 
-Signatures are read once for up to 4 queries. An instruction counts the bits of signature xor query
-(vpopcntd, cnt, or what LLVM finds); x86 without one looks them up (`pairs`).
+Signatures are read once for up to 4 queries. How set bits of signature xor query are counted is up
+to the CPU:
+
+    AVX-512 that counts bits of bytes   byte p of 64 signatures in one vector, as many sums
+    other x86                           look-ups (`pairs`)
+    others                              64 whole signatures (cnt, or what LLVM finds)
 
     queries  uint64 [query]                     words    u32 or u64 [token]
     limits   int8 [query][64], all the same     masks    uint64 [query][16 words]
@@ -16,16 +20,21 @@ from numba.extending import intrinsic
 
 from ....jit import simd as v
 from ....jit.cached import jit
+from ....jit.launch.views import address
 from ....jit.simd import at, read, set_i8, store, write
 from ...attention.layout import SEGMENT
+from ..lookup import bytes_of
 from ..masks import MASK_BYTES, bit_count, bits_of
 from ..prefetch import prefetch_lines
 from ..work import NEAR_TOKENS as TOKENS
 from .lots import lot_bytes
 from .pairs import TABLE_BYTES, near_pair, spread_128
 
+BYTES = v.VARIANT == "avx512" and "avx512bitalg" in v.FEATURES
 # With AVX2, and on Intel's servers until 2021: AVX-512 without an instruction that counts bits.
-LOOKUP = v.VARIANT == "avx2" or (v.VARIANT == "avx512" and "avx512vpopcntdq" not in v.FEATURES)
+LOOKUP = v.VARIANT in ("avx2", "avx512") and not BYTES
+QUERY_BYTES = TABLE_BYTES // 2
+_COPIES = np.uint64(0x01010101)
 _LAST = 2 * TOKENS  # of a segment: 16 cache lines of 32 bits, about what memory delivers at once
 
 
@@ -53,6 +62,66 @@ def _count_64(typingctx, kind, words, queries, limits, key, masks):
 
     n = types.intp
     return types.void(kind, n, n, n, types.uint64, n), codegen
+
+
+def _write_masks(b, kind, planes, tables, limits, key, masks):
+    """Masks of 64 tokens, from the bytes of their signatures; the rest as `near_segment`."""
+    lots, wide = lot_bytes(b, kind.bits, key, 0, 64), v.vty(v.I32, 16)
+    for h in range(kind.queries):
+        counts = []
+        for i, plane in enumerate(planes):
+            byte = v.splat(b, read(b, tables, v.I32, QUERY_BYTES * h + 4 * i), 16)
+            differs = b.bitcast(b.xor(b.bitcast(plane, wide), byte), lots.type)
+            counts.append(v.call(b, "llvm.ctpop.v64i8", lots.type, differs))
+        while len(counts) > 1:
+            counts = [b.add(x, y) for x, y in zip(counts[::2], counts[1::2])]
+        # No byte is large enough to reach its neighbour when words are shifted.
+        words = b.bitcast(counts[0], v.vty(v.I16, 32))
+        words = b.shl(words, v.const(words.type, (128 // kind.bits).bit_length() - 1))
+        cost = b.add(b.bitcast(words, lots.type), lots)
+        near = b.icmp_signed(">", read(b, limits, lots.type, 64 * h), cost)
+        write(b, b.bitcast(near, v.I64), masks, h * MASK_BYTES)
+
+
+@intrinsic
+def _near_64(typingctx, kind, words, tables, limits, key, masks):
+    """As `_count_64`, with the queries' bytes as `make_tables` writes them."""
+
+    def codegen(ctx, b, sig, vals):
+        words, tables, limits, masks = (at(b, vals[i]) for i in (1, 2, 3, 5))
+        planes = [*bytes_of(b, words, kind.bits)]
+        _write_masks(b, kind, planes, tables, limits, vals[4], masks)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n, types.uint64, n), codegen
+
+
+@intrinsic
+def _near_planes_64(typingctx, kind, planes, tables, limits, key, masks):
+    """As `_near_64`, of what `_spread_64` has written."""
+
+    def codegen(ctx, b, sig, vals):
+        places, tables, limits, masks = (at(b, vals[i]) for i in (1, 2, 3, 5))
+        planes = [read(b, places, v.vty(v.I8, 64), 64 * i) for i in range(kind.bits // 8)]
+        _write_masks(b, kind, planes, tables, limits, vals[4], masks)
+        return ctx.get_dummy_value()
+
+    n = types.intp
+    return types.void(kind, n, n, n, types.uint64, n), codegen
+
+
+@intrinsic
+def _spread_64(typingctx, kind, words, planes):
+    """Write byte i of 64 signatures to planes[i]; addresses."""
+
+    def codegen(ctx, b, sig, vals):
+        words, planes = (at(b, x) for x in vals[1:])
+        for i, x in enumerate(bytes_of(b, words, kind.bits)):
+            write(b, x, planes, 64 * i)
+        return ctx.get_dummy_value()
+
+    return types.void(kind, types.intp, types.intp), codegen
 
 
 @intrinsic
@@ -89,6 +158,9 @@ def near_segment(kind, words, later, key, queries, tables, limits, planes, masks
                     kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * 64, own,
                     to + 2 * p * MASK_BYTES,
                 )  # fmt: skip
+        elif BYTES:
+            _near_64(kind, here, tables, limits, own, to)
+            _near_64(kind, here + 64 * item_bytes, tables, limits, own >> np.uint64(2), to + 8)
         else:
             _count_64(kind, here, queries, limits, own, to)
             _count_64(kind, here + 64 * item_bytes, queries, limits, own >> np.uint64(2), to + 8)
@@ -100,6 +172,9 @@ def spread_segment(kind, words, planes):
     if LOOKUP:
         for t in range(0, SEGMENT, TOKENS):
             spread_128(kind, words + t * (bits_of(kind) // 8), planes + t * (bits_of(kind) // 4))
+    elif BYTES:
+        for t in range(0, SEGMENT * (bits_of(kind) // 8), 8 * bits_of(kind)):
+            _spread_64(kind, words + t, planes + t)
 
 
 @jit
@@ -115,6 +190,12 @@ def near_spread(kind, words, planes, key, queries, tables, limits, masks):
                     kind, here, tables + p * TABLE_BYTES, limits + 2 * p * 64, own,
                     to + 2 * p * MASK_BYTES,
                 )  # fmt: skip
+        elif BYTES:
+            here = planes + t * item_bytes
+            _near_planes_64(kind, here, tables, limits, own, to)
+            _near_planes_64(
+                kind, here + 64 * item_bytes, tables, limits, own >> np.uint64(2), to + 8
+            )
         else:
             here = words + t * item_bytes
             _count_64(kind, here, queries, limits, own, to)
@@ -134,16 +215,28 @@ def word_at(typingctx, kind, address):
 
 @jit
 def make_tables(queries, bits, tables):
-    """Write tables uint8[pairs, 16, 16], bits / 4 rows of each: see `pairs`."""
-    for h in range(len(queries)):
-        for i in range(bits // 4):
-            half = (queries[h] >> np.uint64(4 * i)) & np.uint64(15)
-            for x in range(16):
-                d = min(bit_count(half ^ np.uint64(x)), 3 if i % 4 == 3 else 4)
-                if h % 2:
-                    tables[h // 2, i, x] |= d << 4
-                else:
-                    tables[h // 2, i, x] = d
+    """What is compared with signatures, uint8[pairs, 16, 16]: see `pairs`; or, of each byte of a
+    query, four copies; or nothing."""
+    if LOOKUP:
+        for h in range(len(queries)):
+            _make_table(queries[h], bits, h % 2, tables[h // 2])
+    elif BYTES:
+        for h in range(len(queries)):
+            for i in range(bits // 8):
+                byte = (queries[h] >> np.uint64(8 * i)) & np.uint64(255)
+                store(address(tables), QUERY_BYTES * h + 4 * i, np.uint32(byte * _COPIES))
+
+
+@jit
+def _make_table(query, bits, second, table):
+    for i in range(bits // 4):
+        half = (query >> np.uint64(4 * i)) & np.uint64(15)
+        for x in range(16):
+            d = min(bit_count(half ^ np.uint64(x)), 3 if i % 4 == 3 else 4)
+            if second:
+                table[i, x] |= d << 4
+            else:
+                table[i, x] = d
 
 
 @jit

@@ -13,19 +13,19 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ....jit.simd import load_u32, store
+from ....jit.simd import load_u8, load_u32, store
 from ...attention.layout import SEGMENT
 from ..best import entry_of
 from ..choice import Range
-from ..lists import clear, mark, write_list
-from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, trim
+from ..lists import clear, write_list
+from ..masks import MASK_BYTES, WORDS, bit_count, bits_in, bits_of, filled_words, kind_of, trim
 from ..narrow import places_of
 from ..sampling import STRIDE, put_order
 from ..work import NEAR_TOKENS, ROWS, SAMPLE_SEGMENTS
 from .arguments import RowQueries, RowScratch, Scratch, Tally
-from .hamming import complete, lower, make_room
-from .lots import COST_LIMIT, key_of, lot, lots_of
-from .near import make_tables, near_spread, set_limit, spread_segment, word_at
+from .hamming import complete, likely_count, lower, make_room
+from .lots import COST_LIMIT, key_of, lots_of, write_lots
+from .near import LOOKUP, make_tables, near_spread, set_limit, spread_segment, word_at
 
 _GUESS = 32  # a limit of costs, for the first row of a block
 _OF_SEGMENT = 64  # times as many tokens have a sample of a segment, at most SAMPLE_SEGMENTS
@@ -103,8 +103,7 @@ def _first_limits(kind, n, share, k, queries, block, mine, tally):
     n: signatures in the sample, a `share` of all; none: they are few, and all are candidates.
     """
     below, counts, low, high = tally.below, tally.counts, mine.histogram[:4], mine.histogram[4:8]
-    wanted = k * share
-    wanted += 3.0 * np.sqrt(wanted) + 1.0
+    wanted = likely_count(k, share)
     for h in range(len(counts)):
         low[h], high[h] = 0, COST_LIMIT  # admits too few, admits enough
     searching, step = wanted < n, 4
@@ -147,23 +146,32 @@ def _begin(kind, n, share, k, together, queries, block):
 
 
 @jit
-def _collect(kind, buffer, words, segment, key, queries, tally, mine):
-    """As `hamming.collect`, of a first scan, and faster where masks have several bits a word."""
-    masks, places = address(mine.masks[buffer]), address(mine.histogram)
-    lots, item_bytes = lots_of(kind), bits_of(kind) // 8
-    some = filled_words(kind, masks)
-    for h in range(len(tally.counts)):
-        own = (some >> np.uint64(WORDS * h)) & np.uint64((1 << WORDS) - 1)
-        n = places_of(masks + h * MASK_BYTES, own, places)
-        count, query, limit = tally.counts[h], queries[h], tally.below[h]
-        to = address(mine.entries[h])
-        for i in range(n):
-            t = np.int64(load_u32(places, 4 * i))
-            d = bit_count(word_at(kind, words + t * item_bytes) ^ query)
-            cost = lots * d + lot(lots, key, t)
-            store(to, 8 * count, entry_of(cost, segment * SEGMENT + t))
-            count += cost < limit
-        tally.counts[h] = count
+def _collect(kind, buffer, words, segment, queries, tally, mine, block):
+    """As `hamming.collect`, of a first scan, and faster: of all queries in one loop, whose end
+    alone is not foreseen."""
+    masks, places, lots = address(mine.masks[buffer]), address(block.places), address(block.lots)
+    counts, limits, unit = tally.counts, tally.below, lots_of(kind)
+    item_bytes, line, entries = bits_of(kind) // 8, mine.entries.strides[0], address(mine.entries)
+    to, before = block.ends, 0
+    for h in range(len(counts)):
+        to[h] = entries + h * line + 8 * (counts[h] - before)
+        if not LOOKUP:
+            found = bits_in(masks + h * MASK_BYTES)
+            counts[h] += found
+            before += found
+    n = places_of(masks, filled_words(kind, masks), places)
+    for i in range(n):
+        place = np.int64(load_u32(places, 4 * i))
+        h, t = place // SEGMENT, place % SEGMENT
+        d = bit_count(word_at(kind, words + t * item_bytes) ^ queries[h])
+        cost = unit * d + np.int64(load_u8(lots, t))
+        if LOOKUP:  # the masks have a few others, too
+            store(to[h], 0, entry_of(cost, segment * SEGMENT + t))
+            near = np.int64(cost < limits[h])
+            to[h] += 8 * near
+            counts[h] += near
+        else:
+            store(to[h], 8 * i, entry_of(cost, segment * SEGMENT + t))
 
 
 @jit
@@ -178,9 +186,9 @@ def _scan_rows(kind, items, offset, among, n, due, together, queries, k, seed, b
     for i in range(n):
         segment = block.order[i]
         words = items[segment] + offset
-        own = np.int64(key_of(segment, seed))
-        key, whole = np.uint64(own), first <= segment * SEGMENT <= last - SEGMENT
+        key, whole = np.uint64(key_of(segment, seed)), first <= segment * SEGMENT <= last - SEGMENT
         spread_segment(kind, words, planes)
+        write_lots(kind, key, address(block.lots))
         scanned += min((segment + 1) * SEGMENT, last) - max(segment * SEGMENT, first)
         lowers = i + 1 == due and i + 1 < n
         for p in range(n_passes + 1):
@@ -198,7 +206,7 @@ def _scan_rows(kind, items, offset, among, n, due, together, queries, k, seed, b
             mine = _pass(block, p - 1)
             tally, at = _tally(mine, together), (p - 1) % passes * together
             asking = queries[(p - 1) // passes, at : at + together]
-            _collect(kind, (p - 1) & 1, words, segment, own, asking, tally, mine)
+            _collect(kind, (p - 1) & 1, words, segment, asking, tally, mine, block)
             make_room(k, seed, tally, mine)
             if lowers:
                 lower(scanned / (last - first), k, tally, mine)
@@ -214,8 +222,6 @@ def _finish_row(kind, items, offset, among, n, together, queries, k, seed, passe
         mine = _pass(block, passes + g // together)
         tally, own = _tally(mine, together), queries[g : g + together]
         complete(kind, items, offset, among, block.none_taken, n, own, k, seed, tally, mine)
-        for h in range(together):
-            mark(mine.entries[h], k, block.marks)
 
 
 def make_rows(bits, together):

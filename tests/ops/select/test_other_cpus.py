@@ -7,9 +7,10 @@ from numba import types
 
 from kvarn.jit.cached import jit
 from kvarn.ops.select.blocks.sums import add_means, signed_sums
-from kvarn.ops.select.masks import filled_words, kind_of
+from kvarn.ops.select.masks import bits_in, filled_words, kind_of
 from kvarn.ops.select.scores import at_least
-from kvarn.ops.select.signatures.near import near_segment
+from kvarn.ops.select.signatures.lots import write_lots
+from kvarn.ops.select.signatures.near import near_segment, near_spread, spread_segment
 from kvarn.ops.select.sketch.sums import sums_64
 
 from ...jit.lower import lower
@@ -20,11 +21,14 @@ def _all(words, queries, tables, limits, masks, s):
     """Every inner step once, of both widths."""
     near_segment(kind_of(32, 4), words, words, types.uint64(9), queries, tables, limits, s, masks)
     near_segment(kind_of(64, 1), words, words, types.uint64(9), queries, tables, limits, s, masks)
+    spread_segment(kind_of(64, 1), words, s)
+    near_spread(kind_of(32, 4), words, s, types.uint64(9), queries, tables, limits, masks)
+    write_lots(kind_of(32, 4), types.uint64(9), s)
     sums_64(kind_of(64, 4), words, words, 9, tables, limits, masks, s)
     sums_64(kind_of(128, 1), words, words, 9, tables, limits, masks, s)
     add_means(kind_of(64, 4), words, queries, s)
     signed_sums(kind_of(64, 4), words, tables, s)
-    return filled_words(kind_of(32, 4), masks) + at_least(s, 0.0)
+    return filled_words(kind_of(32, 4), masks) + at_least(s, 0.0) + bits_in(masks)
 
 
 N = types.int64
@@ -33,7 +37,7 @@ N = types.int64
 @pytest.mark.parametrize(
     ("target", "instructions"),
     [
-        ("avx512", {"vpopcntd", "vpopcntq", "vpshufb"}),
+        ("avx512", {"vpopcntb", "vpermt2d", "vpcmpgtb", "vpshufb"}),
         ("avx512-2019", {"vpshufb", "vpavgb", "vpermt2d", "vpcmpgtb"}),
         ("avx2", {"vpshufb", "vpavgb", "vpmovmskb", "vpaddsb"}),
         ("neon", {"cnt", "tbl", "sqadd"}),
