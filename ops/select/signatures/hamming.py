@@ -176,7 +176,7 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
 
 @jit
 def select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
-    """entries[h, :k] = the k nearest of the signatures first .. last-1 for each query h."""
+    """Mark the k nearest of the signatures first .. last-1 to each query."""
     limits, least, below, counts = mine.limits, tally.least, tally.below, tally.counts
     make_tables(queries, bits_of(kind), mine.tables)
     _first_limits(kind, items, offset, among, queries, k, below, mine.histogram)
@@ -189,7 +189,7 @@ def select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tal
 
 @jit
 def complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine):
-    """entries[h, :k] = the k nearest, of the candidates and of what further scans have to add."""
+    """Mark the k nearest to each query, of the candidates and of what further scans have to add."""
     more = lots_of(kind)
     while _raise_limits(k, more, tally, mine):
         _scan(kind, items, offset, among, taken, n, 0, queries, k, seed, tally, mine)
@@ -197,6 +197,7 @@ def complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine
     for h in range(len(tally.counts)):
         if tally.counts[h] > k:
             _prune(h, k, seed, tally, mine)
+        mark(mine.entries[h], k, mine.marks)
 
 
 @jit
@@ -241,8 +242,6 @@ def make_hamming(bits, together):
                     query.taken[j], n, due, queries[j, g : g + together], k, np.uint32(seed), tally,
                     mine,
                 )  # fmt: skip
-                for h in range(together):
-                    mark(mine.entries[h], k, mine.marks)
             mark_taken(query.taken[j], stop, mine.marks)
             query.counts[j] = write_list(mine.marks, first, last, stop, query.lists[j])
             j = take(share.ticket)

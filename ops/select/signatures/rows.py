@@ -17,7 +17,7 @@ from ....jit.simd import load_u32, store
 from ...attention.layout import SEGMENT
 from ..best import entry_of
 from ..choice import Range
-from ..lists import clear, mark, write_list
+from ..lists import clear, write_list
 from ..masks import MASK_BYTES, WORDS, bit_count, bits_of, filled_words, kind_of, trim
 from ..narrow import places_of
 from ..sampling import STRIDE, put_order
@@ -212,8 +212,6 @@ def mark_pass(kind, items, offset, among, n, queries, k, seed, p, block):
     mine = _pass(block, p)
     tally = _tally(mine, len(queries))
     complete(kind, items, offset, among, block.none_taken, n, queries, k, seed, tally, mine)
-    for h in range(len(queries)):
-        mark(mine.entries[h], k, block.marks)
 
 
 @jit

@@ -9,7 +9,7 @@ from .....jit.launch.views import of_thread
 from ....attention import shape as of
 from ....attention.layout import SEGMENT
 from ...choice import Range
-from ...lists import clear, mark, mark_taken, write_list
+from ...lists import clear, mark_taken, write_list
 from ...masks import bits_of, kind_of
 from ...queries import pack_queries
 from ...rerank.arguments import Wanted
@@ -31,14 +31,12 @@ def _choose(shape, kind, query, j, among, wanted, together, mine):
     pack_queries(shape, query.q, j, len(rows), rows)
     clear(chosen, among.stop)
     for g in range(0, len(rows), together):
+        clear(scan.marks, among.stop)
         select_head(
             kind, signed.items, j * SEGMENT * (bits_of(kind) // 8), among, signed.taken[j], n, due,
             signed.queries[j, g : g + together], wanted.n_candidates, np.uint32(wanted.seed), tally,
             scan,
         )  # fmt: skip
-        clear(scan.marks, among.stop)
-        for h in range(together):
-            mark(scan.entries[h], wanted.n_candidates, scan.marks)
         stop = write_list(scan.marks, 0, last, last, search.listed)
         rerank(
             shape, query.segments, j, search.listed[:stop], rows[g : g + together], wanted, search
