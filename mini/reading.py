@@ -6,8 +6,9 @@ notes   novels with notes, questions and passages that come back (`notes`): noth
 tasks   contexts of the recall tasks, each with its questions and replies behind it, and novels
 prose   novels alone
 
-What is measured with `evals/tasks` was not learned there only by encoders of the first and the last
-kind. The paper tells HashAttention, which learned elsewhere, from HashAttention* in the same way.
+`kvarn eval` measures encoders of the second kind by tasks that they learned from, with other seeds,
+those of the others by tasks that are new to them. So the paper tells HashAttention* from
+HashAttention.
 """
 
 import argparse
@@ -69,7 +70,7 @@ def main() -> None:
     p.add_argument("out", type=Path, help="text file to write")
     p.add_argument("--chars", type=float, default=2e6)
     p.add_argument("--max-words-per-sentence", type=float, default=24.0)
-    p.add_argument("--kind", choices=KINDS, default="notes")
+    p.add_argument("--kind", choices=KINDS, required=True)
     p.add_argument("--without", metavar="NAME", nargs="*", default=[], help="books to leave out")
     p.add_argument("--seed", type=int, default=SEED)
     args = p.parse_args()

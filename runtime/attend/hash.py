@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .base import F32, I32
 
 AUTO, SIMHASH = "auto", "simhash"
-RERANK, MOST_RERANK = 2, 64
+MOST_RERANK = 64
 NOTICE = (
     "hash: this model has no learned encoders, so signatures are random projections (SimHash), "
     "which choose worse tokens: `kvarn learn` trains encoders"
@@ -62,9 +62,9 @@ class Hash(Budgeted, OverSlots):
         metavar="FILE",
     )
     rerank: int = option(
-        RERANK,
-        "find N times as many candidates by signatures, and take the best by their keys (1: the "
-        "nearest signatures as they are)",
+        1,
+        "find N times as many candidates by signatures, and take the best by their keys (default: "
+        "the nearest signatures as they are)",
         int,
     )
 

@@ -91,7 +91,7 @@ def test_a_pack_goes_on_with_as_many_candidates_as_it_was_begun_with(
     assert facts is not None and facts.rerank == 4
     assert str(facts) == "sparse (index simhash-32-20240517, k 40 of 160, from 1024, tail)"
     for other in (SPARSE, replace(RERANKED, rerank=3)):
-        with pytest.raises(PackError, match="k 40 of 160, from 1024, tail.*asked for is sparse"):
+        with pytest.raises(PackError, match=r"k 40 of 160, from 1024, tail.*asked for is sparse"):
             model.context(N + 100, store=Disk(path), prefill=other)
     with pytest.raises(PackError, match=r"k 40, from.* asked for is .*k 40 of 160"):
         model.context(N + 100, store=Disk(pack), prefill=RERANKED)
