@@ -1,7 +1,14 @@
 """What the default model's encoders learn from: `python -m kvarn.mini.reading TEXTS OUT.txt`.
 
-Contexts of the recall tasks, each with its questions and replies behind it, and stretches of the
-texts: `kvarn learn` sees the queries that look far back, and what they should find.
+`kvarn learn` has to see queries that look far back, and what they should find. Of three kinds:
+
+notes   novels with notes, questions and passages that come back (`notes`): nothing of `evals/tasks`
+tasks   contexts of the recall tasks, each with its questions and replies behind it, and novels
+prose   novels alone
+
+`kvarn eval` measures encoders of the second kind by tasks that they learned from, with other seeds,
+those of the others by tasks that are new to them. So the paper tells HashAttention* from
+HashAttention.
 """
 
 import argparse
@@ -12,6 +19,7 @@ from pathlib import Path
 from ..evals.tasks import TASKS, Filler, Prose
 from ..system.files import check_target, new_file
 from .data import read_books
+from .notes import pieces
 from .rows import MIXED
 
 CONTEXT_CHARS = (3_000, 12_000, 25_000)
@@ -47,6 +55,14 @@ def _running_text(rng: random.Random, filler: Filler, n_chars: int) -> str:
     return text.lstrip() + "\n"
 
 
+def prose(filler: Filler, seed: int) -> Iterator[str]:
+    """Running text without end."""
+    return filler.sentences(random.Random(seed))
+
+
+KINDS = {"notes": pieces, "tasks": contexts, "prose": prose}
+
+
 def main() -> None:
     """Entry point of the module."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -54,13 +70,16 @@ def main() -> None:
     p.add_argument("out", type=Path, help="text file to write")
     p.add_argument("--chars", type=float, default=2e6)
     p.add_argument("--max-words-per-sentence", type=float, default=24.0)
+    p.add_argument("--kind", choices=KINDS, required=True)
+    p.add_argument("--without", metavar="NAME", nargs="*", default=[], help="books to leave out")
     p.add_argument("--seed", type=int, default=SEED)
     args = p.parse_args()
     check_target(args.out)
     books = read_books(args.text, args.max_words_per_sentence)
+    texts = [book.train for book in books if book.name not in args.without]
     written = 0
     with new_file(args.out) as part, part.open("r+", encoding="utf-8") as file:
-        for text in contexts(Prose([b.train for b in books]), args.seed):
+        for text in KINDS[args.kind](Prose(texts), args.seed):
             written += file.write(text)
             if written >= args.chars:
                 break

@@ -27,7 +27,7 @@ from .watch import Block, watch
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
-        prefill = SparsePrefill(k=options.k, from_=options.from_)
+        prefill = SparsePrefill(k=options.k, from_=options.from_, rerank=options.rerank)
         show(table(_judged(options, prefill)))
     except (KvarnError, OSError) as error:
         say(f"prompts: {error}")
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-m", "--model", type=Path, help="default: the default model")
     parser.add_argument("-n", "--tokens", type=int, default=16_384)
     parser.add_argument("--k", type=int, default=SparsePrefill.default("k"))
+    parser.add_argument("--rerank", type=int, help="as --prefill-rerank")
     parser.add_argument("--from", dest="from_", type=int, default=SparsePrefill.default("from_"))
     parser.add_argument("--blocks", type=int, default=8)
     return parser

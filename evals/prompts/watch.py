@@ -118,7 +118,8 @@ def watch(
     """Read `ids` exactly; `see` gets the rows at `starts`, multiples of 512, of each layer that
     would read them sparsely."""
     watched = Watched(
-        prefill.k, prefill.index, prefill.tail, prefill.from_, starts=tuple(starts), see=see
-    )
+        prefill.k, prefill.index, prefill.tail, prefill.from_, rerank=prefill.rerank,
+        starts=tuple(starts), see=see,
+    )  # fmt: skip
     with model.context(len(ids), prefill=watched) as context:
         context.prefill(ids)

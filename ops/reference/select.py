@@ -92,6 +92,35 @@ def largest_reference(
     return _lists(costs, first, last, stop, k, seed, taken)
 
 
+def reranked_reference(
+    queries: NDArray[np.uint64],
+    signatures: NDArray[np.uint64],
+    bits: int,
+    scores: Floats,
+    among: tuple[int, int, int],
+    wanted: tuple[int, int, int],
+    taken: NDArray[np.bool_] | None = None,
+) -> list[NDArray[np.intp]]:
+    """As `nearest_reference` for each `n_candidates`, of which each query takes its k best scores.
+
+    scores (H, S); among (first, last, stop); wanted (k, n_candidates, seed). The 4, 3, 2 or 1 query
+    heads of a KV head that share a pass, as many as divide the group, share their candidates.
+    """
+    (first, last, stop), (k, n_candidates, seed) = among, wanted
+    n_kv_heads, group = queries.shape
+    together = next(n for n in (4, 3, 2, 1) if group % n == 0)
+    own = np.zeros((n_kv_heads, stop), np.bool_) if taken is None else taken[:, :stop]
+    costs = np.full((n_kv_heads, group, last - first), np.inf)
+    for g in range(0, group, together):
+        one = slice(g, g + together)
+        near = nearest_reference(queries[:, one], signatures, bits, *among, n_candidates, seed, own)
+        for j, listed in enumerate(near):
+            inside = listed[(listed >= first) & (listed < last)]
+            of_pass = scores.reshape(n_kv_heads, group, -1)[j, one]
+            costs[j, one][:, inside - first] = -of_pass[:, inside]
+    return _lists(costs, first, last, stop, k, seed, own)
+
+
 def _lists(
     costs: NDArray[np.generic],
     first: int,

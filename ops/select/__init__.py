@@ -1,6 +1,8 @@
 """Choosing the tokens that each KV head attends to: k of each of its query heads, and their union.
 
-    signatures  the k nearest by Hamming distance       HashAttention, SimHash     method `hash`
+    signatures  the k nearest by Hamming distance,      HashAttention, SimHash     method `hash`
+                or the k largest q . k among some
+                times as many
     exact       the k largest q . k of all keys         top-k attention            `topk`, flat
     sketch      candidates by estimates of q . k,       RaBitQ                     `topk`
                 then the k largest q . k among them
@@ -36,10 +38,17 @@ from .means import (
     means_item_bytes,
 )
 from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
+from .rerank import Wanted
 from .signatures import (
     Network,
+    RerankedScratch,
+    RowRerankedScratch,
     RowSignatureScratch,
     SignatureScratch,
+    SignedKeys,
+    SignedQueries,
+    best_signed,
+    best_signed_rows,
     encode_heads,
     encode_keys,
     encode_rows,
@@ -54,7 +63,6 @@ from .sketch import (
     RowSketchScratch,
     SketchedKeys,
     SketchScratch,
-    Wanted,
     best_sketched,
     best_sketched_rows,
     mean_keys,
@@ -85,11 +93,15 @@ __all__ = [
     "MeansScratch",
     "Network",
     "Range",
+    "RerankedScratch",
     "Rotation",
     "RowMeansScratch",
+    "RowRerankedScratch",
     "RowSignatureScratch",
     "RowSketchScratch",
     "SignatureScratch",
+    "SignedKeys",
+    "SignedQueries",
     "SketchScratch",
     "SketchedKeys",
     "TableStore",
@@ -99,6 +111,8 @@ __all__ = [
     "add_means",
     "add_row_means",
     "best_in_blocks",
+    "best_signed",
+    "best_signed_rows",
     "best_sketched",
     "best_sketched_rows",
     "block_item_bytes",

@@ -107,12 +107,12 @@ def check_choice(
     """Raise OpsError unless k of the range, beside those taken, fit the lists and the scratch."""
     if not 0 <= among.first < among.last <= among.stop <= s.n_ctx:
         raise OpsError(f"{name}: {among} does not fit a context of {s.n_ctx} tokens")
-    most_taken = _most_taken(name, among, taken, s)
-    competing = among.last - among.first - most_taken
+    n_taken = most_taken(name, among, taken, s)
+    competing = among.last - among.first - n_taken
     most = min(s.k, competing)
     if not 1 <= k <= most:
         raise OpsError(f"{name}: cannot choose {k} tokens, expected 1 to {most}")
-    fixed = among.first + among.stop - among.last + most_taken
+    fixed = among.first + among.stop - among.last + n_taken
     longest, (index, counts) = fixed + min(k * s.group, competing), lists
     if index.shape[0] != s.n_kv_heads or index.shape[1] < longest or index.dtype != np.uint32:
         raise OpsError(
@@ -125,8 +125,8 @@ def check_choice(
         )
 
 
-def _most_taken(name: str, among: Range, taken: U64, s: SelectScratch) -> int:
-    """The most bits of `taken` in any KV head."""
+def most_taken(name: str, among: Range, taken: U64, s: SelectScratch) -> int:
+    """The most bits of `taken` in any KV head. Raises OpsError for too few words."""
     if not taken.size:
         return 0
     words = taken_words(among.stop)

@@ -1,7 +1,8 @@
 """attend `hash`: the tokens whose signatures are nearest to the query's (HashAttention).
 
 SCORE(k, q) = -Hamming(phi_k(k), phi_q(q)), equation 1 of the paper; keys are encoded once per KV
-head, as stored. phi is learned (`kvarn learn`) where the model has encoders, else SimHash.
+head, as stored. phi is learned (`kvarn learn`) where the model has encoders, else SimHash. The best
+may be chosen among some times as many by their products q·k (`rerank`), which the paper does not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ...system.errors import KvarnError
 from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
@@ -20,12 +22,13 @@ from .sparse import SEED, Budgeted, Chosen, OverSlots, SlotIndex
 
 if TYPE_CHECKING:
     from ...models.config import ModelConfig
-    from ...ops.select import Range
+    from ...ops.select import Range, SignedKeys
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .base import F32, I32
 
 AUTO, SIMHASH = "auto", "simhash"
+MOST_RERANK = 64
 NOTICE = (
     "hash: this model has no learned encoders, so signatures are random projections (SimHash), "
     "which choose worse tokens: `kvarn learn` trains encoders"
@@ -38,7 +41,9 @@ class Hash(Budgeted, OverSlots):
 
     bits: of a signature, 32 or 64 (better beyond some 256K tokens); None: those of the learned
     encoders, 32 without. encoders: "auto" takes the sidecar beside the model's file, those in it,
-    or else SimHash; "simhash" random projections; or the path of a sidecar. Source:
+    or else SimHash; "simhash" random projections; or the path of a sidecar. rerank: each query head
+    finds so many times k tokens by signatures and takes the k largest q·k among those that the
+    heads of a pass (`ops.select`) found; 1 takes the nearest signatures as they are. Source:
     HashAttention, section 4; its defaults for sink and window.
     """
 
@@ -56,18 +61,26 @@ class Hash(Budgeted, OverSlots):
         Path,
         metavar="FILE",
     )
+    rerank: int = option(
+        1,
+        "find N times as many candidates by signatures, and take the best by their keys (default: "
+        "the nearest signatures as they are)",
+        int,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bits is not None and self.bits not in BITS:
             raise AttendError(f"bits of a signature are {self.bits}, expected 32 or 64")
+        check_rerank(self.rerank, "hash", AttendError)
 
     @classmethod
     def variants(cls) -> tuple[Hash, ...]:
-        return (cls(), *(cls(bits=bits, encoders=SIMHASH) for bits in BITS))
+        simhash = (cls(bits=bits, encoders=SIMHASH, rerank=n) for n in (1, 2) for bits in BITS)
+        return (cls(), *simhash)
 
     def make_index(self, model: ModelInfo, store: KVStore) -> SignatureIndex:
-        return SignatureIndex(model.config, store, *self.encoder_or_simhash(model))
+        return SignatureIndex(model.config, store, *self.encoder_or_simhash(model), self.rerank)
 
     make_slot_index = make_index
 
@@ -100,15 +113,28 @@ class Hash(Budgeted, OverSlots):
         return found
 
 
+def check_rerank(rerank: int, method: str, error: type[KvarnError]) -> None:
+    """Raise `error` unless so many times the tokens that are wanted can be candidates."""
+    if not 1 <= rerank <= MOST_RERANK:
+        raise error(f"rerank of {method} is {rerank}, expected 1 to {MOST_RERANK}")
+
+
 class SignatureIndex(SlotIndex):
-    """A signature of every stored key; each query scans all of them."""
+    """A signature of every stored key; each query scans all of them, and scores `rerank` times k
+    keys exactly."""
 
     def __init__(
-        self, config: ModelConfig, store: KVStore, encoder: Encoder, notice: str = ""
+        self,
+        config: ModelConfig,
+        store: KVStore,
+        encoder: Encoder,
+        notice: str = "",
+        rerank: int = 1,
     ) -> None:
         self.notices = (notice,) if notice else ()
         self.column = store.column(encoder.name, encoder.bits // 8)
-        self._bits, self._config = encoder.bits, config
+        self._bits, self._config, self._rerank = encoder.bits, config, rerank
+        self._layout = store.layout
         sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
         self._networks = {i: encoder.networks(config, i) for i in sparse}
         if (centre := store.centre) is not None:
@@ -119,10 +145,22 @@ class SignatureIndex(SlotIndex):
         )
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ...ops.select import SignatureScratch
+        from ...ops.select import RerankedScratch, SignatureScratch
 
-        config = self._config
-        self._scratch = SignatureScratch(config.n_heads, config.n_kv_heads, n_ctx, k)
+        heads = self._config.n_heads, self._config.n_kv_heads
+        self._scratch = (
+            SignatureScratch(*heads, n_ctx, k)
+            if self._rerank == 1
+            else RerankedScratch(*heads, n_ctx, self._rerank * k, self._layout)
+        )
+
+    def keys(self, layer: LayerView) -> SignedKeys:
+        """The layer's keys and signatures, for kernels."""
+        from ...ops.select import SignedKeys
+
+        assert self.column is not None
+        i = layer.index
+        return SignedKeys(layer.store.segments(i), self.column.segments(i), self._bits)
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         assert self.column is not None
@@ -133,14 +171,27 @@ class SignatureIndex(SlotIndex):
         self._networks[layer.index].sign_slots(layer, self.column, slots, n_tokens)
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        from ...ops.select import nearest
+        from ...ops.select import (
+            Lists,
+            RerankedScratch,
+            SignedQueries,
+            Wanted,
+            best_signed,
+            nearest,
+        )
 
-        assert self.column is not None
+        keys, s = self.keys(layer), self._scratch
         self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
-        nearest(
-            self._queries, self.column.segments(layer.index), self._bits, among, k,
-            chosen.lists, chosen.counts, seed=SEED, taken=chosen.taken, scratch=self._scratch,
-        )  # fmt: skip
-        passes = self._scratch.group // self._scratch.together
-        n_tokens = among.last - among.first
-        return passes * n_tokens * self._config.n_kv_heads * self._bits // 8
+        if isinstance(s, RerankedScratch):
+            best_signed(
+                SignedQueries(q, self._queries[None]), keys, among,
+                Wanted(k, self._rerank * k, SEED), Lists(chosen.lists, chosen.counts),
+                taken=chosen.taken, scratch=s,
+            )  # fmt: skip
+        else:
+            nearest(
+                self._queries, keys.items, self._bits, among, k, chosen.lists, chosen.counts,
+                seed=SEED, taken=chosen.taken, scratch=s,
+            )  # fmt: skip
+        n_tokens = (among.last - among.first) * self._config.n_kv_heads
+        return s.group // s.together * n_tokens * self._bits // 8

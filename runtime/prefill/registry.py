@@ -23,4 +23,5 @@ def recorded(facts: PrefillFacts | None) -> Prefill:
     if facts.mode != SparsePrefill.name:
         raise PrefillError(f"the pack's prompts were read {facts}: this kvarn cannot go on so")
     tail = "means" if facts.tail else "none"
-    return SparsePrefill(k=facts.k, index=facts.index, tail=tail, from_=facts.from_)
+    rerank = facts.rerank if facts.index == "hash" else None
+    return SparsePrefill(k=facts.k, index=facts.index, tail=tail, from_=facts.from_, rerank=rerank)

@@ -23,10 +23,14 @@ class RowSignatures(RowIndex, SignatureIndex):
     """The index of `hash`, for many rows at a time."""
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ...ops.select import RowSignatureScratch
+        from ...ops.select import RowRerankedScratch, RowSignatureScratch
 
-        config = self._config
-        self._rows = RowSignatureScratch(config.n_heads, config.n_kv_heads, n_ctx, k)
+        heads = self._config.n_heads, self._config.n_kv_heads
+        self._rows = (
+            RowSignatureScratch(*heads, n_ctx, k)
+            if self._rerank == 1
+            else RowRerankedScratch(*heads, n_ctx, self._rerank * k, self._layout)
+        )
 
     def index(self, layer: LayerView, chunk: int, stop: int) -> None:
         assert self.column is not None
@@ -45,16 +49,26 @@ class RowSignatures(RowIndex, SignatureIndex):
         lists: NDArray[np.uint32],
         counts: NDArray[np.int64],
     ) -> int:
-        from ...ops.select import nearest_rows
+        from ...ops.select import (
+            RowRerankedScratch,
+            SignedQueries,
+            Wanted,
+            best_signed_rows,
+            nearest_rows,
+        )
         from ...ops.select.work import ROWS
 
-        assert self.column is not None
+        keys, s, n_kv_heads = self.keys(layer), self._rows, self._config.n_kv_heads
         signed = np.empty(q.shape[:2], np.uint64)
         self._networks[layer.index].sign_rows(q, signed)
-        n_kv_heads = self._config.n_kv_heads
-        nearest_rows(
-            signed.reshape(len(q), n_kv_heads, -1), self.column.segments(layer.index), self._bits,
-            among, k, lists, counts, seed=SEED, scratch=self._rows,
-        )  # fmt: skip
+        signed = signed.reshape(len(q), n_kv_heads, -1)
+        if isinstance(s, RowRerankedScratch):
+            wanted = Wanted(k, self._rerank * k, SEED)
+            queries = SignedQueries(q, signed)
+            best_signed_rows(queries, keys, among, wanted, lists, counts, scratch=s)
+        else:
+            nearest_rows(
+                signed, keys.items, self._bits, among, k, lists, counts, seed=SEED, scratch=s
+            )
         readings = -(-len(q) // ROWS)
         return readings * (among.last - among.first) * n_kv_heads * self._bits // 8

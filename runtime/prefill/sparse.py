@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ..attend import Attend, BoundAttend, Hash
+from ..attend.hash import check_rerank
 from ..methods import option
 from ..store.base import PrefillFacts
 from .base import Prefill, PrefillError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
 LEAST_K = 16
+RERANK = 4
+"""Candidates for each token that is wanted, by signatures; found in docs/performance.md."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class SparsePrefill(Prefill):
 
     index: by what a row chooses; "hash": signatures (`Hash`), "sketch": estimates of q·k, and the
     best of these exactly (`TopK`); None: hash where the model has learned encoders, else sketch.
+    rerank: of `Hash`, with index hash; None: 4.
     tail: what the tokens that were not chosen count: "means", for each block of 32 similar keys as
     many tokens at its mean key, with the mean value, as were not chosen of it (see `TopK`); "none",
     nothing. probe: so many rows apart, a row is also read exactly, to measure the softmax's mass
@@ -59,6 +63,12 @@ class SparsePrefill(Prefill):
     probe: int = option(
         0, "every N tokens measure the softmax mass that was read and the error of the output", int
     )
+    rerank: int | None = option(
+        None,
+        "find N times as many candidates by signatures, and take the best by their keys (default: "
+        "4; sketches have twice as many)",
+        int,
+    )
 
     def __post_init__(self) -> None:
         if self.k < LEAST_K:
@@ -74,29 +84,42 @@ class SparsePrefill(Prefill):
             raise PrefillError(
                 f"tail of sparse prefill is {self.tail!r}, expected {' or '.join(TAILS)}"
             )
+        if self.rerank is not None:
+            check_rerank(self.rerank, "sparse prefill", PrefillError)
+            if self.index == "sketch":
+                raise PrefillError(
+                    "rerank of sparse prefill is for index hash: sketches always have twice as "
+                    "many candidates as are wanted"
+                )
         for name, value in (("from", self.from_), ("probe", self.probe)):
             if value < 0:
                 raise PrefillError(f"{name} of sparse prefill is {value}, expected 0 or more")
 
     @classmethod
     def variants(cls) -> tuple[SparsePrefill, ...]:
-        return tuple(cls(index=index) for index in INDEXES)
+        return (*(cls(index=index) for index in INDEXES), cls(index="hash", rerank=1))
 
     def shortened(self) -> SparsePrefill:
         return replace(self, k=LEAST_K, from_=0, probe=min(self.probe, 1))
 
     def resolved(self, model: ModelInfo) -> SparsePrefill:
-        if self.index is not None:
-            return self
-        return replace(self, index="sketch" if Hash().encoder(model) is None else "hash")
+        index = self.index
+        if index is None:
+            signs = self.rerank is not None or Hash().encoder(model) is not None
+            index = "hash" if signs else "sketch"
+        if index == "sketch":
+            return replace(self, index=index)
+        return replace(self, index=index, rerank=self.rerank or RERANK)
 
     def facts(self, model: ModelInfo) -> PrefillFacts:
         from .sketches import NAME
 
-        index = self.resolved(model).index
-        assert index is not None
-        column = NAME if index == "sketch" else Hash().encoder_or_simhash(model)[0].name
-        return PrefillFacts(self.name, index, self.k, self.from_, self.tail != "none", column)
+        made = self.resolved(model)
+        assert made.index is not None
+        column = NAME if made.index == "sketch" else Hash().encoder_or_simhash(model)[0].name
+        return PrefillFacts(
+            self.name, made.index, self.k, self.from_, self.tail != "none", column, made.rerank or 1
+        )
 
     def around(self, attend: Attend) -> Attend:
         return _SparsePrompts(attend, self)
@@ -119,8 +142,10 @@ class _SparsePrompts(Attend):
 
         bound = self.attend.open(model, store, n_ctx)
         index: RowIndex
-        if self.prefill.resolved(model).index == "sketch":
+        made = self.prefill.resolved(model)
+        if made.index == "sketch":
             index = RowSketches(model.config, store)
         else:
-            index = RowSignatures(model.config, store, *Hash().encoder_or_simhash(model))
+            encoder, notice = Hash().encoder_or_simhash(model)
+            index = RowSignatures(model.config, store, encoder, notice, made.rerank or RERANK)
         return SparsePrompts(bound, self.prefill, model.config, store, n_ctx, index)

@@ -169,7 +169,7 @@ class PrefillFacts:
 
     from_: tokens of a context that are read exactly. tail: whether what is not chosen counts by
     means of blocks. column: the name of the column that is chosen by, with the digest of what
-    computes it.
+    computes it. rerank: how many candidates by signatures for each token that is chosen.
     """
 
     mode: str
@@ -178,10 +178,12 @@ class PrefillFacts:
     from_: int
     tail: bool
     column: str
+    rerank: int = 1
 
     def __str__(self) -> str:
+        rerank = f" of {self.rerank * self.k:,}" if self.rerank > 1 else ""
         tail = ", tail" if self.tail else ""
-        return f"{self.mode} (index {self.column}, k {self.k}, from {self.from_}{tail})"
+        return f"{self.mode} (index {self.column}, k {self.k}{rerank}, from {self.from_}{tail})"
 
 
 @dataclass(frozen=True)

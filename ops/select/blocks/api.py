@@ -10,7 +10,7 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import F32, I64, Lists, Range, check_stored
-from ..sketch.arguments import Wanted
+from ..rerank.arguments import Wanted
 from ..sketch.search import Rotation, SearchScratch, check_rotation, check_search
 from ..work import HISTOGRAM
 from .arguments import Keys, Query, Scan, Scratch

@@ -25,8 +25,8 @@ from ..choice import Range
 from ..masks import bit_count, bits_of, kind_of, low_bit
 from ..prefetch import prefetch_lines
 from ..queries import prepare_query
+from ..rerank.arguments import Wanted
 from ..scores import at_least, cost_of
-from ..sketch.arguments import Wanted
 from ..sketch.choose import make_choose
 from .arguments import Query, Scratch
 from .layout import BLOCK, BLOCKS, offsets_of

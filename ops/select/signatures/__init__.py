@@ -10,13 +10,27 @@ from .api import (
     encoder_of,
     nearest,
 )
+from .reranked import (
+    RerankedScratch,
+    RowRerankedScratch,
+    SignedKeys,
+    SignedQueries,
+    best_signed,
+    best_signed_rows,
+)
 from .rows_api import RowSignatureScratch, nearest_rows
 from .simhash import hyperplanes, simhash_network
 
 __all__ = [
     "Network",
+    "RerankedScratch",
+    "RowRerankedScratch",
     "RowSignatureScratch",
     "SignatureScratch",
+    "SignedKeys",
+    "SignedQueries",
+    "best_signed",
+    "best_signed_rows",
     "encode_heads",
     "encode_keys",
     "encode_rows",

@@ -177,7 +177,7 @@ class SignatureScratch(SelectScratch):
     def allocate(self, threads: int) -> None:
         super().allocate(threads)
         found = self.found
-        arrays = Scratch(
+        self.arrays = Scratch(
             tables=aligned((threads, self.together, 16, 16), np.uint8),
             limits=self.limits,
             planes=aligned((threads, PLANE_BYTES), np.uint8),
@@ -189,7 +189,7 @@ class SignatureScratch(SelectScratch):
             marks=found.marks,
             histogram=found.histogram,
         )
-        self.query, self.arguments = Arguments(Query), Arguments.fixed(arrays)
+        self.query, self.arguments = Arguments(Query), Arguments.fixed(self.arrays)
 
 
 def nearest(
@@ -215,13 +215,7 @@ def nearest(
     s = scratch
     taken = s.none_taken if taken is None else taken
     check_choice("nearest signatures", among, k, Lists(index, counts), taken, s)
-    if queries.shape != (s.n_kv_heads, s.group) or queries.dtype != np.uint64:
-        raise OpsError(
-            f"nearest signatures: queries are {queries.dtype} {queries.shape}, expected uint64 "
-            f"{(s.n_kv_heads, s.group)}"
-        )
-    if bits not in (32, 64):
-        raise OpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
+    check_signed("nearest signatures", queries, bits, s)
     s.ready(n_threads())
     parallel = (among.last - among.first) * s.n_kv_heads > _SERIAL_SIGNATURES
     query = s.query.fill(
@@ -229,3 +223,14 @@ def nearest(
     )
     choose = _hamming(bits, s.together)
     choose(query, s.arguments.address, *among, k, seed, parallel=parallel)
+
+
+def check_signed(name: str, queries: U64, bits: int, s: SelectScratch) -> None:
+    """Raise OpsError unless these are signatures of one token's queries, and of a known size."""
+    if queries.shape != (s.n_kv_heads, s.group) or queries.dtype != np.uint64:
+        raise OpsError(
+            f"{name}: queries are {queries.dtype} {queries.shape}, expected uint64 "
+            f"{(s.n_kv_heads, s.group)}"
+        )
+    if bits not in (32, 64):
+        raise OpsError(f"{name}: {bits} bits, expected 32 or 64")

@@ -183,7 +183,7 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
 
 
 @jit
-def _select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
+def select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
     """Mark the k nearest of the signatures first .. last-1 to each query."""
     limits, least, below, counts = mine.limits, tally.least, tally.below, tally.counts
     make_tables(queries, bits_of(kind), mine.tables)
@@ -274,7 +274,7 @@ def make_hamming(bits, together):
         while j < queries.shape[0]:
             clear(mine.marks, stop)
             for g in range(0, queries.shape[1], together):
-                _select_head(
+                select_head(
                     kind_of(bits, together), query.items, j * SEGMENT * (bits // 8), among,
                     query.taken[j], n, due, queries[j, g : g + together], k, np.uint32(seed), tally,
                     mine,

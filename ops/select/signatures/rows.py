@@ -215,13 +215,33 @@ def _scan_rows(kind, items, offset, among, n, due, together, queries, k, seed, b
 
 
 @jit
-def _finish_row(kind, items, offset, among, n, together, queries, k, seed, passes, block):
-    """Mark what the queries uint64 (G,) of a row choose, whose first pass is `passes`."""
-    clear(block.marks, among.last)
-    for g in range(0, len(queries), together):
-        mine = _pass(block, passes + g // together)
-        tally, own = _tally(mine, together), queries[g : g + together]
-        complete(kind, items, offset, among, block.none_taken, n, own, k, seed, tally, mine)
+def mark_pass(kind, items, offset, among, n, queries, k, seed, p, block):
+    """Mark what pass p of a block, some queries uint64 of one row, chooses."""
+    mine = _pass(block, p)
+    tally = _tally(mine, len(queries))
+    complete(kind, items, offset, among, block.none_taken, n, queries, k, seed, tally, mine)
+
+
+@jit
+def put_rows(first, last, block):
+    """Put the segments in order; returns how many there are, and after how many limits are set."""
+    stride = STRIDE if last - first > STRIDE * SEGMENT else 1
+    return put_order(first, last, stride, block.order)
+
+
+@jit
+def scan_block(kind, given, j, row, among, n, due, together, k, seed, block):
+    """Find the candidates of the rows of a block, from `row` on; returns their queries."""
+    first, last, offset = among.first, among.last, j * SEGMENT * (bits_of(kind) // 8)
+    n_rows, _, group = given.queries.shape
+    queries = block.queries[: min(ROWS, n_rows - row)]
+    for r in range(len(queries)):
+        for g in range(group):
+            queries[r, g] = given.queries[row + r, j, g]
+    sampled = _take_sample(kind, given.items, offset, first, last, block)
+    _begin(kind, sampled, sampled / (last - first), k, together, queries, block)
+    _scan_rows(kind, given.items, offset, among, n, due, together, queries, k, seed, block)
+    return queries
 
 
 def make_rows(bits, together):
@@ -235,31 +255,23 @@ def make_rows(bits, together):
 
         Reads bits / 8 bytes a token and KV head for every 32 rows.
         """
-        first, last = among.first, among.last
-        kind, hashed = kind_of(bits, together), np.uint32(seed)
+        last, kind, hashed = among.last, kind_of(bits, together), np.uint32(seed)
         n_rows, n_kv_heads, group = given.queries.shape
-        block = of_thread(scratch, share.part)
-        stride = STRIDE if last - first > STRIDE * SEGMENT else 1
-        n, due = put_order(first, last, stride, block.order)
+        block, passes = of_thread(scratch, share.part), group // together
+        n, due = put_rows(among.first, last, block)
         n_blocks = (n_rows + ROWS - 1) // ROWS
         item = take(share.ticket)
         while item < n_blocks * n_kv_heads:
             j, row = item // n_blocks, item % n_blocks * ROWS
-            offset, queries = j * SEGMENT * (bits // 8), block.queries[: min(ROWS, n_rows - row)]
+            offset = j * SEGMENT * (bits // 8)
+            queries = scan_block(kind, given, j, row, among, n, due, together, k, hashed, block)
             for r in range(len(queries)):
-                for g in range(group):
-                    queries[r, g] = given.queries[row + r, j, g]
-            sampled = _take_sample(kind, given.items, offset, first, last, block)
-            of_all = sampled / (last - first)
-            _begin(kind, sampled, of_all, k, together, queries, block)
-            _scan_rows(
-                kind, given.items, offset, among, n, due, together, queries, k, hashed, block
-            )
-            for r in range(len(queries)):
-                at = r * (group // together)
-                _finish_row(
-                    kind, given.items, offset, among, n, together, queries[r], k, hashed, at, block
-                )
+                clear(block.marks, last)
+                for p in range(passes):
+                    own = queries[r, p * together : (p + 1) * together]
+                    mark_pass(
+                        kind, given.items, offset, among, n, own, k, hashed, r * passes + p, block
+                    )
                 given.counts[row + r, j] = write_list(
                     block.marks, 0, last, last, given.lists[row + r, j]
                 )

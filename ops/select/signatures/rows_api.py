@@ -37,11 +37,15 @@ class RowSignatureScratch:
 
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
-        if threads <= self.threads:
-            return
+        if threads > self.threads:
+            self.allocate(threads)
+            self.threads = threads
+
+    def allocate(self, threads: int) -> None:
+        """Allocate it anew."""
         n, room = self.together, 2 * self.k + 2 * SEGMENT
         pairs, passes = -(-n // 2), ROWS * self.group // n
-        arrays = RowScratch(
+        self.arrays = RowScratch(
             queries=np.empty((threads, ROWS, self.group), np.uint64),
             none_taken=np.zeros((threads, 0), np.uint64),
             tables=aligned((threads, passes, pairs, 16, 16), np.uint8),
@@ -61,8 +65,7 @@ class RowSignatureScratch:
             marks=np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64),
             histogram=np.zeros((threads, HISTOGRAM), np.int64),
         )
-        self.arguments.fill(arrays)
-        self.threads = threads
+        self.arguments.fill(self.arrays)
 
 
 def nearest_rows(
@@ -83,29 +86,35 @@ def nearest_rows(
     positions, ascending, to lists[r, j]: uint32 (R, J, room), int64 (R, J); the tokens before first
     and from last on are not listed. The same for any number of threads.
     """
-    s, (first, last, _) = scratch, among
-    shape = len(queries), s.n_kv_heads, s.group
+    s, given = scratch, RowQueries(queries=queries, items=items, lists=lists, counts=counts)
+    check_rows("nearest signatures of rows", given, bits, among, k, s)
+    s.ready(n_threads())
+    _rows(bits, s.together)(s.query.fill(given), s.arguments.address, *among, k, seed)
+
+
+def check_rows(
+    name: str, given: RowQueries, bits: int, among: Range, k: int, s: RowSignatureScratch
+) -> None:
+    """Raise OpsError unless these fit each other and the scratch."""
+    (first, last, _), queries, (n_rows, *_) = among, given.queries, given.queries.shape
+    shape = n_rows, s.n_kv_heads, s.group
     if queries.shape != shape or queries.dtype != np.uint64 or not queries.flags.c_contiguous:
         raise OpsError(
-            f"nearest signatures of rows: queries are {queries.dtype} {queries.shape}, expected "
-            f"contiguous uint64 {shape}"
+            f"{name}: queries are {queries.dtype} {queries.shape}, expected contiguous uint64 "
+            f"{shape}"
         )
-    if not 0 <= first < last <= min(s.n_ctx, SEGMENT * len(items)) or bits not in (32, 64):
+    if not 0 <= first < last <= min(s.n_ctx, SEGMENT * len(given.items)) or bits not in (32, 64):
         raise OpsError(
-            f"nearest signatures of rows: {bits} bits of tokens {first} to {last - 1} in a context "
-            f"of {s.n_ctx}"
+            f"{name}: {bits} bits of tokens {first} to {last - 1} in a context of {s.n_ctx}"
         )
     if not 1 <= k <= min(s.k, last - first):
         raise OpsError(
-            f"nearest signatures of rows: cannot choose {k} of {last - first} tokens, expected 1 "
-            f"to {min(s.k, last - first)}"
+            f"{name}: cannot choose {k} of {last - first} tokens, expected 1 to "
+            f"{min(s.k, last - first)}"
         )
-    room = min(k * s.group, last - first)
+    lists, counts, room = given.lists, given.counts, min(k * s.group, last - first)
     if lists.shape[:2] != shape[:2] or lists.shape[2] < room or counts.shape != shape[:2]:
         raise OpsError(
-            f"nearest signatures of rows: lists are {lists.shape} with {counts.shape} lengths, "
-            f"expected {(*shape[:2], room)} or more with {shape[:2]}"
+            f"{name}: lists are {lists.shape} with {counts.shape} lengths, expected "
+            f"{(*shape[:2], room)} or more with {shape[:2]}"
         )
-    s.ready(n_threads())
-    given = RowQueries(queries=queries, items=items, lists=lists, counts=counts)
-    _rows(bits, s.together)(s.query.fill(given), s.arguments.address, *among, k, seed)

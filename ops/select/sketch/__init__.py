@@ -1,7 +1,6 @@
 """Sketches: one bit for each rotated dimension of a key, from which q . k is estimated (RaBitQ)."""
 
 from .api import SketchScratch, best_sketched, mean_keys, sketch_keys, sketch_slots
-from .arguments import Wanted
 from .rows_api import RowSketchScratch, best_sketched_rows
 from .search import Rotation, SketchedKeys, sketch_bits
 
@@ -10,7 +9,6 @@ __all__ = [
     "RowSketchScratch",
     "SketchScratch",
     "SketchedKeys",
-    "Wanted",
     "best_sketched",
     "best_sketched_rows",
     "mean_keys",

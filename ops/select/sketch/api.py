@@ -9,7 +9,8 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import F32, I64, U64, Lists, Range, check_slots, check_stored
-from .arguments import Keys, KeysInSlots, KeySums, Query, Scan, Scratch, Wanted
+from ..rerank.arguments import Wanted
+from .arguments import Keys, KeysInSlots, KeySums, Query, Scan, Scratch
 from .search import Rotation, SearchScratch, SketchedKeys, check_rotation, check_search
 
 _SERIAL_TOKENS = 4  # to sketch that cost less than waking the threads

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from ....jit.launch import arguments as arrays
 from ...attention.layout import StoredLayout
 from ..choice import Candidates
+from ..rerank.arguments import Products
 
 
 class KeySums(NamedTuple):
@@ -55,15 +56,6 @@ class Query(NamedTuple):
     counts: arrays.I64_1D
 
 
-class Products(NamedTuple):
-    """Scratch of exact products with listed keys; of each thread."""
-
-    rows: arrays.F32_3D
-    """The query heads of a KV head, laid out as its keys are."""
-    gathered_works: arrays.U8_2D
-    works: arrays.U8_2D
-
-
 class Search(NamedTuple):
     """Scratch of a choice by estimates (`choose`), with blocks or without; of each thread."""
 
@@ -97,14 +89,6 @@ class Scratch(NamedTuple):
 
     search: Search
     scan: Scan
-
-
-class Wanted(NamedTuple):
-    """The k largest products of the best `n_candidates` estimates; seed: of the hash for ties."""
-
-    k: int
-    n_candidates: int
-    seed: int
 
 
 class RowQueries(NamedTuple):

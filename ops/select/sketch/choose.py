@@ -12,19 +12,13 @@ the blocks. Samples (`sampling`) save work, but never change the result.
 
 import numpy as np
 
-from ....jit import simd as v
 from ....jit.cached import jit
-from ....jit.launch.views import address
-from ...attention.decode.scores import gathered_scores
-from ...attention.layout import SEGMENT, TILE
-from ...attention.work import HEAD_SCORES
-from ..best import entry_of, make_room, mark_best, start
+from ..best import mark_best, start
 from ..choice import Range
 from ..lists import clear, mark_taken, write_list
-from ..masks import low_bit
 from ..queries import pack_queries
+from ..rerank.single import rerank
 from ..sampling import first_limits, put_order, samples
-from ..scores import at_least, cost_of
 
 
 def make_choose(prepare, scan):
@@ -81,37 +75,10 @@ def make_choose(prepare, scan):
                 scanned += gather(kind, query, j, estimated, wanted, mine)
             n = write_list(found.marks, among.first, indexed, among.last, search.listed)
             listed, queries = search.listed[among.first : n], rows[g : g + together]
-            _rerank(shape, query.segments, j, listed, queries, wanted, search)
+            rerank(shape, query.segments, j, listed, queries, wanted, search)
             for w in range((among.last + 63) // 64):
                 chosen[w] |= found.marks[w]
         mark_taken(query.taken[j], among.stop, chosen)
         return write_list(chosen, among.first, among.last, among.stop, query.lists[j]), scanned
 
     return choose
-
-
-@jit
-def _rerank(shape, segments, j, listed, queries, wanted, search):
-    """Mark each query's k largest exact products among the listed tokens."""
-    found, work, n = search.found, search.products, len(queries)
-    limits, entries, counts, s = found.limits, found.entries, found.counts, address(work.works)
-    start(n, found)
-    for begin in range(0, len(listed), SEGMENT):
-        tokens = listed[begin : min(begin + SEGMENT, len(listed))]
-        room = address(work.gathered_works)
-        gathered_scores(shape, address(queries), tokens, segments, j, room, s + 4 * HEAD_SCORES, s)
-        for h in range(n):
-            line, m = s + h * HEAD_SCORES, counts[h]
-            for i in range(0, len(tokens), TILE):
-                some = at_least(line + 4 * i, limits[h])
-                while some:
-                    t = i + low_bit(some)
-                    some &= some - np.uint64(1)
-                    if t < len(tokens):
-                        cost = cost_of(np.uint64(v.load_u32(line, 4 * t)))
-                        entries[h, m] = entry_of(cost, tokens[t])
-                        m += 1
-            counts[h] = m
-            make_room(h, wanted.k, wanted.seed, found, entries.shape[1])
-    clear(found.marks, np.int64(listed[len(listed) - 1]) + 1)
-    mark_best(n, wanted.k, wanted.seed, found)

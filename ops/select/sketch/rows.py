@@ -16,18 +16,19 @@ from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
 from ....jit.simd import store
 from ...attention import shape as of
-from ...attention.decode.scores import gathered_scores
 from ...attention.layout import SEGMENT
 from ..best import entry_of, prune_scores
 from ..choice import Candidates, Range
 from ..lists import clear, write_list
 from ..masks import MASK_BYTES, WORDS, bits_of, filled_words, kind_of, trim
-from ..narrow import keep_best, limit_between, mark_k_best, places_of, take_at_least
+from ..narrow import keep_best, limit_between, mark_k_best, places_of
 from ..queries import pack_queries, tables_of
+from ..rerank.arguments import Wanted
+from ..rerank.rows import rerank_row
 from ..sampling import STRIDE, put_order
 from ..scores import cost_of, float_bits
 from ..work import ROWS, SAMPLE_SEGMENTS
-from .arguments import RowQueries, RowScratch, Wanted
+from .arguments import RowQueries, RowScratch
 from .spread import spread_segment, sum_spread
 from .sums import Sketches
 
@@ -210,39 +211,6 @@ def _find_candidates(kind, given, j, among, n_queries, wanted, block):
             tries += 1
 
 
-@jit
-def _score_listed(shape, given, j, listed, rows, block):
-    """Write the exact products of the queries `rows` of a pass with listed keys."""
-    work = block.products
-    room, parts = address(work.gathered_works), address(work.works)
-    for begin in range(0, len(listed), SEGMENT):
-        tokens, s = listed[begin : begin + SEGMENT], address(block.scores[begin // SEGMENT])
-        gathered_scores(shape, address(rows), tokens, given.segments, j, room, parts, s)
-        for h in range(len(rows)):
-            for t in range(len(tokens), (len(tokens) + 15) // 16 * 16):
-                block.scores[begin // SEGMENT, h, t] = -np.inf
-
-
-@jit
-def _rerank(shape, given, j, listed, rows, guesses, wanted, block):
-    """Mark the k largest exact products of each query of a pass among the listed tokens.
-
-    guesses: the limits of the row before, which are replaced by those of this one.
-    """
-    _score_listed(shape, given, j, listed, rows, block)
-    n, line, seed = len(listed), block.scores.strides[0], wanted.seed
-    most = wanted.k + wanted.k // 8 + 4
-    for h in range(len(rows)):
-        scores = address(block.scores[0, h])
-        limit = limit_between(scores, line, n, min(wanted.k, n), most, guesses[h])
-        guesses[h] = limit
-        entries = address(block.taken)
-        taken = take_at_least(scores, line, n, limit, address(listed), entries)
-        mark_k_best(
-            entries, taken, wanted.k, limit, seed, block.spare, block.histogram, block.chosen
-        )
-
-
 def make_sketch_rows(k_type, v_type, blocks, bits, together):
     """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
 
@@ -262,7 +230,7 @@ def make_sketch_rows(k_type, v_type, blocks, bits, together):
                 )  # fmt: skip
             n = write_list(block.marks, 0, last, last, listed)
             pass_rows, own = rows[g : g + together], guesses[g : g + together]
-            _rerank(shape, given, j, listed[:n], pass_rows, own, wanted, block)
+            rerank_row(shape, given.segments, j, listed[:n], pass_rows, own, wanted, block)
         given.counts[row, j] = write_list(block.chosen, 0, last, last, given.lists[row, j])
 
     @kernel

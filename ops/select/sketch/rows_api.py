@@ -7,11 +7,11 @@ from ....jit.arena import aligned
 from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
 from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout
-from ...attention.work import WORK_BYTES, gathered_work_bytes
 from ...errors import OpsError
 from ..choice import F32, I64, Range
+from ..rerank import Wanted, products_scratch
 from ..work import HISTOGRAM, ROWS, SAMPLE_SEGMENTS
-from .arguments import Products, RowQueries, RowScratch, Scan, Spread, Wanted
+from .arguments import RowQueries, RowScratch, Scan, Spread
 from .search import SketchedKeys, check_rotation, sketch_bits
 
 
@@ -49,11 +49,6 @@ class RowSketchScratch:
         parts = max(-(-listed // SEGMENT), SAMPLE_SEGMENTS)
         # 64 words, of 64 tokens each, are read at a time.
         words = -(-self.n_ctx // 4096) * 64
-        products = Products(
-            rows=aligned((threads, self.group, layout.padded), np.float32),
-            gathered_works=aligned((threads, gathered_work_bytes(layout.tile_bytes)), np.uint8),
-            works=aligned((threads, WORK_BYTES), np.uint8),
-        )
         spread = Spread(
             planes=aligned((threads, SAMPLE_SEGMENTS, bits // 4 * SEGMENT), np.uint8),
             classes=aligned((threads, SAMPLE_SEGMENTS, SEGMENT), np.uint8),
@@ -65,7 +60,7 @@ class RowSketchScratch:
             sums=aligned((threads, 2, n, SEGMENT), np.int8),
         )
         arrays = RowScratch(
-            products=products,
+            products=products_scratch(threads, self.group, layout),
             rotated=aligned((threads, 2, bits), np.float32),
             tables=aligned((threads, queries, bits // 4, 16), np.int8),
             limits=np.empty((threads, queries), np.float32),

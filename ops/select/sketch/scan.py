@@ -25,8 +25,9 @@ from ..best import entry_of, make_room
 from ..choice import Range
 from ..masks import WORDS, bits_of, filled_words, hide, kind_of, low_bit, trim
 from ..queries import prepare_query
+from ..rerank.arguments import Wanted
 from ..scores import cost_of, float_bits
-from .arguments import Query, Scratch, Wanted
+from .arguments import Query, Scratch
 from .choose import make_choose
 from .sums import Sketches, sum_segment
 

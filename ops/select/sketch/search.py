@@ -7,10 +7,10 @@ import numpy as np
 
 from ....jit.arena import aligned
 from ...attention.layout import TileLayout
-from ...attention.work import WORK_BYTES, gathered_work_bytes
 from ...errors import OpsError
 from ..choice import F32, I64, U64, Lists, Range, SelectScratch, check_choice, check_query
-from .arguments import Products, Search, Wanted
+from ..rerank import Wanted, products_scratch
+from .arguments import Search
 
 
 def sketch_bits(head_dim: int) -> int:
@@ -65,14 +65,8 @@ class SearchScratch(SelectScratch):
 
     def allocate(self, threads: int) -> None:
         super().allocate(threads)
-        layout = self.layout
-        products = Products(
-            rows=aligned((threads, self.group, layout.padded), np.float32),
-            gathered_works=aligned((threads, gathered_work_bytes(layout.tile_bytes)), np.uint8),
-            works=aligned((threads, WORK_BYTES), np.uint8),
-        )
         self.search = Search(
-            products=products,
+            products=products_scratch(threads, self.group, self.layout),
             rotated=aligned((threads, 2, self.bits), np.float32),
             tables=np.empty((threads, self.together, self.bits // 4, 16), np.int8),
             order=self.order,

@@ -10,6 +10,7 @@ from kvarn.ops.reference.select import (
     nearest_reference,
     network_reference,
     pack_bits,
+    reranked_reference,
 )
 from kvarn.runtime.attend import Sparse, TopK
 from kvarn.runtime.attend.encoders import SimHash
@@ -76,7 +77,11 @@ def chosen(method: Sparse, model: Model, step: SlotStep) -> list[np.ndarray]:
 
     stored = np.stack([signatures(step.keys[:, j]) for j in range(2)])
     queries = signatures(step.q[0]).reshape(2, -1)
-    return nearest_reference(queries, stored, 32, 0, n, n, k, SEED, taken)
+    if method.rerank == 1:
+        return nearest_reference(queries, stored, 32, 0, n, n, k, SEED, taken)
+    scores = np.stack([step.keys[:, h // 2] @ step.q[0, h] for h in range(4)])
+    few = min(method.rerank * k, n - int(taken.sum(1).max()))
+    return reranked_reference(queries, stored, 32, scores, (0, n, n), (k, few, SEED), taken)
 
 
 def check(method: Sparse, model: Model, step: SlotStep) -> None:

@@ -19,7 +19,8 @@ from .slots import SlotSpy, check, chosen
 
 COMMON = {"budget": 16, "sink": 4, "window": 12}
 FLAT, SKETCH = TopK(index="flat", **COMMON), TopK(**COMMON)
-HASH = Hash(**COMMON, encoders="simhash")
+HASH = Hash(**COMMON, encoders="simhash", rerank=1)
+RERANKED = Hash(**COMMON, encoders="simhash", rerank=3)
 KEEPS = [kvarn.Streaming(100), kvarn.HashEvict(100)]
 N = 260
 
@@ -29,7 +30,7 @@ def keep(request) -> Evicting:
     return request.param
 
 
-@pytest.mark.parametrize("method", [FLAT, HASH], ids=["flat", "hash"])
+@pytest.mark.parametrize("method", [FLAT, HASH, RERANKED], ids=["flat", "hash", "reranked"])
 def test_a_step_chooses_among_the_keys_as_kept(model: Model, keep: Evicting, method) -> None:
     """While slots are filled, when they are full, and after prompts that evict."""
     spy, ids = SlotSpy(method), ids_of(model, N)

@@ -12,6 +12,7 @@ from kvarn.ops.reference.select import (
     nearest_reference,
     network_reference,
     pack_bits,
+    reranked_reference,
     tile_bounds_reference,
 )
 from kvarn.runtime.attend import (
@@ -31,14 +32,17 @@ from .. import reading
 from .spy import Spy
 
 COMMON = {"budget": 40, "sink": 4, "window": 16}
-METHODS = [TopK(index="flat", **COMMON), Hash(**COMMON), TopK(index="sketch", **COMMON)]
+PLAIN_HASH = Hash(**COMMON, rerank=1)
+METHODS = [TopK(index="flat", **COMMON), PLAIN_HASH, TopK(index="sketch", **COMMON)]
+RERANKED = Hash(**COMMON, rerank=3)
 BLOCKS = TopK(index="sketch", levels=2, **COMMON)
 QUEST = Quest(**COMMON)
 
 
 def name_of(method: Sparse) -> str:
     levels = " in blocks" if getattr(method, "levels", 1) == 2 else ""
-    return getattr(method, "index", method.name) + levels
+    rerank = " reranked" if getattr(method, "rerank", 1) > 1 else ""
+    return getattr(method, "index", method.name) + levels + rerank
 
 
 N = 1100
@@ -64,9 +68,12 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
         return pack_bits(network_reference(x, network.weights, network.widths))
 
     stored = np.stack([signatures(keys[:, j]) for j in range(n_kv_heads)])
-    return nearest_reference(
-        signatures(q[0]).reshape(n_kv_heads, -1), stored, 32, first, last, stop, k, SEED
-    )
+    asking = signatures(q[0]).reshape(n_kv_heads, -1)
+    if method.rerank > 1:
+        scores = np.stack([keys[:, h // 2] @ q[0, h] for h in range(4)])
+        wanted = k, method.rerank * k, SEED
+        return reranked_reference(asking, stored, 32, scores, (first, last, stop), wanted)
+    return nearest_reference(asking, stored, 32, first, last, stop, k, SEED)
 
 
 def highest_tiles(q, keys, n_kv_heads: int, first: int, last: int, stop: int) -> list:
@@ -80,7 +87,7 @@ def highest_tiles(q, keys, n_kv_heads: int, first: int, last: int, stop: int) ->
     return [np.array(sorted(tokens)) for tokens in lists]
 
 
-@pytest.mark.parametrize("method", [*METHODS[:2], QUEST], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS[:2], RERANKED, QUEST], ids=name_of)
 def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
     spy = Spy(method)
     context, _ = read(model, spy, steps=1)
@@ -98,7 +105,7 @@ def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
     assert len(context.tokens) == N + 1
 
 
-@pytest.mark.parametrize("method", [*METHODS, BLOCKS, QUEST], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, RERANKED, BLOCKS, QUEST], ids=name_of)
 def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, method) -> None:
     _, want = read(model, Full())
     for budget in ("100%", N + 4, N):

@@ -38,6 +38,8 @@ def test_impossible_options_are_refused_in_words(options: dict, words: str) -> N
 def test_the_methods_own_options() -> None:
     with pytest.raises(AttendError, match="48, expected 32 or 64"):
         Hash(bits=48)
+    with pytest.raises(AttendError, match="rerank of hash is 65, expected 1 to 64"):
+        Hash(rerank=65)
     with pytest.raises(AttendError, match="index is 'tree'"):
         kvarn.TopK(index="tree")
     with pytest.raises(AttendError, match="levels is 2, expected 1 for index flat"):

@@ -23,7 +23,8 @@ from kvarn.runtime.store.disk.verify import verify
 
 from ..reading import ids_of
 
-SPARSE = SparsePrefill(k=40, index="hash", from_=1024)
+SPARSE = SparsePrefill(k=40, index="hash", from_=1024, rerank=1)
+RERANKED = SparsePrefill(k=40, index="hash", from_=1024)
 N = 2700
 
 
@@ -69,6 +70,35 @@ def test_a_pack_says_how_it_was_read(pack: Path, model: Model, tmp_path: Path) -
     build_pack(model, tmp_path / "exact", ids_of(model, 10), 100)
     assert json.loads((tmp_path / "exact" / "pack.json").read_text())["format"] == 1
     assert pack_info(tmp_path / "exact").prefill == "exact"
+
+
+def test_a_pack_goes_on_with_as_many_candidates_as_it_was_begun_with(
+    pack: Path, model: Model, tmp_path: Path
+) -> None:
+    """The default of today, in a format that older versions refuse; 1 is what older packs have."""
+    ids, path = ids_of(model, N), tmp_path / "pack"
+    for prefill, stop in ((RERANKED, 1600), (None, N)):
+        with model.context(N + 100, store=Disk(path), prefill=prefill) as context:
+            context.prefill(ids[len(context.tokens) : stop])
+            logits = context.logits.copy()
+    with model.context(N + 100, prefill=RERANKED) as context:
+        np.testing.assert_array_equal(context.prefill(ids), logits)
+    with model.context(N + 100, prefill=SPARSE) as context:
+        assert not np.array_equal(context.prefill(ids), logits)
+    data = json.loads((path / "pack.json").read_text())
+    assert (data["format"], data["prefill"]["rerank"]) == (6, 4)
+    facts = Disk(path).recorded_prefill()
+    assert facts is not None and facts.rerank == 4
+    assert str(facts) == "sparse (index simhash-32-20240517, k 40 of 160, from 1024, tail)"
+    for other in (SPARSE, replace(RERANKED, rerank=3)):
+        with pytest.raises(PackError, match=r"k 40 of 160, from 1024, tail.*asked for is sparse"):
+            model.context(N + 100, store=Disk(path), prefill=other)
+    with pytest.raises(PackError, match=r"k 40, from.* asked for is .*k 40 of 160"):
+        model.context(N + 100, store=Disk(pack), prefill=RERANKED)
+    for rerank in (0, "4", True):
+        write_checked(path, {**data, "prefill": {**data["prefill"], "rerank": rerank}})
+        with pytest.raises(PackError, match=r"pack.json is not one that kvarn writes"):
+            pack_info(path)
 
 
 def test_sessions_give_the_bytes_of_one(pack: Path, model: Model, tmp_path: Path) -> None:

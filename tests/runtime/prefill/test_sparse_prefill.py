@@ -8,7 +8,12 @@ import pytest
 import kvarn
 from kvarn.jit import threads
 from kvarn.ops.reference.attention import gathered_reference, read_kv
-from kvarn.ops.reference.select import nearest_reference, network_reference, pack_bits
+from kvarn.ops.reference.select import (
+    nearest_reference,
+    network_reference,
+    pack_bits,
+    reranked_reference,
+)
 from kvarn.runtime.attend import Hash, TopK
 from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
@@ -63,7 +68,9 @@ class Spy:
         monkeypatch.setattr(SparsePrompts, "attend_prompt", attend)
 
 
-def _lists(model: Model, layer: int, q, keys, position: int, k: int) -> list[np.ndarray]:
+def _lists(
+    model: Model, layer: int, q, keys, position: int, k: int, rerank: int
+) -> list[np.ndarray]:
     """What the KV heads of a row read, by the formula in NumPy."""
     network = SimHash(32, SEED).networks(model.config, layer).queries[0]
 
@@ -73,12 +80,20 @@ def _lists(model: Model, layer: int, q, keys, position: int, k: int) -> list[np.
     stored = np.stack([signatures(keys[:, j]) for j in range(keys.shape[1])])
     asking = signatures(q).reshape(keys.shape[1], -1)
     last = position // 512 * 512 // 1024 * 1024 - 128
-    return nearest_reference(asking, stored, 32, 128, last, position + 1, k, SEED)
+    among = 128, last, position + 1
+    if rerank == 1:
+        return nearest_reference(asking, stored, 32, *among, k, SEED)
+    group = len(q) // keys.shape[1]
+    scores = np.stack([keys[:, h // group] @ one for h, one in enumerate(q)])
+    return reranked_reference(asking, stored, 32, scores, among, (k, rerank * k, SEED))
 
 
-def test_each_row_reads_what_it_chooses(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rerank", [1, 3])
+def test_each_row_reads_what_it_chooses(
+    model: Model, monkeypatch: pytest.MonkeyPatch, rerank: int
+) -> None:
     spy = Spy(monkeypatch)
-    _read(model, replace(SPARSE, tail="none"))
+    _read(model, replace(SPARSE, tail="none", rerank=rerank))
     sparse = [call for call in spy.calls if call[2] >= 1024]
     # The last layer computes the last 8 rows of a chunk alone.
     assert {call[2] for call in sparse} == {1024, 1528, 1536, 2040, 2048, 2552, 2560, N - 8}
@@ -87,7 +102,7 @@ def test_each_row_reads_what_it_chooses(model: Model, monkeypatch: pytest.Monkey
         for row in {0, len(q) // 2, len(q) - 1}:
             position = start + row
             keys, values = read_kv(store.segments(layer.index), store.layout, 2, 0, position + 1)
-            lists = _lists(model, layer.index, q[row], keys, position, 40)
+            lists = _lists(model, layer.index, q[row], keys, position, 40, rerank)
             assert max(map(len, lists)) < position
             room, counts = np.zeros((2, position + 1), np.uint32), np.array([*map(len, lists)])
             for j, tokens in enumerate(lists):
@@ -148,7 +163,9 @@ def test_where_all_is_read_the_bits_are_those_of_exact(model: Model, prefill) ->
     assert all(layer.steps for layer in sparse.stats.prompt_layers)
 
 
-@pytest.mark.parametrize("sparse", [SPARSE, SKETCH], ids=["hash", "sketch"])
+@pytest.mark.parametrize(
+    "sparse", [SPARSE, replace(SPARSE, rerank=1), SKETCH], ids=["hash", "nearest", "sketch"]
+)
 def test_cuts_and_threads_give_the_same_bits(model: Model, sparse: SparsePrefill) -> None:
     context, want = _read(model, sparse)
     before = on_engine(threads.n_threads)
@@ -263,6 +280,8 @@ def test_refusals_in_words(model: Model) -> None:
         "tail of sparse prefill is 'sample', expected means or none": {"tail": "sample"},
         "from of sparse prefill is -1": {"from_": -1},
         "probe of sparse prefill is -1": {"probe": -1},
+        "rerank of sparse prefill is 0, expected 1 to 64": {"rerank": 0},
+        "rerank of sparse prefill is for index hash": {"rerank": 2, "index": "sketch"},
     }.items():
         with pytest.raises(PrefillError, match=words):
             SparsePrefill(**options)
@@ -291,4 +310,5 @@ def test_the_default_index_is_that_of_the_models_encoders(model: Model) -> None:
         assert default.facts(one.info).index == index
         assert default.facts(one.info).column.startswith(column)
         with one.context(100, prefill=default) as context:
-            assert context.stats.prefill == f"sparse index={index}"
+            rerank = " rerank=4" if index == "hash" else ""
+            assert context.stats.prefill == f"sparse index={index}{rerank}"

@@ -18,7 +18,8 @@ that of packs whose prompts were not read exactly; it adds to format 1 or 3
      "prefill": {"mode", "index", "k", "from", "tail", "column digest"}
 
 and, where a probe has measured what that left out, "probe": {"LAYER": [tokens measured, mean share
-of the softmax covered, mean output error]}, written anew when more has been read.
+of the softmax covered, mean output error]}, written anew when more has been read. Format 6 adds to
+format 5 "rerank" in "prefill": candidates by signatures for each token that is chosen, if not 1.
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -41,8 +42,8 @@ from ..files import digest
 from . import prompts
 from .values import number, text
 
-FORMAT = 5
-_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS, _SPARSE = 1, 2, 3, 4, 5
+FORMAT = 6
+_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS, _SPARSE, _RERANKED = 1, 2, 3, 4, 5, 6
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -142,7 +143,7 @@ class Manifest:
     @property
     def _format(self) -> int:
         if self.prefill is not None:
-            return _SPARSE
+            return _SPARSE if self.prefill.rerank == 1 else _RERANKED
         if self.slots is None:
             return _CENTRED if self.centre else _PLAIN
         return _CENTRED_SLOTS if self.centre else _SLOTS
@@ -224,7 +225,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
     form = number(data["format"], _PLAIN, FORMAT)
-    slots, sparse = form in (_SLOTS, _CENTRED_SLOTS), form == _SPARSE
+    slots, sparse = form in (_SLOTS, _CENTRED_SLOTS), form in (_SPARSE, _RERANKED)
     centred = form in (_CENTRED, _CENTRED_SLOTS) or (sparse and "centre" in kv)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")

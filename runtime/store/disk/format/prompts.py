@@ -12,7 +12,8 @@ _DIGITS = 6  # after the point, of what was measured
 
 
 def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
-    """For JSON."""
+    """For JSON; of packs of format 5, without "rerank"."""
+    rerank = {"rerank": facts.rerank} if facts.rerank > 1 else {}
     return {
         "mode": facts.mode,
         "index": facts.index,
@@ -20,6 +21,7 @@ def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
         "from": facts.from_,
         "tail": facts.tail,
         "column digest": facts.column,
+        **rerank,
     }
 
 
@@ -28,8 +30,9 @@ def prefill_of(data: dict[str, Any]) -> PrefillFacts:
     if type(data["tail"]) is not bool:
         raise ValueError("prefill.tail is neither true nor false")
     mode, index, column = (text(data[key]) for key in ("mode", "index", "column digest"))
+    rerank = number(data.get("rerank", 1), 1)
     return PrefillFacts(
-        mode, index, number(data["k"], 1), number(data["from"]), data["tail"], column
+        mode, index, number(data["k"], 1), number(data["from"]), data["tail"], column, rerank
     )
 
 
