@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 if TYPE_CHECKING:
-    from ..jit.launch import Graph
-
-F32 = npt.NDArray[np.float32]
+    from ..ops.device import Array, Recorded
 
 
 class Attention(Protocol):
     """Stores the keys and values of new tokens, and attends to those stored.
 
-    `Transformer.forward` calls it once for each layer, in order. The object knows the position of
-    the first new token, and reads window, scale and softcap from `LayerConfig`.
+    `Transformer.forward` calls it once for each layer, in order, with arrays of its device. The
+    object knows the position of the first new token, and reads window, scale and softcap from
+    `LayerConfig`.
     """
 
     @property
@@ -25,13 +21,13 @@ class Attention(Protocol):
         """Whether `__call__` needs the queries of all tokens in the last layer too."""
 
     @property
-    def graphs(self) -> dict[bool, Graph] | None:
+    def graphs(self) -> dict[bool, Recorded] | None:
         """The graphs of single tokens that `forward` recorded, calls of this object included.
 
         None where these calls cannot be recorded. Emptied whenever an address changes.
         """
 
-    def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
+    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         """Append k and v (T, J, E), attend with q (R, H, E), write out (R, H, E).
 
         R is T, or less in the last layer, where only the outputs of the last R tokens are needed.

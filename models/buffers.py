@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from ..jit.arena import aligned
+from ..ops.device import Array, Device
 from .config import ModelConfig
-
-F32 = npt.NDArray[np.float32]
-I32 = npt.NDArray[np.int32]
 
 
 class Rows:
     """The arrays of a forward pass: views of the rows first … stop - 1 of the shared memory."""
 
     def __init__(
-        self, config: ModelConfig, memory: dict[str, F32], ids: I32, first: int, stop: int
+        self, config: ModelConfig, memory: dict[str, Array], ids: Array, first: int, stop: int
     ) -> None:
         heads, kv_heads, head_dim = config.n_heads, config.n_kv_heads, config.head_dim
         n, rows = stop - first, slice(first, stop)
@@ -41,9 +37,9 @@ class Rows:
 
 
 class Buffers:
-    """Memory for up to `max_chunk` tokens; later calls allocate nothing but views."""
+    """Memory of a device for up to `max_chunk` tokens; later calls allocate nothing but views."""
 
-    def __init__(self, config: ModelConfig, max_chunk: int) -> None:
+    def __init__(self, config: ModelConfig, max_chunk: int, device: Device) -> None:
         n_q, n_kv = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
         widths = {
             **dict.fromkeys(("x", "normed", "branch"), config.n_embd),
@@ -56,11 +52,11 @@ class Buffers:
         }
         self._config = config
         self._memory = {
-            name: aligned(max_chunk * width, np.float32).reshape(max_chunk, width)
-            for name, width in widths.items()
+            name: device.memory((max_chunk, width), np.float32) for name, width in widths.items()
         }
         # Valid token ids from the start: recording a graph reads them.
-        self._ids = np.zeros(max_chunk, np.int32)
+        self._ids = device.memory((max_chunk,), np.int32)
+        device.put(np.zeros(max_chunk, np.int32), self._ids)
         self._rows: dict[tuple[int, int], Rows] = {}
 
     def rows(self, first: int, stop: int) -> Rows:

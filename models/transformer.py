@@ -15,9 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from ..jit.launch import Graph, record
-from ..ops import pointwise
-from ..ops.linear import Activations, Weight, get_rows, linear
+from ..ops.device import Activations, Array, Recorded, Weight
 from .attention import Attention
 from .buffers import Buffers, Rows
 from .config import ModelConfig, RopeConfig
@@ -25,7 +23,6 @@ from .errors import ModelError
 from .rope import RopeTable
 from .weights import LayerWeights, Linear, Weights
 
-F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
 Watcher = Callable[[Activations, Weight], None]
 """Called with inputs of T rows, and the matrix that they will be multiplied by."""
@@ -36,7 +33,7 @@ so with fewer rows than this the bits of the result would differ."""
 
 
 class Transformer:
-    """One model's forward pass, in memory that is allocated once.
+    """One model's forward pass, on the device of its weights, in memory that is allocated once.
 
     Not reentrant: one engine thread runs it. A call reads at most `max_chunk` tokens.
     """
@@ -50,17 +47,18 @@ class Transformer:
         self.weights = weights
         self.max_chunk = max_chunk
         self._watchers: list[Watcher] = []
-        self._buffers = Buffers(config, max_chunk)
-        self._embd_in = Activations(max_chunk, config.n_embd)
-        self._attended_in = Activations(max_chunk, config.n_heads * config.head_dim)
-        self._ff_in = Activations(max_chunk, config.n_ff)
+        self.device = device = weights.device
+        self._buffers = Buffers(config, max_chunk, device)
+        self._embd_in = device.activations(max_chunk, config.n_embd)
+        self._attended_in = device.activations(max_chunk, config.n_heads * config.head_dim)
+        self._ff_in = device.activations(max_chunk, config.n_ff)
         # A layer ends with the norm of the next one: adding and norming are one operation.
         self._next_norms = [*(w.attn_norm for w in weights.layers[1:]), weights.output_norm]
         ropes = [layer.rope for layer in config.layers]
         self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))
         self._rotation_of = [None if r is None else self._ropes.index(r) for r in ropes]
-        self._tables: dict[bool, tuple[RopeTable, ...]] = {}
-        self._graphs: dict[bool, list[Graph]] = {}
+        self._tables: dict[bool, tuple[tuple[RopeTable, Array], ...]] = {}
+        self._graphs: dict[bool, list[Recorded]] = {}
 
     def forward(
         self,
@@ -69,13 +67,13 @@ class Transformer:
         attention: Attention,
         n_ctx: int | None = None,
         n_out: int | None = None,
-    ) -> F32:
+    ) -> Array:
         """Hidden states after `output_norm` of the last `n_out` (default: all) of the tokens `ids`
         (T,) at positions start….
 
         `attention` must hold the keys and values of positions 0 … start - 1. `n_ctx` is the size of
         the context (default: the training length): longrope models have one set of frequencies
-        for contexts up to their original length and another beyond. Returns float32
+        for contexts up to their original length and another beyond. Returns the device's float32
         (n_out, n_embd), which the next call overwrites; their bits do not depend on `n_out`. Raises
         `ModelError` for ids outside the vocabulary, more than `max_chunk` ids, or an `n_out` that
         is not 1 to T.
@@ -83,12 +81,13 @@ class Transformer:
         n = len(ids)
         n_out = n if n_out is None else n_out
         self._check(ids, start, n_out)
-        config, b = self.config, self._buffers.rows(0, n)
-        b.ids[:] = ids
+        config, device, b = self.config, self.device, self._buffers.rows(0, n)
+        device.put(ids, b.ids)
         if config.temperature_scale:
-            self._fill_temperature(b.temperature, start)
+            device.put(self._temperatures(start, n), b.temperature)
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
-        angles = [table.rows(start, n) for table in self._tables_for(long)]
+        tables = self._tables_for(long)
+        angles = [device.put(table.rows(start, n), rows[:n]) for table, rows in tables]
         if n > 1 or self._watchers:
             every = attention.every_query or self._watchers
             wanted = n if every else min(n, max(n_out, _LEAST_ROWS))
@@ -96,7 +95,7 @@ class Transformer:
             return b.normed[n - n_out :]
         if (kept := attention.graphs) is not None:
             if long not in kept:
-                kept[long] = record(self._run, b, b, angles, attention)
+                kept[long] = device.record(self._run, b, b, angles, attention)
             kept[long].run()
         else:
             first, *others = self._graphs_for(long, b, angles)
@@ -115,7 +114,7 @@ class Transformer:
         finally:
             self._watchers.remove(watcher)
 
-    def _run(self, b: Rows, end: Rows, angles: list[F32], attention: Attention) -> None:
+    def _run(self, b: Rows, end: Rows, angles: list[Array], attention: Attention) -> None:
         """From `b.ids` to `end.normed`; end: the rows that the last layer computes outputs for."""
         self._embed(b)
         last = self.config.n_layers - 1
@@ -123,7 +122,7 @@ class Transformer:
             self._layer(index, b, end if index == last else b, angles, attention)
 
     def _layer(
-        self, index: int, b: Rows, leaving: Rows, angles: list[F32], attention: Attention
+        self, index: int, b: Rows, leaving: Rows, angles: list[Array], attention: Attention
     ) -> None:
         """Layer `index`: from `b.x` and `b.normed` to those of `leaving`, the rows whose outputs
         are wanted, normed for the next layer or by `output_norm`."""
@@ -131,8 +130,8 @@ class Transformer:
         attention(index, leaving.q_heads, b.k_heads, b.v_heads, leaving.attended_heads)
         self._finish(index, leaving)
 
-    def logits(self, hidden: F32, out: F32) -> None:
-        """Write the logits (T, n_vocab) of `hidden` (T, n_embd), as `forward` returned it."""
+    def logits(self, hidden: Array, out: Array) -> None:
+        """Write the logits (T, n_vocab) of `hidden` (T, n_embd), such as `forward` returns."""
         config = self.config
         if not 1 <= len(hidden) <= self.max_chunk:
             raise ModelError(
@@ -140,9 +139,9 @@ class Transformer:
             )
         self._linear(self._embd_in.set(hidden), self.weights.output, out)
         if config.logit_scale != 1.0:
-            np.multiply(out, np.float32(config.logit_scale), out=out)
+            self.device.pointwise.scale(out, config.logit_scale)
         if config.final_softcap:
-            pointwise.softcap(out, config.final_softcap)
+            self.device.pointwise.softcap(out, config.final_softcap)
 
     def _check(self, ids: I32, start: int, n_out: int) -> None:
         if not 1 <= len(ids) <= self.max_chunk:
@@ -163,18 +162,19 @@ class Transformer:
                 f"expected 0 to {self.config.n_vocab - 1}"
             )
 
-    def _graphs_for(self, long: bool, b: Rows, angles: list[F32]) -> list[Graph]:
+    def _graphs_for(self, long: bool, b: Rows, angles: list[Array]) -> list[Recorded]:
         """The graphs of single tokens between the attention of each two layers, recorded once.
 
         All tokens use the same arrays: buffers, weights and the tables' memory.
         """
         if long not in self._graphs:
             self._graphs[long] = [
-                record(self._between, index, b, angles) for index in range(self.config.n_layers + 1)
+                self.device.record(self._between, index, b, angles)
+                for index in range(self.config.n_layers + 1)
             ]
         return self._graphs[long]
 
-    def _between(self, index: int, b: Rows, angles: list[F32]) -> None:
+    def _between(self, index: int, b: Rows, angles: list[Array]) -> None:
         """What `_run` does between the attention of layers index - 1 and `index`."""
         if index == 0:
             self._embed(b)
@@ -185,30 +185,27 @@ class Transformer:
 
     def _embed(self, b: Rows) -> None:
         """`b.x` and `b.normed` of the tokens `b.ids`, for the first layer."""
-        get_rows(self.weights.token_embd, b.ids, b.x)
+        self.device.get_rows(self.weights.token_embd, b.ids, b.x)
         if self.config.embedding_scale != 1.0:
-            pointwise.scale(b.x, self.config.embedding_scale)
+            self.device.pointwise.scale(b.x, self.config.embedding_scale)
         self._norm(b, self.weights.layers[0].attn_norm)
 
-    def _project(self, index: int, b: Rows, leaving: Rows, angles: list[F32]) -> None:
+    def _project(self, index: int, b: Rows, leaving: Rows, angles: list[Array]) -> None:
         """rope(k) and v of `b.normed`, rope(q) of `leaving.normed`, which `_embd_in` then holds.
 
         The other rows of q are rotated too, though nobody reads them.
         """
         layer, rotation = self.weights.layers[index], self._rotation_of[index]
         eps, style = self.config.norm_eps, self.config.architecture.rope
+        pointwise = self.device.pointwise
         source = self._embd_in.set(b.normed)
-        for projection, out in ((layer.attn_k, b.k), (layer.attn_v, b.v)):
-            self._multiply(source, projection.weight, out)
-        if leaving is not b:
-            source.set(leaving.normed)
-        self._multiply(source, layer.attn_q.weight, leaving.q)
-        for projection, out in (
-            (layer.attn_q, leaving.q),
-            (layer.attn_k, b.k),
-            (layer.attn_v, b.v),
-        ):
-            self._add_bias(projection, out)
+        q, k, v = (layer.attn_q, leaving.q), (layer.attn_k, b.k), (layer.attn_v, b.v)
+        if leaving is b:
+            self._multiply(source, k, v, q)
+        else:
+            self._multiply(source, k, v)
+            self._multiply(source.set(leaving.normed), q)
+        self._add_biases(q, k, v)
         if layer.attn_q_norm is not None and layer.attn_k_norm is not None:
             pointwise.rms_norm(b.q_rows, layer.attn_q_norm, eps, b.q_rows)
             pointwise.rms_norm(b.k_rows, layer.attn_k_norm, eps, b.k_rows)
@@ -224,7 +221,7 @@ class Transformer:
             # Both halves read the same normed input, which `_embd_in` still holds.
             self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
             self._feed_forward(layer, b, b.other)
-            pointwise.add(b.x, b.other, b.x)
+            self.device.pointwise.add(b.x, b.other, b.x)
         else:
             assert layer.ffn_norm is not None
             self._linear(self._attended_in.set(b.attended), layer.attn_output, b.branch)
@@ -233,21 +230,21 @@ class Transformer:
             self._feed_forward(layer, b, b.branch)
         self._join(b, layer.post_ffw_norm, self._next_norms[index])
 
-    def _feed_forward(self, layer: LayerWeights, b: Rows, out: F32) -> None:
+    def _feed_forward(self, layer: LayerWeights, b: Rows, out: Array) -> None:
         """ffn_down(activation(ffn_gate) * ffn_up) of what `_embd_in` holds, into `out`."""
-        for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
-            self._multiply(self._embd_in, projection.weight, result)
-        for projection, result in ((layer.ffn_gate, b.gate), (layer.ffn_up, b.up)):
-            self._add_bias(projection, result)
+        pointwise = self.device.pointwise
+        gate, up = (layer.ffn_gate, b.gate), (layer.ffn_up, b.up)
+        self._multiply(self._embd_in, gate, up)
+        self._add_biases(gate, up)
         gated = (
             pointwise.swiglu if self.config.architecture.activation == "silu" else pointwise.geglu
         )
         gated(b.gate, b.up, b.gate)
         self._linear(self._ff_in.set(b.gate), layer.ffn_down, out)
 
-    def _join(self, b: Rows, post_norm: F32 | None, next_norm: F32) -> None:
+    def _join(self, b: Rows, post_norm: Array | None, next_norm: Array) -> None:
         """x += branch, which is normed first if there is a `post_norm`; normed = norm of x."""
-        eps = self.config.norm_eps
+        eps, pointwise = self.config.norm_eps, self.device.pointwise
         if post_norm is not None:
             pointwise.rms_norm(b.branch, post_norm, eps, b.branch)
         if self.config.architecture.norm == "rms":
@@ -255,38 +252,49 @@ class Transformer:
         else:
             pointwise.add_layer_norm(b.x, b.branch, next_norm, None, eps, b.normed)
 
-    def _norm(self, b: Rows, weight: F32) -> None:
+    def _norm(self, b: Rows, weight: Array) -> None:
+        pointwise = self.device.pointwise
         if self.config.architecture.norm == "rms":
             pointwise.rms_norm(b.x, weight, self.config.norm_eps, b.normed)
         else:
             pointwise.layer_norm(b.x, weight, None, self.config.norm_eps, b.normed)
 
-    def _multiply(self, source: Activations, weight: Weight, out: F32) -> None:
+    def _multiply(self, source: Activations, *products: tuple[Linear, Array]) -> None:
+        """Write the product of what `source` holds by each matrix; without its bias."""
+        weights = [projection.weight for projection, _ in products]
         for watcher in self._watchers:
-            watcher(source, weight)
-        linear(source, weight, out)
+            for weight in weights:
+                watcher(source, weight)
+        self.device.linear_many(source, weights, [out for _, out in products])
 
-    def _linear(self, source: Activations, projection: Linear, out: F32) -> None:
-        self._multiply(source, projection.weight, out)
-        self._add_bias(projection, out)
+    def _add_biases(self, *products: tuple[Linear, Array]) -> None:
+        for projection, out in products:
+            if projection.bias is not None:
+                self.device.pointwise.add_row(out, projection.bias)
 
-    def _add_bias(self, projection: Linear, out: F32) -> None:
-        if projection.bias is not None:
-            pointwise.add_row(out, projection.bias)
+    def _linear(self, source: Activations, projection: Linear, out: Array) -> None:
+        self._multiply(source, (projection, out))
+        self._add_biases((projection, out))
 
-    def _tables_for(self, long: bool) -> tuple[RopeTable, ...]:
-        """One table for each rotation; long: for contexts beyond the original length."""
+    def _tables_for(self, long: bool) -> tuple[tuple[RopeTable, Array], ...]:
+        """One table for each rotation, and the device's memory for its rows; long: for contexts
+        beyond the original length."""
         if long not in self._tables:
             weights = self.weights
             factors = weights.rope_long if long else weights.rope_short
             if self.config.rope_tensors == "freqs":
                 factors = weights.rope_freqs
             self._tables[long] = tuple(
-                RopeTable(rope, self.max_chunk, factors) for rope in self._ropes
+                (
+                    RopeTable(rope, self.max_chunk, factors),
+                    self.device.memory((self.max_chunk, rope.n_rot), np.float32),
+                )
+                for rope in self._ropes
             )
         return self._tables[long]
 
-    def _fill_temperature(self, out: F32, start: int) -> None:
+    def _temperatures(self, start: int, n: int) -> npt.NDArray[np.float32]:
         """Factors on queries: 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""
-        contexts = np.arange(start, start + len(out)) // self.config.n_ctx_orig
-        out[:] = 1.0 + self.config.temperature_scale * np.log1p(contexts)
+        contexts = np.arange(start, start + n) // self.config.n_ctx_orig
+        factors = 1.0 + self.config.temperature_scale * np.log1p(contexts)
+        return factors.astype(np.float32)

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..jit.arena import Arena
-from ..ops.linear import Weight
+from ..ops.cpu import CPU
+from ..ops.device import Array, Device, Weight
 from ..ops.reference.quants import dequantise
 from .config import ModelConfig
 from .errors import ModelError
@@ -23,14 +24,14 @@ class Linear:
     """y = x W^T + bias."""
 
     weight: Weight
-    bias: F32 | None
+    bias: Array | None
 
 
 @dataclass(frozen=True)
 class LayerWeights:
     """The tensors of one layer, by their GGUF names; None where the architecture has none."""
 
-    attn_norm: F32
+    attn_norm: Array
     attn_q: Linear
     attn_k: Linear
     attn_v: Linear
@@ -38,19 +39,20 @@ class LayerWeights:
     ffn_gate: Linear
     ffn_up: Linear
     ffn_down: Linear
-    ffn_norm: F32 | None
-    attn_q_norm: F32 | None
-    attn_k_norm: F32 | None
-    post_attention_norm: F32 | None
-    post_ffw_norm: F32 | None
+    ffn_norm: Array | None
+    attn_q_norm: Array | None
+    attn_k_norm: Array | None
+    post_attention_norm: Array | None
+    post_ffw_norm: Array | None
 
 
 @dataclass(frozen=True)
 class Weights:
-    """All tensors of a model, ready for `Transformer`."""
+    """All tensors of a model, in the memory of a device, ready for `Transformer`."""
 
+    device: Device
     token_embd: Weight
-    output_norm: F32
+    output_norm: Array
     output: Linear
     layers: tuple[LayerWeights, ...]
     rope_freqs: F32 | None
@@ -67,25 +69,32 @@ class Weights:
 
     @staticmethod
     def load(
-        tensors: Mapping[str, TensorLike], config: ModelConfig, arena: Arena | None = None
+        tensors: Mapping[str, TensorLike],
+        config: ModelConfig,
+        arena: Arena | None = None,
+        device: Device | None = None,
     ) -> Weights:
-        """Check every tensor's name and shape, and prepare the matrices.
+        """Check every tensor's name and shape, and prepare the matrices for a device (the CPU).
 
         Repacked matrices go to `arena`, which should have `repacked_bytes(tensors)`. Raises
         `ModelError` that names a tensor which is missing, has another shape, or is unknown to the
         architecture (to ignore it might change the result).
         """
-        return _Loader(tensors, config, arena or Arena()).load()
+        return _Loader(tensors, config, arena or Arena(), device or CPU).load()
 
 
 class _Loader:
     def __init__(
-        self, tensors: Mapping[str, TensorLike], config: ModelConfig, arena: Arena
+        self,
+        tensors: Mapping[str, TensorLike],
+        config: ModelConfig,
+        arena: Arena,
+        device: Device,
     ) -> None:
         self._tensors = tensors
         self._config = config
         self._used: set[str] = set()
-        self._arena = arena
+        self._arena, self._device = arena, device
 
     def load(self) -> Weights:
         config = self._config
@@ -106,6 +115,7 @@ class _Loader:
             rope_short = self._factors("rope_factors_short.weight")
             rope_long = self._factors("rope_factors_long.weight")
         weights = Weights(
+            device=self._device,
             token_embd=token_embd,
             output_norm=self._vector("output_norm.weight", config.n_embd),
             output=Linear(
@@ -137,7 +147,7 @@ class _Loader:
         attn_q, attn_k, attn_v = self._qkv(prefix)
         ffn_gate, ffn_up = self._gate_up(prefix)
 
-        def norm(name: str, n: int, present: bool) -> F32 | None:
+        def norm(name: str, n: int, present: bool) -> Array | None:
             return self._vector(f"{prefix}.{name}.weight", n) if present else None
 
         return LayerWeights(
@@ -187,12 +197,12 @@ class _Loader:
         parts, first = [], 0
         for number, n in enumerate(n_rows):
             rows = slice(first, first + n)
-            weight = Weight.prepare(
+            weight = self._device.weight(
                 tensor.type, tensor.data[rows], n_cols, f"{name}.weight[{number}]", self._arena
             )
             parts.append(Linear(weight, None if bias is None else bias[rows]))
             first += n
-        if all(part.weight.interleaved is not None for part in parts):
+        if all(part.weight.is_copy for part in parts):
             tensor.release()
         return tuple(parts)
 
@@ -203,26 +213,31 @@ class _Loader:
     def _matrix(self, name: str, shape: tuple[int, int], products: bool = True) -> Weight:
         tensor = self._tensor(name, shape)
         arena = self._arena if products else None
-        weight = Weight.prepare(tensor.type, tensor.data, shape[1], name, arena)
-        if weight.interleaved is not None:
+        weight = self._device.weight(tensor.type, tensor.data, shape[1], name, arena)
+        if weight.is_copy:
             tensor.release()
         return weight
 
-    def _optional(self, name: str, n: int) -> F32 | None:
+    def _optional(self, name: str, n: int) -> Array | None:
         return self._vector(name, n) if name in self._tensors else None
 
     def _factors(self, name: str) -> F32 | None:
         rotations = [layer.rope.n_rot for layer in self._config.layers if layer.rope is not None]
         n_rot = rotations[0] if rotations else self._config.head_dim
-        factors = self._optional(name, n_rot // 2)
-        if factors is not None and not (np.isfinite(factors).all() and (factors != 0).all()):
+        if name not in self._tensors:
+            return None
+        factors = self._values(name, n_rot // 2)  # tables of angles are made on the host
+        if not (np.isfinite(factors).all() and (factors != 0).all()):
             raise ModelError(
                 f"cannot load the model: tensor {name} holds zeros or values that are not finite, "
                 "expected divisors of frequencies"
             )
         return factors
 
-    def _vector(self, name: str, n: int) -> F32:
+    def _vector(self, name: str, n: int) -> Array:
+        return self._device.put(self._values(name, n))
+
+    def _values(self, name: str, n: int) -> F32:
         tensor = self._tensor(name, (n,))
         values = dequantise(tensor.type, tensor.data.reshape(1, -1)).reshape(n)
         return np.ascontiguousarray(values, np.float32)

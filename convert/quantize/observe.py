@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ops.linear import Activations, Weight
+from ...ops.device import Activations, Weight
 from ...runtime.model import Model
 from ..errors import ConvertError
 from .imatrix import write_imatrix
@@ -64,6 +64,7 @@ class Observer:
         # The parts of a matrix that holds several, NAME[0], NAME[1], …, have the same inputs.
         name, _, part = weight.name.partition("[")
         if len(act.x) >= _LEAST_TOKENS and name.startswith("blk.") and part in ("", "0]"):
-            squares = np.square(act.x).sum(axis=0, dtype=np.float64)
+            inputs = self._model.transformer.device.get(act.x)
+            squares = np.square(inputs).sum(axis=0, dtype=np.float64)
             self._sums[name] = self._sums.get(name, 0.0) + squares
             self._counts[name] += len(act.x)

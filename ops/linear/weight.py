@@ -109,3 +109,8 @@ class Weight:
     def n_bytes(self) -> int:
         """Bytes that a product reads."""
         return self.data.nbytes
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether products read other memory than the file's pages."""
+        return self.interleaved is not None or self.treatment == "re-encoded"

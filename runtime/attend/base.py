@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.config import LayerConfig
-    from ...ops.attention import AttentionScratch
+    from ...ops.device import Device, Scratch
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .reads import LayerReads
@@ -39,7 +39,13 @@ class LayerView:
     index: int
     config: LayerConfig
     store: KVStore
-    scratch: AttentionScratch
+    scratch: Scratch
+    """For `device.attention`."""
+
+    @property
+    def device(self) -> Device:
+        """What has the layer's keys and values, and computes with them."""
+        return self.store.device
 
 
 class Attend(Method, ABC):
@@ -80,7 +86,7 @@ class BoundAttend(ABC):
 
     records: bool = False
     """Whether a call for one token only launches kernels, so that it can be recorded in a graph
-    (`jit.launch`). It then passes `start` on to them unchanged, because it is a `Cell`."""
+    (`Device.record`). It then passes `start` on to them unchanged, because it is a `Number`."""
 
     records_prompts: bool = True
     """Whether a prompt of one token launches the same, where `records` is true."""

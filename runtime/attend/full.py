@@ -34,10 +34,8 @@ class FullAttention(BoundAttend):
     records = True
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        from ...ops.attention import attention
-
         config, store = layer.config, layer.store
-        attention(
+        layer.device.attention(
             q,
             store.segments(layer.index),
             store.layout,

@@ -134,9 +134,9 @@ class SignatureIndex(SlotIndex):
         self.notices = (notice,) if notice else ()
         self.column = store.column(encoder.name, encoder.bits // 8)
         self._bits, self._config, self._rerank = encoder.bits, config, rerank
-        self._layout = store.layout
+        self._layout, self._device = store.layout, store.device
         sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
-        self._networks = {i: encoder.networks(config, i) for i in sparse}
+        self._networks = {i: encoder.networks(config, i, store.device) for i in sparse}
         if (centre := store.centre) is not None:
             found = self._networks.items()
             self._networks = {i: one.for_centred_keys(centre[i]) for i, one in found}
@@ -145,22 +145,21 @@ class SignatureIndex(SlotIndex):
         )
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ...ops.select import RerankedScratch, SignatureScratch
-
+        select = self._device.select
         heads = self._config.n_heads, self._config.n_kv_heads
         self._scratch = (
-            SignatureScratch(*heads, n_ctx, k)
+            select.SignatureScratch(*heads, n_ctx, k)
             if self._rerank == 1
-            else RerankedScratch(*heads, n_ctx, self._rerank * k, self._layout)
+            else select.RerankedScratch(*heads, n_ctx, self._rerank * k, self._layout)
         )
 
     def keys(self, layer: LayerView) -> SignedKeys:
         """The layer's keys and signatures, for kernels."""
-        from ...ops.select import SignedKeys
-
         assert self.column is not None
         i = layer.index
-        return SignedKeys(layer.store.segments(i), self.column.segments(i), self._bits)
+        places = layer.store.segments(i), self.column.segments(i)
+        keys: SignedKeys = layer.device.select.SignedKeys(*places, self._bits)
+        return keys
 
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         assert self.column is not None
@@ -171,27 +170,20 @@ class SignatureIndex(SlotIndex):
         self._networks[layer.index].sign_slots(layer, self.column, slots, n_tokens)
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        from ...ops.select import (
-            Lists,
-            RerankedScratch,
-            SignedQueries,
-            Wanted,
-            best_signed,
-            nearest,
-        )
-
+        select = layer.device.select
         keys, s = self.keys(layer), self._scratch
         self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
-        if isinstance(s, RerankedScratch):
-            best_signed(
-                SignedQueries(q, self._queries[None]), keys, among,
-                Wanted(k, self._rerank * k, SEED), Lists(chosen.lists, chosen.counts),
+        if self._rerank != 1:
+            select.best_signed(
+                select.SignedQueries(q, self._queries[None]), keys, among,
+                select.Wanted(k, self._rerank * k, SEED),
+                select.Lists(chosen.lists, chosen.counts),
                 taken=chosen.taken, scratch=s,
             )  # fmt: skip
         else:
-            nearest(
+            select.nearest(
                 self._queries, keys.items, self._bits, among, k, chosen.lists, chosen.counts,
                 seed=SEED, taken=chosen.taken, scratch=s,
             )  # fmt: skip
         n_tokens = (among.last - among.first) * self._config.n_kv_heads
-        return s.group // s.together * n_tokens * self._bits // 8
+        return int(s.group // s.together * n_tokens * self._bits // 8)

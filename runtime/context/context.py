@@ -17,7 +17,7 @@ from ..store import Ram, Store
 from .filling import fill
 from .generation import Generation
 from .held import Held
-from .prompt import CHUNK, ContextError, checked_ids, n_common
+from .prompt import ContextError, checked_ids, n_common
 from .saving import Saving
 from .token_reader import TokenReader
 
@@ -66,7 +66,8 @@ class Context(Held):
         prefill = (prefill or recorded(store.recorded_prefill())).resolved(model.info)
         prefill.check(keep, n_ctx)
         store = store.for_prefill(prefill.facts(model.info))
-        self._cache = keep.open(model.info, n_ctx, CHUNK, prefill.around(self._attend), store)
+        attend, chunk = prefill.around(self._attend), model.transformer.max_chunk
+        self._cache = keep.open(model.info, n_ctx, chunk, attend, store)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)

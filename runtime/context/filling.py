@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT
-from ...ops.reference.attention import read_kv
 from ...system.errors import KvarnError
 from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
@@ -74,7 +73,9 @@ class Filling:
         around = np.arange(n_read + SEGMENT) % n_read
         self._real: list[tuple[F32, F32]] = []
         for layer in range(store.n_layers):
-            k, v = read_kv(store.segments(layer), store.layout, store.n_kv_heads, 0, n_read)
+            k, v = store.device.read_kv(
+                store.segments(layer), store.layout, store.n_kv_heads, 0, n_read
+            )
             self._real.append((k[around], v[around]))
         self._spread = [tuple(NOISE * x[:n_read].std(0) for x in kv) for kv in self._real]
         shape = store.n_kv_heads, store.layout.head_dim

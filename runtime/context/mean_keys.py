@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.reference.attention import read_kv
 from ..attend import Full
 from ..keep import KeepAll
 from ..store import Ram
-from .prompt import CHUNK
 from .token_reader import TokenReader
 
 if TYPE_CHECKING:
@@ -29,12 +27,14 @@ def measured_keys(model: ModelInfo, transformer: Transformer) -> NDArray[np.floa
     config = model.config
     n = min(N_TOKENS, config.n_ctx_train)
     ids = np.random.default_rng(SEED).integers(0, config.n_vocab, n).tolist()
-    cache = KeepAll().open(model, n, CHUNK, Full(), Ram())
+    cache = KeepAll().open(model, n, transformer.max_chunk, Full(), Ram())
     reader, store = TokenReader(transformer, cache, model.tell), cache.store
     for chunk in reader.chunks(ids):
         reader.forward(chunk, n_out=1)
     layers = (
-        read_kv(store.segments(i), store.layout, store.n_kv_heads, min(N_FIRST, n - 1), n)[0]
+        store.device.read_kv(
+            store.segments(i), store.layout, store.n_kv_heads, min(N_FIRST, n - 1), n
+        )[0]
         for i in range(store.n_layers)
     )
     return np.stack([keys.mean(0) for keys in layers])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...jit.launch.launcher import Stopped, stopping_at
-from .prompt import CHUNK, ContextError, check_readable
+from .hosted import attention_for
+from .prompt import ContextError, check_readable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +35,7 @@ class TokenReader:
         self, transformer: Transformer, cache: KVCache, tell: Callable[[str], None]
     ) -> None:
         self._transformer, self._cache, self._tell = transformer, cache, tell
+        self._device, self._chunk = transformer.device, transformer.max_chunk
         self._told = False
         saved = cache.store.saved
         if len(saved.tokens) > cache.most_tokens:
@@ -86,7 +88,7 @@ class TokenReader:
     def draft_room(self) -> int:
         """The longest draft: passes stay within chunks and the context."""
         n = len(self.tokens)  # a drafted token must not evict any
-        return max(0, min(CHUNK - n % CHUNK, self._cache.places_left(n)) - 1)
+        return max(0, min(self._chunk - n % self._chunk, self._cache.places_left(n)) - 1)
 
     def check_fill(self, n_tokens: int) -> None:
         """`ContextError` if the context cannot be filled up to `n_tokens`."""
@@ -100,7 +102,7 @@ class TokenReader:
         """`ids` in pieces for one pass each; read a piece before you ask for the next one."""
         done = 0
         while done < len(ids):
-            size = min(CHUNK - len(self.tokens) % CHUNK, len(ids) - done)
+            size = min(self._chunk - len(self.tokens) % self._chunk, len(ids) - done)
             yield ids[done : done + size]
             done += size
 
@@ -137,10 +139,12 @@ class TokenReader:
         with self._stopping():
             self.forget()
             cache.begin(start, len(ids), prompt=prompt)
+            attention = attention_for(self._device, cache.attention, cache.store.device)
             try:
-                hidden = self._transformer.forward(
-                    np.asarray(ids, np.int32), start, cache.attention, cache.most_tokens, n_out
+                result = self._transformer.forward(
+                    np.asarray(ids, np.int32), start, attention, cache.most_tokens, n_out
                 )
+                hidden: F32 = self._device.get(result)
             except Stopped:
                 self.logits, self.hidden = known
                 raise
@@ -185,9 +189,11 @@ class TokenReader:
 
     def project(self, hidden: F32) -> F32:
         """Logits (T, V) of hidden states (T, D)."""
-        logits = np.empty((len(hidden), self._transformer.config.n_vocab), np.float32)
-        self._transformer.logits(hidden, logits)
-        return logits
+        device, n_vocab = self._device, self._transformer.config.n_vocab
+        logits = device.memory((len(hidden), n_vocab), np.float32)
+        self._transformer.logits(device.put(hidden), logits)
+        found: F32 = device.get(logits)
+        return found
 
     def compute_logits(self) -> F32:
         """Logits of the last token, float32 (V,); `ContextError` if there is none."""

@@ -108,10 +108,8 @@ def layer_views(
     model: ModelInfo, layers: Sequence[LayerConfig], store: KVStore, n_ctx: int, max_chunk: int
 ) -> list[LayerView]:
     """The layers of a context whose layers hold up to `n_ctx` tokens each."""
-    from ...ops.attention import AttentionScratch
-
     config = model.config
-    scratch = AttentionScratch(
-        config.n_heads, config.n_kv_heads, store.layout, max_rows=max_chunk, n_ctx=n_ctx
+    scratch = store.device.attention_scratch(
+        config.n_heads, config.n_kv_heads, store.layout, max_chunk, n_ctx
     )
     return [LayerView(i, layer, store, scratch) for i, layer in enumerate(layers)]

@@ -11,7 +11,7 @@ from .evicting import Replacing
 from .slots import Slots
 
 if TYPE_CHECKING:
-    from ...models.attention import F32
+    from ...ops.device import Array
     from ...ops.evict import Signatures, Staging
     from ..store import SlotStore
 
@@ -82,7 +82,7 @@ class HashSlots(Slots):
         words = range(self._signer.words)
         self._columns = [store.state_column(f"signature-{word}", 4) for word in words]
 
-    def fill(self, k: F32, v: F32, start: int) -> None:
+    def fill(self, k: Array, v: Array, start: int) -> None:
         from ...ops.evict import sign_tokens
 
         super().fill(k, v, start)
@@ -92,7 +92,7 @@ class HashSlots(Slots):
         for column in self._columns:
             column.filled[self.layer] = stop
 
-    def choose(self, q: F32, position: int) -> None:
+    def choose(self, q: Array, position: int) -> None:
         from ...ops.evict import Protected, choose_farthest
 
         choose_farthest(

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...jit.launch import Graph
-    from ...models.attention import F32
+    from ...ops.device import Array, Recorded
     from ...ops.evict import Staging
     from ..attend import BoundAttend, LayerView
     from ..methods import Progress
@@ -36,7 +35,7 @@ class Slots(ABC):
         self.store, self.layer, self.staging = store, layer, staging
         self.n_slots = store.slots[layer]
 
-    def fill(self, k: F32, v: F32, start: int) -> None:
+    def fill(self, k: Array, v: Array, start: int) -> None:
         """Store k, v float32 (T, J, E) of positions start, start + 1, … in slots start, …."""
         from ...ops.evict import set_positions
 
@@ -46,7 +45,7 @@ class Slots(ABC):
         positions.filled[self.layer] = start + len(k)
 
     @abstractmethod
-    def choose(self, q: F32, position: int) -> None:
+    def choose(self, q: Array, position: int) -> None:
         """Choose slots for the staged tokens of queries q (T, H, E), from `position` on."""
 
     def write_staged(self, position: int) -> None:
@@ -68,7 +67,7 @@ class Ring(Slots):
         super().__init__(store, layer, staging)
         self._sinks = sinks
 
-    def choose(self, q: F32, position: int) -> None:
+    def choose(self, q: Array, position: int) -> None:
         from ...ops.evict import choose_oldest
 
         choose_oldest(self.staging, self.n_slots, position, self._sinks)
@@ -86,7 +85,7 @@ class SlotAttention:
     attend: BoundAttend
     start: int = 0
     prompt: bool = True
-    graphs: dict[bool, Graph] | None = None
+    graphs: dict[bool, Recorded] | None = None
     every_query: ClassVar[bool] = True  # they may decide which tokens are evicted
 
     def __post_init__(self) -> None:
@@ -96,7 +95,7 @@ class SlotAttention:
         """See `CacheAttention.begin`."""
         self.start, self.prompt = start, prompt
 
-    def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
+    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         if self._minus_centre is not None:
             add_row(k.reshape(len(k), -1), self._minus_centre[layer])
         step = 1 if self.attend.chooses and not self.prompt else len(q)
@@ -104,7 +103,7 @@ class SlotAttention:
             rows = slice(t, t + step)
             self._read(layer, q[rows], k[rows], v[rows], self.start + t, out[rows])
 
-    def _read(self, layer: int, q: F32, k: F32, v: F32, start: int, out: F32) -> None:
+    def _read(self, layer: int, q: Array, k: Array, v: Array, start: int, out: Array) -> None:
         view, slots = self.layers[layer], self.slots[layer]
         free = min(max(slots.n_slots - start, 0), len(q))
         if free:
@@ -114,7 +113,7 @@ class SlotAttention:
         if free < len(q):
             self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
 
-    def _evict(self, layer: int, q: F32, k: F32, v: F32, position: int, out: F32) -> None:
+    def _evict(self, layer: int, q: Array, k: Array, v: Array, position: int, out: Array) -> None:
         """The slots are full: each token evicts another, and attends to those that stay."""
         view, slots = self.layers[layer], self.slots[layer]
         slots.staging.put(k, v)
@@ -126,13 +125,13 @@ class SlotAttention:
         if len(q) == 1:
             self._attend(view, q, position, slots.n_slots, out)
 
-    def _attend(self, view: LayerView, q: F32, position: int, stored: int, out: F32) -> None:
+    def _attend(self, view: LayerView, q: Array, position: int, stored: int, out: Array) -> None:
         if self.prompt:
             self.attend.attend_prompt(view, q, stored - len(q), out)
         else:
             self.attend.attend_slots(view, q, position, stored, out)
 
-    def _attend_staged(self, view: LayerView, slots: Slots, q: F32, out: F32) -> None:
+    def _attend_staged(self, view: LayerView, slots: Slots, q: Array, out: Array) -> None:
         from ...ops.evict import staged_attention
 
         config = view.config

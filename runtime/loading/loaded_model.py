@@ -12,9 +12,10 @@ from ...jit.arena import Arena
 from ...models.config import ModelConfig
 from ...models.transformer import Transformer
 from ...models.weights import Weights
+from ...ops.cpu import CPU
+from ...ops.device import Device
 from ...ops.types import treatment_of
 from ..context.mean_keys import measured_keys
-from ..context.prompt import CHUNK
 from ..engine import on_engine
 from ..gguf import GGUFFile
 from ..tokenizer import Tokenizer
@@ -32,7 +33,11 @@ class LoadedModel:
     """
 
     def __init__(
-        self, file: GGUFFile, arena: Arena, notice: Callable[[str], None] | None = None
+        self,
+        file: GGUFFile,
+        arena: Arena,
+        notice: Callable[[str], None] | None = None,
+        device: Device = CPU,
     ) -> None:
         self.file = file
         self.config = ModelConfig.from_metadata(self.file.metadata)
@@ -40,8 +45,8 @@ class LoadedModel:
         self._computed: dict[Callable[[GGUFFile], Any], Any] = {}
         if line := self._re_encoded():
             self.tell(line)
-        weights = on_engine(Weights.load, self.file.tensors, self.config, arena)
-        self.transformer = Transformer(self.config, weights, max_chunk=CHUNK)
+        weights = on_engine(Weights.load, self.file.tensors, self.config, arena, device)
+        self.transformer = Transformer(self.config, weights, max_chunk=device.chunk)
 
     @property
     def info(self) -> ModelInfo:

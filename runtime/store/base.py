@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from ...ops.cpu import CPU
+from ...ops.device import Device, Places
 from ...system.errors import KvarnError
 from ..memory import available_bytes
 from ..methods import Method
@@ -30,10 +32,11 @@ class Column(ABC):
     """Index data beside K and V: `item_bytes` for each token of each KV head, in every layer.
 
     Laid out as `[segment][kv_head][token]`; fresh items are zeros. The owner of the column writes
-    items through the addresses, right after tokens were appended, and updates `filled`. A store on
-    disk writes a segment of a column once all layers have filled it, so an owner sets `filled` of
-    layers that it does not index, too. Items of the open segment are not saved: after opening,
-    `filled` is a multiple of 1,024, and the owner computes the rest from K as stored.
+    items by operations of the store's device, right after tokens were appended, and updates
+    `filled`. A store on disk writes a segment of a column once all layers have filled it, so an
+    owner sets `filled` of layers that it does not index, too. Items of the open segment are not
+    saved: after opening, `filled` is a multiple of 1,024, and the owner computes the rest from K as
+    stored.
     """
 
     item_bytes: int
@@ -42,8 +45,9 @@ class Column(ABC):
     token lowers it to that token."""
 
     @abstractmethod
-    def segments(self, layer: int) -> NDArray[np.int64]:
-        """Base addresses of the layer's segments; valid until the store's next `reserve`."""
+    def segments(self, layer: int) -> Places:
+        """Where the layer's segments are, for operations of the store's device; valid until the
+        store's next `reserve`."""
 
     @abstractmethod
     def restart(self, first: int = 0) -> None:
@@ -69,7 +73,9 @@ class KVStore(ABC):
 
     records: bool = False
     """Whether `append` of one token only launches kernels, so that it can be recorded in a graph
-    (`jit.launch`). If an address changes, the arrays of `segments` are then new objects."""
+    (`Device.record`). If a place changes, those that `segments` gives are then new objects."""
+    device: Device = CPU
+    """What has K, V and columns in its memory, and reads them."""
     layout: TileLayout
     n_layers: int
     n_kv_heads: int
@@ -115,8 +121,9 @@ class KVStore(ABC):
         """Make room for tokens 0 to n_tokens - 1; `StoreError` if there is none."""
 
     @abstractmethod
-    def segments(self, layer: int) -> NDArray[np.int64]:
-        """Base addresses of the layer's segments; valid until the next `reserve`."""
+    def segments(self, layer: int) -> Places:
+        """Where the layer's segments are, for operations of `device`; valid until the next
+        `reserve`."""
 
     @abstractmethod
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:

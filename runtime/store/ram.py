@@ -180,11 +180,9 @@ class RamStore(KVStore):
             yield from column.memory.parts()
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
-        from ...ops.attention import append_kv
-
         for column in self._columns.values():
             column.filled[layer] = min(column.filled[layer], start)
-        append_kv(k, v, self._memory.addresses[layer], self.layout, start)
+        self.device.append_kv(k, v, self._memory.addresses[layer], self.layout, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
         column = self._columns.get(name)

@@ -14,13 +14,13 @@ the snapshot indexes the slots again.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.attention.layout import SEGMENT, TileLayout
+from ...ops.attention.layout import TileLayout
+from ...ops.device import Places
 from .base import Column, KVStore, StoreError
 from .ram import RamColumn, RamStore
 
@@ -89,7 +89,7 @@ class SlotStore(KVStore):
         for _, store in sorted(self._stores.items()):
             yield from store.parts()
 
-    def segments(self, layer: int) -> NDArray[np.int64]:
+    def segments(self, layer: int) -> Places:
         return self._stores[self.slots[layer]].segments(self._number[layer])
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
@@ -137,16 +137,9 @@ class SlotStore(KVStore):
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
-        filled, memory = min(n_tokens, self.slots[layer]), ctypes.c_uint32 * SEGMENT
-        heads = [
-            [memory.from_address(base + 4 * SEGMENT * head) for base in self._positions_of(layer)]
-            for head in range(self.n_kv_heads)
-        ]
-        return np.array(heads, np.uint32).reshape(self.n_kv_heads, -1)[:, :filled]
-
-    def _positions_of(self, layer: int) -> list[int]:
-        addresses: list[int] = self.positions.segments(layer).tolist()
-        return addresses
+        places, filled = self.positions.segments(layer), min(n_tokens, self.slots[layer])
+        items = self.device.read_items(places, self.n_kv_heads, self.positions.item_bytes)
+        return items.view(np.uint32)[:, :filled, 0]
 
     @property
     def n_bytes(self) -> int:
@@ -168,7 +161,7 @@ class SlotColumn(Column):
         self.item_bytes, self.filled = item_bytes, np.zeros(len(slots), np.int64)
         self._parts = [(parts[size], i) for size, i in zip(slots, number)]
 
-    def segments(self, layer: int) -> NDArray[np.int64]:
+    def segments(self, layer: int) -> Places:
         column, number = self._parts[layer]
         return column.segments(number)
 

@@ -16,6 +16,7 @@ import pytest
 
 from kvarn.jit.arena import Arena
 from kvarn.models import ModelConfig
+from kvarn.ops.cpu import Cpu
 from kvarn.ops.reference import attention as attention_reference
 from kvarn.ops.reference import pointwise as reference
 from kvarn.ops.reference.quants import dequantise
@@ -50,7 +51,7 @@ def as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayTensor]:
 class PlainWeight:
     """A matrix, dequantised to float32."""
 
-    interleaved = None
+    is_copy = False
 
     def __init__(self, matrix: np.ndarray, name: str) -> None:
         self.matrix = matrix
@@ -171,16 +172,22 @@ POINTWISE = SimpleNamespace(
 )
 
 
-def use_plain_ops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the plain operations in the kernels' place, in the models room only."""
-    from kvarn.models import transformer, weights
+class Plain(Cpu):
+    """The CPU with plain operations in place of the kernels that models use."""
 
-    monkeypatch.setattr(weights, "Weight", PlainWeight)
-    monkeypatch.setattr(transformer, "Activations", PlainActivations)
-    monkeypatch.setattr(transformer, "linear", plain_linear)
-    monkeypatch.setattr(transformer, "record", plain_record)
-    monkeypatch.setattr(transformer, "get_rows", plain_get_rows)
-    monkeypatch.setattr(transformer, "pointwise", POINTWISE)
+    pointwise = POINTWISE
+    weight = staticmethod(PlainWeight.prepare)
+    activations = PlainActivations
+    linear = staticmethod(plain_linear)
+    record = staticmethod(plain_record)
+    get_rows = staticmethod(plain_get_rows)
+
+
+def use_plain_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let weights be loaded for plain operations where no device is named."""
+    from kvarn.models import weights
+
+    monkeypatch.setattr(weights, "CPU", Plain())
 
 
 class PlainAttention:

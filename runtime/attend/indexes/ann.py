@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....ops.attention.layout import SEGMENT
-from ....ops.reference.attention import read_kv
 from ...store import Column
 from ..base import AttendError, LayerView
 from ..sparse import SEED, Chosen, TokenIndex
@@ -62,7 +61,7 @@ class AnnIndex(TokenIndex):
         stop = max(0, last - size) // size * size
         for begin in range(heads[0].n, stop, most):
             end = min(stop, begin + most)
-            keys, _ = read_kv(
+            keys, _ = layer.device.read_kv(
                 store.segments(layer.index), store.layout, store.n_kv_heads, begin, end
             )
             self._add(heads, keys.swapaxes(0, 1).copy())

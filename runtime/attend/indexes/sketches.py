@@ -12,7 +12,7 @@ from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range, SketchedKeys
+    from ....ops.select import Range, Rotation, SketchedKeys
     from ...store import Column, KVStore
     from ..base import F32, I32
 
@@ -29,10 +29,8 @@ class _Sketches(TokenIndex):
     """
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
-        from ....ops.select import Rotation
-
-        self._config, self._layout = config, store.layout
-        self._rotation = Rotation.random(config.head_dim, SEED)
+        self._config, self._layout, self._device = config, store.layout, store.device
+        self._rotation: Rotation = self._device.select.Rotation.random(config.head_dim, SEED)
         self._items = {NAME: self._rotation.bits // 8, f"{NAME}-factors": 2}
 
     @abstractmethod
@@ -41,45 +39,43 @@ class _Sketches(TokenIndex):
 
     def keys(self, layer: LayerView) -> SketchedKeys:
         """The layer's keys and sketches, for kernels."""
-        from ....ops.select import SketchedKeys
-
         i = layer.index
         bits, factors = (column.segments(i) for column in self.columns(layer))
-        return SketchedKeys(layer.store.segments(i), bits, factors, self._rotation)
+        keys: SketchedKeys = layer.device.select.SketchedKeys(
+            layer.store.segments(i), bits, factors, self._rotation
+        )
+        return keys
 
     def prepare(self, n_ctx: int, k: int) -> None:
-        from ....ops.select import SketchScratch
-
         heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
-        self._scratch = SketchScratch(heads, kv_heads, n_ctx, RERANKED * k, self._layout)
+        self._scratch = self._device.select.SketchScratch(
+            heads, kv_heads, n_ctx, RERANKED * k, self._layout
+        )
 
     def add(
         self, layer: LayerView, centre: F32, columns: list[Column], first: int, last: int
     ) -> None:
         """Index the stored keys of tokens first … last - 1 less the centre (J, E)."""
-        from ....ops.select import sketch_keys
-
         i, store = layer.index, layer.store
         bits, factors = (column.segments(i) for column in columns)
-        sketch_keys(
+        layer.device.select.sketch_keys(
             self._rotation, centre, store.segments(i), store.layout, bits, factors, first, last
         )
 
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        from ....ops.select import Lists, Wanted, best_sketched
-
-        best_sketched(
+        select = layer.device.select
+        select.best_sketched(
             q,
             self.keys(layer),
             among,
-            Wanted(k, RERANKED * k, SEED),
-            Lists(chosen.lists, chosen.counts),
+            select.Wanted(k, RERANKED * k, SEED),
+            select.Lists(chosen.lists, chosen.counts),
             taken=chosen.taken,
             scratch=self._scratch,
         )
         passes = self._scratch.group // self._scratch.together
         tokens = (among.last - among.first) * self._config.n_kv_heads
-        return passes * tokens * (self._rotation.bits // 8 + 2)
+        return int(passes * tokens * (self._rotation.bits // 8 + 2))
 
 
 class SketchIndex(_Sketches, CentredIndex):
@@ -112,10 +108,8 @@ class SlotSketches(_Sketches, SlotIndex):
         self.add(layer, self._zero, self._columns, first, last)
 
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
-        from ....ops.select import sketch_slots
-
         i, store = layer.index, layer.store
         bits, factors = (column.segments(i) for column in self._columns)
-        sketch_slots(
+        layer.device.select.sketch_slots(
             self._rotation, store.segments(i), store.layout, bits, factors, slots, n_tokens
         )

@@ -39,8 +39,6 @@ class SparseAttention(BoundAttend):
         n_ctx: int,
         index: TokenIndex,
     ) -> None:
-        from ....ops.attention.decode.gathered import GatheredScratch
-
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
         # Of the model's layers: over slots, those with a window look like the others.
@@ -53,7 +51,8 @@ class SparseAttention(BoundAttend):
         most = max((method.most(n_ctx, self._group, share) for share in shares), default=1)
         room = min(n_ctx, method.sink + method.window + most * self._group)
         self._chosen = self._room_for(n_ctx, room)
-        self._scratch = GatheredScratch(config.n_heads, config.n_kv_heads, store.layout, room)
+        heads, kv_heads = config.n_heads, config.n_kv_heads
+        self._scratch = store.device.gathered_scratch(heads, kv_heads, store.layout, room)
         index.prepare(n_ctx, most)
         self._ahead = ReadAhead(sparse)
         self._probe = Probe(config, store, n_ctx) if method.probe else None
@@ -89,8 +88,6 @@ class SparseAttention(BoundAttend):
 
     def _attend(self, layer: LayerView, q: F32, among: Range | None, stored: int, out: F32) -> None:
         """One token, the last of `stored`, which chooses for itself."""
-        from ....ops.attention.decode.gathered import gathered_attention
-
         reads, chosen = self.reads[layer.index], self._chosen
         if among is None:
             self._full(layer, q, stored - 1, out)
@@ -104,7 +101,7 @@ class SparseAttention(BoundAttend):
             self._record(self.writer, layer.index, among.stop)
         self._ahead.chosen(layer, chosen.lists, chosen.counts)
         chose = time.perf_counter()
-        gathered_attention(
+        layer.device.gathered_attention(
             q,
             chosen.lists,
             chosen.counts,

@@ -18,7 +18,6 @@ So whatever overwrites a token voids all c that it is part of.
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +25,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
+from ....ops.device import Places
 
 if TYPE_CHECKING:
     from ...store import KVStore
@@ -50,14 +50,12 @@ class Centres:
 
     def __init__(self, store: KVStore) -> None:
         head_dim, layers = store.layout.head_dim, store.n_layers
-        self._shape = store.n_kv_heads, head_dim
+        self._shape, self._device = (store.n_kv_heads, head_dim), store.device
         self._column = store.column("centre", -(-(4 * head_dim + _DIGEST) // SEGMENT))
         self._known: list[tuple[int, F32]] = [(0, np.zeros(self._shape, np.float32))] * layers
 
     def of(self, layer: LayerView, n: int) -> F32:
         """float32 (J, E): the mean of the stored keys of the first n segments, n of `STAGES`."""
-        from ....ops.select import mean_keys
-
         store, column, i, stop = layer.store, self._column, layer.index, n * SEGMENT
         if column.filled[i] >= stop:  # nothing has been overwritten since
             if self._known[i][0] == n:
@@ -66,8 +64,10 @@ class Centres:
                 self._known[i] = n, found
                 return found
             column.restart()
-        centre = mean_keys(store.segments(i), store.layout, store.n_kv_heads, N_FIRST, stop)
-        self._records(i, n)[:] = _encode(centre)
+        centre: F32 = layer.device.select.mean_keys(
+            store.segments(i), store.layout, store.n_kv_heads, N_FIRST, stop
+        )
+        self._store(i, n, centre)
         column.filled[i] = max(stop, column.filled[i])
         self._known[i] = n, centre
         return centre
@@ -79,18 +79,21 @@ class Centres:
 
     def _stored(self, i: int, n: int) -> F32 | None:
         """What the column has, if it is sound."""
-        records, size = self._records(i, n), 4 * self._shape[1]
-        centre: F32 = records[:, :size].copy().view("<f4").astype(np.float32)
+        n_heads, head_dim = self._shape
+        items = self._device.read_items(self._place(i, n), n_heads, self._column.item_bytes)
+        records = items.reshape(n_heads, -1)[:, : 4 * head_dim + _DIGEST]
+        centre: F32 = records[:, : 4 * head_dim].copy().view("<f4").astype(np.float32)
         return centre if np.array_equal(records, _encode(centre)) else None
 
-    def _records(self, i: int, n: int) -> U8:
-        """The bytes of the centre of n segments in the column: uint8 (J, digest's end)."""
-        n_heads, head_dim = self._shape
-        size = SEGMENT * self._column.item_bytes
-        memory = ctypes.c_uint8 * (n_heads * size)
-        raw = memoryview(memory.from_address(int(self._column.segments(i)[n - 1])))
-        whole: U8 = np.frombuffer(raw, np.uint8).reshape(n_heads, size)
-        return whole[:, : 4 * head_dim + _DIGEST]
+    def _store(self, i: int, n: int, centre: F32) -> None:
+        records, size = _encode(centre), SEGMENT * self._column.item_bytes
+        items = np.zeros((len(records), size), np.uint8)
+        items[:, : records.shape[1]] = records
+        self._device.write_items(self._place(i, n), items.reshape(len(items), SEGMENT, -1))
+
+    def _place(self, i: int, n: int) -> Places:
+        """The segment of the column that has the centre of n segments."""
+        return self._column.segments(i)[n - 1 : n]
 
 
 def _encode(centre: F32) -> U8:

@@ -17,7 +17,7 @@ from .slots import ScoredSlots
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ....jit.launch import Graph
+    from ....ops.device import Recorded
     from ...attend import BoundAttend, LayerView
 
     F32 = NDArray[np.float32]
@@ -36,7 +36,7 @@ class ScoredAttention:
     attend: BoundAttend
     start: int = 0
     prompt: bool = True
-    graphs: dict[bool, Graph] | None = None
+    graphs: dict[bool, Recorded] | None = None
     finished: Callable[[int, int], None] = _nothing
     """Called with the tokens read before and after a pass, when all layers have them."""
     every_query: ClassVar[bool] = True  # they decide which tokens are evicted

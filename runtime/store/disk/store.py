@@ -115,12 +115,10 @@ class DiskStore(KVStore):
         return self._kv.addresses[layer]
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
-        from ....ops.attention import append_kv
-
         self._void(int(start))
         for column in self.columns.values():
             column.filled[layer] = min(column.filled[layer], start)
-        append_kv(k, v, self._kv.addresses[layer], self.layout, start)
+        self.device.append_kv(k, v, self._kv.addresses[layer], self.layout, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
         column = self._column(name, item_bytes)

@@ -1,0 +1,183 @@
+"""The CPU as a `Device`: NumPy arrays, and the kernels of this room. Loads them on first use."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec
+
+import numpy as np
+
+from ..jit.arena import aligned
+from .attention.layout import SEGMENT, TileLayout
+from .device import Device
+from .reference.attention import read_kv
+from .types import QuantType
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+    from ..jit.arena import Arena
+    from ..jit.launch import Graph
+    from .attention import AttentionScratch
+    from .attention.decode.gathered import GatheredScratch
+    from .linear import Activations, Weight
+
+    F32 = NDArray[np.float32]
+    I32 = NDArray[np.int32]
+    I64 = NDArray[np.int64]
+    U8 = NDArray[np.uint8]
+
+P = ParamSpec("P")
+
+
+class CellNumber:
+    """A number in memory, which kernels read by its `Cell`."""
+
+    def __init__(self) -> None:
+        from ..jit.launch import Cell
+
+        self._memory, self._cell = np.zeros(1, np.int64), Cell.at
+
+    def set(self, value: int) -> None:
+        """See `device.Number`."""
+        self._memory[0] = value
+
+    def now(self) -> int:
+        """See `device.Number`."""
+        return self._cell(self._memory)
+
+
+class Cpu(Device):
+    """The CPU that this process runs on. Places are addresses, int64 (segments,)."""
+
+    name: ClassVar[str] = "cpu"
+    chunk: ClassVar[int] = 512
+
+    @property
+    def threads(self) -> int:
+        from ..jit.threads import n_threads
+
+        return n_threads()
+
+    def memory(self, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+        array: NDArray[Any] = aligned(shape, dtype)
+        return array
+
+    def put(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        if out is None:
+            return x
+        out[:] = x
+        return out
+
+    def get(self, x: NDArray[Any]) -> NDArray[Any]:
+        return x
+
+    def number(self) -> CellNumber:
+        return CellNumber()
+
+    def record(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Graph:
+        from ..jit.launch import record
+
+        return record(function, *args, **kwargs)
+
+    def on_host(
+        self, function: Callable[..., None], inputs: Sequence[NDArray[Any]], out: NDArray[Any]
+    ) -> None:
+        function(*inputs, out)
+
+    def weight(
+        self, type: QuantType, data: U8, n_cols: int, name: str = "", arena: Arena | None = None
+    ) -> Weight:
+        return self._linear.Weight.prepare(type, data, n_cols, name, arena)
+
+    def activations(self, max_rows: int, n_cols: int) -> Activations:
+        return self._linear.Activations(max_rows, n_cols)
+
+    def linear(self, act: Any, weight: Weight, out: F32) -> None:
+        self._linear.linear(act, weight, out)
+
+    def get_rows(self, weight: Weight, ids: I32, out: F32) -> None:
+        self._linear.get_rows(weight, ids, out)
+
+    def append_kv(self, k: F32, v: F32, places: I64, layout: TileLayout, start: int) -> None:
+        self._attention.append_kv(k, v, places, layout, start)
+
+    def attention_scratch(
+        self, n_heads: int, n_kv_heads: int, layout: TileLayout, max_rows: int, n_ctx: int
+    ) -> AttentionScratch:
+        return self._attention.AttentionScratch(n_heads, n_kv_heads, layout, max_rows, n_ctx)
+
+    def gathered_scratch(
+        self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int
+    ) -> GatheredScratch:
+        from .attention.decode.gathered import GatheredScratch
+
+        return GatheredScratch(n_heads, n_kv_heads, layout, room)
+
+    def of_heads(self, places: I64, head: int, head_bytes: int) -> I64:
+        return places + head * head_bytes
+
+    def read_kv(
+        self, places: I64, layout: TileLayout, n_kv_heads: int, start: int, stop: int
+    ) -> tuple[F32, F32]:
+        return read_kv(places, layout, n_kv_heads, start, stop)
+
+    def read_items(self, places: I64, n_kv_heads: int, item_bytes: int) -> U8:
+        shape = n_kv_heads, SEGMENT, item_bytes
+        parts = [_bytes_at(address, shape) for address in places.tolist()]
+        return np.concatenate([np.empty((n_kv_heads, 0, item_bytes), np.uint8), *parts], 1)
+
+    def write_items(self, places: I64, items: U8) -> None:
+        shape = len(items), SEGMENT, items.shape[2]
+        for i, address in enumerate(places.tolist()):
+            _bytes_at(address, shape)[:] = items[:, i * SEGMENT : (i + 1) * SEGMENT]
+
+    # Kept once they are loaded: an attribute is found faster than an import.
+
+    @cached_property
+    def pointwise(self) -> ModuleType:
+        from . import pointwise
+
+        return pointwise
+
+    @cached_property
+    def select(self) -> ModuleType:
+        from . import select
+
+        return select
+
+    @cached_property
+    def attention(self) -> Callable[..., None]:
+        return self._attention.attention
+
+    @cached_property
+    def gathered_attention(self) -> Callable[..., None]:
+        from .attention.decode.gathered import gathered_attention
+
+        return gathered_attention
+
+    @cached_property
+    def _linear(self) -> Any:
+        from . import linear
+
+        return linear
+
+    @cached_property
+    def _attention(self) -> Any:
+        from . import attention
+
+        return attention
+
+
+def _bytes_at(address: int, shape: tuple[int, ...]) -> U8:
+    n_bytes = int(np.prod(shape))
+    raw = memoryview((ctypes.c_uint8 * n_bytes).from_address(address))
+    return np.frombuffer(raw, np.uint8).reshape(shape)
+
+
+CPU = Cpu()
+"""The one CPU."""

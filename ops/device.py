@@ -1,0 +1,210 @@
+"""What the engine asks of the machine that computes: memory, and operations by name.
+
+The forward pass, stores and attend methods know a `Device` and no kernels. `ops.cpu` is the first
+one. What a device has allocated is an `Array`, which others only cut by rows (`x[first:stop]`),
+give another shape (`x.reshape(…)`) and ask for its length; NumPy's arrays and torch's tensors alike
+can do that. What is in it is written by `put` and by operations, and read by `get`.
+
+A model's device has its weights; a store's device has K, V and columns. They can be two
+(`Device.on_host`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..jit.arena import Arena
+    from .attention.layout import TileLayout
+    from .types import QuantType
+
+    F32 = NDArray[np.float32]
+    U8 = NDArray[np.uint8]
+
+P = ParamSpec("P")
+
+Array: TypeAlias = Any
+"""An array of a device: of NumPy or of torch."""
+Places: TypeAlias = Any
+"""Where the segments of K and V, or of a column, are, for the operations of their device alone. All
+others may count them (`len`), take some (`places[:n]`), and see by `is` that they are the same."""
+Scratch: TypeAlias = Any
+"""Memory of one operation, made by its device."""
+
+
+class Weight(Protocol):
+    """A matrix of N rows and K columns, prepared by a device."""
+
+    @property
+    def name(self) -> str:
+        """Its tensor's name, with a number in brackets where a tensor holds several."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that a product reads."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether products read memory of the device, not the file's pages."""
+
+
+class Activations(Protocol):
+    """The vectors that matrices are multiplied by."""
+
+    @property
+    def x(self) -> Array:
+        """float32 (T, K)."""
+
+    def set(self, x: Array) -> Activations:
+        """Use x float32 (T, K), which must not change until the next `set`."""
+
+
+class Recorded(Protocol):
+    """Operations that were recorded."""
+
+    def run(self) -> None:
+        """Run all of them, on the same arrays."""
+
+
+class Number(Protocol):
+    """A number that recorded operations read when they run."""
+
+    def set(self, value: int) -> None:
+        """Change it."""
+
+    def now(self) -> int:
+        """Its value, as an `int` by which operations that are being recorded find the number. What
+        is computed from it (`now() + 1`) is a plain number."""
+
+
+class Device(ABC):
+    """Memory and operations of one machine. One thread at a time uses it: the engine's.
+
+    Operations check shapes and types, raise `OpsError` where they do not fit, and overwrite `out`.
+    """
+
+    name: ClassVar[str]
+    chunk: ClassVar[int]
+    """How many tokens of a prompt are best read in one pass, a multiple of 512."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """How many threads compute. What was recorded holds for one number of them."""
+
+    # Memory.
+
+    @abstractmethod
+    def memory(self, shape: tuple[int, ...], dtype: type[np.generic]) -> Array:
+        """An array of any contents, on a cache line."""
+
+    @abstractmethod
+    def put(self, x: NDArray[Any], out: Array | None = None) -> Array:
+        """The array with what `x` holds: `out`, or a new one, or `x` itself where that can be."""
+
+    @abstractmethod
+    def get(self, x: Array) -> NDArray[Any]:
+        """What `x` holds: a copy, or `x` itself where that can be."""
+
+    @abstractmethod
+    def number(self) -> Number:
+        """A number, which is 0 at first."""
+
+    @abstractmethod
+    def record(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Recorded:
+        """Call `function` and record its operations without running them. Whoever runs them has to
+        keep their arrays."""
+
+    @abstractmethod
+    def on_host(self, function: Callable[..., None], inputs: Sequence[Array], out: Array) -> None:
+        """function(*inputs, out) with NumPy arrays; it fills `out` and may change the inputs, whose
+        contents then do not matter. Not for recording."""
+
+    # What models compute.
+
+    @abstractmethod
+    def weight(
+        self, type: QuantType, data: U8, n_cols: int, name: str = "", arena: Arena | None = None
+    ) -> Weight:
+        """Prepare the rows of a file's tensor, uint8 (N, row_bytes(type, n_cols)).
+
+        arena: memory of the host for what is repacked; None: only single rows will be read.
+        """
+
+    @abstractmethod
+    def activations(self, max_rows: int, n_cols: int) -> Activations:
+        """Room for up to `max_rows` vectors."""
+
+    @abstractmethod
+    def linear(self, act: Activations, weight: Any, out: Array) -> None:
+        """out = x W^T, float32 (T, N), for the T vectors that `act` holds."""
+
+    def linear_many(self, act: Activations, weights: Sequence[Any], outs: Sequence[Array]) -> None:
+        """`linear` for several matrices that read the same vectors."""
+        for weight, out in zip(weights, outs, strict=True):
+            self.linear(act, weight, out)
+
+    @abstractmethod
+    def get_rows(self, weight: Any, ids: Array, out: Array) -> None:
+        """out[t] = W[ids[t]]: ids int32 (T,), out float32 (T, K)."""
+
+    @property
+    @abstractmethod
+    def pointwise(self) -> Any:
+        """The operations of `ops.pointwise`, by the same names."""
+
+    # What stores and attend methods compute, on a device that has K and V.
+
+    @abstractmethod
+    def append_kv(self, k: Array, v: Array, places: Places, layout: TileLayout, start: int) -> None:
+        """Store keys and values float32 (T, J, E) of positions start … start + T - 1."""
+
+    @abstractmethod
+    def attention_scratch(
+        self, n_heads: int, n_kv_heads: int, layout: TileLayout, max_rows: int, n_ctx: int
+    ) -> Scratch:
+        """For `attention` of up to `max_rows` new tokens over up to `n_ctx` tokens."""
+
+    @property
+    @abstractmethod
+    def attention(self) -> Callable[..., None]:
+        """`ops.attention.attention`."""
+
+    @abstractmethod
+    def gathered_scratch(
+        self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int
+    ) -> Scratch:
+        """For `gathered_attention` over lists of up to `room` tokens."""
+
+    @property
+    @abstractmethod
+    def gathered_attention(self) -> Callable[..., None]:
+        """`ops.attention.decode.gathered.gathered_attention`."""
+
+    @property
+    @abstractmethod
+    def select(self) -> Any:
+        """The operations of `ops.select`, by the same names."""
+
+    @abstractmethod
+    def of_heads(self, places: Places, head: int, head_bytes: int) -> Places:
+        """The same places from KV head `head` on, each head with so many bytes in a segment."""
+
+    @abstractmethod
+    def read_kv(
+        self, places: Places, layout: TileLayout, n_kv_heads: int, start: int, stop: int
+    ) -> tuple[F32, F32]:
+        """Keys and values of tokens start … stop - 1 as stored, rotated back: (T, J, E) each."""
+
+    @abstractmethod
+    def read_items(self, places: Places, n_kv_heads: int, item_bytes: int) -> U8:
+        """What a column holds in all these segments: uint8 (J, tokens, item_bytes)."""
+
+    @abstractmethod
+    def write_items(self, places: Places, items: U8) -> None:
+        """Write uint8 (J, tokens, item_bytes) into a column, whole segments."""

@@ -1,0 +1,53 @@
+"""The CPU as a device: what stores ask of it beside kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.cpu import CPU
+
+
+def _column(n_segments: int, kv_heads: int, item_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Memory of a column, uint8 (segments, J, 1024, item_bytes), and its places."""
+    rng = np.random.default_rng(0)
+    memory = rng.integers(0, 256, (n_segments, kv_heads, SEGMENT, item_bytes), np.uint8)
+    return memory, memory.ctypes.data + memory[0].nbytes * np.arange(n_segments)
+
+
+def test_items_are_read_by_head_and_token() -> None:
+    memory, places = _column(3, 2, 5)
+    found = CPU.read_items(places, 2, 5)
+    np.testing.assert_array_equal(found, memory.swapaxes(0, 1).reshape(2, 3 * SEGMENT, 5))
+    assert CPU.read_items(places[:0], 2, 5).shape == (2, 0, 5)
+
+
+def test_items_are_written_where_they_are_read() -> None:
+    memory, places = _column(3, 2, 4)
+    before, items = memory.copy(), np.full((2, SEGMENT, 4), 7, np.uint8)
+    CPU.write_items(places[1:2], items)
+    assert (memory[1] == 7).all()
+    np.testing.assert_array_equal(memory[::2], before[::2])
+
+
+def test_places_of_later_heads() -> None:
+    _memory, places = _column(2, 3, 4)
+    later = CPU.of_heads(places, 1, SEGMENT * 4)
+    whole = CPU.read_items(places, 3, 4)
+    np.testing.assert_array_equal(CPU.read_items(later[:1], 2, 4), whole[1:, :SEGMENT])
+
+
+def test_a_recorded_number_is_read_when_the_graph_runs() -> None:
+    from kvarn.ops.attention.layout import TileLayout
+
+    layout, number = TileLayout(32, "f16", "f16"), CPU.number()
+    memory = np.zeros(layout.segment_bytes(1), np.uint8)
+    places, one = np.array([memory.ctypes.data]), np.ones((1, 1, 32), np.float32)
+    graph = CPU.record(lambda: CPU.append_kv(one, one, places, layout, number.now()))
+    for position in (3, 5):
+        number.set(position)
+        graph.run()
+    keys: Any = CPU.read_kv(places, layout, 1, 0, 7)[0]
+    assert keys[:, 0, 0].tolist() == [0, 0, 0, 1, 0, 1, 0]
