@@ -15,7 +15,6 @@ def magic(device: torch.device) -> torch.Tensor:
     return torch.tensor([0x4B000000], dtype=torch.int32, device=device).view(torch.uint32)
 
 
-
 @triton.jit
 def _add_steps(
     totals, planes, x, row, token, first, n_cols, n_tokens, magic, STEPS: tl.constexpr, F: tl.constexpr

@@ -21,14 +21,23 @@ SCRATCH_WEIGHTS = 1 << 24
 
 
 def shape_of(f: Format, tokens: int) -> tuple[int, int]:
-    """Rows and steps of a program's tile: a warp reads neighbouring bytes of each row."""
-    rows = 4 if tokens == 1 else 2
-    return rows, max(8, 2048 // f.step)
+    """Rows and steps of a program's tile: what a warp's lanes hold without spilling.
+
+    Each lane reads `step` weights of every row; x is loaded once for all rows.
+    """
+    light = f.step <= 32 or (f.step <= 64 and not f.has_minimum)
+    rows = 4 if light and tokens == 1 else 2
+    return rows, 32 * warps_of(f)
 
 
-def tokens_at_once(n_tokens: int) -> int:
-    """Tokens of a program, a power of two: what leaves registers for the rows."""
-    return 1 if n_tokens == 1 else 2 if n_tokens == 2 else 4
+def warps_of(f: Format) -> int:
+    """Warps of a program: 2,048 weights of a row or more at a time."""
+    return 2 if f.step <= 32 else 1
+
+
+def tokens_at_once(f: Format, n_tokens: int) -> int:
+    """Tokens of a program: as many as leave registers for the rows."""
+    return min(n_tokens, 2 if f.has_minimum or f.step > 32 else 4)
 
 
 def linear(act: Activations, weight: Weight, out: torch.Tensor) -> None:
@@ -41,9 +50,7 @@ def linear(act: Activations, weight: Weight, out: torch.Tensor) -> None:
     linear_many(act, (weight,), (out,))
 
 
-def linear_many(
-    act: Activations, weights: Sequence[Weight], outs: Sequence[torch.Tensor]
-) -> None:
+def linear_many(act: Activations, weights: Sequence[Weight], outs: Sequence[torch.Tensor]) -> None:
     """`linear` for matrices that read the same vectors (q, k, v; gate, up), in one launch."""
     n_tokens, n_cols = act.x.shape
     for weight, out in zip(weights, outs, strict=True):
@@ -54,7 +61,7 @@ def linear_many(
         for weight, out in zip(weights, outs, strict=True):
             _many_tokens(act, weight, out)
         return
-    tokens = tokens_at_once(n_tokens)
+    tokens = min(tokens_at_once(weight.format, n_tokens) for weight in weights)
     shapes = tuple(shape_of(weight.format, tokens) for weight in weights)
     n_rows = tuple(weight.n_rows for weight in weights)
     tiles = sum(triton.cdiv(n, rows) for n, (rows, _) in zip(n_rows, shapes, strict=True))
@@ -62,7 +69,7 @@ def linear_many(
         act.x, tuple(weight.planes for weight in weights), tuple(outs), n_rows,
         tuple(out.stride(0) for out in outs), n_cols, n_tokens, magic(act.x.device),
         FORMATS=tuple(weight.format for weight in weights), SHAPES=shapes, TOKENS=tokens,
-        num_warps=2,
+        num_warps=max(warps_of(weight.format) for weight in weights),
     )  # fmt: skip
 
 

@@ -27,7 +27,9 @@ def _field(words, WIDTH: tl.constexpr, at: tl.constexpr, to: tl.constexpr):
 
 
 @triton.jit
-def _words(plane, row, step, here, n_steps, quad: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr):
+def _words(
+    plane, row, step, here, n_steps, quad: tl.constexpr, WIDTH: tl.constexpr, F: tl.constexpr
+):
     """The four words that hold quad `quad` of each step: uint32 (ROWS, STEPS, 4)."""
     units: tl.constexpr = F.step * WIDTH // 128
     unit = step * units + quad // (32 // WIDTH)
@@ -41,7 +43,7 @@ def _float(planes, row, step, here, n_steps, k: tl.constexpr, F: tl.constexpr):
     at = (row * (n_steps * F.step))[:, None, None] + (step * F.step + k * F.lanes)[None, :, None]
     value = tl.load(planes.codes + at + lane, here[:, :, None], 0)
     if F.name == "BF16":
-        return (value.to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+        value = (value.to(tl.uint32) << 16).to(tl.float32, bitcast=True)
     return value.to(tl.float32)
 
 
@@ -55,22 +57,31 @@ def _place(F, at):
 
 
 @triton.jit
-def codes(planes, row, step, here, n_steps, magic, k: tl.constexpr, F: tl.constexpr):
-    """Lanes number k of each step, less the centre: float32 (ROWS, STEPS, F.lanes)."""
-    if F.is_float:
-        return _float(planes, row, step, here, n_steps, k, F)
+def _code(planes, row, step, here, n_steps, magic, k: tl.constexpr, F: tl.constexpr):
     width: tl.constexpr = F.widths[0]
     at: tl.constexpr = k % (32 // width) * width
     to: tl.constexpr = _place(F, at)
     bits = _field(_words(planes.codes, row, step, here, n_steps, k, width, F), width, at, to)
     if F.has_table:
-        return tl.load(planes.table + bits.to(tl.int32))
-    high: tl.constexpr = F.high
-    if high:
-        words = _words(planes.more, row, step, here, n_steps, k, high, F)
-        bits |= _field(words, high, k % (32 // high) * high, to + width)
-    value = (bits | magic).to(tl.float32, bitcast=True)
-    return value * (1.0 / (1 << to)) - ((1 << 23) / (1 << to) + F.centre)
+        value = tl.load(planes.table + bits.to(tl.int32))
+    else:
+        high: tl.constexpr = F.high
+        if high:
+            words = _words(planes.more, row, step, here, n_steps, k, high, F)
+            bits |= _field(words, high, k % (32 // high) * high, to + width)
+        value = (bits | magic).to(tl.float32, bitcast=True)
+        value = value * (1.0 / (1 << to)) - ((1 << 23) / (1 << to) + F.centre)
+    return value
+
+
+@triton.jit
+def codes(planes, row, step, here, n_steps, magic, k: tl.constexpr, F: tl.constexpr):
+    """Lanes number k of each step, less the centre: float32 (ROWS, STEPS, F.lanes)."""
+    if F.is_float:
+        value = _float(planes, row, step, here, n_steps, k, F)
+    else:
+        value = _code(planes, row, step, here, n_steps, magic, k, F)
+    return value
 
 
 @triton.jit
