@@ -1,4 +1,4 @@
-"""The kernels of the room as they are launched: what `ahead` compiles. A kernel is an entry here."""
+"""The kernels of the room as they are launched, an entry each: what `ahead` compiles."""
 
 from __future__ import annotations
 

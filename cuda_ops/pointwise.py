@@ -59,8 +59,8 @@ def _norm(
     rows = max(1, min(512 // block, n_rows))
     rows = triton.next_power_of_2(rows)
     norm_kernel[(triton.cdiv(n_rows, rows),)](
-        x, x if branch is None else branch, weight, weight if bias is None else bias, out, n_rows, n,
-        eps, ADDS=branch is not None, CENTRED=op == "layer_norm", BIAS=bias is not None, ROWS=rows,
+        x, x if branch is None else branch, weight, weight if bias is None else bias, out, n_rows,
+        n, eps, ADDS=branch is not None, CENTRED=op == "layer_norm", BIAS=bias is not None, ROWS=rows,
         BLOCK=block, num_warps=4 if block <= 2048 else 16,
     )  # fmt: skip
 

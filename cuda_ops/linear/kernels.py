@@ -17,9 +17,10 @@ def magic(device: torch.device) -> torch.Tensor:
 
 @triton.jit
 def _add_steps(
-    totals, planes, x, row, token, first, n_cols, n_tokens, magic, STEPS: tl.constexpr, F: tl.constexpr
+    totals, planes, x, row, token, first, n_cols, n_tokens, magic, STEPS: tl.constexpr,
+    F: tl.constexpr,
 ):  # fmt: skip
-    """totals, (ROWS, STEPS) for each token from `token` on, += products of the steps from `first`."""
+    """totals, (ROWS, STEPS) for each token from `token` on, plus products of steps from `first`."""
     LANES: tl.constexpr = F.lanes
     ROWS: tl.constexpr = row.shape[0]
     n_steps = (n_cols + F.step - 1) // F.step
@@ -110,8 +111,8 @@ def product_kernel(
 
 @triton.jit
 def rows_kernel(
-    planes, ids, out, first, count, n_rows, n_cols, factor, magic, BY_ID: tl.constexpr, ROWS: tl.constexpr,
-    STEPS: tl.constexpr, F: tl.constexpr,
+    planes, ids, out, first, count, n_rows, n_cols, factor, magic, BY_ID: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, F: tl.constexpr,
 ):  # fmt: skip
     """out[t] = factor W[ids[t]], or W[first + t], float (count, n_cols); NaN for ids outside."""
     magic = tl.load(magic)

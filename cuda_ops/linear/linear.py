@@ -43,9 +43,9 @@ def tokens_at_once(f: Format, n_tokens: int) -> int:
 def linear(act: Activations, weight: Weight, out: torch.Tensor) -> None:
     """out = x W^T for the T vectors that `act` holds: out float32 (T, N), overwritten.
 
-    out[t, r] = sum_k x[t, k] W[r, k]. Up to MAX_TOKENS tokens: of x itself, summed in float32, in one
-    launch that reads `weight.n_bytes`. More: of x and W rounded to f16, summed in float32; the error
-    is at most 2^-10 of sum |x W|. Raises CudaOpsError for shapes that do not fit.
+    out[t, r] = sum_k x[t, k] W[r, k]. Up to MAX_TOKENS tokens: of x itself, summed in float32, in
+    one launch that reads `weight.n_bytes`. More: of x and W rounded to f16, summed in float32; the
+    error is at most 2^-10 of sum |x W|. Raises CudaOpsError for shapes that do not fit.
     """
     linear_many(act, (weight,), (out,))
 

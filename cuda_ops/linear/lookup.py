@@ -16,9 +16,9 @@ ROWS, COLUMNS = 4, 2048
 def get_rows(weight: Weight, ids: torch.Tensor, out: torch.Tensor) -> None:
     """Rows of the matrix as floats, as exact as the file: out[t] = W[ids[t]].
 
-    ids int32 (T,) and out float32 (T, K), both contiguous. Ids in GPU memory are not looked at here,
-    since that would wait for the GPU: one outside the matrix gives a row of NaN. Raises CudaOpsError
-    for other shapes and types.
+    ids int32 (T,) and out float32 (T, K), both contiguous. Ids in GPU memory are not looked at
+    here, since that would wait for the GPU: one outside the matrix gives a row of NaN. Raises
+    CudaOpsError for other shapes and types.
     """
     for what, x, dtype, shape in (
         ("out", out, torch.float32, (len(ids), weight.n_cols)),
@@ -45,6 +45,6 @@ def _launch(
     steps = COLUMNS // f.step
     grid = triton.cdiv(count, ROWS), triton.cdiv(weight.n_cols, COLUMNS)
     rows_kernel[grid](
-        weight.planes, ids, out, first, count, weight.n_rows, weight.n_cols, factor, magic(out.device),
-        BY_ID=by_id, ROWS=ROWS, STEPS=steps, F=f, num_warps=4,
+        weight.planes, ids, out, first, count, weight.n_rows, weight.n_cols, factor,
+        magic(out.device), BY_ID=by_id, ROWS=ROWS, STEPS=steps, F=f, num_warps=4,
     )  # fmt: skip

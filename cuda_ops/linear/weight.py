@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...ops.types import QUANT_TYPES, QuantType, row_bytes
+from ...ops.types import QuantType, row_bytes
 from ..errors import CudaOpsError
 from .formats import FORMATS, Format
 from .planes import Planes, power_for_f16, take_apart

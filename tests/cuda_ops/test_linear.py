@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.linear import Activations, Weight, get_rows, linear, linear_many
 from kvarn.cuda_ops.linear.formats import FORMATS

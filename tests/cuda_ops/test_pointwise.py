@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from kvarn.cuda_ops import pointwise as ops
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.ops.reference import pointwise as reference
