@@ -60,8 +60,8 @@ def _norm(
     rows = triton.next_power_of_2(rows)
     norm_kernel[(triton.cdiv(n_rows, rows),)](
         x, x if branch is None else branch, weight, weight if bias is None else bias, out, n_rows,
-        n, eps, ADDS=branch is not None, CENTRED=op == "layer_norm", BIAS=bias is not None, ROWS=rows,
-        BLOCK=block, num_warps=4 if block <= 2048 else 16,
+        n, eps, ADDS=branch is not None, CENTRED=op == "layer_norm", BIAS=bias is not None,
+        ROWS=rows, BLOCK=block, num_warps=4 if block <= 2048 else 16,
     )  # fmt: skip
 
 
