@@ -84,7 +84,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV_CUDA ?= .venv-cuda
 $(VENV_CUDA)/.ready: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV_CUDA)
-	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check '$(TORCH)' --extra-index-url $(TORCH_INDEX)
+	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(TORCH)' --index-url $(TORCH_INDEX)
 	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check -e '.[cuda]' 'pytest>=8' 'pytest-xdist>=3.5'
 	touch $@
 

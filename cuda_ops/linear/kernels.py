@@ -76,6 +76,27 @@ def _scaled(
 
 
 @triton.jit
+def _tile(
+    tile, x, planes, out, n_rows, stride, n_cols, n_tokens, magic, F: tl.constexpr,
+    ROWS: tl.constexpr, STEPS: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Products of ROWS rows of one matrix with TOKENS tokens."""
+    token = tl.program_id(1) * TOKENS
+    r = tile * ROWS + tl.arange(0, ROWS)
+    row = tl.minimum(r, n_rows - 1).to(tl.int64)
+    totals = ()
+    for _ in tl.static_range(TOKENS):
+        totals = totals + (tl.zeros((ROWS, STEPS), tl.float32),)
+    for first in range(0, (n_cols + F.step - 1) // F.step, STEPS):
+        totals = _add_steps(
+            totals, planes, x, row, token, first, n_cols, n_tokens, magic, STEPS, F
+        )  # fmt: skip
+    for t in tl.static_range(TOKENS):
+        at = out + (token + t) * stride + r
+        tl.store(at, tl.sum(totals[t], 1), (r < n_rows) & (token + t < n_tokens))
+
+
+@triton.jit
 def product_kernel(
     x, matrices, outs, n_rows, strides, n_cols, n_tokens, magic, FORMATS: tl.constexpr,
     SHAPES: tl.constexpr, TOKENS: tl.constexpr,
@@ -87,25 +108,13 @@ def product_kernel(
     """
     magic = tl.load(magic)
     tile = tl.program_id(0)
-    token = tl.program_id(1) * TOKENS
     for m in tl.static_range(len(FORMATS)):
-        F: tl.constexpr = FORMATS[m]
-        ROWS: tl.constexpr = SHAPES[m][0]
-        STEPS: tl.constexpr = SHAPES[m][1]
-        n_tiles = (n_rows[m] + ROWS - 1) // ROWS
+        n_tiles = (n_rows[m] + SHAPES[m][0] - 1) // SHAPES[m][0]
         if (tile >= 0) & (tile < n_tiles):
-            r = tile * ROWS + tl.arange(0, ROWS)
-            row = tl.minimum(r, n_rows[m] - 1).to(tl.int64)
-            totals = ()
-            for _ in tl.static_range(TOKENS):
-                totals = totals + (tl.zeros((ROWS, STEPS), tl.float32),)
-            for first in range(0, (n_cols + F.step - 1) // F.step, STEPS):
-                totals = _add_steps(
-                    totals, matrices[m], x, row, token, first, n_cols, n_tokens, magic, STEPS, F
-                )
-            for t in tl.static_range(TOKENS):
-                at = outs[m] + (token + t) * strides[m] + r
-                tl.store(at, tl.sum(totals[t], 1), (r < n_rows[m]) & (token + t < n_tokens))
+            _tile(
+                tile, x, matrices[m], outs[m], n_rows[m], strides[m], n_cols, n_tokens, magic,
+                FORMATS[m], SHAPES[m][0], SHAPES[m][1], TOKENS,
+            )  # fmt: skip
         tile -= n_tiles
 
 

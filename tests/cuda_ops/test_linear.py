@@ -38,7 +38,6 @@ def _rows(name: str, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
         blocks[..., at : at + 2] = halves.view(np.uint8)
     if name == "MXFP4":
         blocks[..., 0] = rng.integers(120, 136, shape)
-        blocks[0, 0, 0] = n_cols // 32 % 2  # the two exponents that are subnormal
     return blocks.reshape(n_rows, -1)
 
 
@@ -133,6 +132,15 @@ def test_rows_are_what_the_file_says(device, name) -> None:
     got = out.cpu().numpy()
     np.testing.assert_allclose(got[:4], w[[5, 0, 3, 3]], rtol=1e-6, atol=1e-6 * np.abs(w).max())
     assert np.isnan(got[4:]).all()
+
+
+def test_the_two_smallest_scales_of_mxfp4_are_subnormal(device) -> None:
+    rows = _rows("MXFP4", 1, 128)
+    rows[0, ::17] = (0, 1, 2, 3)
+    weight = Weight.prepare(QUANT_TYPES["MXFP4"], torch.tensor(rows), 128, device)
+    out = torch.zeros((1, 128), device=device)
+    get_rows(weight, torch.zeros(1, dtype=torch.int32, device=device), out)
+    np.testing.assert_array_equal(out.cpu().numpy(), dequantise(QUANT_TYPES["MXFP4"], rows))
 
 
 @pytest.mark.parametrize(
