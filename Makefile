@@ -3,6 +3,7 @@
 #   make build    compile the kernels ahead                  make lint    ruff and mypy
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding and reading after up to a million tokens
+#   make test-cuda   run the tests of the GPU kernels, in Triton's interpreter, without a GPU
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make evals    what the default model recalls of long contexts, by attention method
@@ -18,7 +19,7 @@ LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,8192)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test coverage lint build bench peers longctx evals mini libkvarn libkvarn-bundle clean
+.PHONY: run test test-cuda coverage lint build bench peers longctx evals mini libkvarn libkvarn-bundle clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -75,6 +76,21 @@ libkvarn-bundle: $(VENV)/.ready-lib
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"
 
+# Kernels for GPUs need no GPU to be tested: an environment of their own, with PyTorch for CPUs, which
+# is a fraction of what PyTorch for GPUs takes. The version is named, since an index that has a newer
+# one for GPUs would win.
+TORCH ?= torch==2.13.0+cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+VENV_CUDA ?= .venv-cuda
+$(VENV_CUDA)/.ready: pyproject.toml setup.py
+	$(PYTHON) -m venv $(VENV_CUDA)
+	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(TORCH)' --index-url $(TORCH_INDEX)
+	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check -e '.[cuda]' 'pytest>=8' 'pytest-xdist>=3.5'
+	touch $@
+
+test-cuda: $(VENV_CUDA)/.ready
+	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) tests/cuda_ops
+
 # With an empty cache of kernels: what emits their code runs only when they are compiled.
 coverage: $(VENV)/.ready-test
 	KVARN_CACHE=$$(mktemp -d) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
@@ -87,4 +103,4 @@ lint: $(VENV)/.ready-test
 	MYPYPATH=.lint $(BIN)/mypy -p kvarn
 
 clean:
-	rm -rf $(VENV) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV_CUDA) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -5,7 +5,9 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-ROOMS = ("commands", "convert", "evals", "jit", "mini", "models", "ops", "runtime", "system")
+ROOMS = (
+    "commands", "convert", "cuda_ops", "evals", "jit", "mini", "models", "ops", "runtime", "system",
+)  # fmt: skip
 
 
 def packages() -> list[str]:

@@ -12,6 +12,7 @@ FLOORS = (
     ("system",),
     ("jit",),
     ("ops",),
+    ("cuda_ops",),
     ("models",),
     ("runtime",),
     ("convert",),
@@ -24,7 +25,7 @@ FLOORS = (
 LARGEST_CYCLE = 9
 """Files of one package that may import each other in a circle."""
 
-HEAVY = {"numba", "llvmlite", "torch"}
+HEAVY = {"numba", "llvmlite", "torch", "triton"}
 """Packages that only what needs them loads."""
 KERNELS = "kvarn.jit.launch"
 """What every kernel is made with; a module that loads it loads kernels."""

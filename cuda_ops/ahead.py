@@ -1,0 +1,197 @@
+"""Compile every kernel for GPUs that are not there, and tell what they will need of one.
+
+    python -m kvarn.cuda_ops.ahead 80 86 89 90 120      a row for each kernel and target
+    python -m kvarn.cuda_ops.ahead gfx1100 --only Q4    AMD; kernels with Q4 in their name
+
+Registers of a thread, bytes spilled, shared memory, threads that a multiprocessor holds, how wide
+global loads are, instructions of the longest loop and of a weight. Needs no GPU, no driver and no
+CUDA toolkit: Triton brings its compiler, `ptxas` and `nvdisasm`. Exits with 1 where a kernel spills
+that must not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.pop("TRITON_INTERPRET", None)  # which would replace what is compiled here
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.knobs import nvidia
+
+from .cases import CASES, Case
+
+TARGETS = ("80", "86", "89", "90", "120")
+
+# Registers, threads, KiB of shared memory and programs of a multiprocessor: CUDA C++ Programming
+# Guide, table of technical specifications per compute capability.
+SM = {
+    "75": (65536, 1024, 64, 16), "80": (65536, 2048, 164, 32), "86": (65536, 1536, 100, 16),
+    "89": (65536, 1536, 100, 24), "90": (65536, 2048, 228, 32), "120": (65536, 1536, 100, 24),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a compiled kernel needs of a GPU; 0 where the target does not tell."""
+
+    case: Case
+    target: str
+    registers: int
+    spilled: int
+    shared: int
+    threads: int
+    loads: str
+    loop: int
+    seconds: float
+
+    @property
+    def per_weight(self) -> float:
+        """Instructions that a thread issues for each weight that it reads."""
+        return self.loop * 32 * self.case.warps / self.case.per_step if self.case.per_step else 0.0
+
+    @property
+    def spills(self) -> bool:
+        return self.spilled > 0 and self.target not in self.case.may_spill
+
+
+def _flat(value: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The places of an argument that may be a tuple of tuples, and what stands there."""
+    if isinstance(value, tuple):
+        for i, inner in enumerate(value):
+            yield from _flat(inner, (*path, i))
+    else:
+        yield path, value
+
+
+def compiled(case: Case, target: GPUTarget) -> Any:
+    """The kernel for a target: `asm["ptx"]`, `asm["cubin"]`, `metadata.shared`."""
+    names = case.kernel.arg_names
+    types = {name: "constexpr" if name in case.constants else case.types[name] for name in names}
+    whole = {
+        path: [["tt.divisibility", 16]]
+        for i, name in enumerate(names)
+        for path, kind in _flat(types[name], (i,))
+        if kind.startswith("*") or name in case.also_16
+    }
+    source = ASTSource(case.kernel, types, dict(case.constants), whole)
+    return triton.compile(source, target=target, options={"num_warps": case.warps})
+
+
+def _run(tool: str, *arguments: object) -> str:
+    done = subprocess.run([tool, *map(str, arguments)], check=True, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def _assembled(ptx: str, capability: int) -> tuple[int, int, int]:
+    """Registers of a thread, bytes spilled, and instructions of the longest loop."""
+    ptxas = nvidia.ptxas_blackwell.path if capability >= 100 else nvidia.ptxas.path
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        arch = f"sm_{capability}{'a' if capability >= 90 else ''}"
+        said = _run(ptxas, "-v", f"--gpu-name={arch}", source, "-o", binary)
+        code = _run(nvidia.nvdisasm.path, "-c", binary)
+    spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill", said))
+    return int(re.findall(r"Used (\d+) registers", said)[0]), spilled, _longest_loop(code)
+
+
+def _longest_loop(code: str) -> int:
+    labels: dict[str, int] = {}
+    n = longest = 0
+    for line in code.splitlines():
+        if label := re.match(r"\s*(\.L_x_\d+):", line):
+            labels[label[1]] = n
+        elif re.match(r"\s*/\*[0-9a-f]+\*/", line):
+            n += 1
+            back = re.search(r"BRA.*`\((\.L_x_\d+)\)", line)
+            if back and labels.get(back[1], n) < n - 1:
+                longest = max(longest, n - labels[back[1]])
+    return longest
+
+
+def _loads(ptx: str) -> str:
+    """Loads from global memory by their width in bytes."""
+    found: Counter[int] = Counter()
+    for how in re.findall(r"ld\.global([.\w:]*)", ptx):
+        many, bits = re.search(r"\.v(\d)", how), re.search(r"\.[busf](\d+)", how)
+        if bits:
+            found[int(many[1] if many else 1) * int(bits[1]) // 8] += 1
+    for size in re.findall(r"cp\.async\.c[ag]\.shared\.global.*?, (0x[0-9a-f]+|\d+)", ptx):
+        found[int(size, 0)] += 1
+    return " ".join(f"{n}×{width}" for width, n in sorted(found.items(), reverse=True))
+
+
+def _nvidia(case: Case, target: str) -> Needs:
+    began, capability = time.perf_counter(), int(target)
+    made = compiled(case, GPUTarget("cuda", capability, 32))
+    ptx, shared = made.asm["ptx"], made.metadata.shared
+    registers, spilled, loop = _assembled(ptx, capability)
+    file, threads, kib, programs = SM[target]
+    size = 32 * case.warps
+    fits = min(
+        file // (-(-registers // 8) * 8 * size),
+        threads // size,
+        1024 * kib // (shared + 1024),
+        programs,
+    )
+    seconds = time.perf_counter() - began
+    return Needs(case, target, registers, spilled, shared, fits * size, _loads(ptx), loop, seconds)
+
+
+def _amd(case: Case, target: str) -> Needs:
+    began = time.perf_counter()
+    made = compiled(case, GPUTarget("hip", target, 64 if target.startswith("gfx9") else 32))
+    code = made.asm["amdgcn"]
+    registers, spilled = (
+        int(re.findall(rf"\.{name}:\s+(\d+)", code)[0])
+        for name in ("vgpr_count", "vgpr_spill_count")
+    )
+    loads, seconds = f"{code.count('load_b128')}×16", time.perf_counter() - began
+    return Needs(case, target, registers, spilled, made.metadata.shared, 0, loads, 0, seconds)
+
+
+def compile_all(targets: Sequence[str] = TARGETS, only: str = "") -> Iterator[Needs]:
+    """Compile each kernel whose name contains `only` for each target, into Triton's cache.
+
+    Targets: compute capabilities without their point ("89"), or AMD's architectures ("gfx1100").
+    """
+    for case in CASES:
+        for target in targets if only in case.name else ():
+            yield (_amd if target.startswith("gfx") else _nvidia)(case, target)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kvarn.cuda_ops.ahead")
+    parser.add_argument("targets", nargs="*", default=["89"])
+    parser.add_argument("--only", default="", help="kernels whose name contains this")
+    options = parser.parse_args(arguments)
+    print("| kernel | target | registers | spilled | shared | threads/SM | loads × bytes "
+          "| loop | a weight | s |")  # fmt: skip
+    print("|---|---|---:|---:|---:|---:|---|---:|---:|---:|")
+    failed = False
+    for n in compile_all(options.targets, options.only):
+        failed |= n.spills
+        a_weight = f"{n.per_weight:.2f}" if n.per_weight else "–"
+        cells = (
+            n.case.name, n.target, n.registers, n.spilled, n.shared, n.threads or "–", n.loads,
+            n.loop or "–", a_weight, f"{n.seconds:.1f}",
+        )  # fmt: skip
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""y = x W^T for weights of any type: one entry for any number of tokens and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+
+from ..errors import CudaOpsError
+from .activations import Activations
+from .formats import Format
+from .kernels import magic, product_kernel
+from .lookup import dequantise
+from .weight import Weight
+
+MAX_TOKENS = 8
+"""More are multiplied as f16, by torch."""
+SCRATCH_WEIGHTS = 1 << 24
+"""Weights that are dequantised at a time: 32 MiB of f16."""
+
+
+def shape_of(f: Format, tokens: int) -> tuple[int, int]:
+    """Rows and steps of a program's tile: what a warp's lanes hold without spilling.
+
+    Each lane reads `step` weights of every row; x is loaded once for all rows.
+    """
+    light = f.step <= 32 or (f.step <= 64 and not f.has_minimum)
+    rows = 4 if light and tokens == 1 else 2
+    return rows, 32 * warps_of(f)
+
+
+def warps_of(f: Format) -> int:
+    """Warps of a program: 2,048 weights of a row or more at a time."""
+    return 2 if f.step <= 32 else 1
+
+
+def tokens_at_once(f: Format, n_tokens: int) -> int:
+    """Tokens of a program: as many as leave registers for the rows."""
+    return min(n_tokens, 2 if f.has_minimum or f.step > 32 else 4)
+
+
+def linear(act: Activations, weight: Weight, out: torch.Tensor) -> None:
+    """out = x W^T for the T vectors that `act` holds: out float32 (T, N), overwritten.
+
+    out[t, r] = sum_k x[t, k] W[r, k]. Up to MAX_TOKENS tokens: of x itself, summed in float32, in
+    one launch that reads `weight.n_bytes`. More: of x and W rounded to f16, summed in float32; the
+    error is at most 2^-10 of sum |x W|. Raises CudaOpsError for shapes that do not fit.
+    """
+    linear_many(act, (weight,), (out,))
+
+
+def linear_many(act: Activations, weights: Sequence[Weight], outs: Sequence[torch.Tensor]) -> None:
+    """`linear` for matrices that read the same vectors (q, k, v; gate, up), in one launch."""
+    n_tokens, n_cols = act.x.shape
+    for weight, out in zip(weights, outs, strict=True):
+        _check(weight, out, act.x)
+    if not n_tokens:
+        return
+    if n_tokens > MAX_TOKENS:
+        for weight, out in zip(weights, outs, strict=True):
+            _many_tokens(act, weight, out)
+        return
+    tokens = min(tokens_at_once(weight.format, n_tokens) for weight in weights)
+    shapes = tuple(shape_of(weight.format, tokens) for weight in weights)
+    n_rows = tuple(weight.n_rows for weight in weights)
+    tiles = sum(triton.cdiv(n, rows) for n, (rows, _) in zip(n_rows, shapes, strict=True))
+    product_kernel[(tiles, triton.cdiv(n_tokens, tokens))](
+        act.x, tuple(weight.planes for weight in weights), tuple(outs), n_rows,
+        tuple(out.stride(0) for out in outs), n_cols, n_tokens, magic(act.x.device),
+        FORMATS=tuple(weight.format for weight in weights), SHAPES=shapes, TOKENS=tokens,
+        num_warps=max(warps_of(weight.format) for weight in weights),
+    )  # fmt: skip
+
+
+def _check(weight: Weight, out: torch.Tensor, x: torch.Tensor) -> None:
+    what = f"multiplying by {weight.name or 'weights'}"
+    if x.shape[1] != weight.n_cols or out.shape != (len(x), weight.n_rows):
+        raise CudaOpsError(
+            f"{what}: found x {tuple(x.shape)} and out {tuple(out.shape)} for {weight.n_rows} rows"
+            f" of {weight.n_cols}, expected x (T, {weight.n_cols}) and out (T, {weight.n_rows})"
+        )
+    if out.dtype != torch.float32 or out.stride(1) != 1 or out.device != x.device:
+        raise CudaOpsError(
+            f"{what}: found out of {out.dtype} on {out.device}, expected float32 rows on {x.device}"
+        )
+
+
+def _many_tokens(act: Activations, weight: Weight, out: torch.Tensor) -> None:
+    x, factors = act.halves()
+    n = max(1, SCRATCH_WEIGHTS // weight.n_cols)
+    for first in range(0, weight.n_rows, n):
+        w = act.scratch(min(n, weight.n_rows - first), weight.n_cols)
+        dequantise(weight, first, w)
+        part = out[:, first : first + len(w)]
+        if x.is_cuda:
+            torch.mm(x, w.T, out_dtype=torch.float32, out=part) if part.is_contiguous() else (
+                part.copy_(torch.mm(x, w.T, out_dtype=torch.float32))
+            )
+        else:  # the interpreter's side: CPUs round products of f16 to f16
+            torch.mm(x.float(), w.float().T, out=part)
+        part *= factors / weight.factor
