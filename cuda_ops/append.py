@@ -57,9 +57,7 @@ def _put_q4_0(x, row, scale, listed, STORED: tl.constexpr):
     d = tl.div_rn(extreme, tl.full(extreme.shape, -8.0, tl.float32))
     n = x.to(tl.float64) * _inverse(d).to(tl.float64)[:, :, None] + 8.5
     n = tl.minimum(n.to(tl.float32).to(tl.int32), 15)
-    low, high = tl.split(
-        tl.permute(tl.reshape(n, (x.shape[0], x.shape[1], 2, 16)), (0, 1, 3, 2))
-    )
+    low, high = tl.split(tl.permute(tl.reshape(n, (x.shape[0], x.shape[1], 2, 16)), (0, 1, 3, 2)))
     b, i = tl.arange(0, x.shape[0])[:, None, None], tl.arange(0, 16)[None, None, :]
     at = row[None, :, None] + (16 * b + i)
     tl.store(at, (low | (high << 4)).to(tl.uint8), listed[None, :, None] & (b < STORED))

@@ -50,9 +50,7 @@ def tile_of(token, j, J: tl.constexpr, TILE_BYTES: tl.constexpr):
 
 
 @triton.jit
-def dequantised(
-    row, scale, listed, KIND: tl.constexpr, BLOCKS: tl.constexpr, STORED: tl.constexpr
-):
+def dequantised(row, scale, listed, KIND: tl.constexpr, BLOCKS: tl.constexpr, STORED: tl.constexpr):
     """Rows as they are stored (blocks, tokens, 32), float32; row, scale: addresses (tokens,)."""
     x = numbers(row, listed, KIND, BLOCKS, STORED).to(tl.float32)
     if KIND > 0:
