@@ -1,4 +1,4 @@
-"""Attention over KV tiles on a GPU: one token over all, a window or lists, and chunks of prompts."""
+"""Attention over KV tiles on a GPU: one token over all, a window or lists; chunks of prompts."""
 
 from .token import TokenScratch, gathered_attention, token_attention
 
