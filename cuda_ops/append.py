@@ -107,8 +107,8 @@ def append_kernel(
     key, value = tl.load(k + at, here, 0.0), tl.load(v + at, here, 0.0)
     if CENTRED:
         key -= tl.load(centre + j * HEAD_DIM + e, e < HEAD_DIM, 0.0)[None, :]
-    tile = kv + tile_of(token, j, J, TILE_BYTES)
-    r = token % 16
+    at_tile, r = tile_of(token, j, J, TILE_BYTES)
+    tile = kv + at_tile
     scale = tile + SCALES_AT + r * SCALES_ROW
     _put(key, tile + r * K_ROW, scale, listed, K_KIND, STORED, ROTATION, LOG, FACTOR)
     row = tile + V_AT + r * V_ROW

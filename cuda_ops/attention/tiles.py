@@ -19,42 +19,48 @@ from ..errors import CudaOpsError
 
 
 @triton.jit
-def numbers(row, listed, KIND: tl.constexpr, BLOCKS: tl.constexpr, STORED: tl.constexpr):
-    """Rows without their scales (blocks, tokens, 32), f16; row: addresses (tokens,)."""
+def numbers(row, KIND: tl.constexpr, BLOCKS: tl.constexpr, STORED: tl.constexpr):
+    """Rows without their scales (blocks, tokens, 32), f16; row: addresses (tokens,).
+
+    All must be readable: callers repeat a token where they have fewer.
+    """
     b, e = tl.arange(0, BLOCKS)[:, None, None], tl.arange(0, 32)[None, None, :]
-    here = listed[None, :, None] & (b < STORED)
     if KIND == 0:
         at = row.to(tl.pointer_type(tl.float16))[None, :, None] + (32 * b + e)
-        return tl.load(at, here, 0.0)
+        x = tl.load(at, b < STORED, 0.0) if STORED < BLOCKS else tl.load(at)
     elif KIND == 1:
         at = row.to(tl.pointer_type(tl.int8))[None, :, None] + (32 * b + e)
-        return tl.load(at, here, 0).to(tl.float16)
+        x = (tl.load(at, b < STORED, 0) if STORED < BLOCKS else tl.load(at)).to(tl.float16)
     else:
-        both = tl.load(row[None, :, None] + (16 * b + e % 16), here, 8).to(tl.int32)
-        return (tl.where(e < 16, both & 15, both >> 4) - 8).to(tl.float16)
+        at = row[None, :, None] + (16 * b + e % 16)
+        both = (tl.load(at, b < STORED, 136) if STORED < BLOCKS else tl.load(at)).to(tl.int32)
+        x = (tl.where(e < 16, both & 15, both >> 4) - 8).to(tl.float16)
+    return x
 
 
 @triton.jit
-def scales_of(at, listed, BLOCKS: tl.constexpr, STORED: tl.constexpr):
+def scales_of(at, BLOCKS: tl.constexpr, STORED: tl.constexpr):
     """Scales (blocks, tokens) of rows, float32; at: addresses (tokens,)."""
     b = tl.arange(0, BLOCKS)[:, None]
     places = at.to(tl.pointer_type(tl.float16))[None, :] + b
-    return tl.load(places, listed[None, :] & (b < STORED), 0.0).to(tl.float32)
+    x = tl.load(places, b < STORED, 0.0) if STORED < BLOCKS else tl.load(places)
+    return x.to(tl.float32)
 
 
 @triton.jit
 def tile_of(token, j, J: tl.constexpr, TILE_BYTES: tl.constexpr):
-    """Byte of the tile that holds a token of KV head j, int64; its row there is token % 16."""
-    at = (token // 1024).to(tl.int64) * (J * 64 * TILE_BYTES)
-    return at + (j * 64 + token % 1024 // 16) * TILE_BYTES
+    """(byte of the tile that holds a token of KV head j, int64; the token's row in the tile)."""
+    t = token.to(tl.uint32)  # signed, each quotient would cost three instructions more
+    tile = ((t >> 10) * J + j) * 64 + ((t >> 4) & 63)
+    return tile.to(tl.int64) * TILE_BYTES, (t & 15).to(tl.int32)
 
 
 @triton.jit
-def dequantised(row, scale, listed, KIND: tl.constexpr, BLOCKS: tl.constexpr, STORED: tl.constexpr):
+def dequantised(row, scale, KIND: tl.constexpr, BLOCKS: tl.constexpr, STORED: tl.constexpr):
     """Rows as they are stored (blocks, tokens, 32), float32; row, scale: addresses (tokens,)."""
-    x = numbers(row, listed, KIND, BLOCKS, STORED).to(tl.float32)
+    x = numbers(row, KIND, BLOCKS, STORED).to(tl.float32)
     if KIND > 0:
-        x *= scales_of(scale, listed, BLOCKS, STORED)[:, :, None]
+        x *= scales_of(scale, BLOCKS, STORED)[:, :, None]
     return x
 
 

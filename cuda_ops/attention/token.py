@@ -30,12 +30,21 @@ def merge_constants(layout: TileLayout, group: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class TokenScratch:
-    """Memory for one token's attention to up to `room` tokens; nothing is allocated later.
+def launch_options(layout: TileLayout, old: bool) -> tuple[int, dict[str, int]]:
+    """(tokens at a time, warps and stages) by which no GPU spills, and 384 threads fit or more.
 
-    step: tokens at a time. Triton has no tensor cores before sm_80: there, what is kept in
-    registers must be less.
+    old: a GPU before sm_80, where Triton has no tensor cores: what is kept in registers must be
+    less. Nibbles take more registers than bytes, and stages more shared memory.
     """
+    width = 32 * triton.next_power_of_2(layout.blocks)
+    packed = "q4_0" in (layout.k_type, layout.v_type)
+    step = 16 if old or (packed and width > 64) else 32
+    stages = 3 if width <= 64 and not packed else 1
+    return step, {"num_warps": 4 if width > 128 else 2, "num_stages": stages}
+
+
+class TokenScratch:
+    """Memory for one token's attention to up to `room` tokens; nothing is allocated later."""
 
     def __init__(
         self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int, device: torch.device
@@ -43,12 +52,12 @@ class TokenScratch:
         self.n_heads, self.n_kv_heads, self.layout, self.room = n_heads, n_kv_heads, layout, room
         self.group = n_heads // n_kv_heads
         old = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
-        self.step = 16 if old else 32
+        step, self.options = launch_options(layout, old)
         self.n_parts = triton.cdiv(room + 15, PART)  # a window begins up to 15 tokens into a tile
         width = 32 * triton.next_power_of_2(layout.blocks)
         self.partial = torch.empty((n_heads, self.n_parts, width), device=device)
         self.maxima, self.sums = torch.empty((2, n_heads, self.n_parts), device=device)
-        self.attend = attend_constants(layout, n_kv_heads, self.group, self.step)
+        self.attend = attend_constants(layout, n_kv_heads, self.group, step)
         self.merge = merge_constants(layout, self.group)
 
 
@@ -69,7 +78,7 @@ def _run(
         q, kv, index if listed else counts, counts, log_weights if weighted else q, s.partial,
         s.maxima, s.sums, scale, softcap, window, index.shape[1] if listed else 0, s.n_parts,
         log_weights.shape[1] if weighted else 0, **s.attend, LISTED=listed, WEIGHTED=weighted,
-        CAPPED=softcap != 0.0, num_warps=2,
+        CAPPED=softcap != 0.0, **s.options,
     )  # fmt: skip
     merge_kernel[(s.n_heads,)](
         s.partial, s.maxima, s.sums, counts, out, window, s.n_parts, **s.merge, LISTED=listed,

@@ -86,32 +86,29 @@ def attend_kernel(
     values = tl.zeros((BLOCKS, 16, 32), tl.float32)
     for first in range(part * PART, tl.minimum(part * PART + PART, n), STEP):
         i = first + t
-        listed = i < n
-        if LISTED:
-            token = tl.load(index + j * room + i, listed, 0)
-        else:
-            token = base + i
-        tile = kv + tile_of(token, j, J, TILE_BYTES)
-        r = token % 16
+        own = tl.minimum(i, n - 1)  # the last token again, where there are fewer: no load is masked
+        token = tl.load(index + j * room + own) if LISTED else base + own
+        at_tile, r = tile_of(token, j, J, TILE_BYTES)
+        tile = kv + at_tile
         scales = tile + SCALES_AT + r * SCALES_ROW
-        k = numbers(tile + r * K_ROW, listed, K_KIND, BLOCKS, STORED)
-        v = numbers(tile + V_AT + r * V_ROW, listed, V_KIND, BLOCKS, STORED)
+        k = numbers(tile + r * K_ROW, K_KIND, BLOCKS, STORED)
+        v = numbers(tile + V_AT + r * V_ROW, V_KIND, BLOCKS, STORED)
         of_blocks = _sum_of_both(tl.dot(queries, tl.permute(k, (0, 2, 1))))
         if K_KIND > 0:
-            of_blocks *= scales_of(scales, listed, BLOCKS, STORED)[:, None, :]
+            of_blocks *= scales_of(scales, BLOCKS, STORED)[:, None, :]
         s = tl.sum(of_blocks, 0)
         if CAPPED:
             s = capped(s, softcap)
         if WEIGHTED:
-            at = log_weights + h[:, None] * weights_room + i[None, :]
-            s += tl.load(at, real[:, None] & listed[None, :], 0.0)
-        s = tl.where((listed & (token >= seen))[None, :], s * 1.4426950408889634, float("-inf"))
+            at = log_weights + h[:, None] * weights_room + own[None, :]
+            s += tl.load(at, real[:, None], 0.0)
+        s = tl.where(((i < n) & (token >= seen))[None, :], s * 1.4426950408889634, float("-inf"))
         now = tl.maximum(top, tl.max(s, 1))
         p, old = tl.exp2(s - now[:, None]), tl.exp2(top - now)
         total = total * old + tl.sum(p, 1)
         shares = tl.broadcast_to(p[None, :, :], (BLOCKS, 8, STEP))
         if V_KIND > 0:  # times 256: scales are small, and f16 has no small numbers
-            scales_v = scales_of(scales + V_SCALE, listed, BLOCKS, STORED)
+            scales_v = scales_of(scales + V_SCALE, BLOCKS, STORED)
             shares = shares * (256.0 * scales_v)[:, None, :]
         values *= tl.reshape(tl.broadcast_to(old[None, :], (2, 8)), (16,))[None, :, None]
         values = tl.dot(_high_and_low(shares), v, values)

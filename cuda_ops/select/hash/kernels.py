@@ -30,9 +30,11 @@ def _differ(w, query, BITS: tl.constexpr):
     """Bits in which signatures differ."""
     x = w ^ query
     if BITS == 32:
-        return popcount(x.to(tl.uint32, bitcast=True))
-    y = x.to(tl.uint64, bitcast=True)
-    return popcount((y & 0xFFFFFFFF).to(tl.uint32)) + popcount((y >> 32).to(tl.uint32))
+        n = popcount(x.to(tl.uint32, bitcast=True))
+    else:
+        y = x.to(tl.uint64, bitcast=True)
+        n = popcount((y & 0xFFFFFFFF).to(tl.uint32)) + popcount((y >> 32).to(tl.uint32))
+    return n
 
 
 @triton.jit
