@@ -71,8 +71,9 @@ def chunk_attention(
     first = max(start - window + 1, 0) if window else 0
     n = stop - first
     unpack_kernel[(triton.cdiv(n, TOKENS), s.n_kv_heads)](
-        kv, s.keys, s.values, first, n, s.n_ctx, **s.constants, TOKENS=TOKENS, num_warps=4
-    )
+        kv, s.keys, s.values, first, n, s.n_ctx, **s.constants, TOKENS=TOKENS,
+        num_warps=16 if s.layout.padded > 128 else 4,
+    )  # fmt: skip
     if softcap == 0.0 and (window is None or stop <= window):
         rows = q.transpose(0, 1)[None].half()
         keys, values = (x[None, :, :n] for x in (s.keys, s.values))

@@ -15,7 +15,7 @@ def unpack_kernel(
     STORED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCKS: tl.constexpr, ROTATION: tl.constexpr,
     LOG: tl.constexpr, FACTOR: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
-    """keys, values f16 (J, room, head_dim): of tokens first .. first+n_tokens-1, rotation undone."""
+    """keys, values f16 (J, room, head_dim): of tokens first .. first+n_tokens-1, not rotated."""
     i, j = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.program_id(1)
     at_tile, r = tile_of(first + tl.minimum(i, n_tokens - 1), j, J, TILE_BYTES)
     tile = kv + at_tile
@@ -59,9 +59,9 @@ def chunk_kernel(
     total, sums = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
     for i in range(begin, end, STEP):
         key = tl.minimum(i + c, end - 1)
-        at = head + key.to(tl.int64)[:, None] * HEAD_DIM + e[None, :]
+        rows = head + key.to(tl.int64)[:, None] * HEAD_DIM + e[None, :]
         here = (e < HEAD_DIM)[None, :]
-        k, v = tl.load(keys + at, here, 0.0), tl.load(values + at, here, 0.0)
+        k, v = tl.load(keys + rows, here, 0.0), tl.load(values + rows, here, 0.0)
         s = tl.dot(x, tl.trans(k))
         if CAPPED:
             s = capped(s, softcap)

@@ -1,5 +1,7 @@
 """Signatures of stored keys and of queries, against `ops` and the networks in float64."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ NEAR = 1e-5  # outputs this near to 0 may have either sign
 def _learned(rng, widths) -> Network:
     """A network of random weights whose outputs are of size 1."""
     parts = []
-    for n_in, n_out in zip(widths, widths[1:]):
+    for n_in, n_out in pairwise(widths):
         parts += [rng.standard_normal(n_in * n_out) / np.sqrt(n_in), rng.standard_normal(n_out)]
     return Network(np.concatenate(parts).astype(np.float32), widths)
 

@@ -14,8 +14,7 @@ SEED = 20_240_517
 
 def _choose(device, queries, signatures, bits, among, scratch) -> list[np.ndarray]:
     """The lists of the kernels. A column's end that no token has is 0: near to a query of 0."""
-    first, last, stop, k = among
-    n_kv_heads, group = queries.shape
+    n_kv_heads, stop = len(queries), among[2]
     column = np.zeros((n_kv_heads, scratch.n_segments * SEGMENT), np.uint64)
     column[:, :stop] = signatures[:, :stop]
     words = column.reshape(n_kv_heads, -1, SEGMENT).swapaxes(0, 1)
