@@ -143,7 +143,7 @@ def append_kv(
     check_tiles("append_kv", kv, layout, n_kv_heads)
     check_place("append_kv: start", start, 1)
     together = 1 if n_tokens == 1 else TOKENS
-    many = 8 if layout.padded > 128 else 4
+    many = 16 if layout.padded > 128 else 4
     append_kernel[(triton.cdiv(n_tokens, together), n_kv_heads)](
         k, v, k if centre is None else centre, kv, start, n_tokens, 1024 * len(kv),
         **tile_constants(layout, n_kv_heads), **rotation_constants(layout),

@@ -72,16 +72,18 @@ def _run(
     s: TokenScratch,
 ) -> None:
     scale, softcap, window = numbers
-    listed, weighted = index is not None, log_weights is not None
     n_rounds = triton.cdiv(s.group, HEADS)
     attend_kernel[(s.n_parts, s.n_kv_heads, n_rounds)](
-        q, kv, index if listed else counts, counts, log_weights if weighted else q, s.partial,
-        s.maxima, s.sums, scale, softcap, window, index.shape[1] if listed else 0, s.n_parts,
-        log_weights.shape[1] if weighted else 0, **s.attend, LISTED=listed, WEIGHTED=weighted,
-        CAPPED=softcap != 0.0, **s.options,
+        q, kv, counts if index is None else index, counts,
+        q if log_weights is None else log_weights,
+        s.partial, s.maxima, s.sums, scale, softcap, window,
+        0 if index is None else index.shape[1], s.n_parts,
+        0 if log_weights is None else log_weights.shape[1], **s.attend, LISTED=index is not None,
+        WEIGHTED=log_weights is not None, CAPPED=softcap != 0.0, **s.options,
     )  # fmt: skip
     merge_kernel[(s.n_heads,)](
-        s.partial, s.maxima, s.sums, counts, out, window, s.n_parts, **s.merge, LISTED=listed,
+        s.partial, s.maxima, s.sums, counts, out, window, s.n_parts, **s.merge,
+        LISTED=index is not None,
         num_warps=1,
     )  # fmt: skip
 
