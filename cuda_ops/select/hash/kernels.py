@@ -89,8 +89,12 @@ def scan_kernel(
     near &= competes
     slot = tl.atomic_add(n_candidates + j + tl.zeros((1024,), tl.int32), 1, near, sem="relaxed")
     tl.store(candidates + j.to(tl.int64) * room + slot, position, near)
-    taken = (position < stop) & (competes == 0)
-    start_list(bits, totals, j * tl.num_programs(0) + segment, taken)
+    at = j * tl.num_programs(0) + segment
+    if (segment * 1024 >= first) & (segment * 1024 + 1024 <= last):  # nearly all segments
+        tl.store(bits + at * 32 + tl.arange(0, 32), tl.zeros((32,), tl.int32))
+        tl.store(totals + at, 0)
+    else:
+        start_list(bits, totals, at, (position < stop) & (competes == 0))
 
 
 @triton.jit
