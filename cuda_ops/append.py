@@ -1,0 +1,152 @@
+"""append_kv: round or quantise new keys and values and write them into their tiles.
+
+The bytes are those of `ops.attention.append`: divisions are rounded correctly (`div_rn`), nothing
+is fused that is not fused there, and what is fused there is computed in float64, which holds the
+product exactly.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from ..ops.attention.layout import TileLayout
+from .attention.tiles import (
+    blocks_of,
+    check_floats,
+    check_place,
+    check_tiles,
+    rotated,
+    rotation_constants,
+    tile_constants,
+    tile_of,
+)
+from .errors import CudaOpsError
+
+TOKENS = 16  # of one KV head that a program stores; 1 where there is only one
+
+
+@triton.jit
+def _inverse(d):
+    """1 / d, and 0 for d = 0: a block of zeros stays zeros."""
+    return tl.where(d == 0.0, 0.0, tl.div_rn(tl.full(d.shape, 1.0, tl.float32), d))
+
+
+@triton.jit
+def _put_q8_0(x, row, scale, listed, STORED: tl.constexpr):
+    """d = max|x| / 127, q = round(x / d), halves away from zero; x (blocks, tokens, 32)."""
+    b, e = tl.arange(0, x.shape[0])[:, None, None], tl.arange(0, 32)[None, None, :]
+    d = tl.div_rn(tl.max(tl.abs(x), 2), tl.full((x.shape[0], x.shape[1]), 127.0, tl.float32))
+    y = x * _inverse(d)[:, :, None]
+    q = y.to(tl.int32)
+    rest = y - q.to(tl.float32)
+    q += (rest >= 0.5).to(tl.int32) - (rest <= -0.5).to(tl.int32)
+    at = row.to(tl.pointer_type(tl.int8))[None, :, None] + (32 * b + e)
+    tl.store(at, q.to(tl.int8), listed[None, :, None] & (b < STORED))
+    _put_scales(d, scale, listed, STORED)
+
+
+@triton.jit
+def _put_q4_0(x, row, scale, listed, STORED: tl.constexpr):
+    """d = (the first of the greatest magnitude) / -8, q = min(15, trunc(x / d + 8.5))."""
+    e = tl.arange(0, 32)[None, None, :]
+    size = tl.abs(x)
+    top = tl.max(size, 2)
+    negative = (x.to(tl.int32, bitcast=True) >> 31) & 1
+    first = tl.min(tl.where(size == top[:, :, None], 2 * e + negative, 99), 2)
+    extreme = tl.where(first % 2 == 1, top * -1.0, top)  # Triton negates 0.0 to 0.0
+    d = tl.div_rn(extreme, tl.full(extreme.shape, -8.0, tl.float32))
+    n = x.to(tl.float64) * _inverse(d).to(tl.float64)[:, :, None] + 8.5
+    n = tl.minimum(n.to(tl.float32).to(tl.int32), 15)
+    low, high = tl.split(tl.permute(tl.reshape(n, (x.shape[0], x.shape[1], 2, 16)), (0, 1, 3, 2)))
+    b, i = tl.arange(0, x.shape[0])[:, None, None], tl.arange(0, 16)[None, None, :]
+    at = row[None, :, None] + (16 * b + i)
+    tl.store(at, (low | (high << 4)).to(tl.uint8), listed[None, :, None] & (b < STORED))
+    _put_scales(d, scale, listed, STORED)
+
+
+@triton.jit
+def _put_scales(d, scale, listed, STORED: tl.constexpr):
+    b = tl.arange(0, d.shape[0])[:, None]
+    at = scale.to(tl.pointer_type(tl.float16))[None, :] + b
+    tl.store(at, d.to(tl.float16), listed[None, :] & (b < STORED))
+
+
+@triton.jit
+def _put(
+    x, row, scale, listed, KIND: tl.constexpr, STORED: tl.constexpr, ROTATION: tl.constexpr,
+    LOG: tl.constexpr, FACTOR: tl.constexpr,
+):  # fmt: skip
+    """Store rows x (tokens, 32 blocks) at addresses (tokens,)."""
+    if KIND == 0:
+        b = tl.arange(0, x.shape[1] // 32)[:, None, None]
+        at = row.to(tl.pointer_type(tl.float16))[None, :, None]
+        at += 32 * b + tl.arange(0, 32)[None, None, :]
+        here = listed[None, :, None] & (b < STORED)
+        tl.store(at, blocks_of(x).to(tl.float16), here)
+    elif KIND == 1:
+        _put_q8_0(blocks_of(x), row, scale, listed, STORED)
+    else:
+        _put_q4_0(blocks_of(rotated(x, ROTATION, LOG, FACTOR)), row, scale, listed, STORED)
+
+
+@triton.jit
+def append_kernel(
+    k, v, centre, kv, start, n_tokens, room, J: tl.constexpr, TILE_BYTES: tl.constexpr,
+    K_ROW: tl.constexpr, V_ROW: tl.constexpr, V_AT: tl.constexpr, SCALES_AT: tl.constexpr,
+    SCALES_ROW: tl.constexpr, V_SCALE: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr,
+    STORED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCKS: tl.constexpr, ROTATION: tl.constexpr,
+    LOG: tl.constexpr, FACTOR: tl.constexpr, CENTRED: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Store TOKENS keys and values of one KV head; nothing at positions from `room` on."""
+    t, j = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.program_id(1)
+    e = tl.arange(0, 32 * BLOCKS)
+    token = tl.load(start) + t
+    listed = (t < n_tokens) & (token >= 0) & (token < room)
+    at = (t * J + j).to(tl.int64)[:, None] * HEAD_DIM + e[None, :]
+    here = listed[:, None] & (e < HEAD_DIM)[None, :]
+    key, value = tl.load(k + at, here, 0.0), tl.load(v + at, here, 0.0)
+    if CENTRED:
+        key -= tl.load(centre + j * HEAD_DIM + e, e < HEAD_DIM, 0.0)[None, :]
+    at_tile, r = tile_of(token, j, J, TILE_BYTES)
+    tile = kv + at_tile
+    scale = tile + SCALES_AT + r * SCALES_ROW
+    _put(key, tile + r * K_ROW, scale, listed, K_KIND, STORED, ROTATION, LOG, FACTOR)
+    row = tile + V_AT + r * V_ROW
+    _put(value, row, scale + V_SCALE, listed, V_KIND, STORED, ROTATION, LOG, FACTOR)
+
+
+def append_kv(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    kv: torch.Tensor,
+    layout: TileLayout,
+    start: torch.Tensor,
+    *,
+    centre: torch.Tensor | None = None,
+) -> None:
+    """Store keys and values of T tokens at positions start .. start+T-1.
+
+    k, v float32 (T, J, E); kv uint8 (segments, bytes of a segment); start int32 (1,), on the GPU;
+    centre float32 (J, E), if given, is subtracted from the keys first. The bytes that
+    `ops.attention.append_kv` writes. What lies outside kv is not written: the caller reserves.
+    Raises CudaOpsError where shapes do not fit.
+    """
+    if k.ndim != 3 or k.shape[2] != layout.head_dim:
+        raise CudaOpsError(
+            f"append_kv: k is {tuple(k.shape)}, expected (tokens, KV heads, {layout.head_dim})"
+        )
+    n_tokens, n_kv_heads, n = k.shape
+    check_floats("append_kv: k", k, tuple(k.shape))
+    check_floats("append_kv: v", v, tuple(k.shape))
+    if centre is not None:
+        check_floats("append_kv: centre", centre, (n_kv_heads, n))
+    check_tiles("append_kv", kv, layout, n_kv_heads)
+    check_place("append_kv: start", start, 1)
+    together = 1 if n_tokens == 1 else TOKENS
+    many = 16 if layout.padded > 128 else 4
+    append_kernel[(triton.cdiv(n_tokens, together), n_kv_heads)](
+        k, v, k if centre is None else centre, kv, start, n_tokens, 1024 * len(kv),
+        **tile_constants(layout, n_kv_heads), **rotation_constants(layout),
+        CENTRED=centre is not None, TOKENS=together, num_warps=1 if together == 1 else many,
+        enable_fp_fusion=False,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Choosing tokens on a GPU: the lists that `ops.select` makes, by signatures and by sketches."""

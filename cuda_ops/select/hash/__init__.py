@@ -1,0 +1,6 @@
+"""Signatures on a GPU: encoding keys and queries, and the nearest by Hamming distance."""
+
+from .choice import SignatureScratch, nearest
+from .encoders import Encoders, EncodeScratch, encode
+
+__all__ = ["EncodeScratch", "Encoders", "SignatureScratch", "encode", "nearest"]

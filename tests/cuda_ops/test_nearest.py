@@ -1,0 +1,106 @@
+"""The nearest signatures, against sorting all of them by distance, lot and hash."""
+
+import numpy as np
+import pytest
+import torch
+
+from kvarn.cuda_ops.errors import CudaOpsError
+from kvarn.cuda_ops.select.hash import SignatureScratch, nearest
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.reference.select import nearest_reference
+
+SEED = 20_240_517
+
+
+def _choose(device, queries, signatures, bits, among, scratch) -> list[np.ndarray]:
+    """The lists of the kernels. A column's end that no token has is 0: near to a query of 0."""
+    n_kv_heads, stop = len(queries), among[2]
+    column = np.zeros((n_kv_heads, scratch.n_segments * SEGMENT), np.uint64)
+    column[:, :stop] = signatures[:, :stop]
+    words = column.reshape(n_kv_heads, -1, SEGMENT).swapaxes(0, 1)
+    unsigned, signed = (np.uint32, np.int32) if bits == 32 else (np.uint64, np.int64)
+
+    def tensor(x) -> torch.Tensor:
+        return torch.tensor(np.ascontiguousarray(x.astype(unsigned)).view(signed), device=device)
+
+    place = torch.tensor(among, dtype=torch.int32, device=device)
+    index = torch.full((n_kv_heads, stop), -1, dtype=torch.int32, device=device)
+    counts = torch.zeros(n_kv_heads, dtype=torch.int32, device=device)
+    nearest(tensor(queries), tensor(words), bits, place, index, counts, seed=SEED, scratch=scratch)
+    return [index[j, :n].cpu().numpy() for j, n in enumerate(counts.tolist())]
+
+
+def _check(device, queries, signatures, bits, among, scratch=None) -> None:
+    n_kv_heads, group = queries.shape
+    scratch = scratch or SignatureScratch(n_kv_heads * group, n_kv_heads, among[2], device)
+    got = _choose(device, queries, signatures, bits, among, scratch)
+    want = nearest_reference(queries, signatures, bits, *among, SEED)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def _random(seed: int, bits: int, n_kv_heads: int, group: int, n: int):
+    rng = np.random.default_rng(seed)
+    words = rng.integers(0, 1 << bits, (n_kv_heads, n + group), dtype=np.uint64)
+    return words[:, :group].copy(), words[:, group:].copy()
+
+
+@pytest.mark.parametrize(
+    ("bits", "n_kv_heads", "group", "among"),
+    [
+        (32, 1, 1, (0, 1, 1, 1)),
+        (64, 2, 3, (3, 70, 75, 16)),
+        (32, 1, 8, (0, 1024, 1024, 1023)),
+        (32, 2, 3, (15, 1023, 1025, 17)),
+        (64, 1, 8, (128, 1025, 1100, 5)),
+        (32, 2, 4, (5, 9000, 9001, 130)),
+        (64, 1, 1, (5, 9000, 9001, 130)),
+    ],
+)
+def test_the_nearest_are_those_of_a_sort(device, bits, n_kv_heads, group, among) -> None:
+    queries, signatures = _random(group + bits, bits, n_kv_heads, group, among[2])
+    _check(device, queries, signatures, bits, among)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_equal_distances_are_decided_by_lot_and_hash(device, bits) -> None:
+    n = 5000
+    queries, signatures = np.zeros((1, 1), np.uint64), np.full((1, n), 7, np.uint64)
+    for k in (1, 1249, 1250, n):
+        _check(device, queries, signatures, bits, (0, n, n, k))
+
+
+def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
+    """Near keys lie only where the sample looks: too few become candidates for one query."""
+    n, k, far = 9000, 1500, 0xFFFF_FFFF
+    signatures = np.full((1, n), far, np.uint64)
+    step = (n - 64) // 63
+    for i in range(64):
+        signatures[0, i * step : i * step + 64] = np.arange(64) % 3
+    _check(device, np.array([[0, far, 1, 0xFFFF]], np.uint64), signatures, 32, (0, n, n, k))
+
+
+def test_a_shorter_context_forgets_a_longer_one(device) -> None:
+    queries, signatures = _random(2, 32, 1, 4, 4000)
+    scratch = SignatureScratch(4, 1, 4000, device)
+    for last in (4000, 130, 3000):
+        _check(device, queries, signatures, 32, (0, last, last, last // 5), scratch)
+
+
+def test_refuses_in_words(device) -> None:
+    scratch, among = SignatureScratch(4, 1, 1024, device), torch.zeros(4, dtype=torch.int32)
+    words, queries = torch.zeros((1, 1, SEGMENT), dtype=torch.int32), torch.zeros((1, 4)).int()
+    index, counts = torch.zeros((1, 9), dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    for said, changed in (
+        ("words are", {"words": words.repeat(2, 1, 1)}),
+        ("queries are", {"queries": queries[:, :3]}),
+        ("queries are", {"bits": 64}),
+        ("48 bits", {"bits": 48}),
+        ("among is", {"among": among[:3]}),
+        ("lists are", {"index": index.long()}),
+        ("counts are", {"counts": counts.float()}),
+    ):
+        given = {"queries": queries, "words": words, "bits": 32, "among": among, "index": index}
+        given = {**given, "counts": counts, **changed}
+        with pytest.raises(CudaOpsError, match=said):
+            nearest(**given, seed=0, scratch=scratch)
