@@ -91,10 +91,10 @@ class Subject(ABC):
         return [one[:n] for one, n in zip(many, counts, strict=True)]
 
     def _column(self, name: str, item_bytes: int) -> NDArray[np.int64]:
-        column = self.store.column(name, item_bytes)
-        for place in column.segments(0):  # touched, so that its pages exist
+        places: NDArray[np.int64] = self.store.column(name, item_bytes).segments(0)
+        for place in places:  # touched, so that its pages exist
             (c_uint8 * 1).from_address(int(place))[0] = 0
-        return column.segments(0)
+        return places
 
 
 class Signatures(Subject):

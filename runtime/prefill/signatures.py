@@ -59,9 +59,9 @@ class RowSignatures(RowIndex, SignatureIndex):
         from ...ops.select.work import ROWS
 
         keys, s, n_kv_heads = self.keys(layer), self._rows, self._config.n_kv_heads
-        signed = np.empty(q.shape[:2], np.uint64)
-        self._networks[layer.index].sign_rows(q, signed)
-        signed = signed.reshape(len(q), n_kv_heads, -1)
+        signatures = np.empty(q.shape[:2], np.uint64)
+        self._networks[layer.index].sign_rows(q, signatures)
+        signed = signatures.reshape(len(q), n_kv_heads, -1)
         if isinstance(s, RowRerankedScratch):
             wanted = Wanted(k, self._rerank * k, SEED)
             queries = SignedQueries(q, signed)

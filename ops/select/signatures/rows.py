@@ -162,16 +162,16 @@ def _collect(kind, buffer, words, segment, queries, tally, mine, block):
     n = places_of(masks, filled_words(kind, masks), places)
     for i in range(n):
         place = np.int64(load_u32(places, 4 * i))
-        h, t = place // SEGMENT, place % SEGMENT
-        d = bit_count(word_at(kind, words + t * item_bytes) ^ queries[h])
+        own, t = place // SEGMENT, place % SEGMENT
+        d = bit_count(word_at(kind, words + t * item_bytes) ^ queries[own])
         cost = unit * d + np.int64(load_u8(lots, t))
         if LOOKUP:  # the masks have a few others, too
-            store(to[h], 0, entry_of(cost, segment * SEGMENT + t))
-            near = np.int64(cost < limits[h])
-            to[h] += 8 * near
-            counts[h] += near
+            store(to[own], 0, entry_of(cost, segment * SEGMENT + t))
+            near = np.int64(cost < limits[own])
+            to[own] += 8 * near
+            counts[own] += near
         else:
-            store(to[h], 8 * i, entry_of(cost, segment * SEGMENT + t))
+            store(to[own], 8 * i, entry_of(cost, segment * SEGMENT + t))
 
 
 @jit
