@@ -15,7 +15,7 @@ VENV ?= .venv
 WORKERS ?= 2
 SHAPE ?= cohere2
 # Tokens of the contexts that encoders learn from, no more than the model read at a time.
-LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,8192)
+LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,16384)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
@@ -59,8 +59,8 @@ mini: $(VENV)/.ready
 	$(BIN)/pip install --quiet -e '.[train]'
 	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
 	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf
-	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind tasks
-	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --length $(LEARN_AT)
+	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind notes --chars 2.4e6
+	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --bits 64 --length $(LEARN_AT) --steps 3
 	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash
 
 $(VENV)/.ready-lib: $(VENV)/.ready

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
 LEAST_K = 16
-RERANK = 4
+RERANK = 2
 """Candidates for each token that is wanted, by signatures; found in docs/performance.md."""
 
 
@@ -34,7 +34,7 @@ class SparsePrefill(Prefill):
 
     index: by what a row chooses; "hash": signatures (`Hash`), "sketch": estimates of q·k, and the
     best of these exactly (`TopK`); None: hash where the model has learned encoders, else sketch.
-    rerank: of `Hash`, with index hash; None: 4.
+    rerank: of `Hash`, with index hash; None: 2.
     tail: what the tokens that were not chosen count: "means", for each block of 32 similar keys as
     many tokens at its mean key, with the mean value, as were not chosen of it (see `TopK`); "none",
     nothing. probe: so many rows apart, a row is also read exactly, to measure the softmax's mass
@@ -66,7 +66,7 @@ class SparsePrefill(Prefill):
     rerank: int | None = option(
         None,
         "find N times as many candidates by signatures, and take the best by their keys (default: "
-        "4; sketches have twice as many)",
+        "2, as sketches have)",
         int,
     )
 

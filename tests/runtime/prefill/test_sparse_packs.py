@@ -86,14 +86,14 @@ def test_a_pack_goes_on_with_as_many_candidates_as_it_was_begun_with(
     with model.context(N + 100, prefill=SPARSE) as context:
         assert not np.array_equal(context.prefill(ids), logits)
     data = json.loads((path / "pack.json").read_text())
-    assert (data["format"], data["prefill"]["rerank"]) == (6, 4)
+    assert (data["format"], data["prefill"]["rerank"]) == (6, 2)
     facts = Disk(path).recorded_prefill()
-    assert facts is not None and facts.rerank == 4
-    assert str(facts) == "sparse (index simhash-32-20240517, k 40 of 160, from 1024, tail)"
+    assert facts is not None and facts.rerank == 2
+    assert str(facts) == "sparse (index simhash-32-20240517, k 40 of 80, from 1024, tail)"
     for other in (SPARSE, replace(RERANKED, rerank=3)):
-        with pytest.raises(PackError, match=r"k 40 of 160, from 1024, tail.*asked for is sparse"):
+        with pytest.raises(PackError, match=r"k 40 of 80, from 1024, tail.*asked for is sparse"):
             model.context(N + 100, store=Disk(path), prefill=other)
-    with pytest.raises(PackError, match=r"k 40, from.* asked for is .*k 40 of 160"):
+    with pytest.raises(PackError, match=r"k 40, from.* asked for is .*k 40 of 80"):
         model.context(N + 100, store=Disk(pack), prefill=RERANKED)
     for rerank in (0, "4", True):
         write_checked(path, {**data, "prefill": {**data["prefill"], "rerank": rerank}})

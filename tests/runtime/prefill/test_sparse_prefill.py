@@ -310,5 +310,5 @@ def test_the_default_index_is_that_of_the_models_encoders(model: Model) -> None:
         assert default.facts(one.info).index == index
         assert default.facts(one.info).column.startswith(column)
         with one.context(100, prefill=default) as context:
-            rerank = " rerank=4" if index == "hash" else ""
+            rerank = " rerank=2" if index == "hash" else ""
             assert context.stats.prefill == f"sparse index={index}{rerank}"
