@@ -114,7 +114,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--answers",
         metavar="FILE",
         type=Path,
-        help="write every answer's scores there too, as JSON lines: one for each context and method",
+        help="also write all scores there as JSON lines, one for each context and method",
     )
     add_model_options(parser)
     add_kv_type_option(parser)

@@ -114,10 +114,10 @@ def grow(model: Mini, old: Mapping[str, Tensor]) -> None:
             block.attn_norm.weight.copy_(found.pop("attn_norm") @ _copies(wide).T)
             for name, matrix in found.items():
                 if name in ("attn_output", "ffn_down"):
-                    matrix = scale**0.5 * wide @ matrix
+                    wider = scale**0.5 * wide @ matrix
                 else:
-                    matrix = _disturbed(matrix @ wide.T / scale**0.5)
-                getattr(block, name).weight.copy_(matrix)
+                    wider = _disturbed(matrix @ wide.T / scale**0.5)
+                getattr(block, name).weight.copy_(wider)
 
 
 def _layer(old: Mapping[str, Tensor], place: Place, E: int) -> dict[str, Tensor]:

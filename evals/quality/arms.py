@@ -48,7 +48,9 @@ class Arm:
 
     def keep_for(self, read: Read) -> Keep:
         """The keep method of a context that holds what was read."""
-        return replace(self.keeping, context=len(read.ids)) if self.is_oracle else self.keeping
+        if isinstance(self.keeping, Oracle):
+            return replace(self.keeping, context=len(read.ids))
+        return self.keeping
 
     @property
     def is_oracle(self) -> bool:

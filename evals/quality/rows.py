@@ -26,7 +26,8 @@ class Row:
 
     score: mean over the questions, 0 to 1; of all tasks, the mean of theirs. ci95: see
     `score_interval`. n, contexts: numbers of questions and contexts. against: the arm whose score
-    is subtracted in `difference`, "" for the first. covered, error, read, entropy: means over the questions,
+    is subtracted in `difference`, "" for the first. covered, error, read, entropy: means over the
+    questions,
     see `Answer`.
     """
 

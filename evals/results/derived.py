@@ -21,7 +21,7 @@ def needed_k(
     section: Section, measured: Measured, length: int
 ) -> list[tuple[str, int | None, float | None]]:
     """For each task that is interpreted: the least budget from which on all larger ones reach
-    WANTED times full attention's score, and the mean entropy of its softmax in nats, from probes."""
+    WANTED times full attention's score, and the mean entropy of its softmax in nats (probed)."""
     budgets = sorted(
         ((int(arm.budget), str(arm)) for arm in section.arms if arm.budget.isdigit()), reverse=True
     )

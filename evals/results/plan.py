@@ -90,7 +90,8 @@ class Section:
 
     def steps(self) -> tuple[int, ...]:
         """Numbers of contexts after which there is a table: fewer ones first, for a first look."""
-        return tuple(n for n in (*self.rounds, 2, 5, 10) if n < self.contexts) + (self.contexts,)
+        first = (n for n in (*self.rounds, 2, 5, 10) if n < self.contexts)
+        return (*first, self.contexts)
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ brackets hold 95% intervals that are robust to contexts ([docs/eval.md](../docs/
 `n` is questions / contexts of each task; **read** is the share of the stored tokens that a decoded
 token reads, sinks and window included, in the layers that choose.
 
-**How a verdict is made** (`results/verdicts.py`): a claim is a bound on a paired contrast of scores,
-or on a measured quantity. *Reproduced*: its whole 95% interval is within the bound. *Refuted*: none
-of it is. Else it *cannot be told*. Tasks in which full attention answers less than
+**How a verdict is made** (`results/verdicts.py`): a claim is a bound on a paired contrast of
+scores, or on a measured quantity. *Reproduced*: its whole 95% interval is within the bound.
+*Refuted*: none of it is. Else it *cannot be told*. Tasks in which full attention answers less than
 {100 * LEAST:.0f}% are listed in brackets and not interpreted. The models are small (3 to 9 million
 parameters): what is refuted here is refuted for them, at these lengths.
 """
@@ -96,7 +96,8 @@ def _evidence(section: Section, claim: Claim, verdict: Verdict) -> str:
     what = "" if claim.measure == "score" else f" ({claim.measure})"
     return (
         f"{terms}{what}: {scale * verdict.value:.3g} ({low:.3g} to {high:.3g}), "
-        f"n {verdict.n:,} / {verdict.contexts}, {length:,} tokens, [{section.name}](#{_anchor(section)})"
+        f"n {verdict.n:,} / {verdict.contexts}, {length:,} tokens, "
+        f"[{section.name}](#{_anchor(section)})"
     )
 
 
@@ -125,7 +126,8 @@ def _section(
             yield f"At {length:,} tokens, {section.model}:\n"
             yield layer_table(section, measured, length) + "\n"
             continue
-        yield f"At {length:,} tokens, {section.model}, seed {section.seed}, questions {section.asked}:\n"
+        how = f"{section.model}, seed {section.seed}, questions {section.asked}"
+        yield f"At {length:,} tokens, {how}:\n"
         yield render(section, measured, length) + "\n"
         if "k" in section.axis.split("+"):
             yield derived.render(section, measured, length) + "\n"

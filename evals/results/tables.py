@@ -146,10 +146,9 @@ def layer_table(section: Section, measured: Measured, length: int) -> str:
             if not cells:
                 continue
             means = [_mean([cell[name] for cell in cells]) for name in ("read", "covered", "error")]
-            rows.append(
-                [str(layer), f"`{arm}`", _percent(means[0]), _percent(means[1])]
-                + ["" if means[2] is None else f"{means[2]:.3f}", str(len(cells))]
-            )
+            error = "" if means[2] is None else f"{means[2]:.3f}"
+            shares = map(_percent, means[:2])
+            rows.append([str(layer), f"`{arm}`", *shares, error, str(len(cells))])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

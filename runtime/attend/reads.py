@@ -34,7 +34,7 @@ class LayerReads:
     """Sum over probes of the mean of ‖o - o_full‖ / ‖o_full‖ over the query heads."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The counters, with `covered_mass`, `entropy` and `output_error` as means; None without a probe."""
+        """The counters; covered_mass, entropy, output_error as means, None without a probe."""
         out = {name: getattr(self, name) for name in self.__slots__}
         for name in ("covered_mass", "entropy", "output_error"):
             out[name] = out[name] / self.probes if self.probes else None
