@@ -1,4 +1,4 @@
-"""attend `auto`: every token while that costs little, then what evals/RESULTS.md shows to suffice."""
+"""attend `auto`: every token while that costs little, then what evals/RESULTS.md shows to do."""
 
 from __future__ import annotations
 
