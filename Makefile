@@ -64,7 +64,7 @@ mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }
 	$(BIN)/pip install --quiet -e '.[train]'
 	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
-	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf
+	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf $(if $(filter gqa,$(SHAPE)),--name kvarn-mini-gqa)
 	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind tasks
 	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --length $(LEARN_AT)
 	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash
