@@ -7,8 +7,11 @@
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make evals    what the default model recalls of long contexts, by attention method
+#   make results TEXT=FOLDER   what the papers claim, measured, into evals/RESULTS.md; goes on
+#                           where it was interrupted (MINUTES=N: for so long)
 #   make mini TEXT=FOLDER   train the default model and its encoders anew (needs torch);
-#                           SHAPE=llama: the second model, with rope in all layers
+#                           SHAPE=llama: the second model, with rope in all layers; SHAPE=gqa:
+#                           a third, whose query heads share KV heads, grown from the first
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -19,7 +22,7 @@ LEARN_AT = $(if $(filter llama,$(SHAPE)),4096,16384)
 PROMPT ?= It was a bright cold morning, and
 BIN := $(VENV)/bin
 
-.PHONY: run test test-cuda coverage lint build bench peers longctx evals mini libkvarn libkvarn-bundle clean
+.PHONY: run test test-cuda coverage lint build bench peers longctx evals results mini libkvarn libkvarn-bundle clean
 
 $(VENV)/.ready: pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvarn needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -54,11 +57,15 @@ longctx: $(VENV)/.ready-peers
 evals: $(VENV)/.ready
 	$(BIN)/kvarn eval --task needle,kv,chains,two-hop --length 4096,16384 --method full,topk,topk:index=flat,hash --budget 2%,6.25%
 
+results: $(VENV)/.ready
+	@test -n "$(TEXT)" || { echo "say where the texts are: make results TEXT=FOLDER"; exit 2; }
+	$(BIN)/python -m kvarn.evals.results run "$(TEXT)" $(if $(MINUTES),--minutes $(MINUTES))
+
 mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }
 	$(BIN)/pip install --quiet -e '.[train]'
 	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
-	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf
+	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf $(if $(filter gqa,$(SHAPE)),--name kvarn-mini-gqa)
 	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind notes --chars 2.4e6
 	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --bits 64 --length $(LEARN_AT) --steps 3
 	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..evals.quality.oracle import Oracle
 from ..evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
 from ..runtime.attend import ATTENDS
 from ..runtime.home import home
 from ..runtime.keep import KEEPS, Keep
 from ..runtime.prefill import PREFILLS
 from ..system.errors import KvarnError
+from ..system.files import write_file
 from ..system.reading import read_text
 from ..system.terminal import show
 from .options.attend import ATTEND_AXIS
 from .options.context import add_kv_type_option
 from .options.keep import KEEP_AXIS, keep_budget
+from .options.methods import Axis
 from .options.model import add_model_options, model_from
+from .options.output import check_output
 from .options.prefill import PREFILL_AXIS
 from .options.texts import decoded
 from .options.values import positive
@@ -30,8 +36,11 @@ from .terminal.progress import terminal
 
 if TYPE_CHECKING:
     from ..evals.quality import Arm
+    from ..evals.quality.folder import Answer
+    from ..evals.quality.plan import Cell
     from ..evals.tasks import Filler
 
+EVAL_KEEPS: Axis[Keep] = replace(KEEP_AXIS, methods={**KEEPS, Oracle.name: Oracle})
 _CONTEXTS = 20
 _QUESTIONS = 100
 
@@ -101,6 +110,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="delete each context's KV cache once all have answered; answers stay",
     )
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument(
+        "--answers",
+        metavar="FILE",
+        type=Path,
+        help="also write all scores there as JSON lines, one for each context and method",
+    )
     add_model_options(parser)
     add_kv_type_option(parser)
 
@@ -134,8 +149,9 @@ def _add_methods(parser: argparse.ArgumentParser) -> None:
         metavar="K,…",
         type=_words,
         default=["all"],
-        help=f"which tokens stay in the KV cache: {', '.join(KEEPS)} (default all); contexts that "
-        "evict are read again for each question",
+        help=f"which tokens stay in the KV cache: {', '.join(KEEPS)} (default all), or oracle: "
+        "those that the question itself attends to; contexts that evict are read again for each "
+        "question",
     )
     group.add_argument(
         "--keep-budget",
@@ -191,18 +207,41 @@ def run(options: argparse.Namespace) -> int:
         attends=[arm.attend for arm in plan.arms],
         prefills=[arm.reading for arm in plan.arms],
     )
+    check_output(options.answers)
     longest = max(plan.lengths)
     if longest > model.config.n_ctx_train:
         notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
     rows, work = [], options.work or home() / "evals"
+    lines: list[str] = []
     with on_ctrl_c(
         lambda: f"stopped: {work} keeps what was read and answered; run the same command to resume"
     ):
-        for row in evaluate(model, plan, work, terminal()):
+        for row in evaluate(
+            model, plan, work, terminal(), lambda *about: lines.append(_line(*about))
+        ):
             notice(str(row))
             rows.append(row)
+    if options.answers is not None:
+        write_file(options.answers, "".join(lines).encode())
     show(render(rows, "json" if options.json else "md"))
     return 0
+
+
+def _line(cell: Cell, number: int, answers: Sequence[Answer]) -> str:
+    """One method's answers about a context, as a line of JSON."""
+
+    def all_of(name: str) -> list[float | None]:
+        return [getattr(answer, name) for answer in answers]
+
+    found = {
+        "task": cell.task,
+        "length": cell.length,
+        "context": number,
+        "arm": answers[0].arm,
+        "scores": all_of("score"),
+        **{name: all_of(name) for name in ("covered", "error", "read", "entropy")},
+    }
+    return json.dumps(found) + "\n"
 
 
 def _told(task: Task) -> str:
@@ -232,11 +271,12 @@ def _budgets(method: str, budgets: list[str]) -> list[str]:
 
 
 def _keeps(options: argparse.Namespace) -> Iterator[tuple[str, str, Keep]]:
-    """Every keep method with every budget it takes."""
+    """Every keep method with every budget it takes, or the one that it names."""
     for name in options.keep:
-        takes = "budget" in KEEP_AXIS.named(name).options()
+        takes = "budget" in EVAL_KEEPS.named(name).options() and ":budget=" not in name
         for share in options.keep_budget if takes else [""]:
-            yield name, share, KEEP_AXIS.parsed(name, {"budget": share})
+            given = {"budget": share} if share else {}
+            yield name, share, EVAL_KEEPS.parsed(name, given)
 
 
 def _filler(paths: list[Path]) -> tuple[Filler, str]:

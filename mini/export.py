@@ -100,16 +100,18 @@ def add_tensors(writer: gguf.GGUFWriter, config: MiniConfig, weights: Mapping[st
 
 
 def write_gguf(
-    path: Path, config: MiniConfig, weights: Mapping[str, Tensor], tokenizer: Path
+    path: Path, config: MiniConfig, weights: Mapping[str, Tensor], tokenizer: Path, name: str = ""
 ) -> None:
     """Writes the whole model file in one piece: a reader never sees half of it.
+
+    name: of the model; "": that of its architecture.
 
     Raises what `new_file` raises.
     """
     with new_file(path) as part:
         writer = gguf.GGUFWriter(part, config.architecture)
         n_parameters = sum(t.numel() for t in weights.values())
-        add_description(writer, NAMES[config.architecture], n_parameters)
+        add_description(writer, name or NAMES[config.architecture], n_parameters)
         add_shape(writer, config)
         add_tokenizer(writer, tokenizer)
         add_tensors(writer, config, weights)
@@ -124,13 +126,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder that kvarn.mini.train wrote")
     parser.add_argument("out", type=Path, help="GGUF file to write")
+    parser.add_argument("--name", default="", help="of the model (default: its architecture's)")
     args = parser.parse_args()
     checkpoint = args.run / "checkpoint.pt"
     if not checkpoint.is_file():
         raise SystemExit(f"exporting: no checkpoint at {checkpoint}; run kvarn.mini.train first")
     saved = torch.load(checkpoint, weights_only=True)
     config = MiniConfig(**saved["config"])
-    write_gguf(args.out, config, saved["model"], args.run / "tokenizer.json")
+    write_gguf(args.out, config, saved["model"], args.run / "tokenizer.json", args.name)
     print(f"{args.out}: {args.out.stat().st_size:,} bytes, trained for {saved['step']} steps")
 
 

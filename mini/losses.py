@@ -23,7 +23,9 @@ def loss_sum(model: Mini, ids: Tensor, weights: Tensor) -> Tensor:
     return (losses * weights[read]).sum()
 
 
-def accumulate(model: Mini, batch: Batch, pool: ThreadPoolExecutor) -> float:
+def accumulate(
+    model: Mini, batch: Batch, pool: ThreadPoolExecutor, bfloat16: bool = False
+) -> float:
     """Sets every p.grad to the gradient of the batch's weighted mean loss, and returns that.
 
     Each thread takes whole parts through the network with one-threaded operators: they never wait
@@ -36,7 +38,8 @@ def accumulate(model: Mini, batch: Batch, pool: ThreadPoolExecutor) -> float:
     n_rows = max(1, TOKENS_PER_PART // weights.shape[1])
 
     def one(part: tuple[Tensor, Tensor]) -> tuple[float, tuple[Tensor, ...]]:
-        loss = loss_sum(model, *part)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            loss = loss_sum(model, *part)
         return loss.item(), torch.autograd.grad(loss, params)
 
     total = 0.0

@@ -22,40 +22,15 @@ from tokenizers import Tokenizer
 from ..evals.tasks import Prose
 from ..system.files import new_file, open_regular
 from .data import BOS, Book, Corpus, new_tokenizer, read_books, token_id
+from .grow import SHIPPED, grow, read_trained
 from .losses import accumulate, validate
 from .model import Mini, MiniConfig
 from .optim import Muon
 from .recall import Recall
-from .rows import MIXED, SINGLE, Rows, Stage
+from .recipes import RECIPES
+from .rows import Rows, Stage
 from .start import look_back
 
-STAGES = {
-    "cohere2": (
-        Stage(0.05, 384, 16, 0.6, 0.3, SINGLE),
-        Stage(0.23, 384, 16, 0.08, 0.78, SINGLE),
-        Stage(0.17, 384, 16, 0.04, 0.8, MIXED),
-        Stage(0.26, 1536, 4, 0.04, 0.75, MIXED),
-        Stage(0.20, 6144, 2, 0.0, 0.75, MIXED),
-        Stage(0.09, 16384, 2, 0.0, 0.8, MIXED),
-    ),
-    "llama": (
-        Stage(0.12, 384, 16, 0.6, 0.3, SINGLE),
-        Stage(0.40, 384, 16, 0.08, 0.8, SINGLE),
-        Stage(0.10, 384, 16, 0.04, 0.8, MIXED),
-        Stage(0.26, 1536, 4, 0.04, 0.75, MIXED),
-        Stage(0.12, 4096, 2, 0.0, 0.75, MIXED),
-    ),
-}
-"""Lengths grow: a global layer without positions reads far only if it was trained on long rows, and
-a layer with rope reads no further than the rows it was trained on."""
-TOKENS = {"cohere2": (10e6, 13e6), "llama": (4e6, 6e6)}
-"""How many tokens each shape reads by default. At each number the learning rate has fallen to 0; it
-rises again for the next."""
-SHAPES: dict[str, dict[str, Any]] = {
-    "cohere2": {},
-    "llama": {"architecture": "llama", "n_layers": 6, "rope_theta": 500_000.0},
-}
-"""What sets the models apart from MiniConfig's defaults."""
 VALIDATION_LENGTH = 384
 MOST_MEASURED = 8192
 """Longest context whose recall is measured along the way."""
@@ -67,7 +42,7 @@ def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("text", type=Path, help="folder of *.txt")
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoint, log and samples")
-    p.add_argument("--shape", choices=list(SHAPES), default="cohere2")
+    p.add_argument("--shape", choices=list(RECIPES), default="cohere2")
     p.add_argument(
         "--tokens",
         type=float,
@@ -76,16 +51,23 @@ def arguments() -> argparse.Namespace:
         "which the rate has fallen to 0, to rise again",
     )
     p.add_argument("--vocab", type=int, default=4096)
-    p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
-    p.add_argument("--lr-embd", type=float, default=6e-3, help="of embeddings and norms (AdamW)")
+    p.add_argument("--lr", type=float, help="of the matrices (Muon; default: the recipe's)")
+    p.add_argument("--lr-embd", type=float, help="of embeddings and norms (AdamW)")
     p.add_argument("--decay", type=float, default=0.25, help="last share of tokens: lr falls to 0")
     p.add_argument("--max-words-per-sentence", type=float, default=24.0)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument(
+        "--bfloat16",
+        action="store_true",
+        help="multiply matrices in bfloat16: faster where the CPU has instructions for it",
+    )
     p.add_argument("--checkpoint-minutes", type=float, default=4.0)
     args = p.parse_args()
-    if args.tokens is None:
-        args.tokens = TOKENS[args.shape]
+    recipe = RECIPES[args.shape]
+    args.tokens = args.tokens or recipe.goals
+    args.lr = args.lr or recipe.lr
+    args.lr_embd = args.lr_embd or recipe.lr_embd
     return args
 
 
@@ -155,15 +137,21 @@ class Run:
         self.pool = ThreadPoolExecutor(args.threads)
         self.out.mkdir(parents=True, exist_ok=True)
         books = read_books(args.text, args.max_words_per_sentence)
-        self.tokenizer = load_tokenizer(self.out, books, args.vocab)
+        self.recipe = RECIPES[args.shape]
+        old = read_trained(SHIPPED) if self.recipe.grown else None
+        self.tokenizer = old.tokenizer if old else load_tokenizer(self.out, books, args.vocab)
         train = Corpus.encode(self.tokenizer, [b.train for b in books])
         self.validation = Corpus.encode(self.tokenizer, [b.validation for b in books])
         filler, other = Prose([b.train for b in books]), Prose([b.validation for b in books])
         self.rows = Rows(self.tokenizer, train.ids, filler, args.seed)
         self.recall = Recall(self.tokenizer, self.validation.ids, other, self.pool)
         n_vocab = self.tokenizer.get_vocab_size()
-        self.model = Mini(MiniConfig(n_vocab=n_vocab, **SHAPES[args.shape]))
-        look_back(self.model)
+        self.model = Mini(MiniConfig(n_vocab=n_vocab, **self.recipe.shape))
+        if old:
+            self.tokenizer.save(str(self.out / "tokenizer.json"))
+            grow(self.model, old.weights)
+        else:
+            look_back(self.model)
         self.optimisers = optimisers(self.model, args.lr, args.lr_embd)
         self.done = self.tokens = 0
         self.cpu_before = 0.0
@@ -228,7 +216,7 @@ class Run:
 
     def stage(self) -> Stage:
         """The one that the next step belongs to."""
-        stages = STAGES[self.args.shape]
+        stages = self.recipe.stages
         ends = itertools.accumulate(stage.share for stage in stages)
         found = (s for s, end in zip(stages, ends, strict=True) if self.share < end)
         return next(found, stages[-1])
@@ -263,7 +251,7 @@ class Run:
                     group["lr"] = group["full_lr"] * share
             stage = self.stage()
             batch = self.rows.batch(self.done, stage)
-            losses.append(accumulate(self.model, batch, self.pool))
+            losses.append(accumulate(self.model, batch, self.pool, args.bfloat16))
             for optimiser in self.optimisers:
                 optimiser.step()
                 optimiser.zero_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import TileLayout
@@ -11,6 +11,7 @@ from ...runtime.attend import Full
 from ...runtime.keep import KeepAll
 from ...runtime.prefill import Exact
 from ...runtime.store import Ram, RamStore
+from .oracle import Oracle
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ...runtime.model import Model
     from ...runtime.prefill import Prefill
     from ...runtime.store import Column
+    from .reading import Read
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,17 @@ class Arm:
     def keeps_all(self) -> bool:
         """Whether all tokens stay, so that a pack can be used."""
         return self.keeping.keeps_all
+
+    def keep_for(self, read: Read) -> Keep:
+        """The keep method of a context that holds what was read."""
+        if isinstance(self.keeping, Oracle):
+            return replace(self.keeping, context=len(read.ids))
+        return self.keeping
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether what stays depends on the question."""
+        return isinstance(self.keeping, Oracle)
 
     def key(self, model: Model) -> str:
         """The key of its answers: a digest of all options and of the names of the indexes that it

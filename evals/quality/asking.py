@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from .reading import Read
 
 
+_COUNTERS = (
+    "stored_tokens",
+    "attended_tokens",
+    "probes",
+    "covered_mass",
+    "entropy",
+    "output_error",
+)
+
+
 @contextmanager
 def opened(
     model: Model, read: Read, arm: Arm, progress: Progress | None = None
@@ -33,7 +43,7 @@ def opened(
     if read.asked == "apart" and arm.keeps_all:
         prefill = for_questions(arm.attend, arm.keeping, read.n_ctx)
     store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
-    with model.context(read.n_ctx, arm.attend, arm.keeping, store, prefill) as context:
+    with model.context(read.n_ctx, arm.attend, arm.keep_for(read), store, prefill) as context:
         if not context.tokens and read.asked != "inside":
             context.prefill(read.ids, progress)
         context.index()
@@ -64,6 +74,7 @@ def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer
         str(arm), key, number, right, text,
         covered=mean("covered_mass", "probes"),
         error=mean("output_error", "probes"),
+        entropy=mean("entropy", "probes"),
         read=mean("attended_tokens", "stored_tokens"),
     )  # fmt: skip
 
@@ -91,6 +102,5 @@ def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
 
 def _totals(context: Context) -> dict[str, float]:
     """Counters of `LayerReads` so far, over all layers."""
-    names = ("stored_tokens", "attended_tokens", "probes", "covered_mass", "output_error")
     layers = context.stats.layers
-    return {name: sum(getattr(layer, name) for layer in layers) for name in names}
+    return {name: sum(getattr(layer, name) for layer in layers) for name in _COUNTERS}

@@ -34,8 +34,9 @@ class Answer:
     arm: its name; key: see `Arm.key`. score: see `scoring.score`. covered: mean share of the
     softmax's mass that was attended to, over all steps and layers that were probed; error: mean
     error of attention's output there, ‖o - o_full‖ / ‖o_full‖. read: mean share of the stored
-    tokens that was attended to, over the steps that did not read all. None where there were no
-    such steps.
+    tokens that was attended to, over the steps that did not read all; entropy: mean entropy of the
+    softmax over all tokens, in nats, where covered was measured. None where there were no such
+    steps.
     """
 
     arm: str
@@ -46,6 +47,7 @@ class Answer:
     covered: float | None = None
     read: float | None = None
     error: float | None = None
+    entropy: float | None = None
 
 
 class ContextFolder:

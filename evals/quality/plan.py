@@ -57,6 +57,11 @@ class Plan:
             if names.count(name) > 1:
                 raise EvalError(f"{name} is asked for twice")
         for arm in self.arms:
+            if arm.is_oracle and self.asked != "inside":
+                raise EvalError(
+                    f"{arm}: the oracle knows the question before it evicts; ask with "
+                    "--question inside"
+                )
             if not arm.keeps_all and arm.attend.needs_all_tokens:
                 raise EvalError(
                     f"{arm}: what evicts cannot be combined with {called(arm.attend)} attention, "

@@ -11,7 +11,7 @@ from .rows import Row, points
 ALWAYS = ("task", "length", "method", "budget", "score", "95%", "n")
 UNSAID = {"prefill": "exact"}
 """Columns that are left out where all rows say the same."""
-RIGHT = ("length", "budget", "score", "n", "difference", "covered", "error", "read")
+RIGHT = ("length", "budget", "score", "n", "difference", "covered", "error", "read", "entropy")
 
 
 def render(rows: Sequence[Row], output: str = "md") -> str:
@@ -49,4 +49,5 @@ def _cells(row: Row) -> dict[str, str]:
         "covered": "" if row.covered is None else f"{row.covered:.1%}",
         "error": "" if row.error is None else f"{row.error:.3f}",
         "read": "" if row.read is None else f"{row.read:.1%}",
+        "entropy": "" if row.entropy is None else f"{row.entropy:.2f}",
     }

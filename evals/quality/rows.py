@@ -26,7 +26,8 @@ class Row:
 
     score: mean over the questions, 0 to 1; of all tasks, the mean of theirs. ci95: see
     `score_interval`. n, contexts: numbers of questions and contexts. against: the arm whose score
-    is subtracted in `difference`, "" for the first. covered, error, read: means over the questions,
+    is subtracted in `difference`, "" for the first. covered, error, read, entropy: means over the
+    questions,
     see `Answer`.
     """
 
@@ -39,6 +40,7 @@ class Row:
     covered: float | None
     error: float | None
     read: float | None
+    entropy: float | None = None
     against: str = ""
     difference: float | None = None
     difference_ci95: Interval | None = None
@@ -65,6 +67,7 @@ class Row:
             "covered": self.covered,
             "error": self.error,
             "read": self.read,
+            "entropy": self.entropy,
         }
 
     def __str__(self) -> str:
@@ -96,6 +99,7 @@ def _row(cell: Cell, arms: Sequence[Arm], number: int, tasks: Sequence[Contexts]
         _mean_of(tasks, number, lambda answer: answer.covered),
         _mean_of(tasks, number, lambda answer: answer.error),
         _mean_of(tasks, number, lambda answer: answer.read),
+        _mean_of(tasks, number, lambda answer: answer.entropy),
     )
     if number == 0:
         return row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,23 +20,33 @@ if TYPE_CHECKING:
     from .plan import Asked, Plan
     from .rows import Contexts
 
+    Answered = Callable[[Cell, int, Sequence[Answer]], None]
+    """Called with the cell, the number of the context and one arm's answers about it."""
 
 _SUFFIXES: dict[Asked, str] = {"decoded": "", "apart": "-apart", "inside": "-inside"}
 """Tell the keys of answers apart by how their questions were read."""
 
 
 def evaluate(
-    model: Model, plan: Plan, work: Path, observer: Observer | None = None
+    model: Model,
+    plan: Plan,
+    work: Path,
+    observer: Observer | None = None,
+    answered: Answered = lambda cell, number, answers: None,
 ) -> Iterator[Row]:
     """The rows of each task and length in turn; then, of several tasks, those over all tasks.
 
     work: the folder of contexts. Contexts and answers of earlier runs, interrupted or with other
-    methods, are used again.
+    methods, are used again. answered: hears of each context's answers, arm by arm.
     """
     run = _Run(model, plan, work, observer or Observer())
     of_length: dict[int, list[Contexts]] = {length: [] for length in plan.lengths}
     for cell in plan.cells():
-        contexts = [run.context(cell, number) for number in range(plan.n_contexts)]
+        contexts = []
+        for number in range(plan.n_contexts):
+            contexts.append(run.context(cell, number))
+            for answers in contexts[-1]:
+                answered(cell, number, answers)
         of_length[cell.length].append(contexts)
         yield from rows_of(cell, plan.arms, contexts)
     if len(plan.tasks) > 1:

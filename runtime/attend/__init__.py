@@ -4,7 +4,7 @@
 """
 
 from .base import Attend, AttendError, BoundAttend, LayerView
-from .registry import ATTENDS, Full, Hash, MagicPig, Quest, TopK
+from .registry import ATTENDS, Auto, Full, Hash, MagicPig, Quest, TopK
 from .replay import Replay
 from .sparse import Sparse
 
@@ -12,6 +12,7 @@ __all__ = [
     "ATTENDS",
     "Attend",
     "AttendError",
+    "Auto",
     "BoundAttend",
     "Full",
     "Hash",

@@ -28,13 +28,15 @@ class LayerReads:
     probes: int = 0
     covered_mass: float = 0.0
     """Sum over probes of the mean coverage of the query heads."""
+    entropy: float = 0.0
+    """Sum over probes of the mean over the query heads of the softmax's entropy, in nats."""
     output_error: float = 0.0
     """Sum over probes of the mean of ‖o - o_full‖ / ‖o_full‖ over the query heads."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The counters, with `covered_mass` and `output_error` as means; None without a probe."""
+        """The counters; covered_mass, entropy, output_error as means, None without a probe."""
         out = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("covered_mass", "output_error"):
+        for name in ("covered_mass", "entropy", "output_error"):
             out[name] = out[name] / self.probes if self.probes else None
         return out
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ..methods import registered
+from .auto import Auto as Auto
 from .base import Attend
 from .full import Full as Full
 from .hash import Hash as Hash

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import Attend, AttendError, LayerView
+from .base import Attend, AttendError, BoundAttend, LayerView
 from .selections import Selections
-from .sparse import Budgeted, Chosen, SparseAttention, TokenIndex
+from .sparse import Budgeted, Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from ...ops.select import Range
@@ -32,7 +32,7 @@ class Replay(Attend):
 
     path: str | Path
 
-    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         selections, config = Selections.read(self.path), model.config
         found = selections.source.n_layers, selections.source.n_kv_heads
         if found != (config.n_layers, config.n_kv_heads):

@@ -36,7 +36,7 @@ class HashEvict(Replacing):
         "the first 4, the last 10 and those most like the newest queries (16-bit SimHash "
         "signatures), in each KV head others"
     )
-    bits: int = 16
+    bits: int = option(16, "bits of a signature", int)
     seed: int = 0
     sinks: int = 4
     recent: int = 10

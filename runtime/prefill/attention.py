@@ -201,5 +201,7 @@ class SparsePrompts(BoundAttend):
             Chosen(padded, n, np.empty((0, 0), np.float32), np.empty((len(lists), 0), np.uint64)),
         )
         reads.probes += 1
-        reads.covered_mass += self._probe.covered(layer, q, position + 1, chosen)
+        covered, entropy = self._probe.covered(layer, q, position + 1, chosen)
+        reads.covered_mass += covered
+        reads.entropy += entropy
         reads.output_error += self._probe.error(layer, q, position, out[row : row + 1])

@@ -40,7 +40,7 @@ def test_the_table_has_a_row_for_each_task_length_method_and_budget(run: Eval) -
     ]
     assert head == [
         "task", "length", "method", "budget", "score", "95%", "n", "difference", "difference, 95%",
-        "covered", "error", "read",
+        "covered", "error", "read", "entropy",
     ]  # fmt: skip
     assert len(line) == len(head)
     assert [row[1:4] for row in rows] == [
@@ -53,7 +53,7 @@ def test_the_table_has_a_row_for_each_task_length_method_and_budget(run: Eval) -
             ("topk:index=flat:sink=4:window=16:budget=9", ""),
         )
     ]
-    assert all(row[7:] == [""] * 5 for row in rows[::4])
+    assert all(row[7:] == [""] * 6 for row in rows[::4])
     assert all(row[9].endswith("%") for i, row in enumerate(rows) if i % 4)
     assert sum("needle at 400, full: 0.0" in told for told in err.splitlines()) == 1
 
@@ -135,7 +135,10 @@ def test_a_method_names_its_options() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dance", "unknown method 'dance', expected one of full, hash, magicpig, quest, topk"),
+        (
+            "dance",
+            "unknown method 'dance', expected one of auto, full, hash, magicpig, quest, topk",
+        ),
         ("topk:bits=32", "topk:bits=32: method topk has the options budget, .* not 'bits'"),
         ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),
         ("hash:bits=many", "hash:bits=many: bits: expected a whole number"),
@@ -175,3 +178,54 @@ def test_wrong_usage_is_exit_code_2(run: Eval, arguments: str) -> None:
     with pytest.raises(SystemExit) as stopped:
         run(arguments)
     assert stopped.value.code == 2
+
+
+def test_an_answer_is_what_run_says_about_the_pack(
+    run: Eval, tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    method = ["--method", "topk", "--budget", "20", "--sink", "4", "--window", "16"]
+    code, _, _ = run("--method full,topk:sink=4:window=16 --budget 20 --length 1300")
+    assert code == 0
+    for folder in (tmp_path / "work").iterdir():
+        question = json.loads((folder / "questions.json").read_text())[0]
+        lines = (folder / "answers.jsonl").read_text().splitlines()
+        answers = {answer["arm"]: answer["text"] for answer in map(json.loads, lines)}
+        for arm, words in (("full", []), ("topk:sink=4:window=16 20", method)):
+            asked = ["-p", "\n" + question["text"], "--temp", "0", "-n", "8", *words]
+            pack = ["--pack", str(folder / "pack")]
+            assert main(["run", "-m", str(tiny_path), *pack, *asked]) == 0
+            said = capsys.readouterr().out
+            assert answers[arm][:8] and said.startswith(answers[arm][:8])
+
+
+def test_answers_are_written_as_they_were_given(run: Eval, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    code, out, _ = run(
+        f"--method full,hash:sink=4:window=16 --probe 2 --questions 3 --json --answers {path}"
+    )
+    assert code == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["context"], line["arm"]) for line in lines] == [
+        (number, arm) for number in (0, 1) for arm in ("full", "hash:sink=4:window=16 2%")
+    ]
+    rows = json.loads(out)
+    for row, arm in zip(rows, ("full", "hash:sink=4:window=16 2%"), strict=True):
+        scores = [score for line in lines if line["arm"] == arm for score in line["scores"]]
+        assert len(scores) == row["n"] and sum(scores) / len(scores) == row["score"]
+    hashed = lines[1]
+    assert all(0 < value < 7 for value in hashed["entropy"])  # ln 400 is 6
+    assert {*lines[0]["entropy"]} == {None}
+
+
+def test_answers_are_not_written_over_a_folder(run: Eval, tmp_path: Path) -> None:
+    code, _, err = run(f"--answers {tmp_path}")
+    assert code == 1 and str(tmp_path) in err
+
+
+def test_a_keep_method_may_name_its_budget(run: Eval) -> None:
+    code, out, _ = run("--keep all,streaming:budget=50%,streaming --keep-budget 20%")
+    assert code == 0
+    rows = out.splitlines()[2:]
+    assert [row.split("|")[5].strip() for row in rows] == [
+        "", "streaming:budget=50%", "streaming 20%",
+    ]  # fmt: skip

@@ -116,7 +116,9 @@ class SparseAttention(BoundAttend):
         self._count(layer, among, index_bytes, chose - began, time.perf_counter() - chose)
         if self._probe is not None and reads.steps % self.method.probe == 0:
             reads.probes += 1
-            reads.covered_mass += self._probe.covered(layer, q, among.stop, chosen)
+            covered, entropy = self._probe.covered(layer, q, among.stop, chosen)
+            reads.covered_mass += covered
+            reads.entropy += entropy
             reads.output_error += self._probe.error(layer, q, stored - 1, out)
 
     def _among(self, layer: LayerView, stored: int) -> Range | None:

@@ -15,7 +15,7 @@ from .budget import SCHEDULES, UNITS, Budget, layer_weights
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
     from ...store import KVStore
-    from .attention import SparseAttention
+    from ..base import BoundAttend
     from .index import SlotIndex, TokenIndex
 
 SEED = 20_240_517
@@ -53,7 +53,7 @@ class Sparse(Attend, ABC):
             raise AttendError("window is 0, expected at least 1: the newest token is always read")
         self.dense(_MOST_LAYERS)
 
-    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import SparseAttention
 
         dense = self.dense(model.config.n_layers)
@@ -105,7 +105,7 @@ class OverSlots(Sparse, ABC):
     def needs_all_tokens(self) -> bool:
         return False
 
-    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> SparseAttention:
+    def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .slots import SlotAttention
 
         if not isinstance(store, SlotStore):

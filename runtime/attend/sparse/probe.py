@@ -33,8 +33,9 @@ class Probe:
         off = np.linalg.norm(out[0] - self._exact[0], axis=1)
         return float(np.mean(off / np.maximum(norm, np.finfo(np.float32).tiny)))
 
-    def covered(self, layer: LayerView, q: F32, stop: int, chosen: Chosen) -> float:
-        """Mean over the query heads of the coverage of tokens 0 … stop - 1 by the chosen ones."""
+    def covered(self, layer: LayerView, q: F32, stop: int, chosen: Chosen) -> tuple[float, float]:
+        """Means over the query heads: of the share of the softmax over tokens 0 … stop - 1 that the
+        chosen ones hold, and of its entropy, -Σ p ln p."""
         from ....ops.select import products
 
         config = layer.config
@@ -46,9 +47,12 @@ class Probe:
             scores = config.attention_softcap * np.tanh(scores / config.attention_softcap)
         scores -= scores.max(axis=1, keepdims=True)
         mass = np.exp(scores)
+        sums = mass.sum(axis=1, dtype=np.float64)
+        # -Σ p ln p = ln Σ m - Σ m s / Σ m for p = m / Σ m and m = e^s.
+        entropy = np.log(sums) - np.einsum("hn,hn->h", mass, scores, dtype=np.float64) / sums
         listed = [tokens[:n] for tokens, n in zip(chosen.lists, chosen.counts)]
         covered = [
-            row[listed[h // self._group]].sum(dtype=np.float64) / row.sum(dtype=np.float64)
+            row[listed[h // self._group]].sum(dtype=np.float64) / sums[h]
             for h, row in enumerate(mass)
         ]
-        return float(np.mean(covered))
+        return float(np.mean(covered)), float(np.mean(entropy))

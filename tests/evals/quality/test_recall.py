@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.evals.quality import Arm, Plan, asking, evaluate, plan
+from kvarn.evals.quality import Arm, EvalError, Plan, asking, evaluate, plan
 from kvarn.evals.quality.folder import ContextFolder
+from kvarn.evals.quality.oracle import Oracle
 from kvarn.evals.tasks import Filler, Part, Plain, Question, Sample
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.context import Context
@@ -138,3 +139,31 @@ def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
     assert [context.stats.prefill for context in contexts] == names * 2
     rows = [sum(layer.steps for layer in c.stats.prompt_layers) for c in contexts]
     assert [n > 0 for n in rows] == [False, True, False] * 2
+
+
+def test_the_oracle_keeps_what_the_question_looks_for(
+    copier: Model, wanted: Plan, tmp_path: Path
+) -> None:
+    """Its queries find the row, and its neighbours are the answer; chance does not."""
+    arms = [
+        Arm("full", "", name, "10%", Full(), method("10%"))
+        for name, method in (("oracle", Oracle), ("random", KEEPS["random"]))
+    ]
+    asked = replace(wanted, arms=(FULL, *arms), asked="inside")
+    full, oracle, chance = evaluate(copier, asked, tmp_path)
+    assert (full.score, oracle.score) == (1, 1)
+    assert chance.score < 0.5
+
+
+def test_the_oracle_must_know_the_question(wanted: Plan) -> None:
+    arm = Arm("full", "", "oracle", "10%", Full(), Oracle("10%"))
+    with pytest.raises(EvalError, match="ask with --question inside"):
+        replace(wanted, arms=(FULL, arm), asked="apart")
+
+
+def test_entropy_is_that_of_the_softmax(copier: Model, wanted: Plan, tmp_path: Path) -> None:
+    """The copier is nearly sure: far from the ln 1200 of a query that looks at everything."""
+    arm = Arm("topk", "8", attend=TopK(**SMALL, probe=1))
+    _, row = evaluate(copier, replace(wanted, arms=(FULL, arm)), tmp_path)
+    assert row.entropy is not None and 0 < row.entropy < 7.1
+    assert row.covered is not None

@@ -46,4 +46,4 @@ def test_the_methods_own_options() -> None:
         kvarn.TopK(index="flat", levels=2)
     with pytest.raises(AttendError, match="levels is 3, expected 1 or 2 for index sketch"):
         kvarn.TopK(levels=3)
-    assert set(ATTENDS) == {"full", "topk", "hash", "magicpig", "quest"}
+    assert set(ATTENDS) == {"auto", "full", "topk", "hash", "magicpig", "quest"}

@@ -1,0 +1,46 @@
+"""keep `oracle`: what the question itself attends to most, which no method can know beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ...runtime.keep.scored.base import Scored
+from ...runtime.keep.scored.choosing import last, rows_of_best
+
+if TYPE_CHECKING:
+    from ...runtime.keep.scored.base import F32, I32
+
+POOLING = 17
+"""Eight tokens on either side: no single answer of the tasks is longer."""
+
+
+@dataclass(frozen=True)
+class Oracle(Scored):
+    """The tokens after the first `context` are the question: they stay, and their queries alone
+    score the others: by the highest F of the POOLING tokens around one. The question's queries
+    point to where an answer begins; its later tokens are looked for by queries of the answer, which
+    do not exist yet. (With `snapkv`'s 7 neighbours, kvarn-mini loses the last of five digits.)
+
+    What a method that evicts before it knows the question loses against this is the price of not
+    knowing; what this loses against a full cache is the price of the budget.
+    """
+
+    name: ClassVar[str] = "oracle"
+    summary: ClassVar[str] = "after the prompt, those that the question at its end attends to most"
+    context: int = 0
+
+    def n_proxies(self, n_tokens: int, budget: int) -> int:
+        return max(1, n_tokens - self.context)
+
+    def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
+        n_slots = scores.shape[1]
+        newest = min(budget, self.n_proxies(n_slots, budget))
+        others, side = scores[:, : n_slots - newest], POOLING // 2
+        padded = np.pad(others, [(0, 0), (side, side)])
+        pooled = np.lib.stride_tricks.sliding_window_view(padded, POOLING, 1).max(-1)
+        found = rows_of_best(pooled, budget - newest)
+        question = np.tile(last(newest, n_slots), (len(scores), 1))
+        return np.concatenate([found, question], 1).astype(np.int32)

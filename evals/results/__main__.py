@@ -1,0 +1,82 @@
+"""`make results`: runs the plan and writes evals/RESULTS.md.
+
+python -m kvarn.evals.results plan                    what is to be measured, and for how long
+python -m kvarn.evals.results run TEXTS [--minutes N] measure, then write the page
+python -m kvarn.evals.results report                  only write the page
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from pathlib import Path
+
+from .data import read_measured
+from .plan import PLAN, Results, hours, read_plan
+from .report import write_report
+from .run import ROOT, run
+
+
+def main() -> int:
+    """Entry point of the module."""
+    p = argparse.ArgumentParser(
+        prog="python -m kvarn.evals.results",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    p.add_argument("--plan", type=Path, default=PLAN)
+    commands = p.add_subparsers(dest="command", required=True)
+    commands.add_parser("plan")
+    commands.add_parser("report")
+    runner = commands.add_parser("run")
+    runner.add_argument("texts", type=Path, help="folder with the books that the plan names")
+    runner.add_argument("--work", type=Path, default=ROOT / "build" / "results")
+    runner.add_argument("--minutes", type=float, default=math.inf, help="stop after so long")
+    runner.add_argument("--only", metavar="NAME,…", default="", help="only these sections")
+    options = p.parse_args()
+    results = read_plan(options.plan)
+    if options.command == "plan":
+        print(estimate(results))
+        return 0
+    complete = True
+    if options.command == "run":
+        missing = [name for name in results.texts if not (options.texts / name).is_file()]
+        if missing:
+            p.error(f"{options.texts} has no {', '.join(missing)}, which the plan hides facts in")
+        print(estimate(results), file=sys.stderr)
+        names = [name for name in options.only.split(",") if name]
+        until = time.time() + 60 * options.minutes
+        texts, work = options.texts.resolve(), options.work.resolve()
+        complete = run(
+            results,
+            texts,
+            work,
+            until,
+            lambda line: print(line, file=sys.stderr, flush=True),
+            names,
+        )
+    write_report(results)
+    if not complete:
+        print("stopped: the same command goes on", file=sys.stderr)
+    return 0
+
+
+def estimate(results: Results) -> str:
+    """A line for each section: contexts, questions, hours, and how far it has got."""
+    lines = []
+    for section in results.sections:
+        asked = section.contexts * section.questions * len(section.tasks) * len(section.lengths)
+        done = read_measured(section.data).contexts
+        lines.append(
+            f"{section.name:24} {section.model:6} {len(section.arms):3} methods, up to {asked:6,} "
+            f"questions each: {hours(results.seconds(section)):>7}; {done} of {section.contexts} "
+            "contexts done"
+        )
+    total = sum(map(results.seconds, results.sections))
+    return "\n".join([*lines, f"in all: {hours(total)} of two cores"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

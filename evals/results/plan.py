@@ -1,0 +1,230 @@
+"""The plan: what is measured with which command, and what the papers claim about it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...system.errors import KvarnError
+from ...system.reading import MOST_TEXT, read_file
+
+ROOM = Path(__file__).parent
+PLAN = ROOM / "plan.json"
+ANSWERS, LAYERS = "answers", "layers"
+
+
+class PlanError(KvarnError):
+    """plan.json does not say what can be measured."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way of answering, as `kvarn eval` names it in its answers: "topk:index=flat 1%"."""
+
+    method: str = "full"
+    budget: str = ""
+    keep: str = ""
+    keep_budget: str = ""
+
+    def __str__(self) -> str:
+        words = [self.method, self.budget]
+        words += ["keep", self.keep, self.keep_budget] if self.keep else []
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, as a bound on a measured contrast.
+
+    The contrast is Σ factor · arm over `contrast`, of `measure` ("score", "read", "error", …) in
+    the cells of `tasks` and `lengths` (all of the section, where empty). says, where: what the
+    paper tells, in which table or figure. at_least, at_most: the bounds; None: none.
+    """
+
+    says: str
+    where: str
+    contrast: Mapping[str, float]
+    at_least: float | None = None
+    at_most: float | None = None
+    measure: str = "score"
+    tasks: tuple[str, ...] = ()
+    length: int = 0
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table: a call of `kvarn eval`, or a study of attention layer by layer.
+
+    name: of its data. paper, title, about: for the reader. kind: "answers" or "layers". arms: the
+    first is what the others are compared with. options: added to the command. late: measured only
+    when everything else is. axis: what the plot has on its axis, "read", "length" or "".
+    """
+
+    name: str
+    paper: str
+    title: str
+    about: str
+    model: str
+    tasks: tuple[str, ...]
+    lengths: tuple[int, ...]
+    contexts: int
+    questions: int
+    arms: tuple[Arm, ...]
+    claims: tuple[Claim, ...] = ()
+    kind: str = ANSWERS
+    asked: str = "apart"
+    seed: int = 0
+    options: tuple[str, ...] = ()
+    late: bool = False
+    axis: str = ""
+    rounds: tuple[int, ...] = ()
+
+    @property
+    def data(self) -> Path:
+        """Where what was measured is kept."""
+        return ROOM / "data" / f"{self.name}.json"
+
+    def steps(self) -> tuple[int, ...]:
+        """Numbers of contexts after which there is a table: fewer ones first, for a first look."""
+        first = (n for n in (*self.rounds, 2, 5, 10) if n < self.contexts)
+        return (*first, self.contexts)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a machine does, for the estimate: a cost in seconds is
+    reading: tokens · (token + depth · position / 2); asking: tokens of it · (step + method · S)."""
+
+    read_token: float
+    read_depth: float
+    step: float
+    step_depth: float
+    question_tokens: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model: its file in the repository, its own rates, and how it came to be."""
+
+    file: str
+    rates: Rates
+
+
+@dataclass(frozen=True)
+class Results:
+    """The whole plan. texts: the names of the books in the folder of texts that are hidden in."""
+
+    models: Mapping[str, Model]
+    texts: tuple[str, ...]
+    sections: tuple[Section, ...] = field(default_factory=tuple)
+
+    def command(self, section: Section, n_contexts: int = 0) -> list[str]:
+        """The arguments of `kvarn` that measure a section, with TEXT for the folder of texts."""
+        file = self.models[section.model].file
+        texts = [f"TEXT/{name}" for name in self.texts]
+        contexts = n_contexts or section.contexts
+        if section.kind == LAYERS:
+            words = ["-m", "kvarn.evals.results.layers"]
+        else:
+            words = ["-m", "kvarn", "eval"]
+        words += ["--model" if section.kind == LAYERS else "-m", file]
+        words += ["--task", ",".join(section.tasks)]
+        words += ["--length", ",".join(map(str, section.lengths))]
+        if section.kind == ANSWERS:
+            words += ["--question", section.asked]
+        words += ["--contexts", str(contexts), "--questions", str(section.questions)]
+        words += ["--seed", str(section.seed), *section.options]
+        if section.kind == ANSWERS:
+            words += _methods(section)
+        return [*words, "--text", *texts]
+
+    def seconds(self, section: Section) -> float:
+        """About how long a section takes on the machine that `rates` is of."""
+        rates = self.models[section.model].rates
+        per_task = section.contexts * len(section.tasks)
+        total = 0.0
+        for length in section.lengths:
+            reading = length * (rates.read_token + rates.read_depth * length / 2)
+            step = rates.step + rates.step_depth * length
+            asking = section.questions * rates.question_tokens * step
+            readings = sum(
+                section.questions if arm.keep and arm.keep != "all" else 0 for arm in section.arms
+            )
+            kept = 1 if any(not arm.keep or arm.keep == "all" for arm in section.arms) else 0
+            total += per_task * (reading * (readings + kept) + asking * len(section.arms))
+        return total
+
+
+def _methods(section: Section) -> list[str]:
+    """The arms as lists of `kvarn eval`: it combines all of them, so they are checked to be all."""
+    methods = _unique(arm.method for arm in section.arms)
+    budgets = _unique(arm.budget for arm in section.arms if arm.budget)
+    keeps = _unique(arm.keep or "all" for arm in section.arms)
+    keep_budgets = _unique(arm.keep_budget for arm in section.arms if arm.keep_budget)
+    words = ["--method", ",".join(methods)]
+    words += ["--budget", ",".join(budgets)] if budgets else []
+    if keeps != ["all"]:
+        words += ["--keep", ",".join(keeps)]
+        words += ["--keep-budget", ",".join(keep_budgets)] if keep_budgets else []
+    return words
+
+
+def _unique(words: Any) -> list[str]:
+    return list(dict.fromkeys(words))
+
+
+def arms_of(entry: Mapping[str, Any]) -> tuple[Arm, ...]:
+    """All combinations, in the order of `kvarn eval`: keeps with their budgets, then methods with
+    theirs. A method that reads all and one that names its budget take none."""
+    found = []
+    keeps = entry.get("keep", ["all"])
+    for keep in keeps:
+        shares = [""] if keep == "all" or ":budget=" in keep else entry.get("keep_budget", ["20%"])
+        for share in shares:
+            for method in entry.get("method", ["full"]):
+                plain = method.partition(":")[0] in ("full", "magicpig") or ":budget=" in method
+                for budget in [""] if plain else entry.get("budget", [""]):
+                    found.append(Arm(method, budget, "" if keep == "all" else keep, share))
+    return tuple(found)
+
+
+def read_plan(path: Path = PLAN) -> Results:
+    """The plan in a file. Raises `PlanError` where a claim names an arm that is not measured."""
+    raw = json.loads(read_file(path, MOST_TEXT))
+    models = {
+        name: Model(model["file"], Rates(**model["rates"])) for name, model in raw["models"].items()
+    }
+    sections = tuple(_section(entry) for entry in raw["sections"])
+    names = [section.name for section in sections]
+    if len(set(names)) < len(names):
+        raise PlanError(f"{path}: two sections have the same name")
+    for section in sections:
+        known = {str(arm) for arm in section.arms}
+        for claim in section.claims:
+            for arm in claim.contrast:
+                if arm not in known:
+                    raise PlanError(
+                        f"{path}: a claim of {section.name} is about {arm!r}, expected one of "
+                        f"{', '.join(sorted(known))}"
+                    )
+    return Results(models, tuple(raw["texts"]), sections)
+
+
+def _section(entry: Mapping[str, Any]) -> Section:
+    plain = dict(entry)
+    arms = arms_of(plain.pop("arms"))
+    claims = tuple(
+        Claim(**{**claim, "tasks": tuple(claim.get("tasks", ()))}) for claim in plain.pop("claims")
+    )
+    for name in ("tasks", "lengths", "options", "rounds"):
+        plain[name] = tuple(plain.get(name, ()))
+    return Section(arms=arms, claims=claims, **plain)
+
+
+def hours(seconds: float) -> str:
+    """1.2 h, or minutes where it is less than one."""
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{math.ceil(seconds / 60)} min"

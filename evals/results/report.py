@@ -1,0 +1,199 @@
+"""evals/RESULTS.md and its plots, from what was measured: nothing in them is written by hand."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...system.files import write_file
+from . import derived
+from .data import Measured, read_measured
+from .plan import LAYERS, Results, hours
+from .plots import Point, Series, draw
+from .tables import layer_table, lines_of, render
+from .verdicts import FULL, LEAST, OPEN, Verdict, is_weak, judge
+
+if TYPE_CHECKING:
+    from .plan import Claim, Section
+
+PAGE = Path(__file__).parent.parent / "RESULTS.md"
+PLOTS = Path(__file__).parent / "plots"
+HEAD = f"""# What the papers claim, measured
+
+Written by `make results` from [results/plan.json](results/plan.json) and
+[results/data](results/data); do not edit. Each table has its command, in which TEXT is a folder
+with the books that it names; none of them was read in training. Scores are points of 100, and
+brackets hold 95% intervals that are robust to contexts ([docs/eval.md](../docs/eval.md#intervals)).
+`n` is questions / contexts of each task; **read** is the share of the stored tokens that a decoded
+token reads, sinks and window included, in the layers that choose.
+
+**How a verdict is made** (`results/verdicts.py`): a claim is a bound on a paired contrast of
+scores, or on a measured quantity. *Reproduced*: its whole 95% interval is within the bound.
+*Refuted*: none of it is. Else it *cannot be told*. Tasks in which full attention answers less than
+{100 * LEAST:.0f}% are listed in brackets and not interpreted. The models are small (3 to 9 million
+parameters): what is refuted here is refuted for them, at these lengths.
+"""
+PAPERS = {
+    "topk": "Top-k attention",
+    "hashattention": "HashAttention",
+    "magicpig": "MagicPIG",
+    "nacl": "NaCl",
+    "hashevict": "HashEvict",
+    "all": "Side by side",
+}
+
+
+def report(results: Results) -> dict[Path, str]:
+    """The page and the plots: path → content."""
+    measured = {section.name: read_measured(section.data) for section in results.sections}
+    files: dict[Path, str] = {}
+    parts = [HEAD, "## Verdicts\n", _verdicts(results, measured)]
+    for paper, title in PAPERS.items():
+        sections = [section for section in results.sections if section.paper == paper]
+        if any(measured[section.name].cells for section in sections):
+            parts.append(f"## {title}\n")
+        for section in sections:
+            if measured[section.name].cells:
+                parts += _section(results, section, measured[section.name], files)
+    parts += ["## Not interpreted\n", _weak(results, measured)]
+    parts += ["## Not measured yet\n", _open(results, measured)]
+    files[PAGE] = "\n".join(parts).rstrip("\n") + "\n"
+    return files
+
+
+def write_report(results: Results) -> None:
+    """Write the page and the plots."""
+    PLOTS.mkdir(exist_ok=True)
+    for path, content in report(results).items():
+        write_file(path, content.encode())
+
+
+def _verdicts(results: Results, measured: dict[str, Measured]) -> str:
+    lines = ["| paper | says | where | measured here | verdict |", "|---|---|---|---|---|"]
+    counts: dict[str, int] = defaultdict(int)
+    for section in results.sections:
+        for claim in section.claims:
+            verdict = judge(section, claim, measured[section.name])
+            counts[verdict.word] += 1
+            lines.append(
+                f"| {PAPERS[section.paper]} | {claim.says} | {claim.where} | "
+                f"{_evidence(section, claim, verdict)} | **{verdict.word}** |"
+            )
+    told = ", ".join(f"{n} {word}" for word, n in sorted(counts.items()))
+    return "\n".join([*lines, f"\nIn all: {told}.\n"])
+
+
+def _evidence(section: Section, claim: Claim, verdict: Verdict) -> str:
+    if verdict.value is None or verdict.interval is None:
+        return f"[{section.name}](#{_anchor(section)})" if verdict.word != OPEN else ""
+    terms = " ".join(_term(factor, arm) for arm, factor in claim.contrast.items())
+    scale = 1 if claim.measure in ("error", "entropy") else 100
+    low, high = (scale * bound for bound in verdict.interval)
+    length = claim.length or section.lengths[-1]
+    what = "" if claim.measure == "score" else f" ({claim.measure})"
+    return (
+        f"{terms}{what}: {scale * verdict.value:.3g} ({low:.3g} to {high:.3g}), "
+        f"n {verdict.n:,} / {verdict.contexts}, {length:,} tokens, "
+        f"[{section.name}](#{_anchor(section)})"
+    )
+
+
+def _term(factor: float, arm: str) -> str:
+    sign = "−" if factor < 0 else "+"
+    size = "" if abs(factor) == 1 else f"{abs(factor):g} · "
+    return f"{sign} {size}`{arm}`"
+
+
+def _anchor(section: Section) -> str:
+    """GitHub's anchor of a section's heading."""
+    kept = "".join(c for c in section.title.lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")
+
+
+def _section(
+    results: Results, section: Section, measured: Measured, files: dict[Path, str]
+) -> Iterator[str]:
+    yield f"### {section.title}\n"
+    yield f"{section.about}\n"
+    yield _command(measured.command)
+    if measured.contexts < section.contexts:
+        yield f"So far {measured.contexts} of {section.contexts} contexts of each task.\n"
+    for length in measured.lengths():
+        if section.kind == LAYERS:
+            yield f"At {length:,} tokens, {section.model}:\n"
+            yield layer_table(section, measured, length) + "\n"
+            continue
+        how = f"{section.model}, seed {section.seed}, questions {section.asked}"
+        yield f"At {length:,} tokens, {how}:\n"
+        yield render(section, measured, length) + "\n"
+        if "k" in section.axis.split("+"):
+            yield derived.render(section, measured, length) + "\n"
+    yield from _plots(section, measured, files)
+
+
+def _command(words: object) -> str:
+    text = shlex.join(words)  # type: ignore[arg-type]
+    return "    python " + text + "\n"
+
+
+def _plots(section: Section, measured: Measured, files: dict[Path, str]) -> Iterator[str]:
+    """Quality against what was read, at each length; against length, for all."""
+    if "read" in section.axis.split("+"):
+        for length in measured.lengths():
+            lines = [line for line in lines_of(section, measured, length) if line.read]
+            found = defaultdict(list)
+            for line in lines:
+                if line.score is not None and line.read:
+                    name = line.arm.rsplit(" ", 1)[0]
+                    found[name].append(Point(line.read, line.score, line.interval))
+            full = [line.score for line in lines_of(section, measured, length) if line.arm == FULL]
+            series = [Series(name, points) for name, points in found.items()]
+            title = f"{section.title}: {length:,} tokens"
+            if series:
+                picture = draw(title, "tokens read", series, full[0] if full else None)
+                yield _keep(files, f"{section.name}-{length}", picture)
+    if "length" in section.axis.split("+"):
+        by_arm = defaultdict(list)
+        for length in measured.lengths():
+            for line in lines_of(section, measured, length):
+                if line.score is not None:
+                    by_arm[line.arm].append(Point(length, line.score, line.interval))
+        if by_arm:
+            series = [Series(name, points) for name, points in by_arm.items()]
+            yield _keep(files, f"{section.name}-length", draw(section.title, "tokens", series))
+
+
+def _keep(files: dict[Path, str], name: str, picture: str) -> str:
+    files[PLOTS / f"{name}.svg"] = picture
+    return f"![{name}](results/plots/{name}.svg)\n"
+
+
+def _weak(results: Results, measured: dict[str, Measured]) -> str:
+    lines = []
+    for section in results.sections:
+        of_section = measured[section.name]
+        for length in of_section.lengths():
+            if section.kind == LAYERS:
+                continue
+            weak = [t for t in of_section.tasks(length) if is_weak(of_section, t, length)]
+            if weak:
+                lines.append(f"- {section.name} at {length:,}: {', '.join(weak)}")
+    told = "Full attention answers too little in these cells:\n\n" + "\n".join(lines)
+    return (told if lines else "Nothing.") + "\n"
+
+
+def _open(results: Results, measured: dict[str, Measured]) -> str:
+    lines = []
+    for section in results.sections:
+        done = measured[section.name].contexts
+        if done >= section.contexts:
+            continue
+        about = f"{done} of {section.contexts} contexts" if done else "nothing"
+        lines.append(
+            f"- **{section.name}** ({section.title}; {section.model}): {about} measured; about "
+            f"{hours(results.seconds(section))} in all.\n\n{_command(results.command(section))}"
+        )
+    return "\n".join(lines) if lines else "Nothing is left.\n"
