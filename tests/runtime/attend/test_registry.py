@@ -143,7 +143,7 @@ def test_every_pair_works_or_is_refused_in_words(tiny: Model, keep: str, attend:
             words = f"keep {keep} cannot be combined with {called(short)} attention, which needs "
             with pytest.raises(KeepError, match=words) as refused:
                 tiny.context(1200, short, keeping)
-            assert "\n" not in str(refused.value) and "(full, " in str(refused.value)
+            assert "\n" not in str(refused.value) and "full, hash" in str(refused.value)
             continue
         with tiny.context(1200, short, keeping) as context:
             # Indexes with a centre begin with a full segment.

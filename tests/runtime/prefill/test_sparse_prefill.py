@@ -21,6 +21,7 @@ from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import PREFILLS, Exact, Prefill, PrefillError, SparsePrefill
 from kvarn.runtime.prefill.attention import SINKS, WINDOW, SparsePrompts
+from kvarn.runtime.prefill.sparse import RERANK
 from kvarn.runtime.rehearsal import N_FILLED, N_READ, read_deep
 from kvarn.runtime.store import Ram
 
@@ -69,7 +70,7 @@ class Spy:
 
 
 def _lists(
-    model: Model, layer: int, q, keys, position: int, k: int, rerank: int
+    model: Model, layer: int, q, keys, position: int, k: int, rerank: int = RERANK
 ) -> list[np.ndarray]:
     """What the KV heads of a row read, by the formula in NumPy."""
     network = SimHash(32, SEED).networks(model.config, layer).queries[0]
