@@ -19,6 +19,7 @@ from time import perf_counter
 import numpy as np
 
 from ...jit import threads
+from ...system.terminal import show
 from .subjects import SUBJECTS, Subject
 
 CHUNK = 128  # rows that sparse prefill chooses for at a time
@@ -26,15 +27,15 @@ CHUNK = 128  # rows that sparse prefill chooses for at a time
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    print("| tokens | | threads | one by one, µs | rows, µs | |")
-    print("|---:|---|---:|---:|---:|---:|", flush=True)
+    show("| tokens | | threads | one by one, µs | rows, µs | |")
+    show("|---:|---|---:|---:|---:|---:|")
     for depth in options.depths:
         for name in options.index:
             subject = SUBJECTS[name](depth, max(options.rows, options.singles), options.k)
             for n in options.threads:
                 threads.set_threads(n)
                 line = _measure(subject, options.rows, options.singles, options.rounds)
-                print(f"| {depth:,} | `{name}` | {n} | {line} |", flush=True)
+                show(f"| {depth:,} | `{name}` | {n} | {line} |")
     return 0
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from ...system.terminal import say, say_lines, show
 from .data import read_measured
 from .plan import PLAN, Results, hours, read_plan
 from .report import write_report
@@ -38,14 +39,14 @@ def main() -> int:
     options = p.parse_args()
     results = read_plan(options.plan)
     if options.command == "plan":
-        print(estimate(results))
+        show(estimate(results))
         return 0
     complete = True
     if options.command == "run":
         missing = [name for name in results.texts if not (options.texts / name).is_file()]
         if missing:
             p.error(f"{options.texts} has no {', '.join(missing)}, which the plan hides facts in")
-        print(estimate(results), file=sys.stderr)
+        say_lines(estimate(results))
         names = [name for name in options.only.split(",") if name]
         until = time.time() + 60 * options.minutes
         texts, work = options.texts.resolve(), options.work.resolve()
@@ -54,12 +55,12 @@ def main() -> int:
             texts,
             work,
             until,
-            lambda line: print(line, file=sys.stderr, flush=True),
+            say,
             names,
         )
     write_report(results)
     if not complete:
-        print("stopped: the same command goes on", file=sys.stderr)
+        say("stopped: the same command goes on")
     return 0
 
 

@@ -250,7 +250,8 @@ def test_the_probe_measures_what_is_left_out(model: Model, monkeypatch: pytest.M
     assert (first["probes"], last["probes"]) == (4, 0)
     np.testing.assert_allclose(first["covered_mass"], np.mean(covered), rtol=1e-4)
     np.testing.assert_allclose(first["output_error"], np.mean(errors), rtol=1e-4)
-    assert "prefill sparse k=40 index=hash from=1024 probe=512: attended to" in str(context.stats)
+    told = "prefill sparse k=40 index=hash from=1024 probe=512 rerank=2: attended to"
+    assert told in str(context.stats)
 
 
 @pytest.mark.parametrize("index", ["hash", "sketch"])
