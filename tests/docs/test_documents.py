@@ -28,6 +28,7 @@ NOT_TYPED = {
     "pip install '.[train]'": "installs PyTorch from the package registry",
     "pip install 'kvarn[ann]'": "installs faiss from the package registry",
     "make test": "runs this test",
+    "make test-cuda": "installs PyTorch from the package registry",
     "make coverage": "runs this test",
     "make lint": "installs ruff and mypy",
     "kvarn build": "compiles all kernels",
