@@ -121,14 +121,15 @@ def _run(tool: str, *arguments: object) -> str:
     return done.stdout + done.stderr
 
 
-def _assembled(ptx: str, capability: int) -> tuple[int, int, int]:
+def _assembled(case: Case, ptx: str, capability: int) -> tuple[int, int, int]:
     """Registers of a thread, bytes spilled, instructions of the longest loop or of all."""
     ptxas = nvidia.ptxas_blackwell.path if capability >= 100 else nvidia.ptxas.path
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
         arch = f"sm_{capability}{'a' if capability >= 90 else ''}"
-        said = _run(ptxas, "-v", f"--gpu-name={arch}", source, "-o", binary)
+        fuses = f"--fmad={'true' if case.fuses else 'false'}"
+        said = _run(ptxas, "-v", fuses, f"--gpu-name={arch}", source, "-o", binary)
         code = _run(nvidia.nvdisasm.path, "-c", binary)
     spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill", said))
     return int(re.findall(r"Used (\d+) registers", said)[0]), spilled, _longest_loop(code)
@@ -165,7 +166,7 @@ def _nvidia(case: Case, target: str) -> Needs:
     began, capability = time.perf_counter(), int(target)
     made = compiled(case, target)
     ptx, shared = made.asm["ptx"], made.metadata.shared
-    registers, spilled, loop = _assembled(ptx, capability)
+    registers, spilled, loop = _assembled(case, ptx, capability)
     file, threads, kib, programs = SM[target]
     size = 32 * case.warps
     fits = min(

@@ -139,8 +139,9 @@ def test_refuses_in_words(device) -> None:
         ("among is", {"among": among[:3]}),
         ("lists are", {"index": index.long()}),
         ("counts are", {"counts": counts.float()}),
+        ("seed is", {"seed": 1 << 31}),
     ):
         given = {"queries": queries, "words": words, "bits": 32, "among": among, "index": index}
-        given = {**given, "counts": counts, **changed}
+        given = {**given, "counts": counts, "seed": 0, **changed}
         with pytest.raises(CudaOpsError, match=said):
-            nearest(**given, seed=0, scratch=scratch)
+            nearest(**given, scratch=scratch)

@@ -44,6 +44,8 @@ def nearest(
     s = scratch
     if bits not in _WORD:
         raise CudaOpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
+    if not 0 <= seed < 1 << 31:  # more would be 64 bits wide in the kernels
+        raise CudaOpsError(f"nearest signatures: seed is {seed}, expected 0 to 2^31 - 1")
     wanted = (s.n_kv_heads, s.group), (s.n_segments, s.n_kv_heads, SEGMENT)
     for name, x, shape in zip(("queries", "words"), (queries, words), wanted):
         if tuple(x.shape) != shape or x.dtype != _WORD[bits] or not x.is_contiguous():
