@@ -42,6 +42,7 @@ NOT_TYPED = {
     "python -m kvarn.runtime.capi --out DIR": "needs cffi and a C compiler",
     "make libkvarn-bundle": "compiles kernels for two CPUs, and needs a C compiler",
     "python -m kvarn.runtime.capi --bundle DIR": "needs cffi and a C compiler",
+    "python -m kvarn.cuda_ops.ahead 89 --only NAME": "needs PyTorch and Triton",
     "make mini": "trains for hours",
     "make mini TEXT=FOLDER": "trains for hours",
     "make mini SHAPE=llama": "trains for hours",
