@@ -83,16 +83,19 @@ libkvarn-bundle: $(VENV)/.ready-lib
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu"
 
-# Kernels for GPUs need no GPU to be tested: an environment of their own, with PyTorch for CPUs, which
-# is a fraction of what PyTorch for GPUs takes. The version is named, since an index that has a newer
-# one for GPUs would win.
-TORCH ?= torch==2.13.0+cpu
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Kernels for GPUs need no GPU to be tested: an environment of their own, with PyTorch's build for CPUs.
+# PyPI has only the one for GPUs, which works too but takes gigabytes: name PyTorch's own index there,
+#     make test-cuda TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# Versions are exact, since any newer one for GPUs would win, and what a kernel needs of a GPU is told by
+# Triton's compiler.
+TORCH ?= torch==2.13.0
+TRITON ?= triton==3.7.1
+TORCH_INDEX ?=
 VENV_CUDA ?= .venv-cuda
 $(VENV_CUDA)/.ready: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV_CUDA)
-	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(TORCH)' --index-url $(TORCH_INDEX)
-	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check -e '.[cuda]' 'pytest>=8' 'pytest-xdist>=3.5'
+	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(TORCH)' $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(VENV_CUDA)/bin/pip install --quiet --disable-pip-version-check -e '.[cuda,test]' '$(TRITON)'
 	touch $@
 
 test-cuda: $(VENV_CUDA)/.ready

@@ -1,12 +1,13 @@
 """Compile every kernel for GPUs that are not there, and tell what they will need of one.
 
     python -m kvarn.cuda_ops.ahead 80 86 89 90 120      a row for each kernel and target
-    python -m kvarn.cuda_ops.ahead gfx1100 --only Q4    AMD; kernels with Q4 in their name
+    python -m kvarn.cuda_ops.ahead gfx1100 --only Q4    AMD; kernels whose name matches Q4
+    python -m kvarn.cuda_ops.ahead 89 --parse           only whether Triton's language takes them
 
 Registers of a thread, bytes spilled, shared memory, threads that a multiprocessor holds, how wide
-global loads are, instructions of the longest loop and of a weight. Needs no GPU, no driver and no
-CUDA toolkit: Triton brings its compiler, `ptxas` and `nvdisasm`. Exits with 1 where a kernel spills
-that must not.
+global loads are, instructions of the longest loop (of all, where there is none) and of a weight,
+signature or row. Needs no GPU, no driver and no CUDA toolkit: Triton brings its compiler, `ptxas`
+and `nvdisasm`. Exits with 1 where a kernel spills that must not.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from typing import Any
 os.environ.pop("TRITON_INTERPRET", None)  # which would replace what is compiled here
 
 import triton
+from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
 from triton.knobs import nvidia
 
 from .cases import CASES, Case
@@ -59,7 +61,7 @@ class Needs:
 
     @property
     def per_weight(self) -> float:
-        """Instructions that a thread issues for each weight that it reads."""
+        """Instructions that are issued for each weight, signature or row that is read."""
         return self.loop * 32 * self.case.warps / self.case.per_step if self.case.per_step else 0.0
 
     @property
@@ -76,8 +78,13 @@ def _flat(value: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], 
         yield path, value
 
 
-def compiled(case: Case, target: GPUTarget) -> Any:
-    """The kernel for a target: `asm["ptx"]`, `asm["cubin"]`, `metadata.shared`."""
+def _target(name: str) -> GPUTarget:
+    if name.startswith("gfx"):
+        return GPUTarget("hip", name, 64 if name.startswith("gfx9") else 32)
+    return GPUTarget("cuda", int(name), 32)
+
+
+def _source(case: Case) -> ASTSource:
     names = case.kernel.arg_names
     types = {name: "constexpr" if name in case.constants else case.types[name] for name in names}
     whole = {
@@ -86,8 +93,27 @@ def compiled(case: Case, target: GPUTarget) -> Any:
         for path, kind in _flat(types[name], (i,))
         if kind.startswith("*") or name in case.also_16
     }
-    source = ASTSource(case.kernel, types, dict(case.constants), whole)
-    return triton.compile(source, target=target, options={"num_warps": case.warps})
+    return ASTSource(case.kernel, types, dict(case.constants), whole)
+
+
+def compiled(case: Case, target: str) -> Any:
+    """The kernel for a target: `asm["ptx"]`, `asm["cubin"]`, `metadata.shared`."""
+    return triton.compile(_source(case), target=_target(target), options=case.options)
+
+
+def parse(case: Case, target: str) -> None:
+    """Translate a kernel into Triton's first representation, where types and shapes are checked.
+
+    A tenth of the time of `compiled`. Raises Triton's errors.
+    """
+    backend, context = make_backend(_target(target)), ir.context()
+    options = backend.parse_options(case.options)
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    _source(case).make_ir(
+        _target(target), options, backend.get_codegen_implementation(options),
+        backend.get_module_map(), context,
+    )  # fmt: skip
 
 
 def _run(tool: str, *arguments: object) -> str:
@@ -95,20 +121,22 @@ def _run(tool: str, *arguments: object) -> str:
     return done.stdout + done.stderr
 
 
-def _assembled(ptx: str, capability: int) -> tuple[int, int, int]:
-    """Registers of a thread, bytes spilled, and instructions of the longest loop."""
+def _assembled(case: Case, ptx: str, capability: int) -> tuple[int, int, int]:
+    """Registers of a thread, bytes spilled, instructions of the longest loop or of all."""
     ptxas = nvidia.ptxas_blackwell.path if capability >= 100 else nvidia.ptxas.path
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
         arch = f"sm_{capability}{'a' if capability >= 90 else ''}"
-        said = _run(ptxas, "-v", f"--gpu-name={arch}", source, "-o", binary)
+        fuses = f"--fmad={'true' if case.fuses else 'false'}"
+        said = _run(ptxas, "-v", fuses, f"--gpu-name={arch}", source, "-o", binary)
         code = _run(nvidia.nvdisasm.path, "-c", binary)
     spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill", said))
     return int(re.findall(r"Used (\d+) registers", said)[0]), spilled, _longest_loop(code)
 
 
 def _longest_loop(code: str) -> int:
+    """Instructions of the longest loop; of all where nothing jumps back."""
     labels: dict[str, int] = {}
     n = longest = 0
     for line in code.splitlines():
@@ -119,7 +147,7 @@ def _longest_loop(code: str) -> int:
             back = re.search(r"BRA.*`\((\.L_x_\d+)\)", line)
             if back and labels.get(back[1], n) < n - 1:
                 longest = max(longest, n - labels[back[1]])
-    return longest
+    return longest or n
 
 
 def _loads(ptx: str) -> str:
@@ -136,9 +164,9 @@ def _loads(ptx: str) -> str:
 
 def _nvidia(case: Case, target: str) -> Needs:
     began, capability = time.perf_counter(), int(target)
-    made = compiled(case, GPUTarget("cuda", capability, 32))
+    made = compiled(case, target)
     ptx, shared = made.asm["ptx"], made.metadata.shared
-    registers, spilled, loop = _assembled(ptx, capability)
+    registers, spilled, loop = _assembled(case, ptx, capability)
     file, threads, kib, programs = SM[target]
     size = 32 * case.warps
     fits = min(
@@ -153,7 +181,7 @@ def _nvidia(case: Case, target: str) -> Needs:
 
 def _amd(case: Case, target: str) -> Needs:
     began = time.perf_counter()
-    made = compiled(case, GPUTarget("hip", target, 64 if target.startswith("gfx9") else 32))
+    made = compiled(case, target)
     code = made.asm["amdgcn"]
     registers, spilled = (
         int(re.findall(rf"\.{name}:\s+(\d+)", code)[0])
@@ -163,23 +191,37 @@ def _amd(case: Case, target: str) -> Needs:
     return Needs(case, target, registers, spilled, made.metadata.shared, 0, loads, 0, seconds)
 
 
+def chosen(targets: Sequence[str], only: str = "") -> Iterator[tuple[Case, str]]:
+    """Each kernel whose name matches the pattern `only`, with each target that launches it."""
+    for case in CASES:
+        for target in targets if re.search(only, case.name) else ():
+            if not case.only or target in case.only:
+                yield case, target
+
+
 def compile_all(targets: Sequence[str] = TARGETS, only: str = "") -> Iterator[Needs]:
-    """Compile each kernel whose name contains `only` for each target, into Triton's cache.
+    """Compile each kernel whose name matches the pattern `only` for each target that launches it.
 
     Targets: compute capabilities without their point ("89"), or AMD's architectures ("gfx1100").
+    What is compiled lies in Triton's cache afterwards.
     """
-    for case in CASES:
-        for target in targets if only in case.name else ():
-            yield (_amd if target.startswith("gfx") else _nvidia)(case, target)
+    for case, target in chosen(targets, only):
+        yield (_amd if target.startswith("gfx") else _nvidia)(case, target)
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvarn.cuda_ops.ahead")
     parser.add_argument("targets", nargs="*", default=["89"])
-    parser.add_argument("--only", default="", help="kernels whose name contains this")
+    parser.add_argument("--only", default="", help="kernels whose name matches this pattern")
+    parser.add_argument("--parse", action="store_true", help="check types and shapes alone")
     options = parser.parse_args(arguments)
+    if options.parse:
+        for case, target in chosen(options.targets, options.only):
+            print(f"{case.name}, {target}", flush=True)
+            parse(case, target)
+        return 0
     print("| kernel | target | registers | spilled | shared | threads/SM | loads × bytes "
-          "| loop | a weight | s |")  # fmt: skip
+          "| loop | a weight, row | s |")  # fmt: skip
     print("|---|---|---:|---:|---:|---:|---|---:|---:|---:|")
     failed = False
     for n in compile_all(options.targets, options.only):

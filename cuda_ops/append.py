@@ -115,6 +115,13 @@ def append_kernel(
     _put(value, row, scale + V_SCALE, listed, V_KIND, STORED, ROTATION, LOG, FACTOR)
 
 
+def warps_of(layout: TileLayout, together: int) -> int:
+    """Warps of a program that stores so many tokens: no GPU spills, and 384 threads fit or more."""
+    if together == 1:
+        return 1
+    return 16 if layout.padded > 128 else 4
+
+
 def append_kv(
     k: torch.Tensor,
     v: torch.Tensor,
@@ -143,10 +150,9 @@ def append_kv(
     check_tiles("append_kv", kv, layout, n_kv_heads)
     check_place("append_kv: start", start, 1)
     together = 1 if n_tokens == 1 else TOKENS
-    many = 16 if layout.padded > 128 else 4
     append_kernel[(triton.cdiv(n_tokens, together), n_kv_heads)](
         k, v, k if centre is None else centre, kv, start, n_tokens, 1024 * len(kv),
         **tile_constants(layout, n_kv_heads), **rotation_constants(layout),
-        CENTRED=centre is not None, TOKENS=together, num_warps=1 if together == 1 else many,
+        CENTRED=centre is not None, TOKENS=together, num_warps=warps_of(layout, together),
         enable_fp_fusion=False,
     )  # fmt: skip

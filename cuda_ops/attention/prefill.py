@@ -5,6 +5,8 @@ rest, with the causal mask of the chunk; `chunk_kernel` where it cannot. Queries
 weights are f16 here, sums float32: errors are those of f16, 2^-11 of the sum of |terms|.
 """
 
+from typing import Any
+
 import torch
 import triton
 from torch.nn.attention.bias import causal_lower_right
@@ -18,6 +20,23 @@ from .token import NO_WINDOW
 
 TOKENS = 32  # that a program unpacks
 ROWS, STEP = 64, 32  # of a program of `chunk_kernel`
+
+
+def unpack_warps(layout: TileLayout) -> int:
+    """Warps of a program that unpacks tiles."""
+    return 16 if layout.padded > 128 else 4
+
+
+def chunk_constants(
+    n_heads: int, n_kv_heads: int, head_dim: int, capped: bool
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """What `chunk_kernel` is specialised by, and its warps and stages."""
+    width = max(triton.next_power_of_2(head_dim), 16)
+    constants = {
+        "H": n_heads, "G": n_heads // n_kv_heads, "HEAD_DIM": head_dim, "WIDTH": width,
+        "ROWS": ROWS, "STEP": STEP, "CAPPED": capped,
+    }  # fmt: skip
+    return constants, {"num_warps": 8 if width > 128 else 4, "num_stages": 1}
 
 
 class ChunkScratch:
@@ -72,7 +91,7 @@ def chunk_attention(
     n = stop - first
     unpack_kernel[(triton.cdiv(n, TOKENS), s.n_kv_heads)](
         kv, s.keys, s.values, first, n, s.n_ctx, **s.constants, TOKENS=TOKENS,
-        num_warps=16 if s.layout.padded > 128 else 4,
+        num_warps=unpack_warps(s.layout),
     )  # fmt: skip
     if softcap == 0.0 and (window is None or stop <= window):
         rows = q.transpose(0, 1)[None].half()
@@ -83,10 +102,8 @@ def chunk_attention(
         )
         out.copy_(found[0].transpose(0, 1))
         return
-    width = max(triton.next_power_of_2(s.layout.head_dim), 16)
+    constants, options = chunk_constants(s.n_heads, s.n_kv_heads, s.layout.head_dim, softcap != 0.0)
     chunk_kernel[(triton.cdiv(n_rows, ROWS), s.n_heads)](
         q, s.keys, s.values, out, first, start, n_rows, s.n_ctx, window or NO_WINDOW, scale,
-        softcap, H=s.n_heads, G=s.n_heads // s.n_kv_heads, HEAD_DIM=s.layout.head_dim, WIDTH=width,
-        ROWS=ROWS, STEP=STEP, CAPPED=softcap != 0.0, num_warps=8 if width > 128 else 4,
-        num_stages=1,
+        softcap, **constants, **options,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from .tiles import check_floats, check_place, check_tiles, rotation_constants, t
 from .token_kernels import HEADS, PART, attend_kernel, merge_kernel
 
 NO_WINDOW = 1 << 30  # one that hides nothing
+MERGE_WARPS = 1
 
 
 def attend_constants(layout: TileLayout, n_kv_heads: int, group: int, step: int) -> dict[str, Any]:
@@ -85,8 +86,7 @@ def _run(
     )  # fmt: skip
     merge_kernel[(s.n_heads,)](
         s.partial, s.maxima, s.sums, counts, out, window, s.n_parts, **s.merge,
-        LISTED=index is not None,
-        num_warps=1,
+        LISTED=index is not None, num_warps=MERGE_WARPS,
     )  # fmt: skip
 
 

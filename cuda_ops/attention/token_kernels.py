@@ -100,8 +100,8 @@ def attend_kernel(
         if CAPPED:
             s = capped(s, softcap)
         if WEIGHTED:
-            at = log_weights + h[:, None] * weights_room + own[None, :]
-            s += tl.load(at, real[:, None], 0.0)
+            of_lists = log_weights + h[:, None] * weights_room + own[None, :]
+            s += tl.load(of_lists, real[:, None], 0.0)
         s = tl.where(((i < n) & (token >= seen))[None, :], s * 1.4426950408889634, float("-inf"))
         now = tl.maximum(top, tl.max(s, 1))
         p, old = tl.exp2(s - now[:, None]), tl.exp2(top - now)

@@ -48,8 +48,11 @@ def _weight(device, name: str, n_rows: int, n_cols: int, seed: int = 0):
 
 
 def _x(device, n_tokens: int, n_cols: int) -> torch.Tensor:
+    """Random vectors, before and behind which memory is NaN: what is read there shows."""
     x = np.random.default_rng(n_tokens).standard_normal((n_tokens, n_cols), np.float32)
-    return torch.tensor(x, device=device)
+    memory = torch.full((x.size + 1024,), torch.nan, device=device)
+    memory[512:-512] = torch.tensor(x.ravel(), device=device)
+    return memory[512:-512].view(n_tokens, n_cols)
 
 
 def _close(got: torch.Tensor, w: np.ndarray, x: torch.Tensor, bound: float) -> None:

@@ -8,16 +8,24 @@ from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.select.hash import SignatureScratch, nearest
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.select import nearest_reference
+from kvarn.ops.select import Range
+from kvarn.ops.select import SignatureScratch as ScratchOnCPU
+from kvarn.ops.select import nearest as nearest_on_cpu
 
 SEED = 20_240_517
 
 
-def _choose(device, queries, signatures, bits, among, scratch) -> list[np.ndarray]:
-    """The lists of the kernels. A column's end that no token has is 0: near to a query of 0."""
-    n_kv_heads, stop = len(queries), among[2]
-    column = np.zeros((n_kv_heads, scratch.n_segments * SEGMENT), np.uint64)
+def _column(signatures, stop: int, n_segments: int) -> np.ndarray:
+    """[segment][kv_head][token]; an end that no token has is 0: near to a query of 0."""
+    column = np.zeros((len(signatures), n_segments * SEGMENT), np.uint64)
     column[:, :stop] = signatures[:, :stop]
-    words = column.reshape(n_kv_heads, -1, SEGMENT).swapaxes(0, 1)
+    return column.reshape(len(signatures), -1, SEGMENT).swapaxes(0, 1)
+
+
+def _choose(device, queries, signatures, bits, among, scratch) -> list[np.ndarray]:
+    """The lists of the kernels."""
+    n_kv_heads, stop = len(queries), among[2]
+    words = _column(signatures, stop, scratch.n_segments)
     unsigned, signed = (np.uint32, np.int32) if bits == 32 else (np.uint64, np.int64)
 
     def tensor(x) -> torch.Tensor:
@@ -62,6 +70,38 @@ def test_the_nearest_are_those_of_a_sort(device, bits, n_kv_heads, group, among)
     _check(device, queries, signatures, bits, among)
 
 
+def _from_ops(queries, signatures, bits, first: int, last: int, stop: int, k: int):
+    """The lists that `ops.select.nearest` gives."""
+    n_kv_heads, group = queries.shape
+    kind = np.uint32 if bits == 32 else np.uint64
+    words = np.ascontiguousarray(_column(signatures, stop, -(-stop // SEGMENT)).astype(kind))
+    items = words.ctypes.data + words[0].nbytes * np.arange(len(words))
+    index, counts = np.zeros((n_kv_heads, stop), np.uint32), np.zeros(n_kv_heads, np.int64)
+    scratch = ScratchOnCPU(n_kv_heads * group, n_kv_heads, stop, k)
+    nearest_on_cpu(
+        queries, items, bits, Range(first, last, stop), k, index, counts, seed=SEED,
+        scratch=scratch,
+    )  # fmt: skip
+    return [index[j, :n] for j, n in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("bits", "near", "among"),
+    [
+        (32, 32, (15, 9300, 9301, 300)),
+        (64, 3, (64, 3072, 3136, 100)),  # of few distances: lots and hashes decide
+    ],
+)
+def test_lists_are_those_of_ops(device, bits, near, among) -> None:
+    queries, signatures = _random(bits, bits, 2, 4, among[2])
+    if near < bits:
+        signatures = queries[:, :1] ^ (signatures & np.uint64((1 << near) - 1))
+    scratch = SignatureScratch(8, 2, among[2], device)
+    got = _choose(device, queries, signatures, bits, among, scratch)
+    for a, b in zip(got, _from_ops(queries, signatures, bits, *among), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_equal_distances_are_decided_by_lot_and_hash(device, bits) -> None:
     n = 5000
@@ -99,8 +139,9 @@ def test_refuses_in_words(device) -> None:
         ("among is", {"among": among[:3]}),
         ("lists are", {"index": index.long()}),
         ("counts are", {"counts": counts.float()}),
+        ("seed is", {"seed": 1 << 31}),
     ):
         given = {"queries": queries, "words": words, "bits": 32, "among": among, "index": index}
-        given = {**given, "counts": counts, **changed}
+        given = {**given, "counts": counts, "seed": 0, **changed}
         with pytest.raises(CudaOpsError, match=said):
-            nearest(**given, seed=0, scratch=scratch)
+            nearest(**given, scratch=scratch)

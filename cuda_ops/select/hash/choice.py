@@ -9,7 +9,8 @@ from ..lists import ListScratch, check_lists
 from .kernels import ENOUGH, MOST, SAMPLE, sample_kernel, scan_kernel, settle_kernel
 
 _WORD = {32: torch.int32, 64: torch.int64}
-_BLOCK = 2048  # candidates that `settle` reads at a time
+BLOCK = 2048  # candidates that `settle` reads at a time
+WARPS = 8  # of `sample` and `settle`
 
 
 class SignatureScratch(ListScratch):
@@ -43,6 +44,8 @@ def nearest(
     s = scratch
     if bits not in _WORD:
         raise CudaOpsError(f"nearest signatures: {bits} bits, expected 32 or 64")
+    if not 0 <= seed < 1 << 31:  # more would be 64 bits wide in the kernels
+        raise CudaOpsError(f"nearest signatures: seed is {seed}, expected 0 to 2^31 - 1")
     wanted = (s.n_kv_heads, s.group), (s.n_segments, s.n_kv_heads, SEGMENT)
     for name, x, shape in zip(("queries", "words"), (queries, words), wanted):
         if tuple(x.shape) != shape or x.dtype != _WORD[bits] or not x.is_contiguous():
@@ -55,19 +58,12 @@ def nearest(
     # An argument: times a constant, the compiler would no longer see that popcount is one.
     given = words, queries, among, seed, 128 // bits, s.limits
     sample_kernel[(s.n_kv_heads,)](
-        *given, G=s.group, BITS=bits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, MOST=MOST, num_warps=8
+        *given, G=s.group, BITS=bits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, MOST=MOST, num_warps=WARPS
     )
     found = s.bits, s.totals, s.candidates, s.n_candidates
     scan_kernel[(s.n_segments, s.n_kv_heads)](*given, *found, s.room, G=s.group, BITS=bits)
     settle_kernel[(s.n_heads,)](
-        *given,
-        *found,
-        s.n_segments,
-        s.room,
-        J=s.n_kv_heads,
-        G=s.group,
-        BITS=bits,
-        BLOCK=_BLOCK,
-        num_warps=8,
-    )
+        *given, *found, s.n_segments, s.room, J=s.n_kv_heads, G=s.group, BITS=bits, BLOCK=BLOCK,
+        num_warps=WARPS,
+    )  # fmt: skip
     s.place(among, s.n_candidates, index, counts)

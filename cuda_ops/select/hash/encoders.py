@@ -3,8 +3,9 @@
     y = W_n silu(… silu(W_1 x + b_1) …) + b_n,   bit i of the signature = (y_i > 0)
 
 As `ops.select.signatures.encode`: each output is summed in the order of the inputs by fused
-multiplications, so SimHash has the bits that `ops` gives. Behind SiLU, whose exponential is rounded
-otherwise, a bit may differ where y_i is within a few roundings of 0.
+multiplications, so SimHash has the bits that `ops` gives, on a GPU; Triton's interpreter rounds
+products, too. Behind SiLU, whose exponential is rounded otherwise, a bit may differ where y_i is
+within a few roundings of 0.
 """
 
 from collections.abc import Sequence

@@ -1,41 +1,15 @@
-"""The kernels of the room as they are launched, an entry each: what `ahead` compiles."""
+"""Products, rows and pointwise kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from . import pointwise_kernels as pointwise
-from .linear import kernels
-from .linear.formats import FORMATS, Format
-from .linear.linear import shape_of, tokens_at_once, warps_of
-from .linear.planes import Planes
-
-
-@dataclass(frozen=True)
-class Case:
-    """A kernel as it is launched: types of its arguments, constants, warps of a program.
-
-    types       argument → type, or a tuple of types: `*fp32`, `i32`; pointers lie on 16 bytes
-    also_16     integers that are multiples of 16, as most are
-    per_step    weights (rows, signatures) that a program's pass of its main loop reads
-    may_spill   targets on which the kernel need not fit into registers
-    """
-
-    name: str
-    kernel: Any
-    types: Mapping[str, Any]
-    constants: Mapping[str, Any]
-    warps: int = 4
-    also_16: tuple[str, ...] = ()
-    per_step: int = 0
-    may_spill: tuple[str, ...] = field(default=("75", "gfx1100"))
-
-
-def _types(text: str) -> dict[str, str]:
-    """`x:*fp32 n:i32` as a dictionary."""
-    return dict(part.split(":") for part in text.split())
+from .. import pointwise_kernels as pointwise
+from ..linear import kernels
+from ..linear.formats import FORMATS, Format
+from ..linear.linear import shape_of, tokens_at_once, warps_of
+from ..linear.planes import Planes
+from .case import Case, types_of
 
 
 def _planes(f: Format) -> Planes:
@@ -53,7 +27,7 @@ def product(name: str, tokens: int = 1, matrices: int = 1) -> Case:
     """`product_kernel` for matrices of one type."""
     f, many = FORMATS[name], matrices
     shape = shape_of(f, tokens)
-    types = _types("x:*fp32 n_cols:i32 n_tokens:i32 magic:*u32")
+    types = types_of("x:*fp32 n_cols:i32 n_tokens:i32 magic:*u32")
     label = f"{name}, {tokens} token{'s' * (tokens > 1)}" + f", {many} matrices" * (many > 1)
     return Case(
         label,
@@ -75,7 +49,7 @@ def product(name: str, tokens: int = 1, matrices: int = 1) -> Case:
 def rows(name: str, by_id: bool) -> Case:
     """`rows_kernel`: embedding rows by their ids, or tiles of a matrix as f16."""
     f = FORMATS[name]
-    types = _types(
+    types = types_of(
         f"ids:*i32 out:{'*fp32' if by_id else '*fp16'} first:i32 count:i32 n_rows:i32 n_cols:i32 "
         "factor:fp32 magic:*u32"
     )
@@ -90,19 +64,23 @@ def rows(name: str, by_id: bool) -> Case:
     )
 
 
+_NORM = "x:*fp32 branch:*fp32 weight:*fp32 bias:*fp32 out:*fp32 n_rows:i32 n:i32 eps:fp32"
+
+
 def _norm(adds: bool, centred: bool, block: int) -> Case:
     return Case(
         f"{'add_' * adds}{'layer' if centred else 'rms'}_norm, {block}",
         pointwise.norm_kernel,
-        _types("x:*fp32 branch:*fp32 weight:*fp32 bias:*fp32 out:*fp32 n_rows:i32 n:i32 eps:fp32"),
+        types_of(_NORM),
         {"ADDS": adds, "CENTRED": centred, "BIAS": centred, "ROWS": 1, "BLOCK": block},
         4 if block <= 2048 else 16,
         ("n",),
     )
 
 
-_ELEMENTWISE = _types("x:*fp32 y:*fp32 out:*fp32 n:i32 c:fp32")
-_ROPE = _types("q:*fp32 k:*fp32 table:*fp32 q_heads:i32 k_heads:i32 n:i32 half:i32")
+_ELEMENTWISE = types_of("x:*fp32 y:*fp32 out:*fp32 n:i32 c:fp32")
+_ON_ROWS = types_of("x:*fp32 y:*fp32 n_rows:i32 n:i32")
+_ROPE = types_of("q:*fp32 k:*fp32 table:*fp32 q_heads:i32 k_heads:i32 n:i32 half:i32")
 
 LINEAR = (
     *(product(name) for name in FORMATS),
@@ -119,10 +97,12 @@ POINTWISE = (
         for op, name in enumerate(("swiglu", "geglu", "add", "scale", "softcap"))
     ),
     *(
+        Case(name, pointwise.rows_kernel, _ON_ROWS, {"OP": op, "ROWS": 4, "BLOCK": 256}, 4, ("n",))
+        for op, name in ((pointwise.ADD.value, "add_row"), (pointwise.SCALE.value, "scale_rows"))
+    ),
+    *(
         Case(f"rope, {name}", pointwise.rope_kernel, _ROPE,
              {"NEOX": name == "neox", "HEADS": 8, "PAIRS": 32}, 2, ("n",))
         for name in ("normal", "neox")
     ),
 )  # fmt: skip
-
-CASES: tuple[Case, ...] = (*LINEAR, *POINTWISE)
