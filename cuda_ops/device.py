@@ -1,7 +1,7 @@
 """A GPU as a `Device`: torch's memory and the kernels of this room; K and V stay on the host.
 
-On a device of torch that is no GPU ("cpu"), Triton's interpreter runs the same kernels, which is how
-they are tested. What differs then is said where it differs: `record` and pinned memory.
+On a device of torch that is no GPU ("cpu"), Triton's interpreter runs the same kernels, which is
+how they are tested. What differs then is said where it differs: `record` and pinned memory.
 """
 
 from __future__ import annotations

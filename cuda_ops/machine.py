@@ -71,9 +71,7 @@ def look() -> Machine:
         except Exception as error:  # whatever a broken installation raises while it is imported
             broken = f"{type(error).__name__}: {error}"
     compiler, headers = _compiler(), _headers()
-    return Machine(
-        torch, triton, broken, cuda, _driver_cuda(), _driver(), cards, compiler, headers
-    )
+    return Machine(torch, triton, broken, cuda, _driver_cuda(), _driver(), cards, compiler, headers)
 
 
 def refusal(machine: Machine) -> str | None:

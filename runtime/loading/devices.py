@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...cuda_ops.machine import Card, checked
@@ -10,6 +12,7 @@ from ...models.config import ModelConfig
 from ...ops.types import QUANT_TYPES, QuantType, row_bytes, treatment_of
 from ...system.errors import KvarnError
 from ...system.text import one_line
+from ...system.trust import Untrusted, open_folder
 from ..gguf import GGUFFile
 from ..memory import human_bytes
 
@@ -30,17 +33,39 @@ def device_named(name: str, file: GGUFFile) -> Device | None:
 
     Raises `KvarnError`: no such device; what is missing for it; no room for the model there.
     """
-    if name not in DEVICES:
-        raise KvarnError(f"there is no device {name!r:.40}: expected {' or '.join(DEVICES)}")
-    if name == "cpu":
+    if (card := card_for(name)) is None:
         return None
-    card = checked()
     import torch
 
     from ...cuda_ops.device import CudaDevice
 
     check_room(file, card, CudaDevice.chunk)
     return CudaDevice(torch.device("cuda"))
+
+
+def card_for(name: str) -> Card | None:
+    """The GPU that `name` means, None: the CPU. `KvarnError` if there is no such device, or it
+    cannot be used."""
+    if name not in DEVICES:
+        raise KvarnError(f"there is no device {name!r:.40}: expected {' or '.join(DEVICES)}")
+    if name == "cpu":
+        return None
+    card = checked()
+    _keep_kernels()
+    return card
+
+
+def _keep_kernels() -> None:
+    """Have Triton keep its kernels beside those of the CPU, where only this user can write, unless
+    TRITON_CACHE_DIR names another folder; call it before Triton is imported."""
+    from ...jit.kernel_cache.folders import candidates  # imports llvmlite
+
+    for root in candidates() if "TRITON_CACHE_DIR" not in os.environ else ():
+        with suppress(Untrusted, OSError):
+            folder = root.expanduser() / "triton"
+            open_folder(folder, make=True)
+            os.environ["TRITON_CACHE_DIR"] = str(folder)
+            return
 
 
 def check_room(file: GGUFFile, card: Card, chunk: int) -> None:

@@ -53,7 +53,9 @@ def load(
 
     if threads is not None:
         on_engine(kernel_threads.set_threads, threads)
-    return Model(file, arena, notice) if elsewhere is None else Model(file, arena, notice, elsewhere)
+    if elsewhere is None:
+        return Model(file, arena, notice)
+    return Model(file, arena, notice, elsewhere)
 
 
 def _repacked(file: GGUFFile, available: int) -> int:
