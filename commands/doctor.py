@@ -227,8 +227,8 @@ def render(report: dict[str, Any]) -> str:
 def _gpu_lines(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for card in gpu["cards"]:
         free, total = _human(card["free_bytes"]), _human(card["total_bytes"])
-        capability = ".".join(map(str, card["capability"]))
-        yield "GPU", f"{card['name']}: {free} free of {total}; compute capability {capability}"
+        capability = f"compute capability {card['capability']}"
+        yield "GPU", f"{card['name']}: {free} free of {total}; {capability}"
     if not gpu["cards"]:
         yield "GPU", "none that can be used"
     driver = (

@@ -57,8 +57,9 @@ class Machine:
     headers: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        """For JSON; compute capabilities as they are written, "8.9"."""
+        cards = [{**asdict(c), "capability": _dotted(c.capability)} for c in self.cards]
+        return {**asdict(self), "cards": cards}
 
 
 def look() -> Machine:
