@@ -65,7 +65,8 @@ class Machine:
 def look() -> Machine:
     """This machine."""
     torch, triton = _version("torch"), _version("triton")
-    broken, cuda, cards = "", None, ()
+    broken, cuda = "", None
+    cards: tuple[Card, ...] = ()
     if torch is not None:
         try:
             torch, cuda, cards = _of_torch()
