@@ -4,6 +4,8 @@
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding and reading after up to a million tokens
 #   make test-cuda   run the tests of the GPU kernels, in Triton's interpreter, without a GPU
+#   make gpu-check   the same on a GPU, and compute-sanitizer (not run: there was no GPU)
+#   make gpu-bench MODEL=FILE   the CPU beside the GPU (not run)
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make evals    what the default model recalls of long contexts, by attention method
@@ -101,6 +103,28 @@ $(VENV_CUDA)/.ready: pyproject.toml setup.py
 test-cuda: $(VENV_CUDA)/.ready
 	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) tests/cuda_ops
 
+# For machines with a GPU. Neither was run: there was none.
+VENV_GPU ?= .venv-gpu
+MODEL ?= mini/kvarn-mini.gguf
+SANITIZE = compute-sanitizer --error-exitcode 1 --tool
+.PHONY: gpu-check gpu-bench
+$(VENV_GPU)/.ready: pyproject.toml setup.py
+	$(PYTHON) -m venv $(VENV_GPU)
+	$(VENV_GPU)/bin/pip install --quiet --disable-pip-version-check -e '.[cuda,test]'
+	touch $@
+
+gpu-check: $(VENV_GPU)/.ready
+	$(VENV_GPU)/bin/kvarn doctor --compile
+	$(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops
+	$(SANITIZE) memcheck $(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops/test_pointwise.py tests/cuda_ops/test_device.py
+	$(SANITIZE) racecheck $(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops/test_pointwise.py
+
+gpu-bench: $(VENV_GPU)/.ready
+	@for device in cpu cuda; do for method in full hash; do \
+	  echo "device $$device, method $$method"; \
+	  $(VENV_GPU)/bin/kvarn bench "$(MODEL)" --device $$device --method $$method -p 512 -n 64 -d 0,8192 -r 3 || exit 1; \
+	done; done
+
 # With an empty cache of kernels: what emits their code runs only when they are compiled.
 coverage: $(VENV)/.ready-test
 	KVARN_CACHE=$$(mktemp -d) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
@@ -113,4 +137,4 @@ lint: $(VENV)/.ready-test
 	MYPYPATH=.lint $(BIN)/mypy -p kvarn
 
 clean:
-	rm -rf $(VENV) $(VENV_CUDA) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV_CUDA) $(VENV_GPU) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -13,7 +13,7 @@ from ..system.terminal import show
 from .options.attend import ATTEND_AXIS, add_attend_options, attend_from, check_recording
 from .options.context import add_kv_type_option
 from .options.keep import add_keep_options, keep_from
-from .options.model import add_model_options, model_from
+from .options.model import add_device_option, add_model_options, model_from
 from .options.prefill import add_prefill_options, prefill_from
 from .options.store import add_kv_option, kv_folder
 from .options.values import counts, positive
@@ -56,6 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="output format (default md)",
     )
     add_model_options(parser)
+    add_device_option(parser)
     add_kv_type_option(parser)
     add_keep_options(parser)
     add_kv_option(parser, "in a pack that is removed after")

@@ -11,12 +11,15 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from .. import __version__
+from ..cuda_ops import machine
 from ..ops import diagnostics
 from ..runtime.engine import on_engine
+from ..runtime.loading.devices import card_for
 from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
 from ..system.terminal import show
 from ..system.text import one_line
+from .terminal.notices import notice
 
 _PACKAGES = (
     "numba",
@@ -31,7 +34,7 @@ _BUSY_REGION = 30  # µs; idle machines need 1 to 3
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Show versions, CPU, threads, memory and the cache of compiled kernels, and "
+        "Show versions, CPU, threads, memory, the cache of compiled kernels and the GPU, and "
         "each problem with the way to fix it."
     )
     parser.epilog = (
@@ -45,12 +48,33 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure read bandwidth and the kernels' speed beside it (about 20 s, 1 GiB)",
     )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="first compile the kernels of --device cuda for the GPU, which takes minutes and is "
+        "otherwise done when they are first used",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.compile:
+        on_engine(compile_for_gpu)
     report = on_engine(examine, roofline=options.roofline)
     show(json.dumps(report, indent=2) if options.json else render(report))
     return 0 if "threads" in report else 1
+
+
+def compile_for_gpu() -> None:
+    """Compile the GPU's kernels into the cache; `KvarnError` without a GPU that can be used."""
+    card = card_for("cuda")
+    assert card is not None
+    import torch
+
+    from ..cuda_ops.device import CudaDevice
+    from ..cuda_ops.warm import compile_all
+
+    n = compile_all(CudaDevice(torch.device("cuda")), notice)
+    notice(f"compiled for {card.name}: {n} calls of kernels")
 
 
 def examine(roofline: bool = False) -> dict[str, Any]:
@@ -59,6 +83,7 @@ def examine(roofline: bool = False) -> dict[str, Any]:
         "versions": _versions(),
         "cpu": diagnostics.cpu(),
         "memory": diagnostics.memory(),
+        "gpu": _gpu(),
     }
     problems = list(_system_problems(report))
     try:
@@ -72,6 +97,12 @@ def examine(roofline: bool = False) -> dict[str, Any]:
     else:
         problems += _kernel_problems(report)
     return {**report, "problems": problems}
+
+
+def _gpu() -> dict[str, Any]:
+    """What there is for `--device cuda`, and why it cannot be used ("" if it can)."""
+    found = machine.look()
+    return {**found.as_dict(), "against": machine.refusal(found) or ""}
 
 
 def _versions() -> dict[str, str]:
@@ -169,6 +200,8 @@ def render(report: dict[str, Any]) -> str:
         ]
     free, total = (_human(memory[name]) for name in ("available_bytes", "total_bytes"))
     lines.append(("memory", f"{free} available of {total}; huge pages: {memory['huge_pages']}"))
+    if gpu := report.get("gpu"):
+        lines += _gpu_lines(gpu)
     if threads := report.get("threads"):
         number = f"{threads['default']} (1 to {threads['most']})"
         cost = f"{threads['region_microseconds']:.1f} µs per parallel region"
@@ -189,6 +222,27 @@ def render(report: dict[str, Any]) -> str:
     problems = report["problems"]
     text += [f"\nproblem: {one_line(p['what'])}\n   mend: {one_line(p['mend'])}" for p in problems]
     return "\n".join([*text, *([] if problems else ["\nno problems found"])])
+
+
+def _gpu_lines(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for card in gpu["cards"]:
+        free, total = _human(card["free_bytes"]), _human(card["total_bytes"])
+        capability = f"compute capability {card['capability']}"
+        yield "GPU", f"{card['name']}: {free} free of {total}; {capability}"
+    if not gpu["cards"]:
+        yield "GPU", "none that can be used"
+    driver = (
+        f"driver {gpu['driver'] or 'of unknown version'} for CUDA {gpu['driver_cuda']}"
+        if gpu["driver_cuda"]
+        else "no NVIDIA driver"
+    )
+    torch = "no PyTorch"
+    if gpu["torch"]:
+        built = f"for CUDA {gpu['cuda']}" if gpu["cuda"] else "without CUDA"
+        torch = f"PyTorch {gpu['torch']} " + ("that is broken" if gpu["broken"] else built)
+    triton = f"Triton {gpu['triton']}" if gpu["triton"] else "no Triton"
+    yield "", f"{driver}, {torch}, {triton}, C compiler: {gpu['compiler'] or 'none'}"
+    yield "", gpu["against"] or "--device cuda can be used"
 
 
 def _roofline_lines(roofline: dict[str, Any]) -> Iterator[tuple[str, str]]:

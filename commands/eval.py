@@ -24,7 +24,7 @@ from .options.attend import ATTEND_AXIS
 from .options.context import add_kv_type_option
 from .options.keep import KEEP_AXIS, keep_budget
 from .options.methods import Axis
-from .options.model import add_model_options, model_from
+from .options.model import add_device_option, add_model_options, model_from
 from .options.output import check_output
 from .options.prefill import PREFILL_AXIS
 from .options.texts import decoded
@@ -117,6 +117,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="also write all scores there as JSON lines, one for each context and method",
     )
     add_model_options(parser)
+    add_device_option(parser)
     add_kv_type_option(parser)
 
 

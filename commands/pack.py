@@ -15,7 +15,7 @@ from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
 from ..system.text import one_line
 from .options.context import add_kv_type_option
-from .options.model import add_model_options, model_from
+from .options.model import add_device_option, add_model_options, model_from
 from .options.prefill import add_prefill_options, prefill_from
 from .options.store import n_kept
 from .options.texts import add_files_option, text_from
@@ -77,6 +77,7 @@ def _add_build(actions: Any) -> None:
         help="largest text in tokens (default, and for 0: the model's training length)",
     )
     add_model_options(build)
+    add_device_option(build)
     add_kv_type_option(build)
     add_prefill_options(build)
 

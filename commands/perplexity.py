@@ -13,7 +13,7 @@ from ..system.errors import KvarnError
 from ..system.reading import read_text
 from ..system.terminal import show
 from .options.context import add_kv_type_option, ram_from
-from .options.model import add_model_options, model_from
+from .options.model import add_device_option, add_model_options, model_from
 from .options.prefill import add_prefill_options, prefill_from
 from .options.texts import add_piece_options
 from .terminal.notices import notice
@@ -28,6 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_piece_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
     add_model_options(parser)
+    add_device_option(parser)
     add_kv_type_option(parser)
     add_prefill_options(parser)
 

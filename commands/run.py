@@ -20,7 +20,7 @@ from .options.attend import check_recording
 from .options.context import add_context_options, check_methods, context_from, kv_type
 from .options.draft import add_draft_options, draft_from
 from .options.generation import add_max_tokens_option, add_system_option
-from .options.model import add_model_options, model_from, names_model
+from .options.model import add_device_option, add_model_options, model_from, names_model
 from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import (
@@ -65,6 +65,7 @@ def add(parser: Parser) -> None:
         help="write which tokens were attended to, for `kvarn lens` and `kvarn bench --replay`",
     )
     add_model_options(parser)
+    add_device_option(parser)
     context = add_context_options(parser)
     add_kv_option(context, "where the next prompt is read only from its first difference on")
     add_pack_options(parser)

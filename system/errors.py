@@ -5,6 +5,11 @@ class KvarnError(Exception):
     """One line: what was being done, what was found, what was expected, what to do."""
 
 
+class OutOfDeviceMemory(KvarnError):
+    """A device other than the CPU has no room for what was to be computed, which has not been
+    done. What it had been given before is as it was."""
+
+
 def message_of(error: BaseException) -> str:
     """What a user is told of any error; it may have more than one line."""
     if isinstance(error, KvarnError):

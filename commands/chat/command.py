@@ -15,7 +15,7 @@ from .. import REAL_MODEL
 from ..options.context import add_context_options, check_methods, kv_type
 from ..options.draft import add_draft_options, draft_from
 from ..options.generation import add_max_tokens_option, add_system_option
-from ..options.model import add_model_options, model_from
+from ..options.model import add_device_option, add_model_options, model_from
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, pack_of
 from ..options.values import file_name
@@ -73,6 +73,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "it starts after that pack",
     )
     add_model_options(parser)
+    add_device_option(parser)
     add_context_options(parser)
     add_pack_options(parser)
     add_sampling_options(parser)

@@ -6,7 +6,8 @@ What kvarn has under another name is accepted under theirs, where the option is 
 from __future__ import annotations
 
 _OMIT = "omit it"
-_CPU = f"kvarn computes on the CPU; {_OMIT}"
+_DEVICE = "kvarn computes on the CPU, or with --device cuda (run, chat, bench …) on one GPU"
+_CPU = f"kvarn holds K and V in the host's memory; {_OMIT}"
 _SAMPLER = "no sampler of kvarn does that"
 
 _WORDS = (
@@ -15,8 +16,10 @@ _WORDS = (
     ("-i --interactive -if --interactive-first -cnv --conversation -mli", "use `kvarn chat`"),
     ("-no-cnv --no-cnv --no-conversation", f"`kvarn run` never holds a conversation; {_OMIT}"),
     ("-st --single-turn", "use `kvarn run --instruct -p TEXT`"),
-    ("-dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu --list-devices", _CPU),
-    ("-nkvo --no-kv-offload -ot --override-tensor -cmoe --cpu-moe", _CPU),
+    ("-dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu", _DEVICE),
+    ("--list-devices", "`kvarn doctor` tells which GPU there is"),
+    ("-nkvo --no-kv-offload", _CPU),
+    ("-ot --override-tensor -cmoe --cpu-moe", _DEVICE),
     ("--mmap --no-mmap --mlock -dio --direct-io --numa", f"kvarn maps model files; {_OMIT}"),
     ("--warmup --no-warmup --no-perf --perf --color --simple-io --check-tensors -fit", _OMIT),
     ("--swa-full -kvu --kv-unified -nr --no-repack", _OMIT),

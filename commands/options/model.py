@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.loading.default_model import usual_model_path
+from ...runtime.loading.devices import DEVICES, card_for
 from ...runtime.loading.load import load
 from ...runtime.prefill import for_questions
 from ...runtime.rehearsal import rehearsals
@@ -67,6 +68,18 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Adds `--device`, for commands whose model may compute elsewhere than on the CPU."""
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        default="cpu",
+        help="where the model's matrices are: cpu (default), or cuda: on an NVIDIA GPU, in its "
+        "memory, while the KV cache stays in RAM or on disk and the CPU attends to it (needs "
+        "pip install 'kvarn[cuda]')",
+    )
+
+
 def _store_given(namespace: argparse.Namespace, path: Path | None) -> None:
     """Where the word is missing, what `-m` says stays."""
     if path is not None:
@@ -86,7 +99,9 @@ def model_word(text: str) -> Path:
 
 def _no_gpu(text: str) -> str:
     if text != "0":
-        raise argparse.ArgumentTypeError("kvarn computes on the CPU: omit it, or give 0")
+        raise argparse.ArgumentTypeError(
+            "kvarn puts all layers on one device: omit it, and give --device cuda for a GPU"
+        )
     return text
 
 
@@ -112,6 +127,8 @@ def model_from(
     """
     from ...jit.kernel_cache import on_compile
 
+    device = getattr(options, "device", "cpu")
+    card_for(device)  # before a model is pulled, or kernels compiled
     path = model_path(options)
     types = getattr(options, "kv_type", None) or kv or ("f16", "f16")
     one = isinstance(getattr(options, "method", None), str)
@@ -119,7 +136,7 @@ def model_from(
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
     prefills = _prefills(options, methods) or prefills
     on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps, prefills)))
-    return load(path, threads=options.threads, notice=notice)
+    return load(path, threads=options.threads, notice=notice, device=device)
 
 
 def _prefills(options: argparse.Namespace, attends: Sequence[Attend]) -> list[Prefill]:

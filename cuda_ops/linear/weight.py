@@ -58,3 +58,8 @@ class Weight:
     def n_bytes(self) -> int:
         """Bytes that a product reads."""
         return self.n_rows * self.format.row_bytes(self.n_cols)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether products read memory of the device, not the file's pages: always."""
+        return True

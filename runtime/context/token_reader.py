@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...jit.launch.launcher import Stopped, stopping_at
+from ...system.errors import OutOfDeviceMemory
 from .hosted import attention_for
 from .prompt import ContextError, check_readable
 
@@ -133,7 +134,9 @@ class TokenReader:
         valid until the next call. Tokens count as read only once every layer has them. prompt: see
         `KVCache.begin`.
 
-        Raises `Stopped` where `stop_flag` is set; all but the draft is then as it was before."""
+        Raises `Stopped` where `stop_flag` is set, and `OutOfDeviceMemory`; all but the draft is
+        then as it was before. (Where tokens are evicted, a pass that memory ends may have evicted
+        some in its first layers.)"""
         cache, start = self._cache, len(self.tokens)
         known = self.logits, self.hidden
         with self._stopping():
@@ -145,7 +148,7 @@ class TokenReader:
                     np.asarray(ids, np.int32), start, attention, cache.most_tokens, n_out
                 )
                 hidden: F32 = self._device.get(result)
-            except Stopped:
+            except (Stopped, OutOfDeviceMemory):
                 self.logits, self.hidden = known
                 raise
         self.tokens.extend(ids)
@@ -212,6 +215,6 @@ class TokenReader:
             self._cut(len(self.tokens) - 1)
             try:
                 self.step([last], True)
-            except Stopped:
+            except (Stopped, OutOfDeviceMemory):
                 self.tokens.append(last)  # its hidden state stays unknown
                 raise

@@ -15,8 +15,10 @@ from ..engine import on_engine
 from ..gguf import GGUFFile, open_gguf
 from ..memory import available_bytes, human_bytes
 from .default_model import default_model_path
+from .devices import device_named
 
 if TYPE_CHECKING:
+    from ...ops.device import Device
     from ..model import Model
 
 
@@ -25,24 +27,25 @@ def load(
     *,
     threads: int | None = None,
     notice: Callable[[str], None] | None = None,
+    device: str | Device = "cpu",
 ) -> Model:
     """Load a GGUF model; without a path, the default model.
 
     threads: kernel threads of the whole process (default: one per physical core).
     notice: called with one line about each thing the user should know, now or later: tensors that
     are re-encoded, what the first context with a 4-bit KV cache has to measure.
+    device: what computes the weights' part, "cpu" or "cuda" (`devices`); K and V are in the host's
+    memory, where the CPU attends to them. A `Device` is taken as it is.
     Raises `GGUFError` for a file that cannot be read, `ModelError` for a model that cannot be run,
-    and `KvarnError` if memory does not suffice for its repacked matrices.
+    and `KvarnError` if memory does not suffice for its matrices, or the device cannot be used.
     """
     file = open_gguf(Path(path) if path is not None else default_model_path())
-    n_bytes, available = repacked_bytes(file.tensors), available_bytes()
-    needed = n_bytes + re_encoded_bytes(file.tensors)
-    if needed > available:
-        raise KvarnError(
-            f"loading {one_line(file.path.name)}: its matrices are repacked into"
-            f" {human_bytes(needed)}, and {human_bytes(available)} are available: use a smaller"
-            " model, or one of a type that is not repacked (Q4_K_M, Q8_0)"
-        )
+    if isinstance(device, str):
+        elsewhere = device_named(device, file)
+    else:
+        elsewhere = None if device.name == "cpu" else device
+    available = available_bytes()
+    n_bytes = _repacked(file, available) if elsewhere is None else 0
     arena = Arena(n_bytes)
     _start_ahead(file, arena, n_bytes, available)
     from ...jit import threads as kernel_threads
@@ -50,7 +53,22 @@ def load(
 
     if threads is not None:
         on_engine(kernel_threads.set_threads, threads)
-    return Model(file, arena, notice)
+    if elsewhere is None:
+        return Model(file, arena, notice)
+    return Model(file, arena, notice, elsewhere)
+
+
+def _repacked(file: GGUFFile, available: int) -> int:
+    """Bytes of the matrices that are repacked; `KvarnError` where they do not fit."""
+    n_bytes = repacked_bytes(file.tensors)
+    needed = n_bytes + re_encoded_bytes(file.tensors)
+    if needed > available:
+        raise KvarnError(
+            f"loading {one_line(file.path.name)}: its matrices are repacked into"
+            f" {human_bytes(needed)}, and {human_bytes(available)} are available: use a smaller"
+            " model, or one of a type that is not repacked (Q4_K_M, Q8_0)"
+        )
+    return n_bytes
 
 
 def _start_ahead(file: GGUFFile, arena: Arena, n_bytes: int, available: int) -> None:

@@ -27,7 +27,11 @@ USAGE = {
     f"text with spaces in quotes{SEE}",
     "run org/model -p x": "MODEL: there is no file 'org/model': for a model of the Hugging Face "
     f"hub, use -hf org/model{SEE}",
-    "run -p x -ngl 99": f"-ngl: kvarn computes on the CPU: omit it, or give 0{SEE}",
+    "run -p x -ngl 99": "-ngl: kvarn puts all layers on one device: omit it, and give --device "
+    f"cuda for a GPU{SEE}",
+    "run -p x --device gpu": f"--device: expected cpu, cuda, found 'gpu'{SEE}",
+    "run -p x -mg 1": "run has no -mg: kvarn computes on the CPU, or with --device cuda (run, "
+    f"chat, bench …) on one GPU{SEE}",
     "run -p x -fa off": f"-fa: kvarn always computes attention this way: omit it{SEE}",
     "run -p x --keep 4": f"--keep: found '4', expected {', '.join(KEEPS)}: `--keep "
     f"streaming` always keeps the first 4 tokens{SEE}",

@@ -27,6 +27,11 @@ NOT_TYPED = {
     "pip install .": "installs from the package registry",
     "pip install '.[train]'": "installs PyTorch from the package registry",
     "pip install 'kvarn[ann]'": "installs faiss from the package registry",
+    "pip install '.[cuda]'": "installs PyTorch from the package registry",
+    "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
+    "kvarn doctor --compile": "needs a GPU",
+    "make gpu-check": "needs a GPU",
+    "make gpu-bench MODEL=model.gguf": "needs a GPU",
     "make test": "runs this test",
     "make test-cuda": "installs PyTorch from the package registry",
     "make coverage": "runs this test",
@@ -93,7 +98,7 @@ FILLED = {
     "kvarn completion bash|zsh|tcsh": [
         f"kvarn completion {shell}" for shell in ("bash", "zsh", "tcsh")
     ],
-    "kvarn doctor [--roofline]": ["kvarn doctor"],
+    "kvarn doctor [--roofline] [--compile]": ["kvarn doctor"],
     "kvarn lens SELECTIONS.bin -o page.html": [
         "kvarn run -f book.txt -n 4 --method hash --budget 8 --record-selections SELECTIONS.bin",
         "kvarn lens SELECTIONS.bin -o page.html",

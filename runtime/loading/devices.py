@@ -1,0 +1,133 @@
+"""The devices that a model's weights can be on, by name."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...cuda_ops.machine import Card, checked
+from ...models.config import ModelConfig
+from ...ops.types import QUANT_TYPES, QuantType, row_bytes, treatment_of
+from ...system.errors import KvarnError
+from ...system.text import one_line
+from ...system.trust import Untrusted, open_folder
+from ..gguf import GGUFFile
+from ..memory import human_bytes
+
+if TYPE_CHECKING:
+    from ...ops.device import Device
+
+DEVICES = ("cpu", "cuda")
+SMALLER = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K")
+"""Types that a user is advised to take instead, the most exact first; of other types of so many
+bits there are models as well."""
+TAKING_APART = 256 << 20
+"""Bytes for what `cuda_ops.linear.planes` makes of a matrix on the way: 16 million weights at a
+time, up to 16 bytes for each."""
+
+
+def device_named(name: str, file: GGUFFile) -> Device | None:
+    """The device that `name` means, checked before anything of the model is loaded; None: the CPU.
+
+    Raises `KvarnError`: no such device; what is missing for it; no room for the model there.
+    """
+    if (card := card_for(name)) is None:
+        return None
+    import torch
+
+    from ...cuda_ops.device import CudaDevice
+
+    check_room(file, card, CudaDevice.chunk)
+    return CudaDevice(torch.device("cuda"))
+
+
+def card_for(name: str) -> Card | None:
+    """The GPU that `name` means, None: the CPU. `KvarnError` if there is no such device, or it
+    cannot be used."""
+    if name not in DEVICES:
+        raise KvarnError(f"there is no device {name!r:.40}: expected {' or '.join(DEVICES)}")
+    if name == "cpu":
+        return None
+    card = checked()
+    _keep_kernels()
+    return card
+
+
+def _keep_kernels() -> None:
+    """Have Triton keep its kernels beside those of the CPU, where only this user can write, unless
+    TRITON_CACHE_DIR names another folder; call it before Triton is imported."""
+    from ...jit.kernel_cache.folders import candidates  # imports llvmlite
+
+    for root in candidates() if "TRITON_CACHE_DIR" not in os.environ else ():
+        with suppress(Untrusted, OSError):
+            folder = root.expanduser() / "triton"
+            open_folder(folder, make=True)
+            os.environ["TRITON_CACHE_DIR"] = str(folder)
+            return
+
+
+def check_room(file: GGUFFile, card: Card, chunk: int) -> None:
+    """`KvarnError` if the model's weights and the forward pass of `chunk` tokens do not fit."""
+    matrices = _matrices(file)
+    rest = _besides(file, ModelConfig.from_metadata(file.metadata), chunk)
+    weights = _planes_bytes(matrices)
+    if weights + rest <= card.free_bytes:
+        return
+    fits = next(
+        (
+            name
+            for name in SMALLER
+            if (n := _planes_bytes(matrices, name)) < weights and n + rest <= card.free_bytes
+        ),
+        None,
+    )
+    smaller = "a smaller model" if fits is None else f"the model as {fits}, which fits"
+    raise KvarnError(
+        f"loading {one_line(file.path.name)} with --device cuda: weights and buffers need "
+        f"{human_bytes(weights + rest)}, and {human_bytes(card.free_bytes)} of "
+        f"{human_bytes(card.total_bytes)} are free on {one_line(card.name)}: use {smaller}, or "
+        "--device cpu"
+    )
+
+
+Matrix = tuple[QuantType, int, int]
+"""Type as it is on the device, rows, columns."""
+
+
+def _matrices(file: GGUFFile) -> list[Matrix]:
+    return [
+        (
+            QUANT_TYPES["Q8_0"] if treatment_of(tensor.type) == "re-encoded" else tensor.type,
+            math.prod(tensor.shape[:-1]),
+            tensor.shape[-1],
+        )
+        for tensor in file.tensors.values()
+    ]
+
+
+def _planes_bytes(matrices: list[Matrix], name: str | None = None) -> int:
+    """Bytes of the matrices on a GPU, as they are or all as type `name`; vectors are float32."""
+    from ...cuda_ops.linear.formats import FORMATS
+
+    return sum(
+        FORMATS[(name or type.name) if rows > 1 else "F32"].row_bytes(columns) * rows
+        for type, rows, columns in matrices
+    )
+
+
+def _besides(file: GGUFFile, config: ModelConfig, chunk: int) -> int:
+    """Bytes beside the weights: the larger one of what loading the largest matrix and what reading
+    a chunk needs."""
+    loading = max(
+        (rows * row_bytes(type, columns) + _planes_bytes([(type, rows, columns)]))
+        for type, rows, columns in _matrices(file)
+    )
+    from ...cuda_ops.linear.linear import SCRATCH_WEIGHTS
+
+    width = 4 * config.n_embd + 2 * (config.n_heads + config.n_kv_heads) * config.head_dim
+    floats = chunk * (width + 2 * config.n_ff) + 32 * config.n_vocab
+    halves = chunk * (config.n_embd + config.n_heads * config.head_dim + config.n_ff)
+    reading = 4 * floats + 2 * (halves + 3 * SCRATCH_WEIGHTS)
+    return max(loading + TAKING_APART, reading)
