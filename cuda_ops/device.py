@@ -181,11 +181,11 @@ class CudaDevice(Device):
     def activations(self, max_rows: int, n_cols: int) -> Activations:
         return Activations(max_rows, n_cols)
 
-    def linear(self, act: Activations, weight: Weight, out: torch.Tensor) -> None:
+    def linear(self, act: Any, weight: Weight, out: torch.Tensor) -> None:
         self.linear_many(act, (weight,), (out,))
 
     def linear_many(
-        self, act: Activations, weights: Sequence[Weight], outs: Sequence[torch.Tensor]
+        self, act: Any, weights: Sequence[Weight], outs: Sequence[torch.Tensor]
     ) -> None:
         with _telling(f"multiplying by {weights[0].name}"):
             linear.linear_many(act, weights, outs)
