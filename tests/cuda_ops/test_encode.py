@@ -81,6 +81,23 @@ def test_signatures_are_the_signs_of_the_networks(
             _assert_signs(own[h : h + 1], q[0, h : h + 1], queries[h * len(queries) // heads])
 
 
+def test_signatures_of_planes_do_not_depend_on_size(device) -> None:
+    """The sign of the smallest output counts; that of 0 is not positive."""
+    layout, planes = TileLayout(64), simhash_network(hyperplanes(64, 32, (7, 0), "by element"))
+    encoders = Encoders((planes,), (planes,), device)
+    scratch = EncodeScratch(3, 1, layout, 1, encoders)
+    q = torch.tensor(np.random.default_rng(5).standard_normal((1, 1, 64)), dtype=torch.float32)
+    q = torch.cat((q, q * 2.0**-30, q * 0.0), 1).to(device)
+    kv = torch.zeros((1, layout.segment_bytes(1)), dtype=torch.uint8, device=device)
+    start = torch.zeros(1, dtype=torch.int32, device=device)
+    signs, words = (
+        torch.full(n, -7, dtype=torch.int32, device=device) for n in ((1, 3), (1, 1, 1024))
+    )
+    encode(encoders, q, kv, start, 1, signs, words, scratch=scratch)
+    large, small, none = signs[0].tolist()
+    assert large == small != 0 and none == 0 == words[0, 0, 0]
+
+
 def test_refuses_in_words(device) -> None:
     rng, layout = np.random.default_rng(0), TileLayout(64, "f16", "f16")
     one, other = _learned(rng, (64, 16, 32, 32)), _learned(rng, (64, 16, 16, 32))
