@@ -97,6 +97,7 @@ Matrix = tuple[QuantType, int, int]
 
 
 def _matrices(file: GGUFFile) -> list[Matrix]:
+    """All tensors but those of types that hold no weights, which `Weights.load` refuses."""
     return [
         (
             QUANT_TYPES["Q8_0"] if treatment_of(tensor.type) == "re-encoded" else tensor.type,
@@ -104,6 +105,7 @@ def _matrices(file: GGUFFile) -> list[Matrix]:
             tensor.shape[-1],
         )
         for tensor in file.tensors.values()
+        if treatment_of(tensor.type) != "unsupported"
     ]
 
 
@@ -120,10 +122,11 @@ def _planes_bytes(matrices: list[Matrix], name: str | None = None) -> int:
 def _besides(file: GGUFFile, config: ModelConfig, chunk: int) -> int:
     """Bytes beside the weights: the larger one of what loading the largest matrix and what reading
     a chunk needs."""
-    loading = max(
-        (rows * row_bytes(type, columns) + _planes_bytes([(type, rows, columns)]))
+    sizes = (
+        rows * row_bytes(type, columns) + _planes_bytes([(type, rows, columns)])
         for type, rows, columns in _matrices(file)
     )
+    loading = max(sizes, default=0)
     from ...cuda_ops.linear.linear import SCRATCH_WEIGHTS
 
     width = 4 * config.n_embd + 2 * (config.n_heads + config.n_kv_heads) * config.head_dim
