@@ -92,7 +92,7 @@ $(VENV_CUDA)/.ready: pyproject.toml setup.py
 	touch $@
 
 test-cuda: $(VENV_CUDA)/.ready
-	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) tests/cuda_ops
+	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" tests/cuda_ops
 
 # With an empty cache of kernels: what emits their code runs only when they are compiled.
 coverage: $(VENV)/.ready-test
