@@ -101,7 +101,7 @@ $(VENV_CUDA)/.ready: pyproject.toml setup.py
 	touch $@
 
 test-cuda: $(VENV_CUDA)/.ready
-	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) tests/cuda_ops
+	$(VENV_CUDA)/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" tests/cuda_ops
 
 # For machines with a GPU. Neither was run: there was none.
 VENV_GPU ?= .venv-gpu
