@@ -33,6 +33,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.knobs import nvidia
 
+from ..system.terminal import show
 from .cases import CASES, Case
 
 TARGETS = ("80", "86", "89", "90", "120")
@@ -217,12 +218,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.parse:
         for case, target in chosen(options.targets, options.only):
-            print(f"{case.name}, {target}", flush=True)
+            show(f"{case.name}, {target}")
             parse(case, target)
         return 0
-    print("| kernel | target | registers | spilled | shared | threads/SM | loads × bytes "
+    show("| kernel | target | registers | spilled | shared | threads/SM | loads × bytes "
           "| loop | a weight, row | s |")  # fmt: skip
-    print("|---|---|---:|---:|---:|---:|---|---:|---:|---:|")
+    show("|---|---|---:|---:|---:|---:|---|---:|---:|---:|")
     failed = False
     for n in compile_all(options.targets, options.only):
         failed |= n.spills
@@ -231,7 +232,7 @@ def main(arguments: Sequence[str]) -> int:
             n.case.name, n.target, n.registers, n.spilled, n.shared, n.threads or "–", n.loads,
             n.loop or "–", a_weight, f"{n.seconds:.1f}",
         )  # fmt: skip
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        show(f"| {' | '.join(map(str, cells))} |")
     return int(failed)
 
 
