@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
     observer = Observer(model, options.ctx)
     with (
-        Interruptible() as interrupt,
+        Interruptible(rises=False) as interrupt,
         bar("reading", "piece", delay=0) as shown,
     ):
         for done, total in observer.read(ids, options.chunks):

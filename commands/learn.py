@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
     model = model_from(options)
     learning = _learning(options, model, checkpoint)
     learning.save()  # where that fails it had better fail now
-    with Interruptible() as interrupt:
+    with Interruptible(rises=False) as interrupt:
         try:
             _learn(learning, interrupt)
             learning.save()

@@ -28,12 +28,13 @@ class Interruptible:
     """While it is open, Ctrl-C only sets `asked`; a second one raises `KeyboardInterrupt`.
 
     So the model always finishes the chunk or token that it computes: the context stays consistent.
+    rises: whether what is read is one context, whose tokens take longer and longer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rises: bool = True) -> None:
         self.asked = False
         self._previous: Any = None
-        self._bar = ReadingBar("reading")
+        self._bar = ReadingBar("reading", rises=rises)
 
     def __enter__(self) -> Interruptible:
         self._previous = signal.signal(signal.SIGINT, self._ask)

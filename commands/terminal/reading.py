@@ -24,10 +24,12 @@ class Pace:
     """Seconds left of a prompt: a token at depth n takes a + b n, fitted to the chunks so far.
 
     Attention reads all n tokens before a token, so that the average of what was read would promise
-    too little: at a tenth of a long prompt a third of its time, or less.
+    too little: at a tenth of a long prompt a third of its time, or less. rises: whether b counts;
+    of many contexts one after the other it does not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rises: bool = True) -> None:
+        self._rises = rises
         self._chunks: list[tuple[float, float, int]] = []
 
     def add(self, depth: int, n_tokens: int, seconds: float) -> None:
@@ -44,16 +46,18 @@ class Pace:
         costs = sum(n * t for _, t, n in chunks) / weight
         spread = sum(n * (d - depths) ** 2 for d, _, n in chunks)
         rising = sum(n * (d - depths) * (t - costs) for d, t, n in chunks)
-        slope = max(0.0, rising / spread) if spread else 0.0
+        slope = max(0.0, rising / spread) if spread and self._rises else 0.0
         return n_tokens * max(0.0, costs + slope * (depth + n_tokens / 2 - depths))
 
 
 class ReadingBar:
     """For `Context.prefill` after `held` tokens: a bar with the time left where stderr is a
-    terminal, else a line now and then."""
+    terminal, else a line now and then. rises: see `Pace`."""
 
-    def __init__(self, what: str, held: int = 0, stats: Stats | None = None) -> None:
-        self.held, self._what, self._pace, self._stats = held, what, Pace(), stats
+    def __init__(
+        self, what: str, held: int = 0, stats: Stats | None = None, rises: bool = True
+    ) -> None:
+        self.held, self._what, self._pace, self._stats = held, what, Pace(rises), stats
         self._last = self._said = time.perf_counter()
         self._done = 0
         self._sparse = False  # whether rows have begun to choose what they read

@@ -31,6 +31,16 @@ def test_at_a_tenth_the_rest_is_known_within_a_quarter(b: float, seed: int) -> N
     assert left == pytest.approx(seconds[tenth:].sum(), rel=0.25)
 
 
+def test_of_many_contexts_the_average_counts() -> None:
+    """Each begins at its first token again, so that no chunk tells how later ones rise."""
+    each = seconds_of_chunks(1e-4, 1e-7, noise=0.0)[:32]
+    pace = Pace(rises=False)
+    for i, seconds in enumerate([10.0, *each[1:], *each]):
+        pace.add(i * CHUNK, CHUNK, seconds)
+    left = pace.left(64 * CHUNK, 320 * CHUNK)
+    assert left == pytest.approx(10 * each.sum(), rel=0.05)
+
+
 def test_what_a_pack_holds_already_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens read by an earlier process cost this one nothing, but make its own cost more."""
     said: list[str] = []
