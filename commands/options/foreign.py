@@ -16,7 +16,7 @@ _WORDS = (
     ("-i --interactive -if --interactive-first -cnv --conversation -mli", "use `kvarn chat`"),
     ("-no-cnv --no-cnv --no-conversation", f"`kvarn run` never holds a conversation; {_OMIT}"),
     ("-st --single-turn", "use `kvarn run --instruct -p TEXT`"),
-    ("-dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu", _DEVICE),
+    ("-dev -sm --split-mode -ts --tensor-split -mg --main-gpu", _DEVICE),
     ("--list-devices", "`kvarn doctor` tells which GPU there is"),
     ("-nkvo --no-kv-offload", _CPU),
     ("-ot --override-tensor -cmoe --cpu-moe", _DEVICE),

@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import called, option
 from ..store import SlotPlan
@@ -33,6 +33,9 @@ class Evicting(Keep):
     beyond `n_ctx` tokens. Layers with a window keep their window. Raises `KeepError` for other
     budgets, and for one that protected tokens use up.
     """
+
+    always_named: ClassVar[tuple[str, ...]] = ()
+    """Options that packs name even where they have their default."""
 
     budget: int | str = option(
         "20%", "tokens that stay, where not all do: a share of --ctx (20%) or a count"
@@ -81,11 +84,12 @@ class Evicting(Keep):
 
     def __str__(self) -> str:
         """The method and its options, except for the budget, as packs name it: all those that only
-        Python gives, and of the command line's those that are not the defaults."""
+        Python gives, `always_named`, and of the command line's those that are not the defaults."""
         declared, options = self.options(), []
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name not in declared or (f.name != "budget" and value != f.default):
+            named = f.name not in declared or f.name in self.always_named
+            if named or (f.name != "budget" and value != f.default):
                 options.append(f"{f.name}={value}")
         return " ".join([self.name, *options])
 

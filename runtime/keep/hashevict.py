@@ -36,6 +36,7 @@ class HashEvict(Replacing):
         "the first 4, the last 10 and those most like the newest queries (16-bit SimHash "
         "signatures), in each KV head others"
     )
+    always_named: ClassVar[tuple[str, ...]] = ("bits",)
     bits: int = option(16, "bits of a signature", int)
     seed: int = 0
     sinks: int = 4

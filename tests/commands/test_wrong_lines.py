@@ -15,8 +15,8 @@ USAGE = {
     "run --prom x": "run has no option '--prom': did you mean --prompt? See `kvarn run --help`",
     "run --ctx 12x": f"--ctx: expected a whole number from 0 to 2147483647, found '12x'{SEE}",
     "run --temp hot": f"--temp: expected a number, found 'hot'{SEE}",
-    "run --method tpok": "--method: expected full, hash, magicpig, quest, topk, found 'tpok': "
-    "did you mean topk? See `kvarn run --help`",
+    "run --method tpok": "--method: expected auto, full, hash, magicpig, quest, topk, found "
+    "'tpok': did you mean topk? See `kvarn run --help`",
     "run -ctk q3": f"-ctk: expected f16, q8_0, q4_0, found 'q3'{SEE}",
     "run -p": f"--prompt needs a value: -p TEXT{SEE}",
     "run --stats=yes": f"--stats takes no value: found 'yes'{SEE}",
@@ -29,7 +29,8 @@ USAGE = {
     f"hub, use -hf org/model{SEE}",
     "run -p x -ngl 99": "-ngl: kvarn puts all layers on one device: omit it, and give --device "
     f"cuda for a GPU{SEE}",
-    "run -p x --device gpu": f"--device: expected cpu, cuda, found 'gpu'{SEE}",
+    "run -p x --device gpu": "--device: expected cpu, cuda, found 'gpu': did you mean "
+    "cpu? See `kvarn run --help`",
     "run -p x -mg 1": "run has no -mg: kvarn computes on the CPU, or with --device cuda (run, "
     f"chat, bench …) on one GPU{SEE}",
     "run -p x -fa off": f"-fa: kvarn always computes attention this way: omit it{SEE}",
@@ -61,7 +62,7 @@ REFUSED = {
     "run -f empty.txt": "the prompt from empty.txt is empty: expected a text",
     "run -p x --system y": "--system has no effect without --instruct",
     "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
-    "hash or quest or topk",
+    "auto or hash or quest or topk",
     "tokenize -f gone.txt": "gone.txt: no such file or folder",
     "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
     "imatrix -f t.gguf -o o": "t.gguf is a model, expected a text: give the model before -f, or -m",

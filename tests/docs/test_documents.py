@@ -40,6 +40,9 @@ NOT_TYPED = {
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
     "python -m kvarn.evals.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
+    "kvarn bench -m 1b-q4_0.gguf -p 512,20 -n 0 -d 32768,131072 --fill 1024 -r 1 --kv-type q8_0": (
+        "measures a model that make longctx writes"
+    ),
     "kvarn bench -m 1b-q4_0.gguf --kv-type q8_0 -p 0 -n 16 -d 1M --method hash --budget 1% "
     "--kv DIR": "writes 18 GB",
     "make libkvarn": "installs cffi, and needs a C compiler",
@@ -51,6 +54,8 @@ NOT_TYPED = {
     "make mini": "trains for hours",
     "make mini TEXT=FOLDER": "trains for hours",
     "make mini SHAPE=llama": "trains for hours",
+    "make mini SHAPE=gqa": "trains for hours",
+    "make results TEXT=FOLDER": "measures for ten hours",
 }
 
 NEEDS_TORCH = ("kvarn", "learn")

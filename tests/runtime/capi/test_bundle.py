@@ -16,7 +16,8 @@ from kvarn.runtime.capi.build import BuildError
 from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages
 
 PACKAGE = Path(kvarn.__file__).parent
-OPTIONAL = {"cffi", "faiss", "gguf"}  # to build libkvarn, for one index, to write encoders
+OPTIONAL = {"cffi", "faiss", "gguf", "torch"}
+"""To build libkvarn, for one index, to write encoders, to look for GPUs."""
 
 RENDER = """
 import sys

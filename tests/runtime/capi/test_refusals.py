@@ -37,7 +37,7 @@ CASES = {
     "unknown option": (NULL, "unknown option 'context': the options are "),
     "ctx of 0": (NULL, "the option ctx is 0: expected a number of tokens"),
     "ctx of words": (NULL, "the option ctx is 'many'"),
-    "unknown method": (NULL, "the option method is 'guess': expected one of full"),
+    "unknown method": (NULL, "the option method is 'guess': expected one of auto, full"),
     "option of another method": (NULL, "budget has no effect with method full"),
     "budget of words": (NULL, "expected a share (1%) or a count of tokens"),
     "kv_type": (NULL, "the option kv_type is 'q9': expected one of f16"),
