@@ -97,7 +97,9 @@ FILLED = {
     "kvarn eval [MODEL] --method full,hash": [
         "kvarn eval --method full,hash --length 256 --contexts 1 --questions 1"
     ],
-    "kvarn learn MODEL --text FILE …": ["kvarn learn model.gguf --text book.txt --tokens 1024"],
+    "kvarn learn MODEL --text FILE …": [
+        "kvarn learn model.gguf --text book.txt --length 1024 --tokens 1024"
+    ],
     "kvarn imatrix MODEL -f FILE -o OUT": ["kvarn imatrix model.gguf -f text.txt -o OUT"],
     "kvarn build [MODEL]": ["kvarn build model.gguf --kv-type f16 --method topk"],
     "kvarn completion bash|zsh|tcsh": [
@@ -137,6 +139,11 @@ SMALLER = {
     ),
     "kvarn eval --task needle,kv,two-hop --length 4096,16384 --method full,topk,hash --budget 2%": (
         f"kvarn eval --task needle,kv,two-hop --method full,topk,hash --budget 2% {FEW}"
+    ),
+    "kvarn eval --task needle,kv,two-hop,chains --length 16384 --contexts 10 --questions 25 "
+    "--seed 70411 --budget 2% --method full,hash,hash:rerank=2": (
+        "kvarn eval --task needle,kv,two-hop,chains --seed 70411 --budget 2% "
+        f"--method full,hash,hash:rerank=2 {FEW}"
     ),
     "kvarn eval --task needle,kv,records,two-hop,homes,chains --length 16384 "
     "--prefill exact,sparse": (
