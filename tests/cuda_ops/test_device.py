@@ -90,6 +90,7 @@ def compare(models: Any, name: str, kv: str, attend: Any, n: int) -> None:
     assert np.abs(there[1] - here[1]).max() < (best[:, -1] - best[:, -2]).min() / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kv", "attend"),
     [("f16", kvarn.Full()), ("q8_0", kvarn.Hash(**SPARSE)), ("f16", kvarn.TopK(**SPARSE))],
@@ -98,6 +99,7 @@ def test_greedy_ids_are_the_cpus(models, kv: str, attend: Any) -> None:
     compare(models, "cuda-llama", kv, attend, N_IDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [case.name for case in CASES[1:]])
 def test_every_kind_of_layer(models, name: str) -> None:
     compare(models, name, "f16", kvarn.Full(), 3)
