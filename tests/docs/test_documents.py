@@ -1,14 +1,10 @@
-"""Every command and every snippet of README.md and docs/, typed as it is written.
-
-What a test cannot type is listed here with its reason; what is neither typed nor listed fails. So
-does an entry of these lists that no document has any more.
-"""
+"""Every command and every snippet of README.md and docs/, typed as it is written, or as
+`document_typed` says instead."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,184 +14,12 @@ from kvarn.cli import build_parser, main
 from kvarn.commands import COMMANDS, REAL_MODEL
 
 from ..convert import hf_folders, hub_server
-from .document_commands import DOCUMENTS, PROGRAMS, ROOT, Step, blocks
+from .document_commands import DOCUMENTS, PROGRAMS, Step, blocks
 from .document_reader import Reader
-
-MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-
-NOT_TYPED = {
-    "pip install .": "installs from the package registry",
-    "pip install '.[train]'": "installs PyTorch from the package registry",
-    "pip install 'kvarn[ann]'": "installs faiss from the package registry",
-    "pip install '.[cuda]'": "installs PyTorch from the package registry",
-    "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
-    "kvarn doctor --compile": "needs a GPU",
-    "make gpu-check": "needs a GPU",
-    "make gpu-bench MODEL=model.gguf": "needs a GPU",
-    "make test": "runs this test",
-    "make test-cuda": "installs PyTorch from the package registry",
-    "make coverage": "runs this test",
-    "make lint": "installs ruff and mypy",
-    "kvarn build": "compiles all kernels",
-    "make peers": "builds llama.cpp, and measures for half an hour",
-    "make longctx": "builds llama.cpp, and measures for an hour",
-    "python -m kvarn.evals.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
-    "kvarn bench -m 1b-q4_0.gguf -p 512,20 -n 0 -d 32768,131072 --fill 1024 -r 1 --kv-type q8_0": (
-        "measures a model that make longctx writes"
-    ),
-    "kvarn bench -m 1b-q4_0.gguf --kv-type q8_0 -p 0 -n 16 -d 1M --method hash --budget 1% "
-    "--kv DIR": "writes 18 GB",
-    "make libkvarn": "installs cffi, and needs a C compiler",
-    "python -m kvarn.runtime.capi --out build/libkvarn": "needs cffi and a C compiler",
-    "python -m kvarn.runtime.capi --out DIR": "needs cffi and a C compiler",
-    "make libkvarn-bundle": "compiles kernels for two CPUs, and needs a C compiler",
-    "python -m kvarn.runtime.capi --bundle DIR": "needs cffi and a C compiler",
-    "python -m kvarn.cuda_ops.ahead 89 --only NAME": "needs PyTorch and Triton",
-    "make mini": "trains for hours",
-    "make mini TEXT=FOLDER": "trains for hours",
-    "make mini SHAPE=llama": "trains for hours",
-    "make mini SHAPE=gqa": "trains for hours",
-    "make results TEXT=FOLDER": "measures for ten hours",
-}
-
-NEEDS_TORCH = ("kvarn", "learn")
-
-FILLED = {
-    "kvarn COMMAND --help": [f"kvarn {name} --help" for name in COMMANDS],
-    "kvarn convert [SRC] OUT.gguf [--type q4_k_m]": [
-        "kvarn convert model.gguf OUT.gguf --type q4_k_m"
-    ],
-    "kvarn run [MODEL] [-p TEXT | -f FILE | -]": [
-        "kvarn run",
-        "kvarn run model.gguf -p TEXT",
-        "kvarn run -f text.txt",
-        "kvarn run model.gguf -",
-    ],
-    "kvarn run --instruct -p TEXT": [f"kvarn run -hf {REAL_MODEL} --instruct -p TEXT"],
-    "kvarn run -hf ORGANISATION/MODEL:Q4_K_M": [f"kvarn run -hf {REAL_MODEL} -p TEXT"],
-    "kvarn chat [MODEL]": ["kvarn chat model.gguf -n 16"],
-    "kvarn pack build|ls|info|verify|rm|export|import": [
-        f"kvarn pack {name} --help" for name in "build ls info verify rm export import".split()
-    ],
-    "kvarn inspect FILE": ["kvarn inspect model.gguf"],
-    "kvarn tokenize [-m MODEL] [TEXT … | -f FILE]": [
-        "kvarn tokenize TEXT",
-        "kvarn tokenize -f text.txt",
-        "kvarn tokenize -m model.gguf",
-    ],
-    "kvarn bench [MODEL] -p 512 -n 128 -d 0": [
-        "kvarn bench -p 512 -n 128 -d 0 -r 1",
-        "kvarn bench model.gguf -p 512 -n 128 -d 0 -r 1",
-    ],
-    "kvarn perplexity [MODEL] -f FILE": [
-        "kvarn perplexity -f book.txt",
-        "kvarn perplexity model.gguf -f book.txt",
-    ],
-    "kvarn perplexity -f FILE --ctx 32768 --prefill sparse": [
-        "kvarn perplexity -f book.txt --prefill sparse"
-    ],
-    "kvarn eval [MODEL] --method full,hash": [
-        "kvarn eval --method full,hash --length 256 --contexts 1 --questions 1"
-    ],
-    "kvarn learn MODEL --text FILE …": [
-        "kvarn learn model.gguf --text book.txt --length 1024 --tokens 1024"
-    ],
-    "kvarn imatrix MODEL -f FILE -o OUT": ["kvarn imatrix model.gguf -f text.txt -o OUT"],
-    "kvarn build [MODEL]": ["kvarn build model.gguf --kv-type f16 --method topk"],
-    "kvarn completion bash|zsh|tcsh": [
-        f"kvarn completion {shell}" for shell in ("bash", "zsh", "tcsh")
-    ],
-    "kvarn doctor [--roofline] [--compile]": ["kvarn doctor"],
-    "kvarn lens SELECTIONS.bin -o page.html": [
-        "kvarn run -f book.txt -n 4 --method hash --budget 8 --record-selections SELECTIONS.bin",
-        "kvarn lens SELECTIONS.bin -o page.html",
-    ],
-    "kvarn bench --replay FILE": [
-        "kvarn bench -d 300 -p 0 -n 2 -r 1 --method hash --budget 8 --sink 4 --window 8"
-        " --record-selections FILE",
-        "kvarn bench --replay FILE -d 300 -p 0 -n 2 -r 1",
-    ],
-    "python -m kvarn.evals.prompts -f TEXT": [
-        "python -m kvarn.evals.prompts -f book.txt -n 2048 --k 16 --from 1024 --blocks 1"
-    ],
-    "kvarn eval --text TEXTS --contexts 6 --questions 30": [
-        "kvarn eval --text TEXTS --contexts 1 --questions 1 --length 256"
-    ],
-}
-"""Commands with words that a reader replaces, and what such a reader types."""
-
-FEW = "--length 256 --contexts 1 --questions 1"
-SMALLER = {
-    "kvarn chat model.gguf": "kvarn chat model.gguf -n 16",
-    f"kvarn chat -hf {REAL_MODEL}": f"kvarn chat -hf {REAL_MODEL} -n 16",
-    "kvarn chat --pack book": "kvarn chat --pack book -n 16",
-    "kvarn chat --pack book --session talk": "kvarn chat --pack book --session talk -n 16",
-    "kvarn doctor --roofline": "kvarn doctor",
-    "kvarn bench -d 8192,131072 -p 0 --method hash --kv-type q8_0": (
-        "kvarn bench -d 512 -p 0 --method hash --kv-type q8_0 -n 8 -r 1"
-    ),
-    "kvarn bench -p 512,20 -d 128K --kv-type q8_0 --prefill sparse": (
-        "kvarn bench -p 512,20 -d 9K -n 0 -r 1 --fill 512 --kv-type q8_0 --prefill sparse"
-    ),
-    "kvarn eval --task needle,kv,two-hop --length 4096,16384 --method full,topk,hash --budget 2%": (
-        f"kvarn eval --task needle,kv,two-hop --method full,topk,hash --budget 2% {FEW}"
-    ),
-    "kvarn eval --task needle,kv,two-hop,chains --length 16384 --contexts 10 --questions 25 "
-    "--seed 70411 --budget 2% --method full,hash,hash:rerank=2": (
-        "kvarn eval --task needle,kv,two-hop,chains --seed 70411 --budget 2% "
-        f"--method full,hash,hash:rerank=2 {FEW}"
-    ),
-    "kvarn eval --task needle,kv,records,two-hop,homes,chains --length 16384 "
-    "--prefill exact,sparse": (
-        "kvarn eval --task needle,kv,records,two-hop,homes,chains --prefill exact,sparse "
-        "--length 512 --contexts 1 --questions 1"
-    ),
-    "kvarn eval -m model.gguf --task needle,kv,two-hop --length 4096,16384 --method "
-    "full,topk,topk:index=flat,hash,hash:encoders=simhash --budget 2%,6.25% --probe 8": (
-        "kvarn eval -m model.gguf --task needle,kv,two-hop --method "
-        f"full,topk,topk:index=flat,hash,hash:encoders=simhash --budget 2%,6.25% --probe 8 {FEW}"
-    ),
-    "kvarn learn model.gguf --text book.txt": (
-        "kvarn learn model.gguf --text book.txt --length 1024 --tokens 1024"
-    ),
-    "kvarn learn model.gguf --text notes.txt book.txt --length 16384": (
-        "kvarn learn model.gguf --text notes.txt book.txt --length 1024 --tokens 1024"
-    ),
-}
-"""Commands that take minutes, and answers that end when they like; and what the quick test types
-instead. The slow one types them as they are written, but for evaluations, which ask thousands of
-questions for an hour."""
+from .document_typed import FILLED, MAKEFILE, NOT_TYPED, SMALLER, lacks_torch, typed
 
 READ = {document.name: blocks(document) for document in DOCUMENTS}
 STEPS = {step.text: step for found in READ.values() for block in found for step in block}
-
-
-def typed(step: Step, as_written: bool = False) -> list[Step]:
-    """What is typed for a step of a document."""
-    text = step.text
-    if step.mention or text in NOT_TYPED or (lacks_torch(step)):
-        return []
-    if text == "make run":
-        return recipe("run")
-    if text in FILLED:
-        return [] if as_written else [Step("shell", filled) for filled in FILLED[text]]
-    return [step if as_written else Step(step.kind, SMALLER.get(text, text))]
-
-
-def lacks_torch(step: Step) -> bool:
-    return tuple(step.text.split()[:2]) == NEEDS_TORCH and find_spec("torch") is None
-
-
-def recipe(target: str) -> list[Step]:
-    """What `make` runs for a target once everything is installed."""
-    variables = dict(re.findall(r"^(\w+) [?:]?= ?(.*)$", MAKEFILE, re.MULTILINE))
-    found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
-    assert found is not None
-    lines = found[1].replace("$(BIN)/", "").splitlines()
-    return [
-        Step("shell", re.sub(r"\$\((\w+)\)", lambda name: variables[name[1]], line.strip()))
-        for line in lines
-    ]
 
 
 @pytest.fixture(scope="module")

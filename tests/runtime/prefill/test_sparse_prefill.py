@@ -8,85 +8,17 @@ import pytest
 import kvarn
 from kvarn.jit import threads
 from kvarn.ops.reference.attention import gathered_reference, read_kv
-from kvarn.ops.reference.select import (
-    nearest_reference,
-    network_reference,
-    pack_bits,
-    reranked_reference,
-)
 from kvarn.runtime.attend import Hash, TopK
-from kvarn.runtime.attend.encoders import SimHash
 from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
-from kvarn.runtime.prefill import PREFILLS, Exact, Prefill, PrefillError, SparsePrefill
+from kvarn.runtime.prefill import PREFILLS, Exact, PrefillError, SparsePrefill
 from kvarn.runtime.prefill.attention import SINKS, WINDOW, SparsePrompts
-from kvarn.runtime.prefill.sparse import RERANK
 from kvarn.runtime.rehearsal import N_FILLED, N_READ, read_deep
 from kvarn.runtime.store import Ram
 
 from ..reading import ids_of
-
-SPARSE = SparsePrefill(k=40, index="hash", from_=1024)
-SKETCH = replace(SPARSE, index="sketch")
-N = 2700
-
-
-def _read(model: Model, prefill: Prefill | None, cuts=(N,), attend=None, n: int = N, **options):
-    """A context after n tokens, read in calls that end at `cuts`, and its last logits."""
-    ids = ids_of(model, n)
-    context = model.context(n + 40, attend, prefill=prefill, **options)
-    start = 0
-    for stop in cuts:
-        logits = context.prefill(ids[start:stop]).copy()
-        start = stop
-    return context, logits
-
-
-def _kv(context) -> list[np.ndarray]:
-    store, n = context.store, len(context.tokens)
-    return [
-        part
-        for layer in range(store.n_layers)
-        for part in read_kv(store.segments(layer), store.layout, store.n_kv_heads, 0, n)
-    ]
-
-
-def _same(one, other) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(_kv(one), _kv(other), strict=True))
-
-
-class Spy:
-    """Keeps queries and outputs of the calls for prompts."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls, inner = [], SparsePrompts.attend_prompt
-
-        def attend(prompts, layer, q, start, out) -> None:
-            inner(prompts, layer, q, start, out)
-            self.calls.append((layer, q.copy(), int(start), out.copy()))
-
-        monkeypatch.setattr(SparsePrompts, "attend_prompt", attend)
-
-
-def _lists(
-    model: Model, layer: int, q, keys, position: int, k: int, rerank: int = RERANK
-) -> list[np.ndarray]:
-    """What the KV heads of a row read, by the formula in NumPy."""
-    network = SimHash(32, SEED).networks(model.config, layer).queries[0]
-
-    def signatures(x) -> np.ndarray:
-        return pack_bits(network_reference(x, network.weights, network.widths))
-
-    stored = np.stack([signatures(keys[:, j]) for j in range(keys.shape[1])])
-    asking = signatures(q).reshape(keys.shape[1], -1)
-    last = position // 512 * 512 // 1024 * 1024 - 128
-    among = 128, last, position + 1
-    if rerank == 1:
-        return nearest_reference(asking, stored, 32, *among, k, SEED)
-    group = len(q) // keys.shape[1]
-    scores = np.stack([keys[:, h // group] @ one for h, one in enumerate(q)])
-    return reranked_reference(asking, stored, 32, scores, among, (k, rerank * k, SEED))
+from .sparse_reading import SKETCH, SPARSE, N, Spy, chosen_by_formula, read_prompt, same_kv
 
 
 @pytest.mark.parametrize("rerank", [1, 3])
@@ -94,7 +26,7 @@ def test_each_row_reads_what_it_chooses(
     model: Model, monkeypatch: pytest.MonkeyPatch, rerank: int
 ) -> None:
     spy = Spy(monkeypatch)
-    _read(model, replace(SPARSE, tail="none", rerank=rerank))
+    read_prompt(model, replace(SPARSE, tail="none", rerank=rerank))
     sparse = [call for call in spy.calls if call[2] >= 1024]
     # The last layer computes the last 8 rows of a chunk alone.
     assert {call[2] for call in sparse} == {1024, 1528, 1536, 2040, 2048, 2552, 2560, N - 8}
@@ -103,7 +35,7 @@ def test_each_row_reads_what_it_chooses(
         for row in {0, len(q) // 2, len(q) - 1}:
             position = start + row
             keys, values = read_kv(store.segments(layer.index), store.layout, 2, 0, position + 1)
-            lists = _lists(model, layer.index, q[row], keys, position, 40, rerank)
+            lists = chosen_by_formula(model, layer.index, q[row], keys, position, 40, rerank)
             assert max(map(len, lists)) < position
             room, counts = np.zeros((2, position + 1), np.uint32), np.array([*map(len, lists)])
             for j, tokens in enumerate(lists):
@@ -142,7 +74,7 @@ def test_each_row_chooses_by_sketches_as_topk_does_alone(
             rows.append(start + row)
 
     monkeypatch.setattr(SparsePrompts, "_attend", attend)
-    _read(model, SKETCH)
+    read_prompt(model, SKETCH)
     assert len(set(rows)) >= 20
 
 
@@ -154,13 +86,13 @@ def test_a_window_and_sinks_are_as_the_formula_has_them() -> None:
     "prefill", [SparsePrefill(k=16, index="hash", from_=N), SparsePrefill(k=2000, from_=0)]
 )
 def test_where_all_is_read_the_bits_are_those_of_exact(model: Model, prefill) -> None:
-    exact, want = _read(model, Exact())
-    context, got = _read(model, prefill)
+    exact, want = read_prompt(model, Exact())
+    context, got = read_prompt(model, prefill)
     np.testing.assert_array_equal(got, want)
-    assert _same(exact, context)
+    assert same_kv(exact, context)
     assert not any(layer.steps for layer in context.stats.prompt_layers)
-    sparse, other = _read(model, SPARSE)
-    assert not np.array_equal(other, want) and not _same(exact, sparse)
+    sparse, other = read_prompt(model, SPARSE)
+    assert not np.array_equal(other, want) and not same_kv(exact, sparse)
     assert all(layer.steps for layer in sparse.stats.prompt_layers)
 
 
@@ -168,16 +100,16 @@ def test_where_all_is_read_the_bits_are_those_of_exact(model: Model, prefill) ->
     "sparse", [SPARSE, replace(SPARSE, rerank=1), SKETCH], ids=["hash", "nearest", "sketch"]
 )
 def test_cuts_and_threads_give_the_same_bits(model: Model, sparse: SparsePrefill) -> None:
-    context, want = _read(model, sparse)
+    context, want = read_prompt(model, sparse)
     before = on_engine(threads.n_threads)
     for n_threads, cuts in (
         (1, (N,)),
         (2, (100, 1030, 1536, 1600, 2040, 2600, N)),
     ):
         on_engine(threads.set_threads, min(n_threads, threads.max_threads()))
-        other, got = _read(model, sparse, cuts)
+        other, got = read_prompt(model, sparse, cuts)
         np.testing.assert_array_equal(got, want)
-        assert _same(context, other)
+        assert same_kv(context, other)
     on_engine(threads.set_threads, before)
 
 
@@ -185,8 +117,8 @@ def test_cuts_and_threads_give_the_same_bits(model: Model, sparse: SparsePrefill
 def test_generated_tokens_are_read_by_their_own_method(model: Model, attend) -> None:
     """After the same K and V, a step gives the bits that it gives without sparse prefill."""
     late = replace(SPARSE, from_=N)  # nothing is read sparsely before what was generated
-    context, _ = _read(model, late, attend=attend)
-    plain, _ = _read(model, Exact(), attend=attend)
+    context, _ = read_prompt(model, late, attend=attend)
+    plain, _ = read_prompt(model, Exact(), attend=attend)
     for token in ids_of(model, 8):
         np.testing.assert_array_equal(context.decode(token), plain.decode(token))
     assert [r.steps for r in context.stats.layers] == [r.steps for r in plain.stats.layers]
@@ -212,12 +144,12 @@ def test_generated_and_forgotten_tokens_are_indexed_before_a_prompt(
             context.decode(token)
         context.prefill(ids[1500:2600])
     np.testing.assert_array_equal(first.logits, other.logits)
-    assert _same(first, other)
+    assert same_kv(first, other)
 
 
 def test_what_is_asked_by_one_prompt_token(model: Model) -> None:
     """The caller says what is a prompt, not the number of rows."""
-    context, _ = _read(model, SPARSE)
+    context, _ = read_prompt(model, SPARSE)
     steps = [layer.steps for layer in context.stats.prompt_layers]
     context.decode(5)
     assert [layer.steps for layer in context.stats.prompt_layers] == steps
@@ -235,14 +167,14 @@ def _softmax(q, keys, values, group: int, scale: float) -> tuple[np.ndarray, np.
 
 def test_the_probe_measures_what_is_left_out(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     spy, covered, errors = Spy(monkeypatch), [], []
-    context, _ = _read(model, replace(SPARSE, probe=512))
+    context, _ = read_prompt(model, replace(SPARSE, probe=512))
     for layer, q, start, out in spy.calls:
         if start < 1024 or layer.index:
             continue
         store = layer.store
         keys, values = read_kv(store.segments(0), store.layout, 2, 0, start + 1)
         weights, exact = _softmax(q[0], keys, values, 2, layer.config.attention_scale)
-        lists = _lists(model, 0, q[0], keys, start, 40)
+        lists = chosen_by_formula(model, 0, q[0], keys, start, 40)
         covered.append(np.mean([weights[h, lists[h // 2]].sum() for h in range(4)]))
         off = np.linalg.norm(out[0] - exact, axis=1)
         errors.append(np.mean(off / np.linalg.norm(exact, axis=1)))
@@ -268,7 +200,7 @@ def test_more_is_covered_by_more(model: Model, kind: str) -> None:
     covered = []
     for k in (16, 200, 700):
         prefill = SparsePrefill(k=k, from_=1024, probe=16)
-        context, _ = _read(model, prefill, store=Ram(kind, kind))
+        context, _ = read_prompt(model, prefill, store=Ram(kind, kind))
         first, _ = context.stats.as_dict()["prompt_layers"]
         assert first["probes"] == -(-N // 16) - 1024 // 16
         covered.append(first["covered_mass"])

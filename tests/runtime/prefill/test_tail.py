@@ -14,7 +14,7 @@ from kvarn.runtime.prefill import SparsePrefill
 from kvarn.runtime.store import Ram
 
 from ..reading import ids_of
-from .test_sparse_prefill import SPARSE, Spy, _kv, _lists, _read, _same
+from .sparse_reading import SPARSE, Spy, chosen_by_formula, kv_of, read_prompt, same_kv
 
 BLOCK = 32
 
@@ -52,7 +52,7 @@ def test_rows_count_the_means_of_what_they_did_not_choose(
 ) -> None:
     """Beside the formula with exact means; those of the column have 8 bits."""
     spy = Spy(monkeypatch)
-    context, _ = _read(model, SPARSE)
+    context, _ = read_prompt(model, SPARSE)
     column = context._cache.attend._tail.column
     n_rows = 0
     for layer, q, start, out in spy.calls:
@@ -64,7 +64,7 @@ def test_rows_count_the_means_of_what_they_did_not_choose(
         for row in {0, len(q) - 1}:
             position = start + row
             keys, values = read_kv(store.segments(layer.index), store.layout, 2, 0, position + 1)
-            lists = _lists(model, layer.index, q[row], keys, position, 40)
+            lists = chosen_by_formula(model, layer.index, q[row], keys, position, 40)
             want = _formula(q[row], keys, values, lists, blocks, scale)
             bare = _formula(q[row], keys, values, [np.arange(position + 1)] * 2, blocks, scale)
             assert np.abs(want - bare).max() > 1e-4  # what exact attention would be
@@ -78,17 +78,17 @@ def test_outputs_are_nearer_with_a_tail(model: Model, kind: str) -> None:
     errors = []
     for tail in ("none", "means"):
         prefill = SparsePrefill(k=40, from_=1024, probe=16, tail=tail)
-        context, _ = _read(model, prefill, store=Ram(kind, kind))
+        context, _ = read_prompt(model, prefill, store=Ram(kind, kind))
         errors.append(context.stats.as_dict()["prompt_layers"][0]["output_error"])
     assert errors[1] < 0.5 * errors[0]
 
 
 def test_none_has_no_column(model: Model) -> None:
     """And other bits than means."""
-    plain, _ = _read(model, replace(SPARSE, tail="none"))
-    means, _ = _read(model, SPARSE)
+    plain, _ = read_prompt(model, replace(SPARSE, tail="none"))
+    means, _ = read_prompt(model, SPARSE)
     assert plain._cache.attend._tail is None
-    assert not _same(plain, means)
+    assert not same_kv(plain, means)
 
 
 def test_its_column_serves_topk_with_means(model: Model) -> None:
@@ -96,8 +96,8 @@ def test_its_column_serves_topk_with_means(model: Model) -> None:
     ids = ids_of(model, 8)
     attend = TopK(budget=40, levels=2, tail="means")
     late = replace(SPARSE, from_=2700)  # nothing is read sparsely
-    both, _ = _read(model, late, attend=attend)
-    alone, _ = _read(model, None, attend=attend)
+    both, _ = read_prompt(model, late, attend=attend)
+    alone, _ = read_prompt(model, None, attend=attend)
     for token in ids:
         np.testing.assert_array_equal(both.decode(token), alone.decode(token))
-    assert all(np.array_equal(a, b) for a, b in zip(_kv(both), _kv(alone), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(kv_of(both), kv_of(alone), strict=True))
