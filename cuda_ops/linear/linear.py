@@ -26,7 +26,8 @@ def shape_of(f: Format, tokens: int) -> tuple[int, int]:
     Each lane reads `step` weights of every row; x is loaded once for all rows.
     """
     light = f.step <= 32 or (f.step <= 64 and not f.has_minimum)
-    rows = 4 if light and tokens == 1 else 2
+    heavy = f.step > 64 and f.small == "bytes" and tokens > 1
+    rows = 1 if heavy else 4 if light and tokens == 1 else 2
     return rows, 32 * warps_of(f)
 
 
