@@ -60,7 +60,7 @@ def read_measured(path: Path) -> Measured:
 
 
 def write_measured(path: Path, measured: Measured) -> None:
-    """Write a section's file, one cell a line."""
+    """Write a section's file, one cell a line; its folder is made where it is missing."""
     head = {
         "command": list(measured.command),
         "contexts": measured.contexts,
@@ -68,6 +68,7 @@ def write_measured(path: Path, measured: Measured) -> None:
     }
     lines = [json.dumps(head)[:-1] + ', "cells": [']
     lines += [",\n".join(json.dumps(dict(cell)) for cell in measured.cells), "]}"]
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, ("\n".join(lines) + "\n").encode())
 
 

@@ -136,8 +136,8 @@ def test_what_was_measured_is_kept_as_it_was(tmp_path: Path) -> None:
     cells = cells_of([line])
     assert cells[0]["covered"] == 0.5 and cells[0]["error"] is None and cells[0]["read"] == 0.15
     measured = Measured(["a", "b c"], 1, 12.0, cells)
-    write_measured(tmp_path / "x.json", measured)
-    assert read_measured(tmp_path / "x.json") == measured
+    write_measured(tmp_path / "data" / "x.json", measured)
+    assert read_measured(tmp_path / "data" / "x.json") == measured
 
 
 def test_methods_that_name_their_budget_take_no_other() -> None:
