@@ -32,7 +32,8 @@ token reads, sinks and window included, in the layers that choose.
 
 **How a verdict is made** (`results/verdicts.py`): a claim is a bound on a paired contrast of
 scores, or on a measured quantity. *Reproduced*: its whole 95% interval is within the bound.
-*Refuted*: none of it is. Else it *cannot be told*. Tasks in which full attention answers less than
+*Refuted*: none of it is. Else it *cannot be told*. A section that is not measured to the end has
+figures and no verdict. Tasks in which full attention answers less than
 {100 * LEAST:.0f}% are listed in brackets and not interpreted. The models are small (3 to 9 million
 parameters): what is refuted here is refuted for them, at these lengths.
 """

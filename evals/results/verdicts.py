@@ -2,7 +2,7 @@
 
 reproduced: the whole 95% interval is within the claim's bounds. refuted: none of it is. else it
 cannot be told. Nothing is concluded from cells in which full attention answers less than LEAST, nor
-from fewer than two contexts.
+from fewer contexts than the plan names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ LEAST = 0.60
 """The least score of full attention in a cell that is interpreted."""
 FULL = "full"
 REPRODUCED, REFUTED, UNTOLD = "reproduced", "refuted", "cannot be told"
-OPEN, WEAK = "not measured yet", "not interpreted: full attention answers too little"
+OPEN, EARLY = "not measured yet", "not measured to the end"
+WEAK = "not interpreted: full attention answers too little"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def judge(section: Section, claim: Claim, measured: Measured) -> Verdict:
     if interval is None:
         return Verdict(OPEN)
     n = sum(len(cluster) for task in strata for cluster in task)
-    found = _word(claim, interval)
+    found = _word(claim, interval) if measured.contexts >= section.contexts else EARLY
     return Verdict(found, value, interval, n, sum(map(len, strata)), tuple(tasks))
 
 

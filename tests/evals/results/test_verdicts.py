@@ -9,6 +9,7 @@ from kvarn.evals.quality.intervals import difference_interval, t_quantile
 from kvarn.evals.results.data import Measured
 from kvarn.evals.results.plan import Arm, Claim, Section
 from kvarn.evals.results.verdicts import (
+    EARLY,
     OPEN,
     REFUTED,
     REPRODUCED,
@@ -52,9 +53,16 @@ def test_the_whole_interval_decides() -> None:
 
 
 def test_few_questions_decide_nothing() -> None:
-    assert judge(SECTION, CLAIM, measured(1.0, 1.0, contexts=2, questions=3)).word == UNTOLD
+    few = replace(SECTION, contexts=2)
+    assert judge(few, CLAIM, measured(1.0, 1.0, contexts=2, questions=3)).word == UNTOLD
     assert judge(SECTION, CLAIM, measured(1.0, 1.0, contexts=1)).word == OPEN
     assert judge(SECTION, CLAIM, Measured()).word == OPEN
+
+
+def test_a_section_has_verdicts_when_it_is_measured_to_the_end() -> None:
+    found = judge(SECTION, CLAIM, measured(1.0, 1.0, contexts=19))
+    assert found.word == EARLY
+    assert found.interval is not None and found.interval[0] > -0.05
 
 
 def test_the_interval_is_that_of_paired_differences() -> None:
