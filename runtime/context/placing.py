@@ -78,9 +78,11 @@ class Placing:
         raise StoreError(f"--kv-on gpu: {short}: {advice}{smaller} or --kv-on host")
 
     def most_tokens(self, limit: int) -> int:
-        """How many tokens, up to `limit` and in whole segments below it, the GPU has room for."""
+        """How many tokens, up to `limit` and in whole segments below it, the GPU has room for; 0
+        where the model is on none."""
         device = self._device
-        assert isinstance(device, KVDevice)
+        if not isinstance(device, KVDevice):
+            return 0
         free = device.memory_left()[0]
         least, most = self.bytes_for(1), self.bytes_for(limit)
         if most <= free:
@@ -104,7 +106,7 @@ class Placing:
                 model.info, n_ctx, model.transformer.max_chunk, self._attend, ram.on(there)
             )
 
-        return device.planned_bytes(make)
+        return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
 
     def _refusal(self, n_ctx: int, device: KVDevice) -> str:
         """Why K and V cannot be on the GPU, whatever the room; or ""."""
