@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvarn.evals.quality import Arm, Plan, Row, asking, evaluate, plan
+from kvarn.evals.quality import Arm, Plan, Row, asking, evaluate, plan, take_free
 from kvarn.evals.quality.folder import Answer, ContextFolder
 from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
 from kvarn.runtime.attend import Full, Hash, TopK
@@ -105,6 +105,24 @@ def test_a_context_is_read_once(tiny: Model, tmp_path: Path) -> None:
     more, observer = run(tiny, replace(PLAN, arms=(FULL, HASH, FLAT)), tmp_path)
     assert observer.read == 0
     assert [row for row in more if row.arm != FLAT] == first
+
+
+def test_a_context_that_another_process_has_taken_is_left_to_it(
+    tiny: Model, tmp_path: Path
+) -> None:
+    wanted = replace(PLAN, tasks=("needle",))
+    rows, _ = run(tiny, wanted, tmp_path / "whole")
+    folders = [
+        ContextFolder(tmp_path / "shared" / wanted.cells()[0].key(wanted, number, tiny))
+        for number in range(2)
+    ]
+    with folders[0].taken() as is_free:
+        assert is_free
+        take_free(tiny, wanted, tmp_path / "shared", print)
+        assert not folders[0].answers() and len(folders[1].answers()) == 4
+    observer = Steps()
+    assert list(evaluate(tiny, wanted, tmp_path / "shared", observer, shared=True)) == rows
+    assert observer.steps[-1] == (4 * 600, 4 * 600)
 
 
 def test_an_interrupted_run_goes_on(
