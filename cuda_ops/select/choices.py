@@ -13,7 +13,6 @@ from .lists import Lists
 from .sketch import mean_keys
 from .sketch.resident import Sketches
 
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray

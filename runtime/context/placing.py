@@ -72,10 +72,13 @@ class Placing:
         )
         if kv_on == "auto":
             return self._on_host(short + (", of which a tenth is spared" if needed <= free else ""))
-        fits = self.most_tokens(n_ctx)
-        advice = f"at most {fits:,} tokens fit: use --ctx {fits}" if fits else "none fit: use"
+        if not (fits := self.most_tokens(n_ctx)):
+            raise StoreError(f"--kv-on gpu: {short}: use --kv-on host")
         smaller = "" if self._store.types() == ("q4_0", "q4_0") else ", a smaller --kv-type"
-        raise StoreError(f"--kv-on gpu: {short}: {advice}{smaller} or --kv-on host")
+        raise StoreError(
+            f"--kv-on gpu: {short}: at most {fits:,} tokens fit: use --ctx {fits}{smaller} or "
+            "--kv-on host"
+        )
 
     def most_tokens(self, limit: int) -> int:
         """How many tokens, up to `limit` and in whole segments below it, the GPU has room for; 0
