@@ -27,11 +27,14 @@ class CacheAttention(Attention, Protocol):
 
     layers: list[LayerView]
 
-    def begin(self, start: int, prompt: bool) -> None:
+    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
         """The next calls are for tokens from position `start` on, for which there is room.
 
         prompt: see `KVCache.begin`.
         """
+
+    def done(self, n_tokens: int) -> None:
+        """All layers have these tokens."""
 
 
 class KVCache(ABC):
@@ -58,7 +61,11 @@ class KVCache(ABC):
         """
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
-        self.attention.begin(start, prompt)
+        self.attention.begin(start, n_tokens, prompt)
+
+    def done(self, n_tokens: int) -> None:
+        """All layers have the tokens that `begin` was called for."""
+        self.attention.done(n_tokens)
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Progress | None) -> None:

@@ -92,9 +92,12 @@ class SlotAttention:
     def __post_init__(self) -> None:
         self._minus_centre = minus_centre(self.slots[0].store)
 
-    def begin(self, start: int, prompt: bool) -> None:
+    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
         self.start, self.prompt = start, prompt
+
+    def done(self, n_tokens: int) -> None:
+        """See `CacheAttention.done`."""
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         if self._minus_centre is not None:

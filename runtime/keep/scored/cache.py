@@ -113,7 +113,7 @@ class ScoredCache(KVCache):
         if self.attend.chooses and not prompt:
             self._check_chosen(start, n_tokens)
         self._reserve(start, n_tokens)
-        self._attention.begin(start, prompt)
+        self._attention.begin(start, n_tokens, prompt)
 
     def _check_chosen(self, start: int, n_tokens: int) -> None:
         """Raise `KeepError` where an attend method would choose among more than it has room for."""
