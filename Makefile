@@ -10,7 +10,7 @@
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make evals    what the default model recalls of long contexts, by attention method
 #   make results TEXT=FOLDER   what the papers claim, measured, into evals/RESULTS.md; goes on
-#                           where it was interrupted (MINUTES=N: for so long)
+#                           where it was interrupted (MINUTES=N: for so long; PROCESSES=N)
 #   make mini TEXT=FOLDER   train the default model and its encoders anew (needs torch);
 #                           SHAPE=llama: the second model, with rope in all layers; SHAPE=gqa:
 #                           a third, whose query heads share KV heads, grown from the first
@@ -61,7 +61,7 @@ evals: $(VENV)/.ready
 
 results: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make results TEXT=FOLDER"; exit 2; }
-	$(BIN)/python -m kvarn.evals.results run "$(TEXT)" $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python -m kvarn.evals.results run "$(TEXT)" $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }

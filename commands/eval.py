@@ -5,28 +5,22 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..evals.quality.oracle import Oracle
 from ..evals.tasks import ALL_TASKS, RULER, Plain, Prose, Task
-from ..runtime.attend import ATTENDS
+from ..jit.machine import physical_cores
 from ..runtime.home import home
-from ..runtime.keep import KEEPS, Keep
-from ..runtime.prefill import PREFILLS
+from ..system.children import helped
 from ..system.errors import KvarnError
 from ..system.files import write_file
 from ..system.reading import read_text
-from ..system.terminal import show
-from .options.attend import ATTEND_AXIS
+from ..system.terminal import hand_to, show
+from .options.arms import add_arm_options, arms_from, words
 from .options.context import add_kv_type_option
-from .options.keep import KEEP_AXIS, keep_budget
-from .options.methods import Axis
 from .options.model import add_device_option, add_model_options, model_from
 from .options.output import check_output
-from .options.prefill import PREFILL_AXIS
 from .options.texts import decoded
 from .options.values import positive
 from .terminal.columns import columns
@@ -35,12 +29,12 @@ from .terminal.notices import notice
 from .terminal.progress import terminal
 
 if TYPE_CHECKING:
-    from ..evals.quality import Arm
+    from ..evals.quality import Plan
     from ..evals.quality.folder import Answer
     from ..evals.quality.plan import Cell
     from ..evals.tasks import Filler
+    from ..runtime.model import Model
 
-EVAL_KEEPS: Axis[Keep] = replace(KEEP_AXIS, methods={**KEEPS, Oracle.name: Oracle})
 _CONTEXTS = 20
 _QUESTIONS = 100
 
@@ -54,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task",
         metavar="NAME,…",
-        type=_words,
+        type=words,
         default=["needle", "kv"],
         help="what is asked (default needle,kv; `--task ?` lists them; ruler: its 13 kinds)",
     )
@@ -65,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[4096],
         help="tokens of the contexts (default 4096)",
     )
-    _add_methods(parser)
+    add_arm_options(parser)
     parser.add_argument(
         "--contexts",
         metavar="N",
@@ -109,6 +103,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="delete each context's KV cache once all have answered; answers stay",
     )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="processes that share the contexts, each with an equal part of the threads (default "
+        "1); models of a few million parameters gain most",
+    )
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument(
         "--answers",
@@ -121,79 +123,52 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_kv_type_option(parser)
 
 
-def _add_methods(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("methods", "the first one is what the others are compared to")
-    group.add_argument(
-        "--method",
-        metavar="M,…",
-        type=_words,
-        default=["full"],
-        help=f"{', '.join(ATTENDS)}, with options of their own as in topk:index=flat:sink=8 "
-        "(default full)",
-    )
-    group.add_argument(
-        "--budget",
-        metavar="N,…",
-        type=_words,
-        default=["2%"],
-        help="tokens read per KV head, for methods that choose: 2%% (default) or a number",
-    )
-    group.add_argument(
-        "--probe",
-        metavar="N",
-        type=positive,
-        help="every N steps measure the softmax mass that was read and the error of attention's "
-        "output (columns covered and error)",
-    )
-    group.add_argument(
-        "--keep",
-        metavar="K,…",
-        type=_words,
-        default=["all"],
-        help=f"which tokens stay in the KV cache: {', '.join(KEEPS)} (default all), or oracle: "
-        "those that the question itself attends to; contexts that evict are read again for each "
-        "question",
-    )
-    group.add_argument(
-        "--keep-budget",
-        metavar="N,…",
-        type=_keep_budgets,
-        default=["20%"],
-        help="how many stay, if not all (default 20%%)",
-    )
-    group.add_argument(
-        "--prefill",
-        metavar="P,…",
-        type=_words,
-        default=["exact"],
-        help=f"how contexts are read: {', '.join(PREFILLS)}, with options of their own as in "
-        "sparse:k=1024 (default exact)",
-    )
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")]
-
-
 def _numbers(text: str) -> list[int]:
-    return [positive(word) for word in _words(text)]
-
-
-def _keep_budgets(text: str) -> list[str]:
-    return [keep_budget(word) for word in _words(text)]
+    return [positive(word) for word in words(text)]
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..evals.quality import Plan, evaluate, render
+    from ..evals.quality import evaluate, render
 
     if options.task == ["?"]:
         show(columns([(name, _told(task)) for name, task in ALL_TASKS.items()], "<<"))
         return 0
+    plan = _plan(options)
+    model = _model(options, plan)
+    check_output(options.answers)
+    longest = max(plan.lengths)
+    if longest > model.config.n_ctx_train:
+        notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
+    rows, work, observer = [], _work(options), terminal()
+    lines: list[str] = []
+    with (
+        on_ctrl_c(
+            lambda: (
+                f"stopped: {work} keeps what was read and answered; run the same command to resume"
+            )
+        ),
+        helped(options.processes - 1, _help, options, observer.say),
+    ):
+        for row in evaluate(
+            model, plan, work, observer, lambda *about: lines.append(_line(*about)),
+            shared=options.processes > 1,
+        ):  # fmt: skip
+            notice(str(row))
+            rows.append(row)
+    if options.answers is not None:
+        write_file(options.answers, "".join(lines).encode())
+    show(render(rows, "json" if options.json else "md"))
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    from ..evals.quality import Plan
+
     filler, filler_name = _filler(options.text)
-    plan = Plan(
+    return Plan(
         tasks=tuple(t for name in options.task for t in (RULER if name == "ruler" else [name])),
         lengths=tuple(options.length),
-        arms=tuple(_arms(options)),
+        arms=tuple(arms_from(options)),
         filler=filler,
         filler_name=filler_name,
         n_contexts=options.contexts,
@@ -203,29 +178,30 @@ def run(options: argparse.Namespace) -> int:
         keep_packs=not options.drop_packs,
         asked=options.question,
     )
-    model = model_from(
+
+
+def _model(options: argparse.Namespace, plan: Plan) -> Model:
+    if options.processes > 1 and options.threads is None:
+        options.threads = max(1, physical_cores() // options.processes)
+    return model_from(
         options,
         attends=[arm.attend for arm in plan.arms],
         prefills=[arm.reading for arm in plan.arms],
     )
-    check_output(options.answers)
-    longest = max(plan.lengths)
-    if longest > model.config.n_ctx_train:
-        notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
-    rows, work = [], options.work or home() / "evals"
-    lines: list[str] = []
-    with on_ctrl_c(
-        lambda: f"stopped: {work} keeps what was read and answered; run the same command to resume"
-    ):
-        for row in evaluate(
-            model, plan, work, terminal(), lambda *about: lines.append(_line(*about))
-        ):
-            notice(str(row))
-            rows.append(row)
-    if options.answers is not None:
-        write_file(options.answers, "".join(lines).encode())
-    show(render(rows, "json" if options.json else "md"))
-    return 0
+
+
+def _work(options: argparse.Namespace) -> Path:
+    return options.work or home() / "evals"
+
+
+def _help(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    """In another process: takes a part of the contexts. What it would tell of the model and of the
+    methods, its parent tells; errors, too, where the parent meets them again."""
+    from ..evals.quality import take_free
+
+    hand_to(lambda line: None)
+    plan = _plan(options)
+    take_free(_model(options, plan), plan, _work(options), say)
 
 
 def _line(cell: Cell, number: int, answers: Sequence[Answer]) -> str:
@@ -248,36 +224,6 @@ def _line(cell: Cell, number: int, answers: Sequence[Answer]) -> str:
 def _told(task: Task) -> str:
     """The first paragraph of a task's docstring, on one line."""
     return " ".join((task.__doc__ or "").partition("\n\n")[0].split())
-
-
-def _arms(options: argparse.Namespace) -> Iterator[Arm]:
-    """Every method with each of its budgets, combined with every keep and prefill method."""
-    from ..evals.quality import Arm
-
-    prefills = [(name, PREFILL_AXIS.parsed(name, {})) for name in options.prefill]
-    common = {} if options.probe is None else {"probe": options.probe}
-    for prefill, reading in prefills:
-        for keep, share, keeping in _keeps(options):
-            for method in options.method:
-                for budget in _budgets(method, options.budget):
-                    given = common | ({"budget": budget} if budget else {})
-                    attend = ATTEND_AXIS.parsed(method, given)
-                    yield Arm(method, budget, keep, share, attend, keeping, prefill, reading)
-
-
-def _budgets(method: str, budgets: list[str]) -> list[str]:
-    """The budgets that a method is to be run with; [""] where it takes none or names its own."""
-    takes = "budget" in ATTEND_AXIS.named(method).options()
-    return budgets if takes and ":budget=" not in method else [""]
-
-
-def _keeps(options: argparse.Namespace) -> Iterator[tuple[str, str, Keep]]:
-    """Every keep method with every budget it takes, or the one that it names."""
-    for name in options.keep:
-        takes = "budget" in EVAL_KEEPS.named(name).options() and ":budget=" not in name
-        for share in options.keep_budget if takes else [""]:
-            given = {"budget": share} if share else {}
-            yield name, share, EVAL_KEEPS.parsed(name, given)
 
 
 def _filler(paths: list[Path]) -> tuple[Filler, str]:

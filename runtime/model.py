@@ -40,14 +40,15 @@ class Model(LoadedModel):
         keep: Keep | None = None,
         store: Store | None = None,
         prefill: Prefill | None = None,
+        kv_on: str | None = None,
     ) -> Context:
         """A context for up to `n_ctx` tokens (default: the model's training length). Where `keep`
-        evicts, it reads on beyond them, and a budget in percent is a share of `n_ctx`.
+        evicts, it reads on beyond them, and a budget in percent is a share of `n_ctx`. kv_on: where
+        K and V are if the model is on a GPU, "auto", "gpu" or "host"; None: as `load` was told.
 
         It is empty, or holds what the pack of `store=Disk(…)` holds. Raises `StoreError` if the KV
         cache of that many tokens does not fit in memory, or the pack cannot be used; `PrefillError`
         if prompts cannot be read as `prefill` says.
         """
-        return Context(
-            self, self.config.n_ctx_train if n_ctx is None else n_ctx, attend, keep, store, prefill
-        )
+        n_ctx = self.config.n_ctx_train if n_ctx is None else n_ctx
+        return Context(self, n_ctx, attend, keep, store, prefill, kv_on)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from ...jit import machine
 from ...runtime.memory import available_bytes
+from ...system.children import end_with_parent
 from ...system.text import one_line
 from .notices import notice
 
@@ -54,7 +52,7 @@ def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
     from multiprocessing import get_context
 
     total, n_workers = 0, _workers(tasks)
-    pool = ProcessPoolExecutor(n_workers, get_context("spawn"), _end_early)
+    pool = ProcessPoolExecutor(n_workers, get_context("spawn"), end_with_parent)
     try:
         running = {pool.submit(_timed, task): task for task in tasks}
         for done, future in enumerate(as_completed(running), 1):
@@ -73,22 +71,6 @@ def _workers(tasks: Sequence[Rehearsal]) -> int:
     """Processes that cores and memory allow, at least one."""
     fitting = available_bytes() // max(WORKER_BYTES + task.n_bytes for task in tasks)
     return max(1, min(machine.physical_cores(), len(tasks), fitting))
-
-
-def _end_early() -> None:
-    """In a worker: Ctrl-C ends it without a traceback, and so does the end of its parent, which may
-    have been killed."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    from multiprocessing import parent_process
-
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _timed(task: Task) -> tuple[int, float]:

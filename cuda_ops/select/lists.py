@@ -6,6 +6,8 @@ among    int32 (4,), on the GPU    first, last, stop, k: tokens first .. last-1 
                                    others below stop are taken, each query head takes k
 """
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -63,6 +65,13 @@ def place_kernel(bits, among, totals, used, index, counts, room, SEGMENTS: tl.co
     taken = (word >> (t % 32)) & 1
     at = before + tl.cumsum(taken, 0) - 1
     tl.store(index + j.to(tl.int64) * room + at, segment * 1024 + t, (taken > 0) & (at < room))
+
+
+class Lists(NamedTuple):
+    """Where a choice leaves its lists: index int32 (J, room), ascending, and counts int32 (J,)."""
+
+    index: torch.Tensor
+    counts: torch.Tensor
 
 
 class ListScratch:

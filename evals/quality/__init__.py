@@ -8,6 +8,6 @@ from .errors import EvalError
 from .plan import Plan
 from .report import render
 from .rows import Row
-from .run import evaluate
+from .run import evaluate, take_free
 
-__all__ = ["Arm", "EvalError", "Plan", "Row", "evaluate", "render"]
+__all__ = ["Arm", "EvalError", "Plan", "Row", "evaluate", "render", "take_free"]

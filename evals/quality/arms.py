@@ -61,7 +61,7 @@ class Arm:
         """The key of its answers: a digest of all options and of the names of the indexes that it
         keeps for this model, because these names differ by encoder."""
         noting = _Noting()
-        model.context(1, self.attend, store=noting).close()
+        model.context(1, self.attend, store=noting, kv_on="host").close()
         read = self.reading.facts(model.info)
         facts = [repr(self.attend), repr(self.keeping), *sorted(noting.names)]
         return _digest(*facts, *([] if read is None else [repr(read)]))

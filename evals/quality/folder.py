@@ -3,16 +3,19 @@
 NAME/                  the task, the length, the number and a digest, see `Cell.key`
 ├─ context.txt         what is read
 ├─ questions.json      [{"text", "reply", "answers"}, …]; written after context.txt
-├─ answers.jsonl       one line for each answer, see `Answer`
+├─ answers.jsonl       one line for each answer, see `Answer`; locked (flock) by the process
+│                      that is at work on the context
 ├─ pack/               the context pack, read exactly
 └─ pack-MODE-DIGEST/   the context pack, read in another way, see `Arm.pack_name`
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +73,30 @@ class ContextFolder:
         read = json.loads(read_file(questions, MOST_TEXT))
         text = read_file(context, MOST_TEXT).decode("utf-8")
         return text, [Question(q["text"], q["reply"], tuple(q["answers"])) for q in read]
+
+    @contextmanager
+    def taken(self, wait: bool = True) -> Iterator[bool]:
+        """Whether no other process is at work on the context; none is while the block runs.
+
+        wait: until it is so. Makes the folder.
+        """
+        make_folder(self.path)
+        fd = open_regular(self._answers, writable=True, mode=mode_in(self.path))
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_free = True
+            except BlockingIOError:
+                is_free = False
+            yield is_free
+        finally:
+            os.close(fd)
+
+    @property
+    def n_questions(self) -> int:
+        """How many questions the folder holds; 0 where it has none yet."""
+        path = self.path / "questions.json"
+        return len(json.loads(read_file(path, MOST_TEXT))) if path.exists() else 0
 
     def answers(self) -> list[Answer]:
         """All answers so far; cuts off a line that an interrupted run left incomplete."""

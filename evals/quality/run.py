@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.bench import Observer
 from ...runtime.memory import human_bytes
-from .asking import ask, opened
+from .asking import opened
 from .folder import Answer, ContextFolder
 from .plan import Cell
 from .reading import Read, read_for
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SUFFIXES: dict[Asked, str] = {"decoded": "", "apart": "-apart", "inside": "-inside"}
 """Tell the keys of answers apart by how their questions were read."""
+_EVICTED = "-evicted"
+"""Instead of "-apart", where tokens were evicted before the question was read."""
 
 
 def evaluate(
@@ -33,13 +35,18 @@ def evaluate(
     work: Path,
     observer: Observer | None = None,
     answered: Answered = lambda cell, number, answers: None,
+    shared: bool = False,
 ) -> Iterator[Row]:
     """The rows of each task and length in turn; then, of several tasks, those over all tasks.
 
     work: the folder of contexts. Contexts and answers of earlier runs, interrupted or with other
-    methods, are used again. answered: hears of each context's answers, arm by arm.
+    methods, are used again. answered: hears of each context's answers, arm by arm. shared: whether
+    other processes take a part of the contexts (`take_free`), so that these are waited for only
+    when no other is left. Answers and rows are the same whoever gives them.
     """
     run = _Run(model, plan, work, observer or Observer())
+    if shared:
+        run.take_free()
     of_length: dict[int, list[Contexts]] = {length: [] for length in plan.lengths}
     for cell in plan.cells():
         contexts = []
@@ -56,6 +63,24 @@ def evaluate(
         run.observer.say(f"{human_bytes(run.pack_bytes)} of KV caches stay in {work}")
 
 
+def take_free(model: Model, plan: Plan, work: Path, say: Callable[[str], None]) -> None:
+    """Answer about the contexts of an evaluation that no other process is at work on.
+
+    say: hears of what was measured while contexts were read, and of methods' notices.
+    """
+    _Run(model, plan, work, _Speaking(say)).take_free()
+
+
+class _Speaking(Observer):
+    """Hears messages, but no progress."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def say(self, line: str) -> None:
+        self._say(line)
+
+
 class _Run:
     """The state of one evaluation."""
 
@@ -66,17 +91,46 @@ class _Run:
         self._progress = observer.progress("evaluating")
         self._all = sum(c.length for c in plan.cells()) * plan.n_contexts * len(plan.arms)
         self._done = 0
-        self._keys = [arm.key(model) + _SUFFIXES[plan.asked] for arm in plan.arms]
+        self._keys = [arm.key(model) + self._suffix(arm) for arm in plan.arms]
+        self._found: dict[tuple[Cell, int], list[list[Answer]]] = {}
+
+    def _suffix(self, arm: Arm) -> str:
+        if self.plan.asked == "apart" and not arm.keeps_all:
+            return _EVICTED
+        return _SUFFIXES[self.plan.asked]
+
+    def take_free(self) -> None:
+        """Answer about all contexts that no other process is at work on."""
+        for cell in self.plan.cells():
+            for number in range(self.plan.n_contexts):
+                folder = self._folder(cell, number)
+                with folder.taken(wait=False) as is_free:
+                    if is_free:
+                        self._found[cell, number] = self._answers(folder, cell, number)
 
     def context(self, cell: Cell, number: int) -> list[list[Answer]]:
         """Each arm's answers about one context."""
-        folder = ContextFolder(self.work / cell.key(self.plan, number, self.model))
-        read = read_for(self.model, folder, self.plan, cell, number)
-        earlier = folder.answers()
+        if (cell, number) not in self._found:
+            folder = self._folder(cell, number)
+            with folder.taken():
+                self._found[cell, number] = self._answers(folder, cell, number)
+        return self._found.pop((cell, number))
+
+    def _folder(self, cell: Cell, number: int) -> ContextFolder:
+        return ContextFolder(self.work / cell.key(self.plan, number, self.model))
+
+    def _answers(self, folder: ContextFolder, cell: Cell, number: int) -> list[list[Answer]]:
+        """All arms' answers about a context; asks those that the folder does not hold."""
+        earlier, n = folder.answers(), folder.n_questions
+        read: Read | None = None
         answers = []
         for arm, key in zip(self.plan.arms, self._keys):
             known = {a.question: a for a in earlier if a.key == key}
-            answers.append(self._ask_all(folder, read, arm, key, known))
+            if not n or len(known) < n:
+                read = read or read_for(self.model, folder, self.plan, cell, number)
+                n = len(read.questions)
+                self._ask(folder, read, arm, key, known)
+            answers.append([known[i] for i in range(n)])
             self._advance(cell.length)
         if self.plan.keep_packs:
             self.pack_bytes += folder.pack_bytes
@@ -85,22 +139,20 @@ class _Run:
                 self.observer.say(f"{pack} is not kvarn's alone, it keeps {', '.join(names)}")
         return answers
 
-    def _ask_all(
+    def _ask(
         self, folder: ContextFolder, read: Read, arm: Arm, key: str, answers: dict[int, Answer]
-    ) -> list[Answer]:
-        """All answers of one arm; asks the questions that `answers` does not hold."""
-        left = [i for i in range(len(read.questions)) if i not in answers]
-        if left:
-            reading = self.observer.progress(f"reading {len(read.ids):,} tokens")
-            if arm.keeps_all:
-                for line in read.build(self.model, arm, reading):
-                    self.observer.say(f"{folder.path.name}, {arm}: {line}")
-            with opened(self.model, read, arm, reading) as context:
-                self._tell(context.notices)
-                for i in left:
-                    answers[i] = ask(context, read, arm, key, i)
+    ) -> None:
+        """Ask one arm the questions that `answers` does not hold, and add its answers there."""
+        reading = self.observer.progress(f"reading {len(read.ids):,} tokens")
+        if arm.keeps_all:
+            for line in read.build(self.model, arm, reading):
+                self.observer.say(f"{folder.path.name}, {arm}: {line}")
+        with opened(self.model, read, arm, reading) as asker:
+            self._tell(asker.context.notices)
+            for i in range(len(read.questions)):
+                if i not in answers:
+                    answers[i] = asker.ask(key, i)
                     folder.add(answers[i])
-        return [answers[i] for i in range(len(read.questions))]
 
     def _tell(self, notices: Sequence[str]) -> None:
         """Show the notices of a method, once in the run."""

@@ -13,11 +13,12 @@ import sys
 import time
 from pathlib import Path
 
+from ...jit.machine import physical_cores
 from ...system.terminal import say, say_lines, show
 from .data import read_measured
 from .plan import PLAN, Results, hours, read_plan
 from .report import write_report
-from .run import ROOT, run
+from .run import ROOT, Setting, run
 
 
 def main() -> int:
@@ -36,6 +37,9 @@ def main() -> int:
     runner.add_argument("--work", type=Path, default=ROOT / "build" / "results")
     runner.add_argument("--minutes", type=float, default=math.inf, help="stop after so long")
     runner.add_argument("--only", metavar="NAME,…", default="", help="only these sections")
+    runner.add_argument(
+        "--processes", type=int, default=physical_cores(), help="that share the contexts"
+    )
     options = p.parse_args()
     results = read_plan(options.plan)
     if options.command == "plan":
@@ -50,14 +54,7 @@ def main() -> int:
         names = [name for name in options.only.split(",") if name]
         until = time.time() + 60 * options.minutes
         texts, work = options.texts.resolve(), options.work.resolve()
-        complete = run(
-            results,
-            texts,
-            work,
-            until,
-            say,
-            names,
-        )
+        complete = run(results, Setting(texts, work, until, options.processes), say, names)
     write_report(results)
     if not complete:
         say("stopped: the same command goes on")

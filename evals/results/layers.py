@@ -12,26 +12,33 @@ draws by the true weights ("oracle"). LSH without the centre reads what it draws
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...jit.machine import physical_cores
 from ...runtime.attend import MagicPig, TopK
+from ...runtime.home import mode_in
 from ...runtime.loading.load import load
 from ...runtime.model import Model
 from ...runtime.store import Disk
+from ...system.children import helped
 from ...system.files import write_file
+from ...system.reading import MOST_TEXT, read_file
+from ...system.terminal import say
 from ..quality import Arm, Plan
 from ..quality.folder import ContextFolder
 from ..quality.plan import Cell
 from ..quality.reading import Read, read_for
 from ..tasks import Prose
 from .estimators import PlainTables, exact_top, oracle_sample, softmax
+from .plan import ROOM
 from .shadow import Matched, Shadow, Step, relative_error
 
 SINK, WINDOW = 4, 64
@@ -164,16 +171,58 @@ def _watch(model: Model, read: Read, shadow: Shadow, n_questions: int) -> None:
             shadow.watching[0] = False
 
 
-def cells(model: Model, plan: Plan, work: Path, tables: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The figures of every context, layer by layer."""
-    for cell in plan.cells():
-        for number in range(plan.n_contexts):
-            folder = ContextFolder(work / cell.key(plan, number, model))
-            read = read_for(model, folder, plan, cell, number)
-            read.build(model, Arm())
-            for i, one in enumerate(tables):
-                study = measure(model, read, one, plain=i == 0, n_questions=plan.n_questions)
-                yield from _rows(cell, number, study)
+@dataclass(frozen=True)
+class Contexts:
+    """The contexts that are studied, each kept in its folder with the figures of it."""
+
+    model: Model
+    plan: Plan
+    work: Path
+    tables: tuple[str, ...]
+
+    def cells(self, shared: bool = False) -> Iterator[dict[str, Any]]:
+        """The figures of every context, layer by layer. shared: see `evaluate`."""
+        if shared:
+            self.take_free()
+        for cell, number in self._all():
+            folder = self._folder(cell, number)
+            with folder.taken():
+                yield from self._figures(folder, cell, number)
+
+    def take_free(self) -> None:
+        """Study the contexts that no other process is at work on."""
+        for cell, number in self._all():
+            folder = self._folder(cell, number)
+            with folder.taken(wait=False) as is_free:
+                if is_free:
+                    self._figures(folder, cell, number)
+
+    def _all(self) -> list[tuple[Cell, int]]:
+        return [(cell, i) for cell in self.plan.cells() for i in range(self.plan.n_contexts)]
+
+    def _folder(self, cell: Cell, number: int) -> ContextFolder:
+        return ContextFolder(self.work / cell.key(self.plan, number, self.model))
+
+    def _figures(self, folder: ContextFolder, cell: Cell, number: int) -> list[dict[str, Any]]:
+        """Of one context; measured unless its folder holds them."""
+        path = folder.path / f"layers-{self._key()}.json"
+        if not path.exists():
+            read = read_for(self.model, folder, self.plan, cell, number)
+            read.build(self.model, Arm())
+            rows: list[dict[str, Any]] = []
+            for i, one in enumerate(self.tables):
+                plain, n = i == 0, self.plan.n_questions
+                rows += _rows(cell, number, measure(self.model, read, one, plain, n))
+            write_file(path, json.dumps(rows).encode(), mode_in(folder.path))
+        found: list[dict[str, Any]] = json.loads(read_file(path, MOST_TEXT))
+        return found
+
+    def _key(self) -> str:
+        """A digest of what is measured, and how."""
+        state = hashlib.blake2b(" ".join(self.tables).encode(), digest_size=6)
+        for name in ("layers.py", "shadow.py", "estimators.py"):
+            state.update((ROOM / name).read_bytes())
+        return state.hexdigest()
 
 
 def _rows(cell: Cell, number: int, study: Study) -> Iterator[dict[str, Any]]:
@@ -199,15 +248,26 @@ def main() -> None:
     p.add_argument("--text", type=Path, nargs="+", required=True)
     p.add_argument("--work", type=Path, default=Path("build/results"))
     p.add_argument("--answers", type=Path, required=True, help="JSON lines to write")
+    p.add_argument("--processes", type=int, default=1, help="that share the contexts")
     o = p.parse_args()
+    contexts = _contexts(o)
+    with helped(o.processes - 1, _help, o, say):
+        lines = [json.dumps(cell) + "\n" for cell in contexts.cells(shared=o.processes > 1)]
+    write_file(o.answers, "".join(lines).encode())
+
+
+def _contexts(o: argparse.Namespace) -> Contexts:
     texts = [path.read_text(encoding="utf-8") for path in o.text]
     plan = Plan(
         tuple(o.task.split(",")), tuple(map(int, o.length.split(","))), (Arm(),), Prose(texts),
         "layers", o.contexts, o.questions, o.seed,
     )  # fmt: skip
-    model = load(o.model)
-    lines = [json.dumps(cell) + "\n" for cell in cells(model, plan, o.work, o.tables.split(","))]
-    write_file(o.answers, "".join(lines).encode())
+    model = load(o.model, threads=max(1, physical_cores() // o.processes))
+    return Contexts(model, plan, o.work, tuple(o.tables.split(",")))
+
+
+def _help(o: argparse.Namespace, say: Callable[[str], None]) -> None:
+    _contexts(o).take_free()
 
 
 if __name__ == "__main__":

@@ -61,43 +61,45 @@ def is_done(results: Results, step: Step) -> bool:
     return same and measured.contexts >= step.contexts
 
 
-def run(
-    results: Results, texts: Path, work: Path, until: float, say: Callable[[str], None],
-    names: Sequence[str] = (),
-) -> bool:  # fmt: skip
-    """Takes one step after the other until the clock (`time.time()`) shows `until`.
+@dataclass(frozen=True)
+class Setting:
+    """Where and how the plan is run: the folder of texts, that of what is kept, the processes that
+    share the contexts, and the time (`time.time()`) at which to stop. Figures depend on none of
+    them."""
 
-    Returns whether all steps are done.
-    """
-    work.mkdir(parents=True, exist_ok=True)
+    texts: Path
+    work: Path
+    until: float
+    processes: int = 1
+
+
+def run(
+    results: Results, setting: Setting, say: Callable[[str], None], names: Sequence[str] = ()
+) -> bool:
+    """Takes one step after the other until the time is over; returns whether all are done."""
+    setting.work.mkdir(parents=True, exist_ok=True)
     for step in steps(results, names):
         if is_done(results, step):
             continue
-        if time.time() >= until:
+        if time.time() >= setting.until:
             return False
         say(f"{step.section.name}, {step.contexts} contexts")
-        if not _take(results, step, texts, work, until):
+        if not _take(results, step, setting):
             return False
     return True
 
 
-def _take(results: Results, step: Step, texts: Path, work: Path, until: float) -> bool:
+def _take(results: Results, step: Step, setting: Setting) -> bool:
     """One step; False where the time was over before it was complete."""
     command = results.command(step.section, step.contexts)
     began = time.time()
-    spent = work / f"{step.section.name}.seconds"
-    with tempfile.TemporaryDirectory(dir=work) as folder:
+    spent = setting.work / f"{step.section.name}.seconds"
+    with tempfile.TemporaryDirectory(dir=setting.work) as folder:
         answers = Path(folder) / "answers.jsonl"
-        words = [word.replace("TEXT/", f"{texts}/") for word in command]
-        words = [
-            sys.executable,
-            *words,
-            "--work",
-            str(work / "contexts"),
-            "--answers",
-            str(answers),
-        ]
-        complete = _finishes(words, until)
+        words = [word.replace("TEXT/", f"{setting.texts}/") for word in command]
+        words += ["--work", str(setting.work / "contexts"), "--answers", str(answers)]
+        words += ["--processes", str(setting.processes)]
+        complete = _finishes([sys.executable, *words], setting.until)
         _add_seconds(spent, time.time() - began)
         if not complete:
             return False

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...jit.variant import VARIANT
+from ...jit.variant import CPU, VARIANT
 
-# Of a group. Buffers of activations have room for a last group that is full.
-TOKENS = 8 if VARIANT == "avx512" else 4
+# Of a group, which is what a register tile multiplies. Buffers of activations have room for a last
+# group that is full. Zen 4 executes 512 bits as two halves, so 8 vectors of sums keep it busy; with
+# 16 some would be spilled, and each store of 512 bits takes the time of 1.3 products.
+TOKENS = 8 if VARIANT == "avx512" and CPU != "znver4" else 4
 RUN = 512  # columns of bytes, or half as many of words: those of 512 tokens stay in L2
 
 

@@ -1,5 +1,6 @@
 """`kvarn eval`: its lists, its table, its errors."""
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
+from kvarn.commands import eval as eval_command
 from kvarn.commands.options.attend import ATTEND_AXIS
 from kvarn.commands.options.prefill import PREFILL_AXIS
 from kvarn.evals.tasks import ALL_TASKS
@@ -229,3 +231,39 @@ def test_a_keep_method_may_name_its_budget(run: Eval) -> None:
     assert [row.split("|")[5].strip() for row in rows] == [
         "", "streaming:budget=50%", "streaming 20%",
     ]  # fmt: skip
+
+
+def test_processes_that_share_the_contexts_give_the_same(
+    run: Eval, tiny_path: Path, tmp_path: Path
+) -> None:
+    """Rows, scores and answers are those of one process, each question is asked once."""
+    lists = "--task needle,kv --contexts 3 --questions 2 --method full,hash:sink=4:window=16"
+    files = [tmp_path / "alone.jsonl", tmp_path / "shared.jsonl"]
+    tables = []
+    for number, file in enumerate(files, 1):
+        work = tmp_path / str(number)
+        code, out, err = run(f"{lists} --processes {number} --work {work} --answers {file}")
+        assert code == 0 and "early" not in err
+        assert err.count("no learned encoders") == 1
+        tables.append(out)
+    assert tables[0] == tables[1] and files[0].read_bytes() == files[1].read_bytes()
+    names = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert len(names) == 6
+    for name in names:
+        alone, shared = (tmp_path / part / name / "answers.jsonl" for part in "12")
+        assert alone.read_bytes() == shared.read_bytes()
+
+
+def test_what_a_process_leaves_is_answered(
+    run: Eval, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A helper that ends at once costs nothing but time; a context in other hands is waited for."""
+    monkeypatch.setattr(eval_command, "_help", ends_early)
+    code, out, err = run("--processes 2")
+    assert code == 0 and "a process that took a part of the work ended early" in err
+    assert "no memory for it" in err
+    assert out == run("")[1]
+
+
+def ends_early(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    raise KvarnError("no memory for it")

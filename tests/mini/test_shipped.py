@@ -8,6 +8,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "mini"
 DEFAULT, SECOND = FOLDER / "kvarn-mini.gguf", FOLDER / "kvarn-mini-llama.gguf"
+THIRD = FOLDER / "kvarn-mini-gqa.gguf"
 BLOCK_TENSORS = {"cohere2": 8, "llama": 9}
 
 
@@ -15,12 +16,16 @@ def values(file: Path) -> dict[str, object]:
     return {key: field.contents() for key, field in gguf.GGUFReader(file).fields.items()}
 
 
-@pytest.mark.parametrize(("file", "most"), [(DEFAULT, 6_000_000), (SECOND, 8_000_000)])
+@pytest.mark.parametrize(
+    ("file", "most"), [(DEFAULT, 6_000_000), (SECOND, 8_000_000), (THIRD, 12_000_000)]
+)
 def test_sizes_are_those_of_a_package(file: Path, most: int) -> None:
     assert file.stat().st_size <= most
 
 
-@pytest.mark.parametrize(("file", "architecture"), [(DEFAULT, "cohere2"), (SECOND, "llama")])
+@pytest.mark.parametrize(
+    ("file", "architecture"), [(DEFAULT, "cohere2"), (SECOND, "llama"), (THIRD, "cohere2")]
+)
 def test_they_say_what_they_are(file: Path, architecture: str) -> None:
     value = values(file)
     assert value["general.architecture"] == architecture
@@ -28,11 +33,11 @@ def test_they_say_what_they_are(file: Path, architecture: str) -> None:
     assert value["general.license"] == "mit"
     assert "public-domain" in str(value["general.description"])
     assert value.get(f"{architecture}.attention.sliding_window") == (
-        128 if file == DEFAULT else None
+        128 if architecture == "cohere2" else None
     )
 
 
-@pytest.mark.parametrize("file", [DEFAULT, SECOND])
+@pytest.mark.parametrize("file", [DEFAULT, SECOND, THIRD])
 def test_weights_are_finite_and_of_the_declared_shape(file: Path) -> None:
     value, reader = values(file), gguf.GGUFReader(file)
     architecture = str(value["general.architecture"])
@@ -44,6 +49,12 @@ def test_weights_are_finite_and_of_the_declared_shape(file: Path) -> None:
     assert len(shapes) == 2 + BLOCK_TENSORS[architecture] * n_blocks
     for tensor in reader.tensors:
         assert np.isfinite(gguf.quants.dequantize(tensor.data, tensor.tensor_type)).all()
+
+
+def test_query_heads_of_the_third_share_kv_heads() -> None:
+    value = values(THIRD)
+    heads, kv_heads = (value[f"cohere2.attention.head_count{end}"] for end in ("", "_kv"))
+    assert (heads, kv_heads) == (4, 2)
 
 
 def test_llama_cpp_continues_a_sentence_in_english() -> None:

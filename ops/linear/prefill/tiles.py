@@ -1,11 +1,11 @@
-"""Register tiles of prefill: 16 rows x 4 tokens; with AVX-512 32 rows x 8 tokens.
+"""Register tiles of prefill: 16 rows x 4 tokens; with AVX-512 32 rows x 8 tokens (Zen 4: x 4).
 
     y[t, r] = sum_k W[r, k] x[t, k]
 
 A tile has to fit the registers. Of AVX2's 16, 8 hold sums, 2 weights, 1 a broadcast activation and
 1 a product. Of AVX-512's 32, 16 hold the integer sums of a block; each broadcast is used for two
 panels, because two loads per cycle would otherwise be the limit. There the float sums, needed once
-per block, are in memory.
+per block, are in memory. On Zen 4, 8 hold integer sums and 8 float sums.
 """
 
 from __future__ import annotations

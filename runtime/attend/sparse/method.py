@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from ....ops.device import KVDevice
 from ...methods import option
 from ...store.slots import SlotStore
 from ..base import Attend, AttendError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...store import KVStore
     from ..base import BoundAttend
     from .index import SlotIndex, TokenIndex
+    from .resident import ResidentIndex
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""
@@ -55,14 +57,22 @@ class Sparse(Attend, ABC):
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import SparseAttention
+        from .resident import ResidentAttention
 
         dense = self.dense(model.config.n_layers)
+        if isinstance(store.device, KVDevice):
+            resident = self.make_resident_index(model, store)
+            return ResidentAttention(self, dense, model.config, store, n_ctx, resident)
         index = self.make_index(model, store)
         return SparseAttention(self, dense, model.config, store, n_ctx, index)
 
     @abstractmethod
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         """The method's index over one context's store."""
+
+    def make_resident_index(self, model: ModelInfo, store: KVStore) -> ResidentIndex:
+        """The same in the memory of a GPU; `AttendError` where `host_only` says why not."""
+        raise AttendError(f"{self.host_only}: K and V have to be in the host's memory")
 
     @abstractmethod
     def most(self, stored: int, group: int, share: float) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.commands import eval as eval_command
+from kvarn.commands.options.arms import arms_from
 from kvarn.evals.results import run as running
 from kvarn.evals.results.__main__ import estimate
 from kvarn.evals.results.data import (
@@ -36,7 +37,7 @@ def parsed(section: Section) -> argparse.Namespace:
 
 @pytest.mark.parametrize("section", ANSWERED, ids=lambda section: section.name)
 def test_a_command_evaluates_the_arms_of_its_section(section: Section) -> None:
-    arms = [str(arm) for arm in eval_command._arms(parsed(section))]
+    arms = [str(arm) for arm in arms_from(parsed(section))]
     assert arms == [str(arm) for arm in section.arms]
     assert arms[0] == "full"
     assert section.paper in PAPERS
@@ -121,11 +122,13 @@ def test_a_run_out_of_time_goes_on_where_it_stopped(
     clock = running.time.time
     said: list[str] = []
     work = tmp_path / "work"
-    assert not running.run(results, tmp_path, work, clock() + 3, said.append)
+    setting = running.Setting(tmp_path, work, clock() + 3, 2)
+    assert not running.run(results, setting, said.append)
     assert (tmp_path / "seen").exists() and not section.data.exists()
-    assert running.run(results, tmp_path, work, clock() + 60, said.append)
+    setting = replace(setting, until=clock() + 60)
+    assert running.run(results, setting, said.append)
     assert read_measured(section.data).cells[0]["scores"] == [1.0]
-    assert running.run(results, tmp_path, work, clock() + 60, said.append) and len(said) == 2
+    assert running.run(results, setting, said.append) and len(said) == 2
 
 
 def test_what_was_measured_is_kept_as_it_was(tmp_path: Path) -> None:

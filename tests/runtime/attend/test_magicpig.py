@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.eval import _budgets
+from kvarn.commands.options.arms import _budgets
 from kvarn.commands.options.attend import ATTEND_AXIS
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.attention import read_kv

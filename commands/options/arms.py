@@ -1,0 +1,112 @@
+"""Options of `kvarn eval` that name its arms: lists of methods with their budgets."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...evals.quality.oracle import Oracle
+from ...runtime.attend import ATTENDS
+from ...runtime.keep import KEEPS, Keep
+from ...runtime.prefill import PREFILLS
+from .attend import ATTEND_AXIS
+from .keep import KEEP_AXIS, keep_budget
+from .methods import Axis
+from .prefill import PREFILL_AXIS
+from .values import positive
+
+if TYPE_CHECKING:
+    from ...evals.quality import Arm
+
+EVAL_KEEPS: Axis[Keep] = replace(KEEP_AXIS, methods={**KEEPS, Oracle.name: Oracle})
+
+
+def add_arm_options(parser: argparse.ArgumentParser) -> None:
+    """Adds --method, --budget, --probe, --keep, --keep-budget and --prefill."""
+    group = parser.add_argument_group("methods", "the first one is what the others are compared to")
+    group.add_argument(
+        "--method",
+        metavar="M,…",
+        type=words,
+        default=["full"],
+        help=f"{', '.join(ATTENDS)}, with options of their own as in topk:index=flat:sink=8 "
+        "(default full)",
+    )
+    group.add_argument(
+        "--budget",
+        metavar="N,…",
+        type=words,
+        default=["2%"],
+        help="tokens read per KV head, for methods that choose: 2%% (default) or a number",
+    )
+    group.add_argument(
+        "--probe",
+        metavar="N",
+        type=positive,
+        help="every N steps measure the softmax mass that was read and the error of attention's "
+        "output (columns covered and error)",
+    )
+    group.add_argument(
+        "--keep",
+        metavar="K,…",
+        type=words,
+        default=["all"],
+        help=f"which tokens stay in the KV cache: {', '.join(KEEPS)} (default all), or oracle: "
+        "those that the question itself attends to",
+    )
+    group.add_argument(
+        "--keep-budget",
+        metavar="N,…",
+        type=_keep_budgets,
+        default=["20%"],
+        help="how many stay, if not all (default 20%%)",
+    )
+    group.add_argument(
+        "--prefill",
+        metavar="P,…",
+        type=words,
+        default=["exact"],
+        help=f"how contexts are read: {', '.join(PREFILLS)}, with options of their own as in "
+        "sparse:k=1024 (default exact)",
+    )
+
+
+def words(text: str) -> list[str]:
+    """An argparse type: a list with commas."""
+    return [word.strip() for word in text.split(",")]
+
+
+def _keep_budgets(text: str) -> list[str]:
+    return [keep_budget(word) for word in words(text)]
+
+
+def arms_from(options: argparse.Namespace) -> Iterator[Arm]:
+    """Every method with each of its budgets, combined with every keep and prefill method."""
+    from ...evals.quality import Arm
+
+    prefills = [(name, PREFILL_AXIS.parsed(name, {})) for name in options.prefill]
+    common = {} if options.probe is None else {"probe": options.probe}
+    for prefill, reading in prefills:
+        for keep, share, keeping in _keeps(options):
+            for method in options.method:
+                for budget in _budgets(method, options.budget):
+                    given = common | ({"budget": budget} if budget else {})
+                    attend = ATTEND_AXIS.parsed(method, given)
+                    yield Arm(method, budget, keep, share, attend, keeping, prefill, reading)
+
+
+def _budgets(method: str, budgets: list[str]) -> list[str]:
+    """The budgets that a method is to be run with; [""] where it takes none or names its own."""
+    takes = "budget" in ATTEND_AXIS.named(method).options()
+    return budgets if takes and ":budget=" not in method else [""]
+
+
+def _keeps(options: argparse.Namespace) -> Iterator[tuple[str, str, Keep]]:
+    """Every keep method with every budget it takes, or the one that it names."""
+    for name in options.keep:
+        takes = "budget" in EVAL_KEEPS.named(name).options() and ":budget=" not in name
+        for share in options.keep_budget if takes else [""]:
+            given = {"budget": share} if share else {}
+            yield name, share, EVAL_KEEPS.parsed(name, given)
