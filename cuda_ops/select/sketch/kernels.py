@@ -142,9 +142,7 @@ def scan_kernel(
     at = (j * PASSES + p) * n_segments + segment
     tl.store(marks + at * 32 + tl.arange(0, 32), tl.zeros((32,), tl.int32))
     if p == 0:
-        start_list(
-            chosen, totals, j * n_segments + segment, (position < stop) & (competes == 0)
-        )  # fmt: skip
+        start_list(chosen, totals, j, segment, n_segments, first, last, stop)
 
 
 @triton.jit
