@@ -17,6 +17,7 @@ from ..store import Ram, Store
 from .filling import fill
 from .generation import Generation
 from .held import Held
+from .mark import Mark, mark, return_to
 from .placing import Placing
 from .prompt import ContextError, checked_ids, n_common
 from .saving import Saving
@@ -149,6 +150,21 @@ class Context(Held):
             shared = 0
         self.truncate(after + shared)
         return shared
+
+    def mark(self) -> Mark:
+        """What the context holds now, to which `return_to` brings it back.
+
+        Where tokens are evicted, this copies the KV cache (`n_bytes`); elsewhere only the ids.
+        """
+        return mark(self._cache, self._reader)
+
+    def return_to(self, mark: Mark) -> None:
+        """Hold again what was held at the mark, bit for bit, also what has been evicted since.
+
+        Raises `ContextError` for a mark of another context, and where no token is evicted but the
+        context has been cut since and holds others.
+        """
+        return_to(mark, self._cache, self._reader)
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: in text, special tokens are parsed, and BOS is put first in an empty

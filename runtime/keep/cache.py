@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..methods import Progress
     from ..stats import Kept
     from ..store import KVStore
+    from ..store.slots import SlotCopy
 
 
 class CacheAttention(Attention, Protocol):
@@ -86,6 +87,13 @@ class KVCache(ABC):
     @abstractmethod
     def places_left(self, n_tokens: int) -> int:
         """Tokens that can follow `n_tokens` without eviction."""
+
+    def copied(self) -> SlotCopy | None:
+        """A copy of all that is held, for `put_back`; None where a cut brings it back."""
+        return None
+
+    def put_back(self, copy: SlotCopy) -> None:  # noqa: B027 - most caches give no copy
+        """Hold again what `copied` gave."""
 
     def cut_refusal(self, n_tokens: int, to: int) -> str:
         """Why a context of `n_tokens` cannot be cut to the first `to`, but to 0; "" if it can."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..attend import BoundAttend, LayerView
     from ..methods import Progress
     from ..store import SlotStore
+    from ..store.slots import SlotCopy
 
 
 class Slots(ABC):
@@ -167,7 +168,13 @@ class SlotCache(KVCache):
         budget: int,
     ) -> None:
         super().__init__(store, attend, attention)
-        self.slots, self._budget = slots, budget
+        self._store, self.slots, self._budget = store, slots, budget
+
+    def copied(self) -> SlotCopy:
+        return self._store.copied()
+
+    def put_back(self, copy: SlotCopy) -> None:
+        self._store.put_back(copy)
 
     def index(self, n_tokens: int, progress: Progress | None) -> None:
         self.attend.build(self.attention.layers, min(n_tokens, self._budget), progress)
