@@ -63,8 +63,9 @@ class Section:
     """One table: a call of `kvarn eval`, or a study of attention layer by layer (`STUDIES`).
 
     name: of its data. paper, title, about: for the reader. kind: "answers" or one of `STUDIES`.
-    arms: the first is what the others are compared with. options: added to the command. late: measured
-    only when everything else is. axis: what the plot has on its axis, "read", "length" or "".
+    arms: the first is what the others are compared with. options: added to the command. late:
+    measured only when everything else is. axis: what the plot has on its axis, "read", "length"
+    or "".
     """
 
     name: str
