@@ -207,4 +207,4 @@ def test_after_memory_has_run_out_what_was_read_is_saved(model, tmp_path, monkey
     context.close()
     again = kvarn.load(model.path).context(64, store=kvarn.Disk(tmp_path / "pack"))
     assert again.tokens == ids[:20]
-    np.testing.assert_allclose(again.logits, logits, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(again.logits, logits, rtol=0, atol=1e-3)
