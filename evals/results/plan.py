@@ -14,7 +14,8 @@ from ...system.reading import MOST_TEXT, read_file
 
 ROOM = Path(__file__).parent
 PLAN = ROOM / "plan.json"
-ANSWERS, LAYERS = "answers", "layers"
+ANSWERS, LAYERS, LOST = "answers", "layers", "lost"
+STUDIES = {LAYERS: "kvarn.evals.results.layers", LOST: "kvarn.evals.results.lost"}
 FIRST = 2
 """Contexts of a first look."""
 
@@ -59,11 +60,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Section:
-    """One table: a call of `kvarn eval`, or a study of attention layer by layer.
+    """One table: a call of `kvarn eval`, or a study of attention layer by layer (`STUDIES`).
 
-    name: of its data. paper, title, about: for the reader. kind: "answers" or "layers". arms: the
-    first is what the others are compared with. options: added to the command. late: measured only
-    when everything else is. axis: what the plot has on its axis, "read", "length" or "".
+    name: of its data. paper, title, about: for the reader. kind: "answers" or one of `STUDIES`.
+    arms: the first is what the others are compared with. options: added to the command. late:
+    measured only when everything else is. axis: what the plot has on its axis, "read", "length"
+    or "".
     """
 
     name: str
@@ -137,11 +139,11 @@ class Results:
         file = self.models[section.model].file
         texts = [f"TEXT/{name}" for name in self.texts]
         contexts = n_contexts or section.contexts
-        if section.kind == LAYERS:
-            words = ["-m", "kvarn.evals.results.layers"]
+        if section.kind in STUDIES:
+            words = ["-m", STUDIES[section.kind]]
         else:
             words = ["-m", "kvarn", "eval"]
-        words += ["--model" if section.kind == LAYERS else "-m", file]
+        words += ["--model" if section.kind in STUDIES else "-m", file]
         words += ["--task", ",".join(section.tasks)]
         words += ["--length", ",".join(map(str, section.lengths))]
         if section.kind == ANSWERS:
@@ -162,6 +164,9 @@ class Results:
             reading = length * (rates.read_token + rates.read_depth * length / 2)
             if section.kind == LAYERS:
                 total += reading + rates.study
+                continue
+            if section.kind == LOST:
+                total += reading * (1 + len(section.arms))
                 continue
             step = rates.step + rates.step_depth * length
             asking = section.questions * STEPS[section.asked] * step
