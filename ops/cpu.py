@@ -67,6 +67,11 @@ class Cpu(Device):
         array: NDArray[Any] = aligned(shape, dtype)
         return array
 
+    def zeros(self, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+        array = self.memory(shape, dtype)
+        array.fill(0)
+        return array
+
     def put(self, x: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
         if out is None:
             return x

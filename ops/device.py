@@ -104,6 +104,10 @@ class Device(ABC):
         """An array of any contents, on a cache line."""
 
     @abstractmethod
+    def zeros(self, shape: tuple[int, ...], dtype: type[np.generic]) -> Array:
+        """An array of zeros."""
+
+    @abstractmethod
     def put(self, x: NDArray[Any], out: Array | None = None) -> Array:
         """The array with what `x` holds: `out`, or a new one, or `x` itself where that can be."""
 
@@ -208,3 +212,20 @@ class Device(ABC):
     @abstractmethod
     def write_items(self, places: Places, items: U8) -> None:
         """Write uint8 (J, tokens, item_bytes) into a column, whole segments."""
+
+
+class KVDevice(Device):
+    """A device with memory of its own that can have K and V, or leave them to the host."""
+
+    @abstractmethod
+    def memory_left(self) -> tuple[int, int]:
+        """Bytes that can be allocated, and bytes that are held."""
+
+    @abstractmethod
+    def planned_bytes(self, make: Callable[[Device], object]) -> int:
+        """Bytes that what `make` returns would hold, if it were made of this device; `make` is
+        called with one that has no memory, which computes nothing."""
+
+    @abstractmethod
+    def check_served(self, layout: TileLayout) -> None:
+        """Raise `KvarnError` that names a type or head_dim without kernels."""

@@ -54,8 +54,7 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
         type=words,
         default=["all"],
         help=f"which tokens stay in the KV cache: {', '.join(KEEPS)} (default all), or oracle: "
-        "those that the question itself attends to; contexts that evict are read again for each "
-        "question",
+        "those that the question itself attends to",
     )
     group.add_argument(
         "--keep-budget",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.loading.default_model import usual_model_path
-from ...runtime.loading.devices import DEVICES, card_for
+from ...runtime.loading.devices import DEVICES, KV_ON, card_for
 from ...runtime.loading.load import load
 from ...runtime.prefill import for_questions
 from ...runtime.rehearsal import rehearsals
@@ -69,14 +69,21 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_device_option(parser: argparse.ArgumentParser) -> None:
-    """Adds `--device`, for commands whose model may compute elsewhere than on the CPU."""
+    """Adds `--device` and `--kv-on`, for commands whose model may compute elsewhere than on the
+    CPU."""
     parser.add_argument(
         "--device",
         choices=DEVICES,
         default="cpu",
-        help="where the model's matrices are: cpu (default), or cuda: on an NVIDIA GPU, in its "
-        "memory, while the KV cache stays in RAM or on disk and the CPU attends to it (needs "
-        "pip install 'kvarn[cuda]')",
+        help="what computes: cpu (default), or cuda: an NVIDIA GPU, which has the model's matrices "
+        "in its memory (needs pip install 'kvarn[cuda]')",
+    )
+    parser.add_argument(
+        "--kv-on",
+        choices=KV_ON,
+        default="auto",
+        help="with --device cuda, where the KV cache is: on the GPU, in the host's memory (the CPU "
+        "attends to it), or on the GPU if it fits and the methods are served there (auto)",
     )
 
 
@@ -127,7 +134,9 @@ def model_from(
     """
     from ...jit.kernel_cache import on_compile
 
-    device = getattr(options, "device", "cpu")
+    device, kv_on = getattr(options, "device", "cpu"), getattr(options, "kv_on", "auto")
+    if kv_on != "auto" and device == "cpu":
+        raise KvarnError(f"--kv-on {kv_on} has no effect without --device cuda: give both")
     card_for(device)  # before a model is pulled, or kernels compiled
     path = model_path(options)
     types = getattr(options, "kv_type", None) or kv or ("f16", "f16")
@@ -136,7 +145,7 @@ def model_from(
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
     prefills = _prefills(options, methods) or prefills
     on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps, prefills)))
-    return load(path, threads=options.threads, notice=notice, device=device)
+    return load(path, threads=options.threads, notice=notice, device=device, kv_on=kv_on)
 
 
 def _prefills(options: argparse.Namespace, attends: Sequence[Attend]) -> list[Prefill]:

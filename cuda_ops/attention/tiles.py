@@ -93,6 +93,21 @@ def blocks_of(rows):
     return tl.permute(apart, (1, 0, 2))
 
 
+SERVED = ("f16", "q8_0", "q4_0")
+MOST_HEAD_DIM = 256
+
+
+def check_served(layout: TileLayout) -> None:
+    """Raise CudaOpsError unless the kernels serve the types and head_dim of a layout."""
+    for side, name in (("K", layout.k_type), ("V", layout.v_type)):
+        if name not in SERVED:
+            raise CudaOpsError(f"{side} of type {name} has no GPU kernel, {', '.join(SERVED)} have")
+    if layout.head_dim > MOST_HEAD_DIM:
+        raise CudaOpsError(
+            f"head_dim {layout.head_dim} has no GPU kernel, those up to {MOST_HEAD_DIM} have"
+        )
+
+
 def tile_constants(layout: TileLayout, n_kv_heads: int) -> dict[str, Any]:
     """What places a byte: the constants by which kernels that read tiles are specialised."""
     return {

@@ -7,13 +7,16 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from ...ops.attention.layout import TileLayout
-from ...ops.select import Network
+from ...ops.attention.layout import TILE, TileLayout
+from ...ops.select import Network, sketch_bits
 from .. import append
 from ..attention import prefill, prefill_kernels, token, token_kernels
 from ..attention.tiles import rotation_constants, tile_constants
 from ..select import lists
 from ..select.hash import choice, encoders, kernels
+from ..select.sketch import choice as sketch
+from ..select.sketch import kernels as by_sketch
+from ..select.sketch import keys
 from .case import Case, types_of
 
 HEADS, GROUP = 8, 4  # KV heads and query heads of each, where a case does not say
@@ -37,6 +40,27 @@ _ENCODE = (
 )
 _NEAREST = "words:{0} queries:{0} among:*i32 seed:i32 n_lots:i32 limits:*i32"
 _FOUND = " bits:*i32 totals:*i32 candidates:*i32 n_candidates:*i32"
+_SKETCH = (
+    "kv:*u8 start:*i32 centre:*fp32 rotation:*fp32 bits:*u8 factors:*fp16 work:*fp32 n_tokens:i32 "
+    "room:i32"
+)
+_PREPARE = (
+    "q:*fp32 rotation:*fp32 bits:*u8 factors:*fp16 among:*i32 rows:*fp32 work:*fp32 tables:*i16 "
+    "limits:*i32 n_found:*i32 n_listed:*i32 most:i32"
+)
+_SCAN_SKETCHES = (
+    "bits:*u8 factors:*fp16 tables:*i16 among:*i32 limits:*i32 marks:*i32 chosen:*i32 totals:*i32 "
+    "found:*i64 n_found:*i32 room:i32"
+)
+_NARROW = (
+    "bits:*u8 factors:*fp16 tables:*i16 among:*i32 marks:*i32 found:*i64 n_found:*i32 listed:*i32 "
+    "n_listed:*i32 seed:i32 n_segments:i32 room:i32 list_room:i32 most:i32"
+)
+_RERANK = "kv:*u8 rows:*fp32 listed:*i32 n_listed:*i32 scored:*i64 list_room:i32"
+_SETTLE = (
+    "scored:*i64 n_listed:*i32 among:*i32 chosen:*i32 totals:*i32 seed:i32 n_segments:i32 "
+    "list_room:i32 most:i32"
+)
 _PLACE = "bits:*i32 among:*i32 totals:*i32 used:*i32 index:*i32 counts:*i32 room:i32"
 
 
@@ -139,7 +163,7 @@ def choosing(bits: int) -> tuple[Case, ...]:
     """The three kernels of `nearest`."""
     given, group = types_of(_NEAREST.format(f"*i{bits}")), {"G": GROUP, "BITS": bits}
     found = given | types_of(_FOUND.strip())
-    sample = {"SAMPLE": kernels.SAMPLE, "ENOUGH": kernels.ENOUGH, "MOST": kernels.MOST}
+    sample = {"SAMPLE": kernels.SAMPLE, "ENOUGH": kernels.ENOUGH}
     settle = {"J": HEADS, "BLOCK": choice.BLOCK}
     return (
         Case(f"sample, {bits} bits", kernels.sample_kernel, given, group | sample, choice.WARPS),
@@ -152,6 +176,56 @@ def choosing(bits: int) -> tuple[Case, ...]:
             found | {"n_segments": "i32", "room": "i32"}, group | settle, choice.WARPS, ("room",),
         ),
     )  # fmt: skip
+
+
+def sketching(kv_type: str, head_dim: int, together: int) -> Case:
+    """`sketch_kernel` for one key of each KV head, or for many."""
+    layout = TileLayout(head_dim, kv_type, kv_type)
+    bits = {"BITS": sketch_bits(head_dim)}
+    return Case(
+        f"sketch, {kv_type} {head_dim}, {together} keys",
+        keys.sketch_kernel,
+        types_of(_SKETCH),
+        keys.key_constants(layout, HEADS) | bits | {"ROWS": together},
+        also_16=("room",),
+        fuses=False,
+    )
+
+
+def mean(kv_type: str, head_dim: int) -> Case:
+    """`sums_kernel` of `mean_keys`."""
+    constants = keys.key_constants(TileLayout(head_dim, kv_type, kv_type), HEADS)
+    return Case(
+        f"mean of keys, {kv_type} {head_dim}",
+        keys.sums_kernel,
+        types_of("kv:*u8 sums:*fp32 first:i32 last:i32"),
+        constants | {"TILE": TILE},
+        fuses=False,
+    )
+
+
+def sketched(kv_type: str, head_dim: int, group: int) -> tuple[Case, ...]:
+    """The five kernels of `best_sketched`."""
+    layout = TileLayout(head_dim, kv_type, kv_type)
+    constants = sketch.choice_constants(layout, HEADS, group)
+    kernels = {
+        "prepare": (by_sketch.prepare_kernel, _PREPARE),
+        "scan": (by_sketch.scan_kernel, _SCAN_SKETCHES),
+        "narrow": (by_sketch.narrow_kernel, _NARROW),
+        "rerank": (by_sketch.rerank_kernel, _RERANK),
+        "settle": (by_sketch.settle_kernel, _SETTLE),
+    }
+    return tuple(
+        Case(
+            f"sketches, {name}, {kv_type} {group}x{head_dim}",
+            kernel,
+            types_of(types),
+            constants[name],
+            sketch.WARPS[name],
+            fuses=False,
+        )
+        for name, (kernel, types) in kernels.items()
+    )
 
 
 KV: tuple[Case, ...] = (
@@ -191,5 +265,11 @@ KV: tuple[Case, ...] = (
     encoding("q4_0", 128, 64, 128, encoders.KEYS),
     *choosing(32),
     *choosing(64),
+    sketching("q8_0", 64, 1),
+    sketching("q4_0", 128, keys.KEYS),
+    mean("q4_0", 128),
+    *sketched("q8_0", 64, 4),
+    *sketched("q4_0", 128, 3),
+    *sketched("f16", 256, 8),
     Case("place", lists.place_kernel, types_of(_PLACE), {"SEGMENTS": 1024}),
 )

@@ -1,11 +1,10 @@
-"""Asks one arm the questions about one context."""
+"""Asking the questions about one context."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ...runtime.prefill import for_questions
 from ...runtime.sampling import Sampler
 from ...runtime.store import Disk, Ram
 from .folder import Answer
@@ -15,7 +14,7 @@ from .scoring import score
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...runtime.context import Context, Progress
+    from ...runtime.context import Context, Mark, Progress
     from ...runtime.model import Model
     from .arms import Arm
     from .reading import Read
@@ -32,72 +31,103 @@ _COUNTERS = (
 
 
 @contextmanager
-def opened(
-    model: Model, read: Read, arm: Arm, progress: Progress | None = None
-) -> Iterator[Context]:
-    """A context with the arm's methods that holds what was read. It opens the pack, or reads the
-    text anew into memory where the arm evicts, because a pack holds all tokens.
+def opened(model: Model, read: Read, arm: Arm, progress: Progress | None = None) -> Iterator[Asker]:
+    """Asks about what was read, with the arm's methods. It opens the pack, or reads the text into
+    memory where the arm evicts, because a pack holds all tokens.
 
     Questions that are asked apart are read as `kvarn run` reads them."""
     prefill = arm.reading
-    if read.asked == "apart" and arm.keeps_all:
-        prefill = for_questions(arm.attend, arm.keeping, read.n_ctx)
     store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
+    if read.asked == "apart" and arm.keeps_all:
+        prefill = model.prefill_of_question(arm.attend, arm.keeping, read.n_ctx, store)
     with model.context(read.n_ctx, arm.attend, arm.keep_for(read), store, prefill) as context:
-        if not context.tokens and read.asked != "inside":
-            context.prefill(read.ids, progress)
         context.index()
-        yield context
+        yield Asker(context, read, arm, progress)
 
 
-def ask(context: Context, read: Read, arm: Arm, key: str, number: int) -> Answer:
-    """The greedy answer to question `number` after what was read. key: the arm's.
+class Asker:
+    """Asks one arm the questions about one context."""
 
-    It ends at a line break, at the limit of tokens, or once it contains all that was asked for.
-    """
-    question = read.questions[number]
-    before = _totals(context)
-    _pose(context, read, arm, read.question_ids[number])
-    text, right = "", 0.0
-    generation = context.generation((), read.most_tokens[number], Sampler(temp=0), (BREAK,))
-    for piece in generation.pieces():
-        text += piece
-        right = score(text, question.answers)
-        if right == 1:
-            break
-    new = {name: total - before[name] for name, total in _totals(context).items()}
+    def __init__(
+        self, context: Context, read: Read, arm: Arm, progress: Progress | None = None
+    ) -> None:
+        self.context, self._read, self._arm, self._progress = context, read, arm, progress
+        self._marks: dict[int | None, Mark] = {}
 
-    def mean(name: str, over: str) -> float | None:
-        return new[name] / new[over] if new[over] else None
+    def ask(self, key: str, number: int) -> Answer:
+        """The greedy answer to question `number` after what was read. key: the arm's.
 
-    return Answer(
-        str(arm), key, number, right, text,
-        covered=mean("covered_mass", "probes"),
-        error=mean("output_error", "probes"),
-        entropy=mean("entropy", "probes"),
-        read=mean("attended_tokens", "stored_tokens"),
-    )  # fmt: skip
+        It ends at a line break, at the limit of tokens, or once it contains all that was asked for.
+        """
+        context, read = self.context, self._read
+        question = read.questions[number]
+        before = _totals(context)
+        self.pose(read.question_ids[number])
+        text, right = "", 0.0
+        generation = context.generation((), read.most_tokens[number], Sampler(temp=0), (BREAK,))
+        for piece in generation.pieces():
+            text += piece
+            right = score(text, question.answers)
+            if right == 1:
+                break
+        new = {name: total - before[name] for name, total in _totals(context).items()}
 
+        def mean(name: str, over: str) -> float | None:
+            return new[name] / new[over] if new[over] else None
 
-def _pose(context: Context, read: Read, arm: Arm, ids: list[int]) -> None:
-    """Read a question in place of the previous one and its answer.
+        return Answer(
+            str(self._arm), key, number, right, text,
+            covered=mean("covered_mass", "probes"),
+            error=mean("output_error", "probes"),
+            entropy=mean("entropy", "probes"),
+            read=mean("attended_tokens", "stored_tokens"),
+        )  # fmt: skip
 
-    One that is decoded is read token by token with the arm's attend method, whatever its prefill:
-    so arms that differ in how contexts are read differ in nothing else. Eviction cannot be undone:
-    there the context is read again.
-    """
-    if read.asked == "inside" and not arm.keeps_all:
+    def pose(self, ids: list[int]) -> None:
+        """Read a question in place of the previous one and its answer.
+
+        One that is decoded is read token by token with the arm's attend method, whatever its
+        prefill: so arms that differ in how contexts are read differ in nothing else.
+        """
+        context, read = self.context, self._read
+        if not self._arm.keeps_all:
+            ids = self._return(ids)
+        else:
+            shared = context.cut_to_shared(read.ids)
+            if shared < len(read.ids):
+                context.prefill(read.ids[shared:])
+        if read.asked != "decoded":
+            context.prefill(ids)
+            return
+        for token in ids:
+            context.decode(token)
+
+    def _return(self, ids: list[int]) -> list[int]:
+        """Let a context that evicts hold what it held before a question; what is left to read.
+
+        What comes before the question is read once. Inside the prompt, these are the whole chunks
+        of the context, so that the others have the bits of one prompt. Otherwise it is the context,
+        and the first token of the question, a line break, as a generated one: so the prompt ends
+        before it, and what is evicted after a prompt is evicted without knowing the question.
+        """
+        context, held = self.context, self._read.ids
+        n = len(held)
+        if self._read.asked == "inside":
+            n -= n % context.model.transformer.max_chunk
+            ids = [*held[n:], *ids]
+            first = None
+        else:
+            first, *ids = ids
+        if first in self._marks:
+            context.return_to(self._marks[first])
+            return ids
         context.truncate(0)
-        context.prefill([*read.ids, *ids])
-        return
-    shared = context.cut_to_shared(read.ids)
-    if shared < len(read.ids):
-        context.prefill(read.ids[shared:])
-    if read.asked != "decoded":
-        context.prefill(ids)
-        return
-    for token in ids:
-        context.decode(token)
+        if n:
+            context.prefill(held[:n], self._progress)
+        if first is not None:
+            context.decode(first)
+        self._marks[first] = context.mark()
+        return ids
 
 
 def _totals(context: Context) -> dict[str, float]:

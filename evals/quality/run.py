@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...runtime.bench import Observer
 from ...runtime.memory import human_bytes
-from .asking import ask, opened
+from .asking import opened
 from .folder import Answer, ContextFolder
 from .plan import Cell
 from .reading import Read, read_for
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SUFFIXES: dict[Asked, str] = {"decoded": "", "apart": "-apart", "inside": "-inside"}
 """Tell the keys of answers apart by how their questions were read."""
+_EVICTED = "-evicted"
+"""Instead of "-apart", where tokens were evicted before the question was read."""
 
 
 def evaluate(
@@ -89,8 +91,13 @@ class _Run:
         self._progress = observer.progress("evaluating")
         self._all = sum(c.length for c in plan.cells()) * plan.n_contexts * len(plan.arms)
         self._done = 0
-        self._keys = [arm.key(model) + _SUFFIXES[plan.asked] for arm in plan.arms]
+        self._keys = [arm.key(model) + self._suffix(arm) for arm in plan.arms]
         self._found: dict[tuple[Cell, int], list[list[Answer]]] = {}
+
+    def _suffix(self, arm: Arm) -> str:
+        if self.plan.asked == "apart" and not arm.keeps_all:
+            return _EVICTED
+        return _SUFFIXES[self.plan.asked]
 
     def take_free(self) -> None:
         """Answer about all contexts that no other process is at work on."""
@@ -140,11 +147,14 @@ class _Run:
         if arm.keeps_all:
             for line in read.build(self.model, arm, reading):
                 self.observer.say(f"{folder.path.name}, {arm}: {line}")
-        with opened(self.model, read, arm, reading) as context:
-            self._tell(context.notices)
+        with opened(self.model, read, arm, reading) as asker:
+            context = asker.context
+            # Where K and V are is said with their bytes, which differ from context to context.
+            where = [context.where.partition(":")[0]] if context.where else []
+            self._tell([*where, *(line for line in context.notices if line != context.where)])
             for i in range(len(read.questions)):
                 if i not in answers:
-                    answers[i] = ask(context, read, arm, key, i)
+                    answers[i] = asker.ask(key, i)
                     folder.add(answers[i])
 
     def _tell(self, notices: Sequence[str]) -> None:

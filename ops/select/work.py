@@ -1,4 +1,6 @@
-"""Sizes of scratch memory. Imports no Numba."""
+"""Sizes of scratch memory, and how kernels are chosen. Imports no Numba."""
+
+from ...jit.variant import FEATURES, VARIANT
 
 DIGIT = 11  # bits of a cost that one pass counts, see `best`
 HISTOGRAM = 1 << DIGIT
@@ -8,3 +10,12 @@ NEAR_TOKENS = 128  # whose signatures are compared at a time, see `pairs`
 PLANE_BYTES = 16 * NEAR_TOKENS
 ROWS = 32  # of queries that choose side by side, see `signatures.rows`
 SAMPLE_SEGMENTS = 4  # signatures that give their first limits, in segments, at most
+LOTS = 4  # of tokens at one distance, at most, see `signatures.lots`
+LEVELS = 4  # distances that are told apart at a time, see `signatures.sliced`
+QUERY_WORDS = 40 + 8 * (LEVELS + 1)  # of a query there
+SLICED = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES  # rows are compared as there
+
+
+def half_words(bits: int) -> int:
+    """Words of 64 bits of a half of a segment of signatures, see `signatures.sliced`."""
+    return 8 * (2 + LOTS + 10 * -(-bits // 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -60,6 +60,12 @@ class Attend(Method, ABC):
         a method."""
         return True
 
+    @property
+    def host_only(self) -> str:
+        """Why K and V have to be in the host's memory, such as "--tail means"; "": a GPU that has
+        them serves the method."""
+        return f"--method {self.name}"
+
     def shortened(self) -> Attend:
         """The method as it is rehearsed, in a context of a thousand tokens."""
         return self
@@ -96,6 +102,14 @@ class BoundAttend(ABC):
 
     chooses: ClassVar[bool] = False
     """Whether each generated token chooses what it reads: `attend_slots` then takes one token."""
+
+    def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
+        """Tokens from position `start` on are about to be read. Returns what recorded calls depend
+        on, beside `Number`s and the store's places; None: this pass cannot be recorded."""
+        return ()
+
+    def done(self, n_tokens: int) -> None:  # noqa: B027
+        """The tokens of `expect` were read, in all layers."""
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:  # noqa: B027
         """Tokens start … start + n_tokens - 1 have just been appended to the layer's store, or

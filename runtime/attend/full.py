@@ -24,6 +24,10 @@ class Full(Attend):
     def needs_all_tokens(self) -> bool:
         return False
 
+    @property
+    def host_only(self) -> str:
+        return ""
+
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> FullAttention:
         return FullAttention()
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from ...ops.select import Range, SignedKeys
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
+    from ..store.resident import ResidentStore
     from .base import F32, I32
+    from .sparse.resident import ResidentIndex
 
 AUTO, SIMHASH = "auto", "simhash"
 MOST_RERANK = 64
@@ -83,6 +85,17 @@ class Hash(Budgeted, OverSlots):
         return SignatureIndex(model.config, store, *self.encoder_or_simhash(model), self.rerank)
 
     make_slot_index = make_index
+
+    @property
+    def host_only(self) -> str:
+        return super().host_only if self.rerank == 1 else "--rerank"
+
+    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
+        if self.host_only:
+            return super().make_resident_index(model, store)
+        from .indexes.resident import ResidentSignatures
+
+        return ResidentSignatures(model.config, store, *self.encoder_or_simhash(model))
 
     def encoder_or_simhash(self, model: ModelInfo) -> tuple[Encoder, str]:
         """What computes signatures, and a line for the user where the model has no encoders."""

@@ -2,6 +2,7 @@
 
 from ..methods import Progress
 from .context import Context
+from .mark import Mark
 from .prompt import ContextError
 
-__all__ = ["Context", "ContextError", "Progress"]
+__all__ = ["Context", "ContextError", "Mark", "Progress"]

@@ -17,6 +17,8 @@ from ..store import Ram, Store
 from .filling import fill
 from .generation import Generation
 from .held import Held
+from .mark import Mark, mark, return_to
+from .placing import Placing
 from .prompt import ContextError, checked_ids, n_common
 from .saving import Saving
 from .token_reader import TokenReader
@@ -57,6 +59,7 @@ class Context(Held):
         keep: Keep | None = None,
         store: Store | None = None,
         prefill: Prefill | None = None,
+        kv_on: str | None = None,
     ) -> None:
         forks.check()
         if not isinstance(n_ctx, Integral) or n_ctx < 1:
@@ -66,8 +69,12 @@ class Context(Held):
         prefill = (prefill or recorded(store.recorded_prefill())).resolved(model.info)
         prefill.check(keep, n_ctx)
         store = store.for_prefill(prefill.facts(model.info))
-        attend, chunk = prefill.around(self._attend), model.transformer.max_chunk
-        self._cache = keep.open(model.info, n_ctx, chunk, attend, store)
+        placing = Placing(model, self._attend, keep, store, prefill)
+        placed = on_engine(placing.place, n_ctx, kv_on or model.kv_on)
+        self.where = placed.line
+        chunk = min(model.transformer.max_chunk, placed.device.chunk)
+        attend = prefill.around(self._attend)
+        self._cache = keep.open(model.info, n_ctx, chunk, attend, placed.store)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)
@@ -143,6 +150,21 @@ class Context(Held):
             shared = 0
         self.truncate(after + shared)
         return shared
+
+    def mark(self) -> Mark:
+        """What the context holds now, to which `return_to` brings it back.
+
+        Where tokens are evicted, this copies the KV cache (`n_bytes`); elsewhere only the ids.
+        """
+        return mark(self._cache, self._reader)
+
+    def return_to(self, mark: Mark) -> None:
+        """Hold again what was held at the mark, bit for bit, also what has been evicted since.
+
+        Raises `ContextError` for a mark of another context, and where no token is evicted but the
+        context has been cut since and holds others.
+        """
+        return_to(mark, self._cache, self._reader)
 
     def encode(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: in text, special tokens are parsed, and BOS is put first in an empty

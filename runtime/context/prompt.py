@@ -47,4 +47,6 @@ def check_readable(ids: Sequence[int], n_held: int, n_vocab: int, most_tokens: i
 def n_common(a: Sequence[int], b: Sequence[int]) -> int:
     """How many first items two sequences share."""
     n = min(len(a), len(b))
+    if a[:n] == b[:n]:  # the usual case: of lists, a hundred times as fast
+        return n
     return next((i for i in range(n) if a[i] != b[i]), n)

@@ -36,7 +36,9 @@ class TokenReader:
         self, transformer: Transformer, cache: KVCache, tell: Callable[[str], None]
     ) -> None:
         self._transformer, self._cache, self._tell = transformer, cache, tell
-        self._device, self._chunk = transformer.device, transformer.max_chunk
+        self._device, place = transformer.device, cache.store.device
+        # Stores, encoders and evicting methods on the host work on the chunks that they know.
+        self._chunk = min(transformer.max_chunk, place.chunk)
         self._told = False
         saved = cache.store.saved
         if len(saved.tokens) > cache.most_tokens:
@@ -151,6 +153,7 @@ class TokenReader:
             except (Stopped, OutOfDeviceMemory):
                 self.logits, self.hidden = known
                 raise
+        cache.done(len(ids))
         self.tokens.extend(ids)
         self._hidden_memory[:] = hidden[-1]
         self.hidden = self._hidden_memory

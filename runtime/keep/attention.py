@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from .cache import minus_centre
@@ -19,7 +20,7 @@ class StoredAttention:
         self.layers, self._attend, self._store = layers, attend, store
         self._device = device = store.device
         self._start, self._prompt = device.number(), True
-        self._recorded_for: tuple[Places | None, int] = None, 0
+        self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
         centre = minus_centre(store)
         self._minus_centre = None if centre is None else device.put(centre)
         self.every_query = attend.every_query
@@ -27,17 +28,26 @@ class StoredAttention:
         self._graphs: dict[bool, Recorded] | None = {} if records else None
         self.graphs = self._graphs
 
-    def begin(self, start: int, prompt: bool) -> None:
+    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
         self._start.set(start)
         self._prompt = prompt
+        state = self._attend.expect(start, n_tokens, prompt)
         places, threads = self._store.segments(0), self._device.threads
-        if places is not self._recorded_for[0] or threads != self._recorded_for[1]:
-            self._recorded_for = places, threads
+        if state is None:
+            self.graphs = None
+            return
+        known = self._recorded_for
+        if places is not known[0] or (threads, state) != known[1:]:
+            self._recorded_for = places, threads, state
             if self._graphs:
                 self._graphs.clear()
         recorded = not prompt or self._attend.records_prompts
         self.graphs = self._graphs if recorded else None
+
+    def done(self, n_tokens: int) -> None:
+        """See `CacheAttention.done`."""
+        self._attend.done(n_tokens)
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         start = self._start.now()

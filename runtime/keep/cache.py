@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..methods import Progress
     from ..stats import Kept
     from ..store import KVStore
+    from ..store.slots import SlotCopy
 
 
 class CacheAttention(Attention, Protocol):
@@ -26,11 +27,14 @@ class CacheAttention(Attention, Protocol):
 
     layers: list[LayerView]
 
-    def begin(self, start: int, prompt: bool) -> None:
+    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
         """The next calls are for tokens from position `start` on, for which there is room.
 
         prompt: see `KVCache.begin`.
         """
+
+    def done(self, n_tokens: int) -> None:
+        """All layers have these tokens."""
 
 
 class KVCache(ABC):
@@ -57,7 +61,11 @@ class KVCache(ABC):
         """
         self.store.cut(start)
         self.store.reserve(start + n_tokens)
-        self.attention.begin(start, prompt)
+        self.attention.begin(start, n_tokens, prompt)
+
+    def done(self, n_tokens: int) -> None:
+        """All layers have the tokens that `begin` was called for."""
+        self.attention.done(n_tokens)
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Progress | None) -> None:
@@ -79,6 +87,13 @@ class KVCache(ABC):
     @abstractmethod
     def places_left(self, n_tokens: int) -> int:
         """Tokens that can follow `n_tokens` without eviction."""
+
+    def copied(self) -> SlotCopy | None:
+        """A copy of all that is held, for `put_back`; None where a cut brings it back."""
+        return None
+
+    def put_back(self, copy: SlotCopy) -> None:  # noqa: B027 - most caches give no copy
+        """Hold again what `copied` gave."""
 
     def cut_refusal(self, n_tokens: int, to: int) -> str:
         """Why a context of `n_tokens` cannot be cut to the first `to`, but to 0; "" if it can."""

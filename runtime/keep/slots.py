@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..attend import BoundAttend, LayerView
     from ..methods import Progress
     from ..store import SlotStore
+    from ..store.slots import SlotCopy
 
 
 class Slots(ABC):
@@ -91,9 +92,12 @@ class SlotAttention:
     def __post_init__(self) -> None:
         self._minus_centre = minus_centre(self.slots[0].store)
 
-    def begin(self, start: int, prompt: bool) -> None:
+    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
         self.start, self.prompt = start, prompt
+
+    def done(self, n_tokens: int) -> None:
+        """See `CacheAttention.done`."""
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
         if self._minus_centre is not None:
@@ -164,7 +168,13 @@ class SlotCache(KVCache):
         budget: int,
     ) -> None:
         super().__init__(store, attend, attention)
-        self.slots, self._budget = slots, budget
+        self._store, self.slots, self._budget = store, slots, budget
+
+    def copied(self) -> SlotCopy:
+        return self._store.copied()
+
+    def put_back(self, copy: SlotCopy) -> None:
+        self._store.put_back(copy)
 
     def index(self, n_tokens: int, progress: Progress | None) -> None:
         self.attend.build(self.attention.layers, min(n_tokens, self._budget), progress)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ...ops.device import Device
 
 DEVICES = ("cpu", "cuda")
+KV_ON = ("auto", "gpu", "host")
+"""Where K and V can be, see `load`."""
 SMALLER = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K")
 """Types that a user is advised to take instead, the most exact first; of other types of so many
 bits there are models as well."""
@@ -41,6 +43,12 @@ def device_named(name: str, file: GGUFFile) -> Device | None:
 
     check_room(file, card, CudaDevice.chunk)
     return CudaDevice(torch.device("cuda"))
+
+
+def check_kv_on(kv_on: str) -> None:
+    """`KvarnError` for anything else than `KV_ON`."""
+    if kv_on not in KV_ON:
+        raise KvarnError(f"K and V cannot be on {kv_on!r:.40}: expected {', '.join(KV_ON)}")
 
 
 def card_for(name: str) -> Card | None:

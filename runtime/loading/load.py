@@ -15,7 +15,7 @@ from ..engine import on_engine
 from ..gguf import GGUFFile, open_gguf
 from ..memory import available_bytes, human_bytes
 from .default_model import default_model_path
-from .devices import device_named
+from .devices import check_kv_on, device_named
 
 if TYPE_CHECKING:
     from ...ops.device import Device
@@ -28,17 +28,21 @@ def load(
     threads: int | None = None,
     notice: Callable[[str], None] | None = None,
     device: str | Device = "cpu",
+    kv_on: str = "auto",
 ) -> Model:
     """Load a GGUF model; without a path, the default model.
 
     threads: kernel threads of the whole process (default: one per physical core).
     notice: called with one line about each thing the user should know, now or later: tensors that
     are re-encoded, what the first context with a 4-bit KV cache has to measure.
-    device: what computes the weights' part, "cpu" or "cuda" (`devices`); K and V are in the host's
-    memory, where the CPU attends to them. A `Device` is taken as it is.
+    device: what has the weights, "cpu" or "cuda" (`devices`). A `Device` is taken as it is.
+    kv_on: where contexts of a model on a GPU have K and V: "gpu"; "host", where the CPU attends to
+    them; "auto" on the GPU where its memory has room and the methods are served there. Contexts say
+    which in `notices`.
     Raises `GGUFError` for a file that cannot be read, `ModelError` for a model that cannot be run,
     and `KvarnError` if memory does not suffice for its matrices, or the device cannot be used.
     """
+    check_kv_on(kv_on)
     file = open_gguf(Path(path) if path is not None else default_model_path())
     if isinstance(device, str):
         elsewhere = device_named(device, file)
@@ -54,8 +58,8 @@ def load(
     if threads is not None:
         on_engine(kernel_threads.set_threads, threads)
     if elsewhere is None:
-        return Model(file, arena, notice)
-    return Model(file, arena, notice, elsewhere)
+        return Model(file, arena, notice, kv_on=kv_on)
+    return Model(file, arena, notice, elsewhere, kv_on)
 
 
 def _repacked(file: GGUFFile, available: int) -> int:

@@ -38,8 +38,9 @@ class LoadedModel:
         arena: Arena,
         notice: Callable[[str], None] | None = None,
         device: Device = CPU,
+        kv_on: str = "auto",
     ) -> None:
-        self.file = file
+        self.file, self.kv_on = file, kv_on
         self.config = ModelConfig.from_metadata(self.file.metadata)
         self._notice = notice
         self._computed: dict[Callable[[GGUFFile], Any], Any] = {}

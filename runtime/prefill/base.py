@@ -29,6 +29,11 @@ class Prefill(Method, ABC):
     needs_all_tokens: ClassVar[bool] = False
     """Whether every token must stay in the store."""
 
+    @property
+    def host_only(self) -> str:
+        """See `Attend.host_only`."""
+        return f"--prefill {self.name}"
+
     def check(self, keep: Keep, n_ctx: int) -> None:
         """`PrefillError` if `keep` evicts what the method needs, in a context of that size."""
         if self.needs_all_tokens and keep.evicts(n_ctx):

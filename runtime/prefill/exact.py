@@ -20,6 +20,10 @@ class Exact(Prefill):
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "each token reads all tokens before it"
 
+    @property
+    def host_only(self) -> str:
+        return ""
+
     def facts(self, model: ModelInfo) -> PrefillFacts | None:
         return None
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...ops.attention.layout import TileLayout
+    from ...ops.device import KVDevice
     from ..loading.model_info import ModelInfo
     from .slots import SlotStore
 
@@ -234,6 +235,21 @@ class Store(Method, ABC):
     def for_prefill(self, facts: PrefillFacts | None) -> Store:
         """The store for a context whose prompts are read so; one that saves records it."""
         return self
+
+    @abstractmethod
+    def types(self) -> tuple[str, str]:
+        """The stored types of K and V."""
+
+    @property
+    def held_by_gpu(self) -> int:
+        """Bytes of a GPU's memory that it has already."""
+        return 0
+
+    def on(self, device: KVDevice) -> Store:
+        """The store with K and V in the memory of a GPU; it saves what it saves."""
+        from .resident import Resident
+
+        return Resident(self, device)
 
     @overload
     def open(self, model: ModelInfo, n_ctx: int) -> KVStore: ...

@@ -42,9 +42,19 @@ class Ram(Store):
         """Tokens of context that fit in `n_bytes`."""
         return self._empty(config).tokens_in(n_bytes)
 
+    def layout(self, config: ModelConfig) -> TileLayout:
+        """How K and V are stored."""
+        return TileLayout(config.head_dim, self.k, self.v)
+
+    def centre(self, model: ModelInfo) -> NDArray[np.float32] | None:
+        """The mean keys that are subtracted, if any are: see `centre`."""
+        return mean_keys(model) if self.centred and has_centre(model.config, self.k) else None
+
+    def types(self) -> tuple[str, str]:
+        return self.k, self.v
+
     def _empty(self, config: ModelConfig) -> RamStore:
-        layout = TileLayout(config.head_dim, self.k, self.v)
-        return RamStore(layout, config.n_layers, config.n_kv_heads)
+        return RamStore(self.layout(config), config.n_layers, config.n_kv_heads)
 
     def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         store = self._empty(model.config)
@@ -56,16 +66,14 @@ class Ram(Store):
                 f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx"
                 + self._or_smaller_type
             )
-        if self.centred and has_centre(model.config, self.k):
-            store.centre = mean_keys(model)
+        store.centre = self.centre(model)
         return store
 
     def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
         from .slots import SlotStore  # imports this module
 
         config = model.config
-        layout = TileLayout(config.head_dim, self.k, self.v)
-        store = SlotStore(layout, slots.sizes, config.n_kv_heads, slots.whole)
+        store = SlotStore(self.layout(config), slots.sizes, config.n_kv_heads, slots.whole)
         needed, available = store.bytes_needed(), available_bytes()
         if needed > available:
             raise StoreError(
@@ -73,8 +81,7 @@ class Ram(Store):
                 f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
                 f"use a smaller --keep-budget{self._or_smaller_type}"
             )
-        if self.centred and has_centre(config, self.k):
-            store.centre = mean_keys(model)
+        store.centre = self.centre(model)
         return store
 
     @property

@@ -15,6 +15,7 @@ the snapshot indexes the slots again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,17 @@ if TYPE_CHECKING:
 
 NO_BOUND = 1 << 31
 """Slots of a layer that holds a prompt whole: positions have 31 bits."""
+
+
+@dataclass(frozen=True)
+class SlotCopy:
+    """The whole state of a `SlotStore`. parts: the bytes of `SlotStore.parts`; filled: those of the
+    columns; extra: what the keep method adds."""
+
+    reserved: int
+    parts: list[bytes]
+    filled: Mapping[str, NDArray[np.int64]]
+    extra: bytes
 
 
 class SlotStore(KVStore):
@@ -88,6 +100,29 @@ class SlotStore(KVStore):
         determine the order."""
         for _, store in sorted(self._stores.items()):
             yield from store.parts()
+
+    def copied(self) -> SlotCopy:
+        """A copy of the state, of `n_bytes` without indexes."""
+        return SlotCopy(
+            self.reserved,
+            [bytes(part) for part in self.parts()],
+            {name: column.filled.copy() for name, column in self.columns.items()},
+            b"".join(self.extra_parts()),
+        )
+
+    def put_back(self, copy: SlotCopy) -> None:
+        """Hold again what `copied` gave; indexes are to be computed anew."""
+        self.cut(0)
+        if self.reserved > copy.reserved:
+            self.shrink(copy.reserved)
+        self.reserve(copy.reserved)
+        for part, held in zip(self.parts(), copy.parts, strict=True):
+            part[:] = held
+        for name, filled in copy.filled.items():
+            self.columns[name].filled[:] = filled
+        for layer in range(self.n_layers):
+            self.changed(layer, 0)
+        self.extra = np.frombuffer(copy.extra, np.uint8)
 
     def segments(self, layer: int) -> Places:
         return self._stores[self.slots[layer]].segments(self._number[layer])

@@ -15,7 +15,6 @@ import torch
 import kvarn
 from kvarn.cuda_ops import linear
 from kvarn.cuda_ops.device import CudaDevice
-from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.linear.linear import MAX_TOKENS
 from kvarn.cuda_ops.warm import compile_all
 from kvarn.system.errors import OutOfDeviceMemory
@@ -57,7 +56,10 @@ def models(device, tmp_path_factory):
             case = next(case for case in CASES if case.name == name)
             path = Path(folder, f"{name}.gguf")
             tiny_models.write(path, case, SEEDS.get(name, 5))
-            made[name] = kvarn.load(path), kvarn.load(path, device=CudaDevice(device))
+            made[name] = (
+                kvarn.load(path),
+                kvarn.load(path, device=CudaDevice(device), kv_on="host"),
+            )
         return made[name]
 
     return load
@@ -185,16 +187,6 @@ def test_types_without_kernels_become_q8_0(device) -> None:
     want = gpu.weight(QUANT_TYPES["Q8_0"], re_encode_q8_0(quant, data, quant.block), quant.block)
     assert weight.type.name == "Q8_0" and weight.is_copy
     assert torch.equal(weight.planes.codes.view(torch.int32), want.planes.codes.view(torch.int32))
-
-
-def test_what_only_stores_ask_for_is_refused_by_name(device) -> None:
-    gpu = CudaDevice(device)
-    for name in ("append_kv", "read_kv", "attention_scratch", "gathered_scratch", "of_heads"):
-        with pytest.raises(CudaOpsError, match=f"{name} on a GPU: K and V are in the host's"):
-            getattr(gpu, name)()
-    for name in ("attention", "gathered_attention", "select"):
-        with pytest.raises(CudaOpsError, match=f"{name} on a GPU"):
-            getattr(gpu, name)
 
 
 def test_kernels_are_compiled_ahead_by_calling_them(device) -> None:

@@ -200,9 +200,9 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
     out, start = np.empty_like(q), LAST_POSITION - n
     run = SlotAttention([LayerView(0, config, store, scratch)], [slots], FullAttention())
     run(0, q[:n_slots], k[:n_slots], v[:n_slots], out[:n_slots])
-    run.begin(start, prompt=True)
+    run.begin(start, len(q) - n_slots - 1, prompt=True)
     run(0, q[n_slots:-1], k[n_slots:-1], v[n_slots:-1], out[n_slots:-1])
-    run.begin(LAST_POSITION - 1, prompt=False)
+    run.begin(LAST_POSITION - 1, 1, prompt=False)
     run(0, q[-1:], k[-1:], v[-1:], out[-1:])
     planes = np.random.default_rng((0, 0)).standard_normal((16, head_dim)).astype(np.float32)
     query_bits, key_bits = signatures(q, planes), signatures(k, planes)

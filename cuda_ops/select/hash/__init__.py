@@ -2,5 +2,6 @@
 
 from .choice import SignatureScratch, nearest
 from .encoders import Encoders, EncodeScratch, encode
+from .resident import Signatures
 
-__all__ = ["EncodeScratch", "Encoders", "SignatureScratch", "encode", "nearest"]
+__all__ = ["EncodeScratch", "Encoders", "SignatureScratch", "Signatures", "encode", "nearest"]

@@ -29,31 +29,9 @@ from ...attention.tiles import (
     tile_of,
 )
 from ...errors import CudaOpsError
+from ..dense import dense, put
 
 KEYS = 16  # of one KV head that a program encodes; 1 beside a token's queries
-
-
-@triton.jit
-def _dense(x, ROWS: tl.constexpr, weights, N_IN: tl.constexpr, N_OUT: tl.constexpr):
-    """W x + b (ROWS, N_OUT rounded up) of the rows at addresses x (ROWS,)."""
-    o = tl.arange(0, triton.next_power_of_2(N_OUT))
-    y = tl.load(weights + N_IN * N_OUT + o, o < N_OUT, 0.0)[None, :]
-    y = tl.broadcast_to(y, (ROWS, triton.next_power_of_2(N_OUT)))
-    for e in range(N_IN):
-        w = tl.load(weights + e * N_OUT + o, o < N_OUT, 0.0)[None, :]
-        y = tl.fma(
-            tl.broadcast_to(w, y.shape), tl.broadcast_to(tl.load(x + e)[:, None], y.shape), y
-        )
-    return y
-
-
-@triton.jit
-def _put(x, y, N: tl.constexpr):
-    """Rows y (rows, N rounded up) to addresses x (rows,), seen by all threads of the program."""
-    o = tl.arange(0, y.shape[1])
-    tl.debug_barrier()
-    tl.store(x[:, None] + o[None, :], y, tl.broadcast_to((o < N)[None, :], y.shape))
-    tl.debug_barrier()
 
 
 @triton.jit
@@ -89,16 +67,16 @@ def encode_kernel(
         if K_KIND == 2:
             x = rotated(x, ROTATION, LOG, FACTOR)
         weights = k_networks + j // PER_K * N_WEIGHTS
-    _put(line, x, HEAD_DIM)
+    put(line, x, HEAD_DIM)
     if LAYERS > 1:
-        _put(line, _silu(_dense(line, ROWS, weights, HEAD_DIM, HIDDEN)), HIDDEN)
+        put(line, _silu(dense(line, ROWS, weights, HEAD_DIM, HIDDEN)), HIDDEN)
         weights += (HEAD_DIM + 1) * HIDDEN
         for _ in tl.static_range(LAYERS - 2):
-            _put(line, _silu(_dense(line, ROWS, weights, HIDDEN, HIDDEN)), HIDDEN)
+            put(line, _silu(dense(line, ROWS, weights, HIDDEN, HIDDEN)), HIDDEN)
             weights += (HIDDEN + 1) * HIDDEN
-        y = _dense(line, ROWS, weights, HIDDEN, BITS)
+        y = dense(line, ROWS, weights, HIDDEN, BITS)
     else:
-        y = _dense(line, ROWS, weights, HEAD_DIM, BITS)
+        y = dense(line, ROWS, weights, HEAD_DIM, BITS)
     bit = (y > 0.0).to(signs.dtype.element_ty) << tl.arange(0, BITS)[None, :]
     word = tl.sum(bit, 1).to(signs.dtype.element_ty)
     if p < H:

@@ -9,8 +9,8 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT
 from ...errors import OpsError
 from ..choice import I64, Range
-from ..work import HISTOGRAM, ROWS, SAMPLE_SEGMENTS
-from .arguments import RowQueries, RowScratch
+from ..work import HISTOGRAM, QUERY_WORDS, ROWS, SAMPLE_SEGMENTS, SLICED, half_words
+from .arguments import RowCandidates, RowCounts, RowQueries, RowScratch
 
 U64 = NDArray[np.uint64]
 
@@ -25,13 +25,16 @@ def _rows(bits: int, together: int) -> DefinedKernel:
 class RowSignatureScratch:
     """Memory for `nearest_rows`: up to k tokens a query head of up to n_ctx, for each thread.
 
-    About 2 k + 2,048 candidates of 8 bytes for each query of 32 rows of a KV head.
+    For each query of 32 rows of a KV head about 2 k + 2,048 candidates of 8 bytes; or, of AVX-512
+    that counts bits, a bit for each token and group of up to 4 queries.
     """
 
     def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
         group = n_heads // n_kv_heads
         self.together = next(n for n in (4, 3, 2, 1) if group % n == 0)
         self.n_kv_heads, self.group, self.n_ctx, self.k = n_kv_heads, group, n_ctx, k
+        self.n_segments = -(-n_ctx // SEGMENT)
+        self.words = -(-n_ctx // 4096) * 64  # of marks: 64 of them are read at a time
         self.query, self.arguments = Arguments(RowQueries), Arguments(RowScratch)
         self.threads = 0
 
@@ -43,9 +46,14 @@ class RowSignatureScratch:
 
     def allocate(self, threads: int) -> None:
         """Allocate it anew."""
+        by_candidates = self._candidates(0 if SLICED else threads)
+        self.arrays = RowScratch(by_candidates, self._counts(threads if SLICED else 0))
+        self.arguments.fill(self.arrays)
+
+    def _candidates(self, threads: int) -> RowCandidates:
         n, room = self.together, 2 * self.k + 2 * SEGMENT
         pairs, passes = -(-n // 2), ROWS * self.group // n
-        self.arrays = RowScratch(
+        return RowCandidates(
             queries=np.empty((threads, ROWS, self.group), np.uint64),
             none_taken=np.zeros((threads, 0), np.uint64),
             tables=aligned((threads, passes, pairs, 16, 16), np.uint8),
@@ -58,14 +66,35 @@ class RowSignatureScratch:
             lots=aligned((threads, SEGMENT), np.uint8),
             ends=aligned((threads, 8), np.int64),
             tally=aligned((threads, passes, 3, 8), np.int64),
-            order=np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64),
+            order=np.zeros((threads, self.n_segments + 1), np.int64),
             entries=np.empty((threads, passes, n, room), np.uint64),
             spare=np.empty((threads, 2, room), np.uint64),
-            # 64 words, of 64 tokens each, are read at a time.
-            marks=np.zeros((threads, -(-self.n_ctx // 4096) * 64), np.uint64),
+            marks=np.zeros((threads, self.words), np.uint64),
             histogram=np.zeros((threads, HISTOGRAM), np.int64),
         )
-        self.arguments.fill(self.arrays)
+
+    def _counts(self, threads: int) -> RowCounts:
+        queries, words = ROWS * self.group, self.n_segments * (SEGMENT // 64) + 8
+        return RowCounts(
+            signatures=np.empty((threads, ROWS, self.group), np.uint64),
+            planes=aligned((threads, SEGMENT), np.uint64),
+            halves=aligned((threads, 2 * half_words(64)), np.uint64),
+            queries=aligned((threads, queries, QUERY_WORDS), np.uint64),
+            asking=np.empty((threads, queries), np.int64),
+            limits=np.zeros((threads, queries), np.int64),
+            nearer=np.zeros((threads, queries), np.int64),
+            tied=np.zeros((threads, queries), np.int64),
+            cuts=np.zeros((threads, queries, 2), np.int64),
+            near=np.empty((threads, queries // self.together, self.words), np.uint64),
+            counts=np.zeros((threads, queries), np.int64),
+            # Of these, pages are used only as far as queries have candidates.
+            words=np.empty((threads, queries, words), np.uint64),
+            places=np.empty((threads, queries, words), np.uint64),
+            order=np.zeros((threads, self.n_segments + 1), np.int64),
+            positions=np.empty((threads, self.n_segments * SEGMENT + 2), np.uint32),
+            keys=np.empty((threads, self.n_segments * SEGMENT), np.uint64),
+            marks=np.zeros((threads, self.words), np.uint64),
+        )
 
 
 def nearest_rows(

@@ -11,7 +11,7 @@ from ....ops.attention.layout import SEGMENT, n_segments
 from ....ops.select.tables.planes import RUN
 from ...memory import human_bytes
 from ..base import AttendError, LayerView
-from ..sparse import SEED, CentredIndex, Chosen
+from ..sparse import SEED, CentredIndex, Chosen, TokenIndex
 from ..sparse.centre import STAGES, averaged
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..base import F32
 
 
-class TableIndex(CentredIndex):
+class TableIndex(CentredIndex, TokenIndex):
     """K x L planes per layer; the codes of every stored key less the centre c, in L hash tables.
 
     Column `tables-KxL-SEED-cN`. It is filled by runs of 16 segments, whose codes are sorted into

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ....ops.attention.layout import SEGMENT
 from .centre import STAGES, Centres, averaged
-from .index import TokenIndex
+from .index import KeyIndex
 
 if TYPE_CHECKING:
     from ...store import Column, KVStore
     from ..base import F32, LayerView
 
 
-class CentredIndex(TokenIndex):
+class CentredIndex(KeyIndex):
     """An index in columns that are of one centre: `NAME-cN` for that of N segments (`centre`).
 
     items: bytes for each token in each of its columns, by their names.

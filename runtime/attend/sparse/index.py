@@ -42,14 +42,12 @@ class Chosen:
         )
 
 
-class TokenIndex(ABC):
-    """An index over one context's store."""
+class KeyIndex(ABC):
+    """What is kept about the stored keys of one context."""
 
     notices: tuple[str, ...] = ()
     column: Column | None = None
     """Where the index is; None: there is none, the stored keys themselves are searched."""
-    weighs: bool = False
-    """Whether `choose` fills log weights."""
     least: int = 0
     """All of fewer stored tokens are read."""
 
@@ -72,6 +70,13 @@ class TokenIndex(ABC):
 
     def prepare(self, n_ctx: int, k: int) -> None:  # noqa: B027 - not all need any
         """Make room for choices of up to k tokens per query head among up to n_ctx."""
+
+
+class TokenIndex(KeyIndex):
+    """An index that chooses on the CPU."""
+
+    weighs: bool = False
+    """Whether `choose` fills log weights."""
 
     @abstractmethod
     def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:

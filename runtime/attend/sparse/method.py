@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from ...methods import option
+from ...store.resident import ResidentStore
 from ...store.slots import SlotStore
 from ..base import Attend, AttendError
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...store import KVStore
     from ..base import BoundAttend
     from .index import SlotIndex, TokenIndex
+    from .resident import ResidentIndex
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""
@@ -57,12 +59,21 @@ class Sparse(Attend, ABC):
         from .attention import SparseAttention
 
         dense = self.dense(model.config.n_layers)
+        if isinstance(store, ResidentStore):
+            from .resident import ResidentAttention
+
+            resident = self.make_resident_index(model, store)
+            return ResidentAttention(self, dense, model.config, store, n_ctx, resident)
         index = self.make_index(model, store)
         return SparseAttention(self, dense, model.config, store, n_ctx, index)
 
     @abstractmethod
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         """The method's index over one context's store."""
+
+    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
+        """The same in the memory of a GPU; `AttendError` where `host_only` says why not."""
+        raise AttendError(f"{self.host_only}: K and V have to be in the host's memory")
 
     @abstractmethod
     def most(self, stored: int, group: int, share: float) -> int:
@@ -99,7 +110,11 @@ class Sparse(Attend, ABC):
 
 @dataclass(frozen=True)
 class OverSlots(Sparse, ABC):
-    """A sparse method that can choose among the slots of contexts that evict, too."""
+    """A sparse method that can choose among the slots of contexts that evict, and on a GPU."""
+
+    @property
+    def host_only(self) -> str:
+        return "--probe" if self.probe else ""
 
     @property
     def needs_all_tokens(self) -> bool:

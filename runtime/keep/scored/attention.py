@@ -46,10 +46,13 @@ class ScoredAttention:
         self._windows = SlotAttention(self.layers, cast("list[Slots]", self.slots), self.attend)
         self._minus_centre = minus_centre(self.slots[0].store)
 
-    def begin(self, start: int, prompt: bool) -> None:
+    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
         self.start, self.prompt = start, prompt
-        self._windows.begin(start, prompt)
+        self._windows.begin(start, n_tokens, prompt)
+
+    def done(self, n_tokens: int) -> None:
+        """See `CacheAttention.done`."""
 
     def __call__(self, layer: int, q: F32, k: F32, v: F32, out: F32) -> None:
         slots = self.slots[layer]

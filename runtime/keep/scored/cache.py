@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...attend import BoundAttend
     from ...methods import Progress
     from ...store import SlotStore
+    from ...store.slots import SlotCopy
     from .attention import ScoredAttention
     from .queries import Queries
 
@@ -112,7 +113,7 @@ class ScoredCache(KVCache):
         if self.attend.chooses and not prompt:
             self._check_chosen(start, n_tokens)
         self._reserve(start, n_tokens)
-        self._attention.begin(start, prompt)
+        self._attention.begin(start, n_tokens, prompt)
 
     def _check_chosen(self, start: int, n_tokens: int) -> None:
         """Raise `KeepError` where an attend method would choose among more than it has room for."""
@@ -197,6 +198,14 @@ class ScoredCache(KVCache):
     def evicted(self, n_tokens: int) -> bool:
         gone = any(one.n_dropped for one in self._scored) and n_tokens > 0
         return gone or any(n_tokens > size for size in self._windows)
+
+    def copied(self) -> SlotCopy:
+        return self._store.copied()
+
+    def put_back(self, copy: SlotCopy) -> None:
+        self._store.put_back(copy)
+        if self._scored:
+            self._restore()
 
     def cut_refusal(self, n_tokens: int, to: int) -> str:
         if why := super().cut_refusal(n_tokens, to):

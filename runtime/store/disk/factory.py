@@ -69,6 +69,18 @@ class Disk(Store):
         except OSError as error:
             raise unopened(path, error) from error
 
+    def types(self) -> tuple[str, str]:
+        pack = Path(self.path)
+        if not (pack / NAME).exists() and self.parent is not None:
+            pack = Path(self.parent)
+        try:
+            manifest = Manifest.read(pack) if (pack / NAME).exists() else None
+        except OSError as error:
+            raise unopened(pack, error) from error
+        if manifest is None:
+            return self.k or "f16", self.v or "f16"
+        return self.k or manifest.k_type, self.v or manifest.v_type
+
     def for_prefill(self, facts: PrefillFacts | None) -> Disk:
         return replace(self, prefill=None if self.read_only else facts)
 

@@ -15,7 +15,7 @@ from ...queries import pack_queries
 from ...rerank.arguments import Wanted
 from ...rerank.rows import rerank_row
 from ...work import ROWS
-from ..rows import mark_pass, put_rows, scan_block
+from ..rows import mark_pass, put_rows, scan_block, scratch_of
 from .arguments import ScoredRows, ScoredRowScratch
 
 
@@ -26,7 +26,7 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together):
     def choose_row(given, row, j, first, queries, among, n, wanted, mine):
         """Write the list of one row and KV head, whose first pass in its block is `first`."""
         shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
-        scan, block, signed, last = mine.scan, mine.rerank, given.signed, among.last
+        scan, block, signed, last = scratch_of(mine.scan), mine.rerank, given.signed, among.last
         rows, seed = block.products.rows, np.uint32(wanted.seed)
         offset = j * SEGMENT * (bits // 8)
         pack_queries(shape, given.q[row : row + 1], j, len(rows), rows)
@@ -54,14 +54,14 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together):
             of_thread(scratch, share.part),
         )
         n_rows, n_kv_heads, group = given.signed.queries.shape
-        n, due = put_rows(among.first, among.last, mine.scan)
+        n, due = put_rows(among.first, among.last, scratch_of(mine.scan))
         n_blocks = (n_rows + ROWS - 1) // ROWS
         item = take(share.ticket)
         while item < n_blocks * n_kv_heads:
             j, row = item // n_blocks, item % n_blocks * ROWS
             queries = scan_block(
                 kind, given.signed, j, row, among, n, due, together, wanted.n_candidates, seed,
-                mine.scan,
+                scratch_of(mine.scan),
             )  # fmt: skip
             mine.rerank.guesses[:] = 0.0
             for r in range(len(queries)):

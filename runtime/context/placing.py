@@ -1,0 +1,132 @@
+"""Where the keys and values of a context are: in the memory of the model's GPU, or the host's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
+from ...ops.cpu import CPU
+from ...ops.device import Device, KVDevice
+from ...system.errors import KvarnError
+from ..keep import KeepAll
+from ..memory import human_bytes
+from ..store import Ram, StoreError
+
+if TYPE_CHECKING:
+    from ..attend import Attend
+    from ..keep import Keep
+    from ..loading.loaded_model import LoadedModel
+    from ..prefill import Prefill
+    from ..store import Store
+
+SPARE = 0.1
+"""Share of the GPU's memory that stays free where nobody has asked for K and V to be there: what
+passes allocate, other programs."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A store, what has K and V in its memory, and a line that says so ("": there is no choice)."""
+
+    store: Store
+    device: Device
+    line: str
+
+
+class Placing:
+    """The methods of a context to be, and how much of a GPU's memory they need."""
+
+    def __init__(
+        self, model: LoadedModel, attend: Attend, keep: Keep, store: Store, prefill: Prefill
+    ) -> None:
+        self._model, self._attend, self._keep = model, attend, keep
+        self._store, self._prefill = store, prefill
+        self._device = model.transformer.device
+
+    def place(self, n_ctx: int, kv_on: str) -> Placed:
+        """Where K and V of up to `n_ctx` tokens are.
+
+        Raises `StoreError` where `kv_on` is "gpu" and that cannot be: what needs the host, or the
+        bytes needed and free.
+        """
+        device = self._device
+        if not isinstance(device, KVDevice):
+            if kv_on == "gpu":
+                raise StoreError("--kv-on gpu: the model is not on a GPU: use --device cuda, too")
+            return Placed(self._store, CPU, "")
+        if kv_on == "host":
+            return self._on_host("as --kv-on host says")
+        if why := self._refusal(n_ctx, device):
+            if kv_on == "gpu":
+                raise StoreError(f"--kv-on gpu: {why}: use --kv-on host")
+            return self._on_host(why)
+        needed, (free, held) = self.bytes_for(n_ctx), device.memory_left()
+        spare = 0 if kv_on == "gpu" else int(SPARE * (free + held))
+        if needed + spare <= free:
+            line = f"K and V are on the GPU: {human_bytes(needed)} for {n_ctx:,} tokens"
+            return Placed(self._store.on(device), device, line)
+        short = (
+            f"{n_ctx:,} tokens need {human_bytes(needed)} of the GPU's memory for KV cache, "
+            f"indexes and buffers, and {human_bytes(free)} are free"
+        )
+        if kv_on == "auto":
+            return self._on_host(short + (", of which a tenth is spared" if needed <= free else ""))
+        if not (fits := self.most_tokens(n_ctx)):
+            raise StoreError(f"--kv-on gpu: {short}: use --kv-on host")
+        smaller = "" if self._store.types() == ("q4_0", "q4_0") else ", a smaller --kv-type"
+        raise StoreError(
+            f"--kv-on gpu: {short}: at most {fits:,} tokens fit: use --ctx {fits}{smaller} or "
+            "--kv-on host"
+        )
+
+    def most_tokens(self, limit: int) -> int:
+        """How many tokens, up to `limit` and in whole segments below it, the GPU has room for; 0
+        where the model is on none."""
+        device = self._device
+        if not isinstance(device, KVDevice):
+            return 0
+        free = device.memory_left()[0]
+        least, most = self.bytes_for(1), self.bytes_for(limit)
+        if most <= free:
+            return limit
+        # Nearly all of it grows by segments.
+        each = (most - least) / max(n_segments(limit) - 1, 1)
+        n = 1 + int((free - least) / each) if free >= least else 0
+        while n and self.bytes_for(n * SEGMENT) > free:
+            n -= 1
+        return min(n * SEGMENT, limit)
+
+    def bytes_for(self, n_ctx: int) -> int:
+        """Bytes of a GPU's memory that K, V, indexes and buffers of a context need."""
+        device, model = self._device, self._model
+        assert isinstance(device, KVDevice)
+        ram = Ram(*self._store.types(), centred=False)
+
+        def make(there: Device) -> object:
+            assert isinstance(there, KVDevice)
+            return KeepAll().open(
+                model.info, n_ctx, model.transformer.max_chunk, self._attend, ram.on(there)
+            )
+
+        return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
+
+    def _refusal(self, n_ctx: int, device: KVDevice) -> str:
+        """Why K and V cannot be on the GPU, whatever the room; or ""."""
+        evicts = self._keep.evicts(n_ctx)
+        needs_host = (
+            self._attend.host_only
+            or self._prefill.host_only
+            or (f"--keep {self._keep.name}" if evicts else "")
+        )
+        if needs_host:
+            return f"{needs_host} needs K and V in the host's memory"
+        try:
+            device.check_served(TileLayout(self._model.config.head_dim, *self._store.types()))
+        except KvarnError as error:
+            return str(error)
+        return ""
+
+    def _on_host(self, why: str) -> Placed:
+        line = f"K and V are in the host's memory, where the CPU attends to them: {why}"
+        return Placed(self._store, CPU, line)

@@ -1,0 +1,237 @@
+"""The KV cache in the memory of a GPU, and behind it, if it is to be saved, a store on the host.
+
+One array for each layer, uint8 (segments, bytes of a segment), with the bytes that stores on the
+host have, for as many tokens as the context can hold: it is allocated at once and stays where it
+is, so that recorded launches serve every token. Columns likewise. A commit copies to the store
+behind what has changed since the last one, by segments, and has it saved there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ...ops.attention.layout import SEGMENT, TILE, TileLayout, n_segments
+from ...ops.cpu import CPU
+from .base import Column, KVStore, SlotPlan, Store, StoreError
+from .ram import Ram
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...ops.device import Array, KVDevice
+    from ..loading.model_info import ModelInfo
+    from .base import F32
+    from .slots import SlotStore
+
+
+@dataclass(frozen=True)
+class Resident(Store):
+    """A KV cache on `device`, stored and, if `host` saves, saved as `host` says."""
+
+    name: ClassVar[str] = "resident"
+    summary: ClassVar[str] = "in the memory of a GPU"
+
+    host: Store
+    device: KVDevice
+
+    def types(self) -> tuple[str, str]:
+        return self.host.types()
+
+    def _open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
+        config = model.config
+        if isinstance(self.host, Ram):
+            layout, behind = self.host.layout(config), None
+            centre = self.host.centre(model)
+        else:
+            behind = self.host.open(model, n_ctx)
+            layout, centre = behind.layout, behind.centre
+        try:
+            self.device.check_served(layout)
+            shape = config.n_layers, config.n_kv_heads
+            store = ResidentStore(self.device, layout, *shape, n_ctx, behind)
+        except BaseException:
+            if behind is not None:
+                behind.close()
+            raise
+        store.centre = centre
+        return store
+
+    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        raise StoreError(f"a context that keeps {slots} has K and V in the host's memory")
+
+
+class ResidentColumn(Column):
+    """Index data on the device."""
+
+    def __init__(self, item_bytes: int, items: list[Array]) -> None:
+        self.item_bytes, self.items = item_bytes, items
+        self.filled = np.zeros(len(items), np.int64)
+
+    def segments(self, layer: int) -> Array:
+        return self.items[layer]
+
+    def restart(self, first: int = 0) -> None:
+        np.minimum(self.filled, first, out=self.filled)
+
+
+class ResidentStore(KVStore):
+    """K and V of up to `n_ctx` tokens on a device. behind: where they are saved, and what was
+    saved there is read from; None: nowhere."""
+
+    records = True
+
+    def __init__(
+        self,
+        device: KVDevice,
+        layout: TileLayout,
+        n_layers: int,
+        n_kv_heads: int,
+        n_ctx: int,
+        behind: KVStore | None = None,
+    ) -> None:
+        self.device: KVDevice = device
+        self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
+        self._behind = behind
+        self._item_bytes = layout.tile_bytes // TILE
+        if behind is not None:
+            self.saved = behind.saved
+        n_saved = len(self.saved.tokens)
+        self.room = n_segments(max(n_ctx, n_saved))
+        shape = self.room, layout.segment_bytes(n_kv_heads)
+        self._kv = [device.zeros(shape, np.uint8) for _ in range(n_layers)]
+        self._columns: dict[str, ResidentColumn] = {}
+        self._aside: dict[int, list[list[Array]]] = {}
+        self._copied = n_saved
+        """The tokens that the store behind has as they are here: those before this one."""
+        if behind is not None:
+            for layer, here in enumerate(self._kv):
+                segments = range(n_segments(n_saved))
+                self._fetch(behind.segments(layer), here, self._item_bytes, segments)
+
+    def cut(self, n_tokens: int) -> None:
+        for column in self._columns.values():
+            np.minimum(column.filled, n_tokens, out=column.filled)
+        self._void(n_tokens)
+
+    def has_room(self, n_tokens: int) -> bool:
+        """Whether it can hold so many tokens."""
+        return n_segments(n_tokens) <= self.room
+
+    def reserve(self, n_tokens: int) -> None:
+        if not self.has_room(n_tokens):
+            raise StoreError(
+                f"the KV cache on the GPU has room for {self.room * SEGMENT:,} tokens, not for "
+                f"{n_tokens:,}"
+            )
+
+    def segments(self, layer: int) -> Array:
+        return self._kv[layer]
+
+    def append(self, layer: int, k: Array, v: Array, start: int) -> None:
+        for column in self._columns.values():
+            column.filled[layer] = min(column.filled[layer], start)
+        self._void(start)
+        self.device.append_kv(k, v, self._kv[layer], self.layout, start)
+
+    def column(self, name: str, item_bytes: int) -> Column:
+        column = self._columns.get(name)
+        if column is None:
+            if not self._aside.get(item_bytes):
+                self.set_aside(item_bytes)
+            column = ResidentColumn(item_bytes, self._aside[item_bytes].pop())
+            self._columns[name] = column
+            self._restore(name, column)
+        if column.item_bytes != item_bytes:
+            raise StoreError(
+                f"index {name} holds {column.item_bytes} bytes per token, expected {item_bytes}"
+            )
+        return column
+
+    def set_aside(self, item_bytes: int, n: int = 1) -> None:
+        """Allocate the memory of `n` columns, for those that are made later."""
+        shape = self.room, self.n_kv_heads * SEGMENT * item_bytes
+        for _ in range(n):
+            items = [self.device.zeros(shape, np.uint8) for _ in range(self.n_layers)]
+            self._aside.setdefault(item_bytes, []).append(items)
+
+    def drop_column(self, name: str) -> None:
+        # Its memory is used again. In layers that are not indexed it holds zeros, as a fresh one.
+        if (column := self._columns.pop(name, None)) is not None:
+            self._aside.setdefault(column.item_bytes, []).append(column.items)
+        if self._behind is not None:
+            self._behind.drop_column(name)
+
+    def saved_items(self, name: str) -> int:
+        return 0 if self._behind is None else self._behind.saved_items(name)
+
+    @property
+    def saves(self) -> bool:
+        return self._behind is not None and self._behind.saves
+
+    def commit(self, tokens: Sequence[int], hidden: F32 | None) -> None:
+        behind, n = self._behind, len(tokens)
+        if behind is None or not behind.saves:
+            return
+        self.cut(n)
+        behind.reserve(n)
+        segments = range(self._copied // SEGMENT, n_segments(n))
+        for layer, here in enumerate(self._kv):
+            self._hand_over(here, behind.segments(layer), self._item_bytes, segments)
+        for name, column in self._columns.items():
+            saved = behind.column(name, column.item_bytes)
+            full = int(column.filled.min()) // SEGMENT
+            segments = range(int(saved.filled.min()) // SEGMENT, full)
+            for layer in range(self.n_layers):
+                places = column.segments(layer), saved.segments(layer)
+                self._hand_over(*places, column.item_bytes, segments)
+            np.maximum(saved.filled, full * SEGMENT, out=saved.filled)
+        behind.commit(tokens, hidden)
+        self._copied = n
+
+    def close(self) -> None:
+        if self._behind is not None:
+            self._behind.close()
+
+    @property
+    def n_bytes(self) -> int:
+        item_bytes = sum(column.item_bytes for column in self._columns.values())
+        item_bytes += sum(one * len(aside) for one, aside in self._aside.items())
+        heads = self.n_layers * self.room * self.n_kv_heads
+        return heads * (self.layout.head_bytes + SEGMENT * item_bytes)
+
+    def _void(self, start: int) -> None:
+        """The tokens from `start` on change."""
+        if self._behind is not None and start < self._copied:
+            self._copied = int(start)
+            self._behind.cut(self._copied)
+
+    def _restore(self, name: str, column: ResidentColumn) -> None:
+        """Read what the store behind has saved of a column."""
+        if self._behind is None or not self._behind.saved_items(name):
+            return
+        saved = self._behind.column(name, column.item_bytes)
+        segments = range(min(int(saved.filled.min()), self._copied) // SEGMENT)
+        for layer in range(self.n_layers):
+            places = saved.segments(layer), column.segments(layer)
+            self._fetch(*places, column.item_bytes, segments)
+        column.filled[:] = len(segments) * SEGMENT
+
+    def _fetch(
+        self, there: NDArray[np.int64], here: Array, item_bytes: int, segments: range
+    ) -> None:
+        """Copy segments from the host, one at a time: of a pack they are mapped files."""
+        for i in segments:
+            items = CPU.read_items(there[i : i + 1], self.n_kv_heads, item_bytes)
+            self.device.write_items(here[i : i + 1], items)
+
+    def _hand_over(
+        self, here: Array, there: NDArray[np.int64], item_bytes: int, segments: range
+    ) -> None:
+        """Copy segments to the host."""
+        for i in segments:
+            items = self.device.read_items(here[i : i + 1], self.n_kv_heads, item_bytes)
+            CPU.write_items(there[i : i + 1], items)
