@@ -139,7 +139,7 @@ def _guess_limits(kind, n_segments, wanted, n_queries, block):
 @jit
 def _find_limits(kind, items, offset, among, k, n_queries, block):
     """Each query's distance of the k nearest, by counting from a guess."""
-    n, begin, end = _ask_all(kind, n_queries, block), *_segments(among)
+    n, (begin, end) = _ask_all(kind, n_queries, block), _segments(among)
     while n:
         for segment in range(begin, end):
             place = items[segment] + offset
