@@ -118,6 +118,8 @@ def build(options: argparse.Namespace) -> int:
     def opened(context: Context) -> None:
         nonlocal stats
         stats = context.stats
+        if context.where:
+            notice(context.where)
         bar.begin(len(context.tokens), stats)
 
     began = time.perf_counter()

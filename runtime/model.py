@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from .attend import Attend
+from ..ops.cpu import CPU
+from .attend import Attend, Full
 from .attend.encoders import Learned
 from .attend.encoders.sidecar import find_encoders
 from .chat.template import ChatTemplate
 from .context import Context
-from .keep import Keep
+from .context.placing import Placing
+from .engine import on_engine
+from .keep import Keep, KeepAll
 from .loading.loaded_model import LoadedModel
-from .prefill import Prefill
-from .store import Store
+from .prefill import Exact, Prefill, for_questions
+from .store import Ram, Store
 
 
 class Model(LoadedModel):
@@ -32,6 +35,34 @@ class Model(LoadedModel):
             for i in (tokenizer.bos_id, tokenizer.eos_id)
         )
         return ChatTemplate.from_metadata(self.file.metadata, bos, eos)
+
+    def prefill_of_question(
+        self, attend: Attend, keep: Keep, n_ctx: int, store: Store, kv_on: str | None = None
+    ) -> Prefill:
+        """How a question is read that follows what `store` holds, where nobody says it.
+
+        Exactly where a GPU has K and V, else as `prefill.for_questions` says.
+        """
+        kv_on = kv_on or self.kv_on
+        if kv_on == "gpu":
+            return Exact()
+        placing = Placing(self, attend, keep, store, Exact())
+        there = on_engine(placing.place, n_ctx, kv_on).device
+        return for_questions(attend, keep, n_ctx) if there is CPU else Exact()
+
+    def most_tokens(
+        self,
+        attend: Attend | None = None,
+        keep: Keep | None = None,
+        store: Store | None = None,
+        prefill: Prefill | None = None,
+    ) -> int:
+        """How many tokens, up to the model's training length, the memory of its GPU has room for.
+        0 for a model without one."""
+        placing = Placing(
+            self, attend or Full(), keep or KeepAll(), store or Ram(), prefill or Exact()
+        )
+        return on_engine(placing.most_tokens, self.config.n_ctx_train)
 
     def context(
         self,

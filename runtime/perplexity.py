@@ -59,6 +59,8 @@ def perplexity(
     chunks = min(len(ids) // n_ctx, max_chunks or len(ids))
     first = n_ctx // 2
     context = model.context(n_ctx, store=store, prefill=prefill)
+    if context.where:
+        model.tell(context.where)
     total = squares = 0.0
     count = 0
     for chunk in range(chunks):

@@ -17,6 +17,7 @@ from .prefill import add_prefill_options, prefill_from, prefill_of_question
 from .values import calling, count
 
 if TYPE_CHECKING:
+    from ...runtime.attend import Attend
     from ...runtime.context import Context
     from ...runtime.model import Model
 
@@ -111,17 +112,20 @@ def context_from(
         # A pack may be longer than what the model was trained on: that was said when it was built.
         n_ctx = limit if n_held < limit else n_held + ROOM
     else:
-        n_ctx = _fitting(model, ram_from(options))
-    prefill = prefill_from(options) or prefill_of_question(attend, keep, n_ctx, disk)
+        n_ctx = _fitting(model, ram_from(options), attend)
+    prefill = prefill_from(options) or prefill_of_question(model, attend, keep, n_ctx, disk)
     context = model.context(n_ctx, attend, keep, disk or ram_from(options), prefill)
     for line in context.notices:
         notice(line)
     return context
 
 
-def _fitting(model: Model, ram: Ram) -> int:
+def _fitting(model: Model, ram: Ram, attend: Attend) -> int:
     """The model's training length, or what fits in memory, which is then said."""
     limit, fits = model.config.n_ctx_train, ram.tokens_in(model.config, available_bytes())
+    if model.kv_on == "gpu" and not attend.host_only:
+        # Where nothing fits, the context says what was needed.
+        fits = model.most_tokens(attend, store=ram) or limit
     if fits < 1:
         raise KvarnError(
             f"no memory for a context: {human_bytes(available_bytes())} are available; "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...runtime.prefill import PREFILLS, Prefill, SparsePrefill, for_questions
+from ...runtime.prefill import PREFILLS, Prefill, SparsePrefill
 from ..terminal.notices import notice
 from .methods import Axis
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.keep import Keep
+    from ...runtime.model import Model
     from ...runtime.store import Disk
 
 PREFILL_AXIS: Axis[Prefill] = Axis("prefill", "--prefill", PREFILLS, "exact", prefix="prefill-")
@@ -33,7 +34,7 @@ def prefill_from(options: argparse.Namespace) -> Prefill | None:
 
 
 def prefill_of_question(
-    attend: Attend, keep: Keep, n_ctx: int, disk: Disk | None
+    model: Model, attend: Attend, keep: Keep, n_ctx: int, disk: Disk | None
 ) -> Prefill | None:
     """How a question will be read that follows a pack, where no option says it; None: as the
     context is that it follows, which the store knows.
@@ -43,7 +44,7 @@ def prefill_of_question(
     """
     if disk is None or not (disk.read_only or disk.parent is not None):
         return None
-    prefill = for_questions(attend, keep, n_ctx)
+    prefill = model.prefill_of_question(attend, keep, n_ctx, disk)
     if not isinstance(prefill, SparsePrefill):
         return None
     notice(

@@ -163,7 +163,7 @@ def choosing(bits: int) -> tuple[Case, ...]:
     """The three kernels of `nearest`."""
     given, group = types_of(_NEAREST.format(f"*i{bits}")), {"G": GROUP, "BITS": bits}
     found = given | types_of(_FOUND.strip())
-    sample = {"SAMPLE": kernels.SAMPLE, "ENOUGH": kernels.ENOUGH, "MOST": kernels.MOST}
+    sample = {"SAMPLE": kernels.SAMPLE, "ENOUGH": kernels.ENOUGH}
     settle = {"J": HEADS, "BLOCK": choice.BLOCK}
     return (
         Case(f"sample, {bits} bits", kernels.sample_kernel, given, group | sample, choice.WARPS),

@@ -13,18 +13,27 @@ import triton
 import triton.language as tl
 
 from ...ops.attention.layout import SEGMENT, n_segments
-from ..bits import popcount
 from ..errors import CudaOpsError
 
 
 @triton.jit
-def start_list(bits, totals, at, taken):
-    """Begin the list of a segment, number `at` of (J, segments), with what is taken (1024,)."""
-    t = tl.arange(0, 1024)
-    placed = taken.to(tl.uint32) << (t % 32).to(tl.uint32)
-    packed = tl.sum(tl.reshape(placed, (32, 32)), 1).to(tl.uint32)
-    tl.store(bits + at * 32 + tl.arange(0, 32), packed.to(tl.int32, bitcast=True))
-    tl.store(totals + at, tl.sum(popcount(packed), 0))
+def _below(position, bound):
+    """Of the 32 positions from each of `position` on, a bit for those below the bound."""
+    n = tl.maximum(bound - position, 0)
+    ones = (tl.full(position.shape, 1, tl.int32) << (n & 31)) - 1
+    return tl.where(n >= 32, -1, ones)
+
+
+@triton.jit
+def start_list(bits, totals, j, segment, n_segments, first, last, stop):
+    """Begin the list of a segment with what is taken: below `first`, and from `last` to `stop`."""
+    begin, at = segment * 1024, j * n_segments + segment
+    position = begin + tl.arange(0, 32) * 32
+    taken = _below(position, first) | (_below(position, stop) & (_below(position, last) ^ -1))
+    tl.store(bits + at * 32 + tl.arange(0, 32), taken)
+    oldest = tl.minimum(tl.maximum(first - begin, 0), 1024)
+    newest = tl.minimum(stop - begin, 1024) - tl.maximum(last - begin, 0)
+    tl.store(totals + at, oldest + tl.maximum(newest, 0))
 
 
 @triton.jit

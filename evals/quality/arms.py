@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import TileLayout
+from ...ops.cpu import CPU
 from ...runtime.attend import Full
 from ...runtime.keep import KeepAll
 from ...runtime.prefill import Exact
@@ -59,17 +60,20 @@ class Arm:
 
     def key(self, model: Model) -> str:
         """The key of its answers: a digest of all options and of the names of the indexes that it
-        keeps for this model, because these names differ by encoder."""
+        keeps for this model, because these names differ by encoder; on a GPU also of the device and
+        of where K and V may be, as logits differ."""
         noting = _Noting()
         model.context(1, self.attend, store=noting, kv_on="host").close()
         read = self.reading.facts(model.info)
         facts = [repr(self.attend), repr(self.keeping), *sorted(noting.names)]
-        return _digest(*facts, *([] if read is None else [repr(read)]))
+        where = [] if is_on_cpu(model) else [f"{model.transformer.device.name} {model.kv_on}"]
+        return _digest(*facts, *([] if read is None else [repr(read)]), *where)
 
     def pack_name(self, model: Model) -> str:
         """The name of the pack that a context is read into: one for each way of reading."""
         read = self.reading.facts(model.info)
-        return "pack" if read is None else f"pack-{read.mode}-{_digest(repr(read))}"
+        name = "pack" if read is None else f"pack-{read.mode}-{_digest(repr(read))}"
+        return name if is_on_cpu(model) else f"{name}-{model.transformer.device.name}"
 
     def __str__(self) -> str:
         words = [self.method, self.budget]
@@ -78,6 +82,11 @@ class Arm:
         if self.prefill != Exact.name:
             words += ["prefill", self.prefill]
         return " ".join(word for word in words if word)
+
+
+def is_on_cpu(model: Model) -> bool:
+    """Whether the CPU computes it."""
+    return model.transformer.device.name == CPU.name
 
 
 def _digest(*facts: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ...runtime.prefill import for_questions
 from ...runtime.sampling import Sampler
 from ...runtime.store import Disk, Ram
 from .folder import Answer
@@ -38,9 +37,9 @@ def opened(model: Model, read: Read, arm: Arm, progress: Progress | None = None)
 
     Questions that are asked apart are read as `kvarn run` reads them."""
     prefill = arm.reading
-    if read.asked == "apart" and arm.keeps_all:
-        prefill = for_questions(arm.attend, arm.keeping, read.n_ctx)
     store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
+    if read.asked == "apart" and arm.keeps_all:
+        prefill = model.prefill_of_question(arm.attend, arm.keeping, read.n_ctx, store)
     with model.context(read.n_ctx, arm.attend, arm.keep_for(read), store, prefill) as context:
         context.index()
         yield Asker(context, read, arm, progress)

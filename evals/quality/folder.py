@@ -6,7 +6,8 @@ NAME/                  the task, the length, the number and a digest, see `Cell.
 ├─ answers.jsonl       one line for each answer, see `Answer`; locked (flock) by the process
 │                      that is at work on the context
 ├─ pack/               the context pack, read exactly
-└─ pack-MODE-DIGEST/   the context pack, read in another way, see `Arm.pack_name`
+└─ pack-MODE-DIGEST/   the context pack, read in another way, see `Arm.pack_name`; on a GPU
+                       both names end in its device
 """
 
 from __future__ import annotations

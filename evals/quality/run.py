@@ -148,7 +148,10 @@ class _Run:
             for line in read.build(self.model, arm, reading):
                 self.observer.say(f"{folder.path.name}, {arm}: {line}")
         with opened(self.model, read, arm, reading) as asker:
-            self._tell(asker.context.notices)
+            context = asker.context
+            # Where K and V are is said with their bytes, which differ from context to context.
+            where = [context.where.partition(":")[0]] if context.where else []
+            self._tell([*where, *(line for line in context.notices if line != context.where)])
             for i in range(len(read.questions)):
                 if i not in answers:
                     answers[i] = asker.ask(key, i)

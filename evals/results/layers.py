@@ -12,34 +12,22 @@ draws by the true weights ("oracle"). LSH without the centre reads what it draws
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...jit.machine import physical_cores
 from ...runtime.attend import MagicPig, TopK
-from ...runtime.home import mode_in
-from ...runtime.loading.load import load
 from ...runtime.model import Model
 from ...runtime.store import Disk
-from ...system.children import helped
-from ...system.files import write_file
-from ...system.reading import MOST_TEXT, read_file
-from ...system.terminal import say
-from ..quality import Arm, Plan
-from ..quality.folder import ContextFolder
+from ..quality import Arm
 from ..quality.plan import Cell
-from ..quality.reading import Read, read_for
-from ..tasks import Prose
+from ..quality.reading import Read
 from .estimators import PlainTables, exact_top, oracle_sample, softmax
-from .plan import ROOM
 from .shadow import Matched, Shadow, Step, relative_error
+from .study import Contexts, parser, studied, study
 
 SINK, WINDOW = 4, 64
 """MagicPIG's, for all methods."""
@@ -139,20 +127,20 @@ class Study:
 
 def measure(model: Model, read: Read, tables: str, plain: bool, n_questions: int) -> Study:
     """All arms over one context."""
-    study = Study(tables, plain)
+    found = Study(tables, plain)
     pig = MagicPig(tables=tables, dense_layers="none", sink=SINK, window=WINDOW)
-    _watch(model, read, Shadow(pig, study.magicpig, [False]), n_questions)
-    layers = sorted(study.tokens)
+    _watch(model, read, Shadow(pig, found.magicpig, [False]), n_questions)
+    layers = sorted(found.tokens)
     if not layers:
-        return study
-    chosen = [max(1.0, float(np.mean(study.tokens[i])) - SINK - WINDOW) for i in layers]
+        return found
+    chosen = [max(1.0, float(np.mean(found.tokens[i])) - SINK - WINDOW) for i in layers]
     mean = max(1, round(float(np.mean(chosen))))
     common = {"sink": SINK, "window": WINDOW, "levels": 2, "tail": "means"}
     matched = Matched(mean, by_layer=[each / mean for each in chosen], **common)  # type: ignore[arg-type]
     one = TopK("1%", **common)  # type: ignore[arg-type]
     for name, method in ((f"topk + means, m of {tables}", matched), ("topk 1% + means", one)):
-        _watch(model, read, Shadow(method, study.topk(name), [False]), n_questions)
-    return study
+        _watch(model, read, Shadow(method, found.topk(name), [False]), n_questions)
+    return found
 
 
 def _watch(model: Model, read: Read, shadow: Shadow, n_questions: int) -> None:
@@ -172,61 +160,23 @@ def _watch(model: Model, read: Read, shadow: Shadow, n_questions: int) -> None:
 
 
 @dataclass(frozen=True)
-class Contexts:
-    """The contexts that are studied, each kept in its folder with the figures of it."""
+class Layers(Contexts):
+    """The contexts, and the tables whose numbers of tokens all read."""
 
-    model: Model
-    plan: Plan
-    work: Path
     tables: tuple[str, ...]
 
-    def cells(self, shared: bool = False) -> Iterator[dict[str, Any]]:
-        """The figures of every context, layer by layer. shared: see `evaluate`."""
-        if shared:
-            self.take_free()
-        for cell, number in self._all():
-            folder = self._folder(cell, number)
-            with folder.taken():
-                yield from self._figures(folder, cell, number)
+    name: ClassVar[str] = "layers"
+    sources: ClassVar[tuple[str, ...]] = ("layers.py", "shadow.py", "estimators.py")
 
-    def take_free(self) -> None:
-        """Study the contexts that no other process is at work on."""
-        for cell, number in self._all():
-            folder = self._folder(cell, number)
-            with folder.taken(wait=False) as is_free:
-                if is_free:
-                    self._figures(folder, cell, number)
-
-    def _all(self) -> list[tuple[Cell, int]]:
-        return [(cell, i) for cell in self.plan.cells() for i in range(self.plan.n_contexts)]
-
-    def _folder(self, cell: Cell, number: int) -> ContextFolder:
-        return ContextFolder(self.work / cell.key(self.plan, number, self.model))
-
-    def _figures(self, folder: ContextFolder, cell: Cell, number: int) -> list[dict[str, Any]]:
-        """Of one context; measured unless its folder holds them."""
-        path = folder.path / f"layers-{self._key()}.json"
-        if not path.exists():
-            read = read_for(self.model, folder, self.plan, cell, number)
-            read.build(self.model, Arm())
-            rows: list[dict[str, Any]] = []
-            for i, one in enumerate(self.tables):
-                plain, n = i == 0, self.plan.n_questions
-                rows += _rows(cell, number, measure(self.model, read, one, plain, n))
-            write_file(path, json.dumps(rows).encode(), mode_in(folder.path))
-        found: list[dict[str, Any]] = json.loads(read_file(path, MOST_TEXT))
-        return found
-
-    def _key(self) -> str:
-        """A digest of what is measured, and how."""
-        state = hashlib.blake2b(" ".join(self.tables).encode(), digest_size=6)
-        for name in ("layers.py", "shadow.py", "estimators.py"):
-            state.update((ROOM / name).read_bytes())
-        return state.hexdigest()
+    def figures(self, read: Read, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
+        read.build(self.model, Arm())
+        for i, one in enumerate(self.tables):
+            found = measure(self.model, read, one, plain=i == 0, n_questions=self.plan.n_questions)
+            yield from _rows(cell, number, found)
 
 
-def _rows(cell: Cell, number: int, study: Study) -> Iterator[dict[str, Any]]:
-    for (layer, arm), sums in sorted(study.sums.items()):
+def _rows(cell: Cell, number: int, found: Study) -> Iterator[dict[str, Any]]:
+    for (layer, arm), sums in sorted(found.sums.items()):
         n = sums.steps
         yield {
             "task": cell.task, "length": cell.length, "context": number, "layer": layer,
@@ -235,39 +185,16 @@ def _rows(cell: Cell, number: int, study: Study) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
+def layers_of(o: argparse.Namespace) -> Layers:
+    """What the options name."""
+    return Layers(*studied(o), o.work, tuple(o.tables.split(",")))
+
+
 def main() -> None:
     """Entry point of the module."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("--model", type=Path, required=True)
-    p.add_argument("--task", required=True, help="names with commas")
-    p.add_argument("--length", required=True, help="numbers with commas")
-    p.add_argument("--contexts", type=int, default=10)
-    p.add_argument("--questions", type=int, default=4)
-    p.add_argument("--seed", type=int, default=0)
+    p = parser(__doc__)
     p.add_argument("--tables", default="10x150", help="KxL with commas; the first also uncentred")
-    p.add_argument("--text", type=Path, nargs="+", required=True)
-    p.add_argument("--work", type=Path, default=Path("build/results"))
-    p.add_argument("--answers", type=Path, required=True, help="JSON lines to write")
-    p.add_argument("--processes", type=int, default=1, help="that share the contexts")
-    o = p.parse_args()
-    contexts = _contexts(o)
-    with helped(o.processes - 1, _help, o, say):
-        lines = [json.dumps(cell) + "\n" for cell in contexts.cells(shared=o.processes > 1)]
-    write_file(o.answers, "".join(lines).encode())
-
-
-def _contexts(o: argparse.Namespace) -> Contexts:
-    texts = [path.read_text(encoding="utf-8") for path in o.text]
-    plan = Plan(
-        tuple(o.task.split(",")), tuple(map(int, o.length.split(","))), (Arm(),), Prose(texts),
-        "layers", o.contexts, o.questions, o.seed,
-    )  # fmt: skip
-    model = load(o.model, threads=max(1, physical_cores() // o.processes))
-    return Contexts(model, plan, o.work, tuple(o.tables.split(",")))
-
-
-def _help(o: argparse.Namespace, say: Callable[[str], None]) -> None:
-    _contexts(o).take_free()
+    study(p.parse_args(), layers_of)
 
 
 if __name__ == "__main__":

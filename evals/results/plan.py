@@ -14,7 +14,10 @@ from ...system.reading import MOST_TEXT, read_file
 
 ROOM = Path(__file__).parent
 PLAN = ROOM / "plan.json"
-ANSWERS, LAYERS = "answers", "layers"
+ANSWERS, LAYERS, LOST = "answers", "layers", "lost"
+STUDIES = {LAYERS: "kvarn.evals.results.layers", LOST: "kvarn.evals.results.lost"}
+FIRST = 2
+"""Contexts of a first look."""
 
 
 class PlanError(KvarnError):
@@ -57,11 +60,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Section:
-    """One table: a call of `kvarn eval`, or a study of attention layer by layer.
+    """One table: a call of `kvarn eval`, or a study of attention layer by layer (`STUDIES`).
 
-    name: of its data. paper, title, about: for the reader. kind: "answers" or "layers". arms: the
-    first is what the others are compared with. options: added to the command. late: measured only
-    when everything else is. axis: what the plot has on its axis, "read", "length" or "".
+    name: of its data. paper, title, about: for the reader. kind: "answers" or one of `STUDIES`.
+    arms: the first is what the others are compared with. options: added to the command. late:
+    measured only when everything else is. axis: what the plot has on its axis, "read", "length"
+    or "".
     """
 
     name: str
@@ -81,7 +85,6 @@ class Section:
     options: tuple[str, ...] = ()
     late: bool = False
     axis: str = ""
-    rounds: tuple[int, ...] = ()
 
     @property
     def data(self) -> Path:
@@ -89,21 +92,30 @@ class Section:
         return ROOM / "data" / f"{self.name}.json"
 
     def steps(self) -> tuple[int, ...]:
-        """Numbers of contexts after which there is a table: fewer ones first, for a first look."""
-        first = (n for n in (*self.rounds, 2, 5, 10) if n < self.contexts)
-        return (*first, self.contexts)
+        """Numbers of contexts after which there is a table: a first look, then all."""
+        return (FIRST, self.contexts) if self.contexts > FIRST else (self.contexts,)
+
+
+PROCESSES = 2
+"""Of the machine that the estimate is for, each on a core of its own."""
+STEPS = {"apart": 12, "decoded": 19, "inside": 12}
+"""Decoded tokens that take as long as reading a question and answering it."""
+TAIL = 512
+"""Tokens that are read again before a question inside a prompt, at most."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine does, for the estimate: a cost in seconds is
-    reading: tokens · (token + depth · position / 2); asking: tokens of it · (step + method · S)."""
+    """Seconds of one thread, for the estimate: reading S tokens takes S · (read_token +
+    read_depth · S / 2), a decoded token step + step_depth · S, opening a context with another
+    method S · index_token, a study by layers of one context `study`. Measured on a Zen 4."""
 
     read_token: float
     read_depth: float
     step: float
     step_depth: float
-    question_tokens: float
+    index_token: float
+    study: float
 
 
 @dataclass(frozen=True)
@@ -127,11 +139,11 @@ class Results:
         file = self.models[section.model].file
         texts = [f"TEXT/{name}" for name in self.texts]
         contexts = n_contexts or section.contexts
-        if section.kind == LAYERS:
-            words = ["-m", "kvarn.evals.results.layers"]
+        if section.kind in STUDIES:
+            words = ["-m", STUDIES[section.kind]]
         else:
             words = ["-m", "kvarn", "eval"]
-        words += ["--model" if section.kind == LAYERS else "-m", file]
+        words += ["--model" if section.kind in STUDIES else "-m", file]
         words += ["--task", ",".join(section.tasks)]
         words += ["--length", ",".join(map(str, section.lengths))]
         if section.kind == ANSWERS:
@@ -143,20 +155,26 @@ class Results:
         return [*words, "--text", *texts]
 
     def seconds(self, section: Section) -> float:
-        """About how long a section takes on the machine that `rates` is of."""
+        """About how long a section takes on two cores like those that `rates` are of."""
         rates = self.models[section.model].rates
-        per_task = section.contexts * len(section.tasks)
+        evicting = sum(bool(arm.keep) for arm in section.arms)
+        choosing = len(section.arms) - evicting
         total = 0.0
         for length in section.lengths:
             reading = length * (rates.read_token + rates.read_depth * length / 2)
+            if section.kind == LAYERS:
+                total += reading + rates.study
+                continue
+            if section.kind == LOST:
+                total += reading * (1 + len(section.arms))
+                continue
             step = rates.step + rates.step_depth * length
-            asking = section.questions * rates.question_tokens * step
-            readings = sum(
-                section.questions if arm.keep and arm.keep != "all" else 0 for arm in section.arms
-            )
-            kept = 1 if any(not arm.keep or arm.keep == "all" for arm in section.arms) else 0
-            total += per_task * (reading * (readings + kept) + asking * len(section.arms))
-        return total
+            asking = section.questions * STEPS[section.asked] * step
+            again = TAIL * (rates.read_token + rates.read_depth * length)
+            inside = section.asked == "inside"
+            total += reading + choosing * (asking + length * rates.index_token)
+            total += evicting * (reading + asking + inside * section.questions * again)
+        return total * section.contexts * len(section.tasks) / PROCESSES
 
 
 def _methods(section: Section) -> list[str]:
@@ -220,7 +238,7 @@ def _section(entry: Mapping[str, Any]) -> Section:
     claims = tuple(
         Claim(**{**claim, "tasks": tuple(claim.get("tasks", ()))}) for claim in plain.pop("claims")
     )
-    for name in ("tasks", "lengths", "options", "rounds"):
+    for name in ("tasks", "lengths", "options"):
         plain[name] = tuple(plain.get(name, ()))
     return Section(arms=arms, claims=claims, **plain)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...system.files import write_file
 from . import derived
 from .data import Measured, read_measured
-from .plan import LAYERS, Results, hours
+from .plan import STUDIES, Results, hours
 from .plots import Point, Series, draw
 from .tables import layer_table, lines_of, render
 from .verdicts import FULL, LEAST, OPEN, Verdict, is_weak, judge
@@ -123,7 +123,7 @@ def _section(
     if measured.contexts < section.contexts:
         yield f"So far {measured.contexts} of {section.contexts} contexts of each task.\n"
     for length in measured.lengths():
-        if section.kind == LAYERS:
+        if section.kind in STUDIES:
             yield f"At {length:,} tokens, {section.model}:\n"
             yield layer_table(section, measured, length) + "\n"
             continue
@@ -177,7 +177,7 @@ def _weak(results: Results, measured: dict[str, Measured]) -> str:
     for section in results.sections:
         of_section = measured[section.name]
         for length in of_section.lengths():
-            if section.kind == LAYERS:
+            if section.kind in STUDIES:
                 continue
             weak = [t for t in of_section.tasks(length) if is_weak(of_section, t, length)]
             if weak:

@@ -1,4 +1,4 @@
-"""Runs the plan, step by step: a few contexts of every section first, then more.
+"""Runs the plan, step by step: a few contexts of every section first, then section by section.
 
 Each step is the command that stands beside its table. What was answered stays in the work folder,
 so a step that was interrupted goes on where it stopped, and one with more contexts asks only about
@@ -37,8 +37,8 @@ class Step:
 
 
 def steps(results: Results, names: Sequence[str] = ()) -> Iterator[Step]:
-    """All steps, in their order: the first looks of all sections, then the second ones, …; late
-    sections after all others, and sections whose model is not there not at all."""
+    """All steps, in their order: first looks, then each section to its end, late sections after
+    all others. Sections whose model is not there are left out."""
     wanted = [
         section
         for section in results.sections
@@ -47,11 +47,8 @@ def steps(results: Results, names: Sequence[str] = ()) -> Iterator[Step]:
     ]
     for late in (False, True):
         of_kind = [section for section in wanted if section.late == late]
-        most = max((len(section.steps()) for section in of_kind), default=0)
-        for i in range(most):
-            for section in of_kind:
-                if i < len(section.steps()):
-                    yield Step(section, section.steps()[i])
+        yield from (Step(section, section.steps()[0]) for section in of_kind)
+        yield from (Step(section, n) for section in of_kind for n in section.steps()[1:])
 
 
 def is_done(results: Results, step: Step) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...ops.select import Range, SignedKeys
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
+    from ..store.resident import ResidentStore
     from .base import F32, I32
     from .sparse.resident import ResidentIndex
 
@@ -87,11 +88,9 @@ class Hash(Budgeted, OverSlots):
 
     @property
     def host_only(self) -> str:
-        if self.probe:
-            return "--probe"
-        return "" if self.rerank == 1 else "--rerank"
+        return super().host_only if self.rerank == 1 else "--rerank"
 
-    def make_resident_index(self, model: ModelInfo, store: KVStore) -> ResidentIndex:
+    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
         if self.host_only:
             return super().make_resident_index(model, store)
         from .indexes.resident import ResidentSignatures

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from ...models.config import ModelConfig
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
+    from ..store.resident import ResidentStore
     from ..store.slots import SlotStore
+    from .sparse.resident import ResidentIndex
 
 
 NAMES = ("flat", "sketch", *KINDS)
@@ -134,6 +136,23 @@ class TopK(Budgeted, OverSlots):
         if share is not None:
             return Covering(index, share, self.sink + self.window, config, store)
         return index
+
+    @property
+    def host_only(self) -> str:
+        if self.index != "sketch":
+            return f"--index {self.index}"
+        if self.levels != 1:
+            return f"--levels {self.levels}"
+        if self.tail != "none":
+            return f"--tail {self.tail}"
+        return "--cover" if self.cover else super().host_only
+
+    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
+        if self.host_only:
+            return super().make_resident_index(model, store)
+        from .indexes.resident import ResidentSketches
+
+        return ResidentSketches(model.config, store)
 
     def make_slot_index(self, model: ModelInfo, store: SlotStore) -> SlotIndex:
         return OVER_SLOTS[self.index, self.levels](model.config, store)

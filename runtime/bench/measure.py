@@ -9,23 +9,26 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT
 from ..engine import on_engine
 from ..methods import called
-from ..store import Disk, Ram, RamStore, Saved
+from ..store import Disk, KVStore, Ram, RamStore, Saved, Store
+from ..store.resident import Resident, ResidentStore
 from . import page_cache
 from .cases import Case, Result, Setting, method_name
 
 if TYPE_CHECKING:
+    from ...ops.device import KVDevice
     from ..attend import Attend
     from ..context import Context, Progress
     from ..loading.model_info import ModelInfo
     from ..model import Model
 
+S = TypeVar("S", bound=KVStore)
 Sizes = Sequence[tuple[int, int]]
 """What is timed: (n_prompt, n_gen), one of them 0."""
 
@@ -92,15 +95,41 @@ def _benches(
 
 @dataclass(frozen=True)
 class _Held(Ram):
-    """A KV cache in memory that another context has filled."""
+    """A KV cache in memory that another context has filled: the next one's, if it is there, too."""
 
-    store: RamStore | None = None
+    store: KVStore | None = None
     tokens: tuple[int, ...] = ()
 
+    @property
+    def held_by_gpu(self) -> int:
+        return self.store.n_bytes if isinstance(self.store, ResidentStore) else 0
+
+    def on(self, device: KVDevice) -> Store:
+        if isinstance(self.store, ResidentStore) and self.store.device is device:
+            return _There(self, device)
+        return super().on(device)
+
     def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
-        assert self.store is not None
-        self.store.saved = Saved(list(self.tokens), None)
-        return self.store
+        if isinstance(self.store, RamStore):
+            return self.filled(self.store)
+        return super()._open(model, n_ctx)
+
+    def filled(self, store: S) -> S:
+        """The store with its tokens."""
+        store.saved = Saved(list(self.tokens), None)
+        return store
+
+
+@dataclass(frozen=True)
+class _There(Resident):
+    """The same in a GPU's memory."""
+
+    def _open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
+        held = self.host
+        assert isinstance(held, _Held) and isinstance(held.store, ResidentStore)
+        if held.store.has_room(n_ctx):
+            return held.filled(held.store)
+        return super()._open(model, n_ctx)
 
 
 class _Bench:
@@ -142,13 +171,17 @@ class _Bench:
             if not self.evicts:
                 context.truncate(self._depth)  # what is saved has just the depth
             held = context.store
-        if isinstance(held, RamStore):
-            return _Held(tokens=tuple(context.tokens), store=held)
+        if not held.saves and isinstance(held, RamStore | ResidentStore):
+            types = held.layout.k_type, held.layout.v_type
+            return _Held(*types, tokens=tuple(context.tokens), store=held)
         return store
 
     def _open(self, store: Ram | Disk) -> Context:
-        setting = self._setting
-        return self._model.context(self._n_ctx, self._attend, setting.keep, store, setting.prefill)
+        attend, setting = self._attend, self._setting
+        context = self._model.context(self._n_ctx, attend, setting.keep, store, setting.prefill)
+        if context.where:
+            self._observer.say(context.where)
+        return context
 
     def cold(self, pack: Path) -> Iterator[Result]:
         """Each case that generates, from a pack that is opened anew each time."""

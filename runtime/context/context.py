@@ -71,7 +71,7 @@ class Context(Held):
         store = store.for_prefill(prefill.facts(model.info))
         placing = Placing(model, self._attend, keep, store, prefill)
         placed = on_engine(placing.place, n_ctx, kv_on or model.kv_on)
-        self._where = placed.line
+        self.where = placed.line
         chunk = min(model.transformer.max_chunk, placed.device.chunk)
         attend = prefill.around(self._attend)
         self._cache = keep.open(model.info, n_ctx, chunk, attend, placed.store)

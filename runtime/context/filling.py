@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ops.attention.layout import SEGMENT
+from ...ops.cpu import CPU
 from ...system.errors import KvarnError
 from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
@@ -86,8 +87,8 @@ class Filling:
 
     def check_room(self, n_tokens: int) -> None:
         """Raise `FillError` if memory cannot hold the KV cache and indexes of `n_tokens`."""
-        if self._store.saves:
-            return  # a full disk is an error before anything is written
+        if self._store.saves or self._store.device is not CPU:
+            return  # a full disk is an error before anything is written; a GPU's memory is held
         held = self._store.n_bytes
         needed = held // -(-self._n_read // SEGMENT) * -(-n_tokens // SEGMENT) - held
         if needed > (available := available_bytes()):
@@ -117,4 +118,5 @@ class Filling:
                 shift = int(self._rng.integers(SEGMENT))
                 np.multiply(self._noise[shift : shift + n], deviation, out=part[:n])
                 part[:n] += values[at : at + n]
-            self._store.append(layer, self._rows[0, :n], self._rows[1, :n], start)
+            put = self._store.device.put
+            self._store.append(layer, put(self._rows[0, :n]), put(self._rows[1, :n]), start)

@@ -29,7 +29,8 @@ class Held:
     tokens: list[int]
     _attend: Attend
     _cache: KVCache
-    _where: str
+    where: str
+    """A line that tells where K and V are, if the model is on a GPU; else ""."""
 
     @property
     def store(self) -> KVStore:
@@ -48,7 +49,7 @@ class Held:
     @property
     def notices(self) -> Sequence[str]:
         """Lines about the context's methods, and where K and V are, that its user should see."""
-        return (self._where, *self._cache.notices) if self._where else self._cache.notices
+        return (self.where, *self._cache.notices) if self.where else self._cache.notices
 
     def index(self, progress: Progress | None = None) -> None:
         """Index the tokens that the attend method has not indexed, as in a pack that was read with

@@ -72,15 +72,20 @@ class Placing:
         )
         if kv_on == "auto":
             return self._on_host(short + (", of which a tenth is spared" if needed <= free else ""))
-        fits = self.most_tokens(n_ctx)
-        advice = f"at most {fits:,} tokens fit: use --ctx {fits}" if fits else "none fit: use"
+        if not (fits := self.most_tokens(n_ctx)):
+            raise StoreError(f"--kv-on gpu: {short}: use --kv-on host")
         smaller = "" if self._store.types() == ("q4_0", "q4_0") else ", a smaller --kv-type"
-        raise StoreError(f"--kv-on gpu: {short}: {advice}{smaller} or --kv-on host")
+        raise StoreError(
+            f"--kv-on gpu: {short}: at most {fits:,} tokens fit: use --ctx {fits}{smaller} or "
+            "--kv-on host"
+        )
 
     def most_tokens(self, limit: int) -> int:
-        """How many tokens, up to `limit` and in whole segments below it, the GPU has room for."""
+        """How many tokens, up to `limit` and in whole segments below it, the GPU has room for; 0
+        where the model is on none."""
         device = self._device
-        assert isinstance(device, KVDevice)
+        if not isinstance(device, KVDevice):
+            return 0
         free = device.memory_left()[0]
         least, most = self.bytes_for(1), self.bytes_for(limit)
         if most <= free:
@@ -104,7 +109,7 @@ class Placing:
                 model.info, n_ctx, model.transformer.max_chunk, self._attend, ram.on(there)
             )
 
-        return device.planned_bytes(make)
+        return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
 
     def _refusal(self, n_ctx: int, device: KVDevice) -> str:
         """Why K and V cannot be on the GPU, whatever the room; or ""."""

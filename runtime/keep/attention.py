@@ -34,12 +34,15 @@ class StoredAttention:
         self._prompt = prompt
         state = self._attend.expect(start, n_tokens, prompt)
         places, threads = self._store.segments(0), self._device.threads
+        if state is None:
+            self.graphs = None
+            return
         known = self._recorded_for
         if places is not known[0] or (threads, state) != known[1:]:
             self._recorded_for = places, threads, state
             if self._graphs:
                 self._graphs.clear()
-        recorded = state is not None and (not prompt or self._attend.records_prompts)
+        recorded = not prompt or self._attend.records_prompts
         self.graphs = self._graphs if recorded else None
 
     def done(self, n_tokens: int) -> None:

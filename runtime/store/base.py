@@ -240,6 +240,11 @@ class Store(Method, ABC):
     def types(self) -> tuple[str, str]:
         """The stored types of K and V."""
 
+    @property
+    def held_by_gpu(self) -> int:
+        """Bytes of a GPU's memory that it has already."""
+        return 0
+
     def on(self, device: KVDevice) -> Store:
         """The store with K and V in the memory of a GPU; it saves what it saves."""
         from .resident import Resident

@@ -67,15 +67,12 @@ class Resident(Store):
 class ResidentColumn(Column):
     """Index data on the device."""
 
-    def __init__(
-        self, device: KVDevice, item_bytes: int, n_layers: int, n_kv_heads: int, room: int
-    ) -> None:
-        self.item_bytes, self.filled = item_bytes, np.zeros(n_layers, np.int64)
-        shape = room, n_kv_heads * SEGMENT * item_bytes
-        self._items = [device.zeros(shape, np.uint8) for _ in range(n_layers)]
+    def __init__(self, item_bytes: int, items: list[Array]) -> None:
+        self.item_bytes, self.items = item_bytes, items
+        self.filled = np.zeros(len(items), np.int64)
 
     def segments(self, layer: int) -> Array:
-        return self._items[layer]
+        return self.items[layer]
 
     def restart(self, first: int = 0) -> None:
         np.minimum(self.filled, first, out=self.filled)
@@ -107,6 +104,7 @@ class ResidentStore(KVStore):
         shape = self.room, layout.segment_bytes(n_kv_heads)
         self._kv = [device.zeros(shape, np.uint8) for _ in range(n_layers)]
         self._columns: dict[str, ResidentColumn] = {}
+        self._aside: dict[int, list[list[Array]]] = {}
         self._copied = n_saved
         """The tokens that the store behind has as they are here: those before this one."""
         if behind is not None:
@@ -119,8 +117,12 @@ class ResidentStore(KVStore):
             np.minimum(column.filled, n_tokens, out=column.filled)
         self._void(n_tokens)
 
+    def has_room(self, n_tokens: int) -> bool:
+        """Whether it can hold so many tokens."""
+        return n_segments(n_tokens) <= self.room
+
     def reserve(self, n_tokens: int) -> None:
-        if n_segments(n_tokens) > self.room:
+        if not self.has_room(n_tokens):
             raise StoreError(
                 f"the KV cache on the GPU has room for {self.room * SEGMENT:,} tokens, not for "
                 f"{n_tokens:,}"
@@ -138,8 +140,10 @@ class ResidentStore(KVStore):
     def column(self, name: str, item_bytes: int) -> Column:
         column = self._columns.get(name)
         if column is None:
-            shape = item_bytes, self.n_layers, self.n_kv_heads, self.room
-            column = self._columns[name] = ResidentColumn(self.device, *shape)
+            if not self._aside.get(item_bytes):
+                self.set_aside(item_bytes)
+            column = ResidentColumn(item_bytes, self._aside[item_bytes].pop())
+            self._columns[name] = column
             self._restore(name, column)
         if column.item_bytes != item_bytes:
             raise StoreError(
@@ -147,8 +151,17 @@ class ResidentStore(KVStore):
             )
         return column
 
+    def set_aside(self, item_bytes: int, n: int = 1) -> None:
+        """Allocate the memory of `n` columns, for those that are made later."""
+        shape = self.room, self.n_kv_heads * SEGMENT * item_bytes
+        for _ in range(n):
+            items = [self.device.zeros(shape, np.uint8) for _ in range(self.n_layers)]
+            self._aside.setdefault(item_bytes, []).append(items)
+
     def drop_column(self, name: str) -> None:
-        self._columns.pop(name, None)
+        # Its memory is used again. In layers that are not indexed it holds zeros, as a fresh one.
+        if (column := self._columns.pop(name, None)) is not None:
+            self._aside.setdefault(column.item_bytes, []).append(column.items)
         if self._behind is not None:
             self._behind.drop_column(name)
 
@@ -186,6 +199,7 @@ class ResidentStore(KVStore):
     @property
     def n_bytes(self) -> int:
         item_bytes = sum(column.item_bytes for column in self._columns.values())
+        item_bytes += sum(one * len(aside) for one, aside in self._aside.items())
         heads = self.n_layers * self.room * self.n_kv_heads
         return heads * (self.layout.head_bytes + SEGMENT * item_bytes)
 

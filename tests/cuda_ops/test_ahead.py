@@ -1,7 +1,6 @@
 """Kernels as they are compiled for GPUs that are not there: nothing spilled, wide loads, few
 instructions. In a process of its own, since the interpreter replaces what would be compiled."""
 
-import math
 import os
 import re
 import subprocess
@@ -55,11 +54,9 @@ def test_rows_of_keys_and_values_take_few_instructions(rows) -> None:
 
 
 def test_signatures_are_read_by_16_bytes(rows) -> None:
-    _fits(rows[SCAN], math.inf)
     assert "×16" in rows[SCAN][6]
 
 
-@pytest.mark.xfail(strict=True, reason="80 with the first and last segment's part, 69 without")
 def test_signatures_take_few_instructions(rows) -> None:
     """With four query heads."""
     _fits(rows[SCAN], 60.0)

@@ -33,7 +33,13 @@ CAPPED = Tiny("capped", "gemma2", **SMALL, tied=True, keys={tiny_cases.SWA: 16})
 SEED = 5
 N_IDS = 16
 SPARSE = {"budget": 4, "sink": 2, "window": 4}
-METHODS: dict[str, Any] = {"full": kvarn.Full(), "hash": kvarn.Hash(**SPARSE)}
+METHODS: dict[str, Any] = {
+    "full": kvarn.Full(),
+    "hash": kvarn.Hash(**SPARSE),
+    "topk": kvarn.TopK(**SPARSE),
+}
+DEEP = {"full": 0, "hash": 0, "topk": 1022}
+"""Tokens that a context is filled to: sketches are made from 1,024 on."""
 
 
 @pytest.fixture(scope="module")
@@ -58,28 +64,40 @@ def launches_of(model: Model) -> list[Any]:
     return device.recorded
 
 
-def context_of(model: Model, kv: str, method: str) -> kvarn.Context:
-    return model.context(64, attend=METHODS[method], store=kvarn.Ram(kv, kv))
+def context_of(model: Model, kv: str, method: str, prompt: list[int]) -> kvarn.Context:
+    """A context that has read all of a prompt but its last token, a few tokens at a time: they are
+    read in float32."""
+    n_ctx = 64 + DEEP[method]
+    context = model.context(n_ctx, attend=METHODS[method], store=kvarn.Ram(kv, kv))
+    for first in range(0, len(prompt) - 1, MAX_TOKENS):
+        context.prefill(prompt[first : len(prompt) - 1][:MAX_TOKENS])
+    if DEEP[method]:
+        context.fill(DEEP[method])
+    return context
 
 
-def compare(models: Any, case: Tiny, kv: str, method: str) -> None:
+def compare(models: Any, case: Tiny, kv: str, method: str, n: int = N_IDS) -> None:
     """16 greedy ids are the CPU's. Where K and V are rounded to few bits, a rounding that falls the
     other way moves a logit by as much as the type's noise, which f16 on the CPU has not: there the
     logits are within twice that, with the same tokens."""
     prompt = tiny_models.prompt(case, SEED)[:MAX_TOKENS]
     here, there = models(case)
-    ids, want = greedy(context_of(here, kv, method), prompt, N_IDS)
+    last = prompt[-1:]
+    ids, want = greedy(context_of(here, kv, method, prompt), last, n)
     if kv == "f16":
-        assert greedy(context_of(there, kv, method), prompt, N_IDS)[0] == ids
+        assert greedy(context_of(there, kv, method, prompt), last, n)[0] == ids
         return
-    noise = np.abs(want - forced(context_of(here, "f16", method), prompt, ids)).max()
-    error = np.abs(want - forced(context_of(there, kv, method), prompt, ids)).max()
+    noise = np.abs(want - forced(context_of(here, "f16", method, prompt), last, ids)).max()
+    error = np.abs(want - forced(context_of(there, kv, method, prompt), last, ids)).max()
     assert error <= 2 * noise
 
 
-@pytest.mark.parametrize(("kv", "method"), [("f16", "full"), ("q8_0", "hash"), ("q4_0", "full")])
+@pytest.mark.parametrize(
+    ("kv", "method"), [("f16", "full"), ("q8_0", "hash"), ("q4_0", "full"), ("f16", "topk")]
+)
 def test_greedy_ids_are_the_cpus(models, kv: str, method: str) -> None:
-    compare(models, DEFAULT, kv, method)
+    # Of topk: all before the first centre, the token that makes it, and two that follow.
+    compare(models, DEFAULT, kv, method, 4 if method == "topk" else N_IDS)
 
 
 @pytest.mark.slow
@@ -100,20 +118,20 @@ def test_every_shape(models, name: str) -> None:
 def test_prompts_are_read_in_chunks(models, case: Tiny) -> None:
     """As f16: logits are off by less than 1% of their spread."""
     prompt = tiny_models.prompt(case, SEED)[:40]
-    here, there = (context_of(model, "f16", "full").prefill(prompt) for model in models(case))
+    here, there = (model.context(64).prefill(prompt) for model in models(case))
     assert np.abs(there - here).max() < 0.01 * here.std()
 
 
-@pytest.mark.parametrize(("method", "most"), [("full", 12), ("hash", 18)])
+@pytest.mark.parametrize(("method", "most"), [("full", 12), ("hash", 18), ("topk", 18)])
 def test_launches_of_a_layer(models, method: str, most: int) -> None:
     """Two models that differ by a layer, so that what is around the layers does not count."""
     counts = []
     for n_layers in (1, 2):
         case = Tiny(f"layers-{n_layers}", "llama", **{**SMALL, "n_layers": n_layers})
         _, model = models(case)
-        with model.context(64, attend=METHODS[method]) as context:
-            context.prefill(tiny_models.prompt(case, SEED)[:20])
-            context.decode(3)
+        with context_of(model, "f16", method, tiny_models.prompt(case, SEED)[:12]) as context:
+            for token in range(4 if DEEP[method] else 1):
+                context.decode(token)
         counts.append(len(launches_of(model)[-1].names))
     assert 8 < counts[1] - counts[0] <= most
 
@@ -121,8 +139,63 @@ def test_launches_of_a_layer(models, method: str, most: int) -> None:
 def test_one_recording_serves_all_tokens(models) -> None:
     _, model = models(DEFAULT)
     before = len(launches_of(model))
-    with context_of(model, "f16", "hash") as context:
-        context.prefill(tiny_models.prompt(DEFAULT, SEED)[:5])
+    prompt = tiny_models.prompt(DEFAULT, SEED)[:6]
+    with context_of(model, "f16", "hash", prompt) as context:
         for token in range(9):  # up to ten tokens all are read
             context.decode(token)
     assert len(launches_of(model)) == before + 2
+
+
+def test_what_is_read_is_counted_as_on_the_cpu(models) -> None:
+    prompt, found = tiny_models.prompt(DEFAULT, SEED)[:8], []
+    for model in models(DEFAULT):
+        with context_of(model, "f16", "hash", prompt) as context:
+            for token in (1, 2, 3, 4):
+                context.decode(token)
+        found.append([one.as_dict() for one in context.stats.layers])
+        for one in found[-1]:
+            del one["index_seconds"], one["attention_seconds"]
+    assert found[0] == found[1] and found[0][0]["steps"] == 1
+
+
+@pytest.mark.parametrize("method", ["full", "hash"])
+def test_drafts_give_what_single_tokens_give(models, method: str) -> None:
+    """And recorded launches are used again after them."""
+    _, model = models(DEFAULT)
+    prompt = tiny_models.prompt(DEFAULT, SEED)[:12]
+    single, drafted = (context_of(model, "f16", method, prompt) for _ in range(2))
+    want = [single.decode(token).copy() for token in (3, 1, 4, 1)]
+    before = len(launches_of(model))
+    drafted.decode(3)
+    recorded = len(launches_of(model))
+    got = [drafted.decode(1, [4, 9]).copy(), drafted.decode(4).copy(), drafted.decode(1).copy()]
+    for a, b in zip(got, want[1:], strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
+    assert recorded == before + 1 == len(launches_of(model))
+    assert drafted.tokens == single.tokens
+
+
+def test_a_context_that_was_cut_goes_on(models) -> None:
+    """What stood there is written anew, in columns, too. A number that was rounded to f16 the other
+    way moves logits by some 1e-4."""
+    here, there = models(DEFAULT)
+    prompt, rows = tiny_models.prompt(DEFAULT, SEED)[:9], []
+    for model in (here, there):
+        with context_of(model, "f16", "hash", prompt) as context:
+            for token in (3, 1, 4):
+                context.decode(token)
+            context.truncate(7)
+            rows.append([context.decode(token).copy() for token in (5, 9, 2, 6)])
+    np.testing.assert_allclose(rows[1], rows[0], rtol=0, atol=1e-3)
+
+
+def test_choices_can_be_recorded(models, tmp_path: Path) -> None:
+    files = []
+    for model in models(DEFAULT):
+        prompt = tiny_models.prompt(DEFAULT, SEED)[:13]
+        with context_of(model, "f16", "hash", prompt) as context:
+            files.append(tmp_path / f"{len(files)}.bin")
+            with context.recording(files[-1]):
+                for token in (3, 1):
+                    context.decode(token)
+    assert files[0].read_bytes() == files[1].read_bytes()

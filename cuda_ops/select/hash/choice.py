@@ -6,7 +6,7 @@ from ....ops.attention.layout import SEGMENT
 from ...attention.tiles import check_place
 from ...errors import CudaOpsError
 from ..lists import ListScratch, check_lists
-from .kernels import ENOUGH, MOST, SAMPLE, sample_kernel, scan_kernel, settle_kernel
+from .kernels import ENOUGH, SAMPLE, sample_kernel, scan_kernel, settle_kernel
 
 _WORD = {32: torch.int32, 64: torch.int64}
 BLOCK = 2048  # candidates that `settle` reads at a time
@@ -58,7 +58,7 @@ def nearest(
     # An argument: times a constant, the compiler would no longer see that popcount is one.
     given = words, queries, among, seed, 128 // bits, s.limits
     sample_kernel[(s.n_kv_heads,)](
-        *given, G=s.group, BITS=bits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, MOST=MOST, num_warps=WARPS
+        *given, G=s.group, BITS=bits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, num_warps=WARPS
     )
     found = s.bits, s.totals, s.candidates, s.n_candidates
     scan_kernel[(s.n_segments, s.n_kv_heads)](*given, *found, s.room, G=s.group, BITS=bits)

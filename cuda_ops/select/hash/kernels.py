@@ -15,7 +15,7 @@ import triton.language as tl
 from ...bits import lot, popcount, position_hash
 from ..lists import choose_tokens, kth_digit, start_list
 
-MOST = 132  # more than any cost
+MOST = tl.constexpr(132)  # more than any cost
 SAMPLE = 4096
 ENOUGH = 8192  # tokens from which on a sample is worth it
 
@@ -46,7 +46,7 @@ def _signature_at(words, position, j, J, listed):
 @triton.jit
 def sample_kernel(
     words, queries, among, seed, n_lots, limits, G: tl.constexpr, BITS: tl.constexpr,
-    SAMPLE: tl.constexpr, ENOUGH: tl.constexpr, MOST: tl.constexpr,
+    SAMPLE: tl.constexpr, ENOUGH: tl.constexpr,
 ):  # fmt: skip
     """limits int32 (J, G): costs that a sample in 64 runs says have k below them, very likely."""
     j, n_heads = tl.program_id(0), tl.num_programs(0)
@@ -68,33 +68,63 @@ def sample_kernel(
 
 
 @triton.jit
+def _over(w, queries, limits, h, n_lots, BITS: tl.constexpr):
+    """By how much the costs of signatures are above the limit of head h, lots not counted."""
+    return n_lots * _differ(w, tl.load(queries + h), BITS) - tl.load(limits + h)
+
+
+@triton.jit
 def scan_kernel(
     words, queries, among, seed, n_lots, limits, bits, totals, candidates, n_candidates, room,
     G: tl.constexpr, BITS: tl.constexpr,
 ):  # fmt: skip
-    """candidates int32 (J, room): tokens of a segment whose cost is below the limit of a head."""
+    """candidates int32 (J, room): tokens of a segment whose cost is below the limit of a head.
+
+    A thread has the signatures that lie in 16 bytes; it takes places for those that are near by
+    one atomic.
+    """
     segment, j, n_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first, last, stop = tl.load(among), tl.load(among + 1), tl.load(among + 2)
     if segment * 1024 >= stop:
         return
-    t = tl.arange(0, 1024)
-    position = segment * 1024 + t
-    w = tl.load(words + (segment * n_heads + j).to(tl.int64) * 1024 + t)
-    lots = _lots(segment, t, seed, 128 // BITS)
-    near = tl.zeros((1024,), tl.int1)
-    for g in tl.static_range(G):
-        h = j * G + g
-        near |= n_lots * _differ(w, tl.load(queries + h), BITS) + lots < tl.load(limits + h)
-    competes = (position >= first) & (position < last)
-    near &= competes
-    slot = tl.atomic_add(n_candidates + j + tl.zeros((1024,), tl.int32), 1, near, sem="relaxed")
-    tl.store(candidates + j.to(tl.int64) * room + slot, position, near)
-    at = j * tl.num_programs(0) + segment
-    if (segment * 1024 >= first) & (segment * 1024 + 1024 <= last):  # nearly all segments
-        tl.store(bits + at * 32 + tl.arange(0, 32), tl.zeros((32,), tl.int32))
-        tl.store(totals + at, 0)
+    start_list(bits, totals, j, segment, tl.num_programs(0), first, last, stop)
+    own: tl.constexpr = 128 // BITS
+    runs: tl.constexpr = 8 // own  # so many times a thread loads 16 bytes
+    r = tl.arange(0, 128)
+    line = words + (segment * n_heads + j).to(tl.int64) * 1024
+    near, many = (), tl.zeros((128,), tl.int32)
+    for run in tl.static_range(runs):
+        t = run * (128 * own) + r * own
+        parts = _parts(tl.load(line + (t[:, None] + tl.arange(0, own)[None, :])))
+        for i in tl.static_range(own):
+            over = _over(parts[i], queries, limits, j * G, n_lots, BITS)
+            for g in tl.static_range(1, G):
+                own_over = _over(parts[i], queries, limits, j * G + g, n_lots, BITS)
+                over = tl.minimum(over, own_over)
+            lots = _lots(segment, t + i, seed, own)
+            place = (segment * 1024 - first + t + i).to(tl.uint32)
+            is_near = (over + lots < 0) & (place < (last - first).to(tl.uint32))
+            near = near + (is_near,)
+            many += is_near.to(tl.int32)
+    place = n_candidates + j + tl.zeros((128,), tl.int32)
+    to = candidates + j.to(tl.int64) * room + tl.atomic_add(place, many, many > 0, sem="relaxed")
+    for i in tl.static_range(8):
+        position = segment * 1024 + i // own * (128 * own) + r * own + i % own
+        tl.store(to, position, near[i])
+        to += near[i].to(tl.int32)
+
+
+@triton.jit
+def _parts(x):
+    """The columns of x (n, 2 or 4), a tensor (n,) each."""
+    if x.shape[1] == 2:
+        parts = tl.split(x)
     else:
-        start_list(bits, totals, at, (position < stop) & (competes == 0))
+        even, odd = tl.split(tl.reshape(x, (x.shape[0], 2, 2)))
+        a, c = tl.split(even)
+        b, d = tl.split(odd)
+        parts = (a, b, c, d)
+    return parts
 
 
 @triton.jit

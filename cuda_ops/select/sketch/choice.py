@@ -27,7 +27,7 @@ RANGE = 0.65
 """As `ops.select.queries.RANGE`, which is a module of kernels for the CPU."""
 BLOCK = 1024  # candidates that `narrow` and `settle` read at a time
 TOKENS = 128  # that a program of `rerank` multiplies
-WARPS = {"prepare": 16, "scan": 16, "narrow": 8, "rerank": 4, "settle": 8}
+WARPS = {"prepare": 16, "scan": 16, "narrow": 16, "rerank": 4, "settle": 16}
 """By kernel: by these nothing spills, and 384 threads fit or more.
 
 A program of `scan` has two tokens a thread: loads of 16 bytes, and of not too many."""

@@ -142,9 +142,7 @@ def scan_kernel(
     at = (j * PASSES + p) * n_segments + segment
     tl.store(marks + at * 32 + tl.arange(0, 32), tl.zeros((32,), tl.int32))
     if p == 0:
-        start_list(
-            chosen, totals, j * n_segments + segment, (position < stop) & (competes == 0)
-        )  # fmt: skip
+        start_list(chosen, totals, j, segment, n_segments, first, last, stop)
 
 
 @triton.jit
@@ -180,29 +178,33 @@ def narrow_kernel(
     table = tables + p * (BITS // 4 * 16 * HEADS) + h % T
     worst, limit = tl.zeros((), tl.uint32), tl.zeros((), tl.uint32)
     ties = need + 1
-    for digit in range(8):
-        if ties > need:
+    for digit in range(9):  # the last time they are listed
+        if (ties > need) | (digit == 8):
             digits = tl.zeros((256,), tl.int32)
             for begin in range(0, count, BLOCK):
                 i = begin + tl.arange(0, BLOCK)
                 cost, position = _candidate(
                     line, i, count, lacks, bits, factors, table, first, j, J, HEADS, BITS
                 )
-                own, same = counted(cost, position, seed, i < count, digit, worst, limit)
-                digits += tl.histogram(own, 256, same)
-            need, ties, worst, limit = decided(digits, need, digit, worst, limit)
-    for begin in range(0, count, BLOCK):
-        i = begin + tl.arange(0, BLOCK)
-        cost, position = _candidate(
-            line, i, count, lacks, bits, factors, table, first, j, J, HEADS, BITS
-        )
-        fits = is_best(cost, position, seed, worst, limit) & (i < count)
-        bit = tl.full((BLOCK,), 1, tl.int32) << (position % 32)
-        word = marks + (p * n_segments * 32 + position // 32)
-        old = tl.atomic_or(word, bit, fits, sem="relaxed")
-        fresh = fits & ((old & bit) == 0)
-        slot = tl.atomic_add(n_listed + p + tl.zeros((BLOCK,), tl.int32), 1, fresh, sem="relaxed")
-        tl.store(listed + p.to(tl.int64) * list_room + slot, position, fresh & (slot < list_room))
+                if digit < 8:
+                    own, same = counted(cost, position, seed, i < count, digit, worst, limit)
+                    digits += tl.histogram(own, 256, same)
+                else:
+                    fits = is_best(cost, position, seed, worst, limit) & (i < count)
+                    _list(marks, listed, n_listed, p, n_segments, list_room, position, fits)
+            if digit < 8:
+                need, ties, worst, limit = decided(digits, need, digit, worst, limit)
+
+
+@triton.jit
+def _list(marks, listed, n_listed, p, n_segments, list_room, position, fits):
+    """List the positions that fit and are not marked yet, and mark them."""
+    bit = tl.full(position.shape, 1, tl.int32) << (position % 32)
+    old = tl.atomic_or(marks + (p * n_segments * 32 + position // 32), bit, fits, sem="relaxed")
+    fresh = fits & ((old & bit) == 0)
+    place = n_listed + p + tl.zeros(position.shape, tl.int32)
+    slot = tl.atomic_add(place, 1, fresh, sem="relaxed")
+    tl.store(listed + p.to(tl.int64) * list_room + slot, position, fresh & (slot < list_room))
 
 
 @triton.jit

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from ....ops.device import KVDevice
 from ...methods import option
+from ...store.resident import ResidentStore
 from ...store.slots import SlotStore
 from ..base import Attend, AttendError
 from .budget import SCHEDULES, UNITS, Budget, layer_weights
@@ -57,10 +57,11 @@ class Sparse(Attend, ABC):
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import SparseAttention
-        from .resident import ResidentAttention
 
         dense = self.dense(model.config.n_layers)
-        if isinstance(store.device, KVDevice):
+        if isinstance(store, ResidentStore):
+            from .resident import ResidentAttention
+
             resident = self.make_resident_index(model, store)
             return ResidentAttention(self, dense, model.config, store, n_ctx, resident)
         index = self.make_index(model, store)
@@ -70,7 +71,7 @@ class Sparse(Attend, ABC):
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         """The method's index over one context's store."""
 
-    def make_resident_index(self, model: ModelInfo, store: KVStore) -> ResidentIndex:
+    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
         """The same in the memory of a GPU; `AttendError` where `host_only` says why not."""
         raise AttendError(f"{self.host_only}: K and V have to be in the host's memory")
 
@@ -109,7 +110,11 @@ class Sparse(Attend, ABC):
 
 @dataclass(frozen=True)
 class OverSlots(Sparse, ABC):
-    """A sparse method that can choose among the slots of contexts that evict, too."""
+    """A sparse method that can choose among the slots of contexts that evict, and on a GPU."""
+
+    @property
+    def host_only(self) -> str:
+        return "--probe" if self.probe else ""
 
     @property
     def needs_all_tokens(self) -> bool:

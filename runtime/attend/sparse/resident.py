@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ....ops.select import Range
 from ..base import BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from ...methods import Progress
     from ...store import KVStore
     from .method import Sparse
+
+
+Ranges = dict[int, tuple[Range, int]]
+"""By layer, the tokens to choose from, and how many each query head takes."""
 
 
 class ResidentIndex(KeyIndex):
@@ -40,22 +45,26 @@ class ResidentIndex(KeyIndex):
     @abstractmethod
     def ready(self, layers: set[int], start: int) -> bool:
         """Whether these layers have indexed all tokens before `start`, and that one needs no more
-        than `add` or `choose`."""
+        than `index_one` or `choose`."""
 
     @abstractmethod
-    def added(self, layers: set[int], stop: int) -> None:
-        """Tokens up to `stop - 1` were indexed in these layers by `add` or `choose`. Others count
-        as indexed: see `Column`."""
+    def indexed(self, stop: int) -> None:
+        """All layers that are indexed have the tokens up to `stop - 1`, by `index_one` or `choose`.
+        Others count as indexed: see `Column`."""
 
     @abstractmethod
-    def add(self, layer: LayerView, start: int) -> None:
+    def index_one(self, layer: LayerView, start: int) -> None:
         """Index the key that is stored at `start`, by launches alone."""
+
+    def numbers(self, among: Range, k: int) -> tuple[int, ...]:
+        """What `choose` finds in memory: the range, how many each query head takes, and more."""
+        return *among, k
 
     @abstractmethod
     def choose(self, layer: LayerView, q: Array, start: int, among: Array, lists: object) -> None:
         """Lists for q (1, H, E) of the token at `start`, by launches alone, which index it, too.
 
-        among: int32 (first, last, stop, k), see `ops.select`.
+        among: int32, what `numbers` gave.
         """
 
 
@@ -88,7 +97,8 @@ class ResidentAttention(BoundAttend):
         heads, kv_heads = config.n_heads, config.n_kv_heads
         self._scratch = device.gathered_scratch(heads, kv_heads, store.layout, room)
         self._tokens = device.memory((kv_heads, room), np.int32)
-        self._among = device.zeros((1, config.n_layers, 4), np.int32)
+        width = len(index.numbers(Range(0, 0, 0), 0))
+        self._among = device.zeros((1, config.n_layers, width), np.int32)
         self._counts = device.zeros((1, config.n_layers, kv_heads), np.int32)
         index.prepare(n_ctx, most)
         self._start, self._rows, self._recorded = 0, _Rows(self._among, self._counts, []), False
@@ -100,8 +110,8 @@ class ResidentAttention(BoundAttend):
         if any(ranges):
             numbers = np.zeros((len(ranges), *among.shape[1:]), np.int32)
             for row, found in zip(numbers, ranges):
-                for layer, one in found.items():
-                    row[layer] = one
+                for layer, (one, k) in found.items():
+                    row[layer] = self._index.numbers(one, k)
             if n_tokens > 1:
                 among = self._device.zeros(numbers.shape, np.int32)
                 counts = self._device.zeros((n_tokens, *counts.shape[1:]), np.int32)
@@ -119,11 +129,11 @@ class ResidentAttention(BoundAttend):
             else:
                 self._index.leave_out(layer, start + n_tokens)
         elif layer.index in self._indexed and not self._rows.choosing(layer.index):
-            self._index.add(layer, start)
+            self._index.index_one(layer, start)
 
     def done(self, n_tokens: int) -> None:
         if self._recorded:
-            self._index.added(self._indexed, self._start + n_tokens)
+            self._index.indexed(self._start + n_tokens)
         self._count()
 
     def build(
@@ -172,15 +182,16 @@ class ResidentAttention(BoundAttend):
             scratch=self._scratch,
         )
 
-    def _ranges(self, stored: int) -> dict[int, tuple[int, int, int, int]]:
-        """The layers that choose for the last of `stored` tokens, and what `choose` gets."""
-        method, found = self.method, {}
+    def _ranges(self, stored: int) -> Ranges:
+        """The layers that choose for the last of `stored` tokens, from what and how many."""
+        method: Sparse = self.method
+        found: Ranges = {}
         if stored < self._index.least:
-            return {}
+            return found
         for layer, share in self._shares.items():
             if not method.reads_all(stored, self._group, share):
-                k = method.most(stored, self._group, share)
-                found[layer] = method.sink, stored - method.window, stored, k
+                among = Range(method.sink, stored - method.window, stored)
+                found[layer] = among, method.most(stored, self._group, share)
         return found
 
     def _count(self) -> None:
@@ -195,12 +206,12 @@ class ResidentAttention(BoundAttend):
                 if reads.layer not in found or lengths is None:
                     reads.full_steps += 1
                     continue
-                first, last, stop, _ = found[reads.layer]
+                among, _ = found[reads.layer]
                 attended = int(lengths[row, reads.layer])
                 reads.steps += 1
-                reads.stored_tokens += stop * self._config.n_kv_heads
+                reads.stored_tokens += among.stop * self._config.n_kv_heads
                 reads.attended_tokens += attended
-                tokens = (last - first) * self._config.n_kv_heads
+                tokens = (among.last - among.first) * self._config.n_kv_heads
                 reads.index_bytes += tokens * self._index.item_bytes
                 reads.attention_bytes += attended * row_bytes
         self._rows = _Rows(self._among, self._counts, [])
@@ -209,15 +220,10 @@ class ResidentAttention(BoundAttend):
 class _Rows:
     """The tokens of a pass: what each chooses from, by layer, in the host's memory and the GPU's.
 
-    among int32 (T, layers, 4), counts int32 (T, layers, J): see `ResidentIndex.choose`.
+    among int32 (T, layers, …), counts int32 (T, layers, J): see `ResidentIndex.choose`.
     """
 
-    def __init__(
-        self,
-        among: Array,
-        counts: Array,
-        ranges: list[dict[int, tuple[int, int, int, int]]],
-    ) -> None:
+    def __init__(self, among: Array, counts: Array, ranges: list[Ranges]) -> None:
         self.among, self.counts, self.ranges, self.n = among, counts, ranges, len(ranges)
 
     def choosing(self, layer: int) -> bool:

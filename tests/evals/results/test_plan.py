@@ -20,7 +20,16 @@ from kvarn.evals.results.data import (
     write_measured,
 )
 from kvarn.evals.results.derived import correlation, needed_k
-from kvarn.evals.results.plan import ANSWERS, Arm, Results, Section, arms_of, read_plan
+from kvarn.evals.results.plan import (
+    ANSWERS,
+    Arm,
+    Model,
+    Rates,
+    Results,
+    Section,
+    arms_of,
+    read_plan,
+)
 from kvarn.evals.results.plots import Point, Series, draw
 from kvarn.evals.results.report import PAGE, PAPERS, report
 
@@ -51,10 +60,31 @@ def test_the_whole_plan_fits_in_twelve_hours() -> None:
     assert float(words[2]) <= 12
 
 
+def test_the_estimate_is_the_sum_of_what_is_read_and_asked() -> None:
+    """One task, one length of 1,000 tokens, two contexts with ten questions, two processes."""
+    rates = Rates(1.0, 0.01, 2.0, 0.001, 0.5, 7.0)
+    arms = (Arm(), Arm("topk", "1%"), Arm("full", "", "nacl", "20%"))
+    section = Section("s", "topk", "s", "", "m", ("needle",), (1000,), 2, 10, arms)
+    results = Results({"m": Model("m.gguf", rates)}, (), (section,))
+    reading, step = 1000 * (1 + 0.01 * 500), 2 + 0.001 * 1000
+    pack = reading + 2 * (1000 * 0.5 + 10 * 12 * step)
+    assert results.seconds(section) == pytest.approx(pack + reading + 10 * 12 * step)
+    inside = replace(section, asked="inside")
+    more = results.seconds(inside) - results.seconds(section)
+    assert more == pytest.approx(10 * 512 * (1 + 0.01 * 1000))
+    study = replace(section, kind="layers")
+    assert results.seconds(study) == pytest.approx(reading + 7)
+
+
 def test_the_targets_have_enough_questions() -> None:
     for name in ("beside-full", "evicting-beside-full"):
         section = next(one for one in RESULTS.sections if one.name == name)
         assert section.contexts >= 20 and section.contexts * section.questions >= 2000
+        measured = read_measured(section.data)
+        if measured.contexts >= section.contexts:
+            for task in section.tasks:
+                full = measured.clusters(task, section.lengths[0], "full", "score")
+                assert sum(map(len, full.values())) >= 2000, task
 
 
 def test_the_page_is_what_the_data_give() -> None:
@@ -75,14 +105,15 @@ def test_every_table_has_its_command() -> None:
             assert shlex.join(RESULTS.command(section)) in text
 
 
-def test_first_looks_come_first_and_late_sections_last() -> None:
-    names = [(step.section.name, step.contexts) for step in running.steps(RESULTS)]
-    looks = [n for _, n in names]
-    late = [step.section.late for step in running.steps(RESULTS)]
-    assert late == sorted(late)
-    early = [n for n, is_late in zip(looks, late) if not is_late]
-    assert early == sorted(early) or len({*early}) > 1
-    assert early[0] == min(early)
+def test_first_looks_come_first_then_section_after_section() -> None:
+    taken = [(step.section.name, step.contexts) for step in running.steps(RESULTS)]
+    timely = [section for section in RESULTS.sections if not section.late]
+    assert taken[: len(timely)] == [(section.name, 2) for section in timely]
+    rest = [(section.name, section.contexts) for section in timely]
+    assert taken[len(timely) :][: len(rest)] == rest
+    late = {section.name for section in RESULTS.sections if section.late}
+    assert {name for name, _ in taken[2 * len(timely) :]} == late
+    assert taken[0][0] == "beside-full" and taken[1][0] == "evicting-beside-full"
 
 
 def test_a_step_is_done_once_its_command_was_measured(
