@@ -1,6 +1,7 @@
-"""Models whose weights are on a GPU, K and V on the host, beside the same models on the CPU.
+"""Models whose weights are on a GPU beside the same models on the CPU; K and V mostly on the host.
 
-In the interpreter a program of a kernel costs some 25 ms, so models have as few rows as they can.
+More about K and V on the GPU is in `test_resident`. In the interpreter a program of a kernel costs
+some 25 ms, so models have as few rows as they can.
 """
 
 from __future__ import annotations
@@ -84,13 +85,15 @@ def greedy(
         rows.append(context.decode(ids[-1]).copy())
 
 
-def compare(models: Any, name: str, kv: str, attend: Any, n: int, piece: int = 40) -> None:
+def compare(
+    models: Any, name: str, kv: str, attend: Any, n: int, piece: int = 40, kv_on: str = "host"
+) -> None:
     """The greedy ids are the CPU's, and no logit is further off than half of what separates the
     chosen ones from the second best: the ids are no luck."""
     prompt = prompt_of(name, 40)
     here, there = (
-        greedy(model.context(96, attend=attend, store=kvarn.Ram(kv, kv)), prompt, n, piece)
-        for model in models(name)
+        greedy(model.context(96, attend, store=kvarn.Ram(kv, kv), kv_on=on), prompt, n, piece)
+        for model, on in zip(models(name), ("host", kv_on))
     )
     assert there[0] == here[0]
     best = np.sort(here[1], 1)
@@ -110,6 +113,14 @@ def compare(models: Any, name: str, kv: str, attend: Any, n: int, piece: int = 4
 )
 def test_greedy_ids_are_the_cpus(models, kv: str, attend: Any, piece: int) -> None:
     compare(models, "cuda-llama", kv, attend, N_IDS, piece)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kv", "attend"), [("f16", kvarn.Full()), ("q8_0", kvarn.Hash(**SPARSE))], ids=["full", "hash"]
+)
+def test_greedy_ids_with_k_and_v_on_the_device(models, kv: str, attend: Any) -> None:
+    compare(models, "cuda-llama", kv, attend, N_IDS, MAX_TOKENS, "gpu")
 
 
 @pytest.mark.slow

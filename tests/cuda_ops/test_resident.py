@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import kvarn
 from kvarn.cuda_ops.linear.linear import MAX_TOKENS
@@ -20,6 +21,10 @@ from kvarn.runtime.model import Model
 from ..models import tiny_cases, tiny_models
 from ..models.tiny_cases import Tiny
 from .mixed import MixedDevice, forced, greedy
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="the device's memory is the host's, where Triton interprets"
+)
 
 SMALL: dict[str, Any] = {
     "n_layers": 2, "n_embd": 32, "n_heads": 2, "n_kv_heads": 1, "head_dim": 16, "n_ff": 32,

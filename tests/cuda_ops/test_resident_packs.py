@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import kvarn
 from kvarn.jit.arena import Arena
@@ -17,6 +18,10 @@ from kvarn.runtime.store.resident import ResidentStore
 from ..models import tiny_models
 from ..models.tiny_cases import Tiny
 from .mixed import MixedDevice
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="the device's memory is the host's, where Triton interprets"
+)
 
 CASE = Tiny(
     "packed", "llama", n_layers=2, n_embd=32, n_heads=2, n_kv_heads=1, head_dim=16, n_ff=32,

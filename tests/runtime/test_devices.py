@@ -139,6 +139,26 @@ def test_this_machine_is_looked_at() -> None:
         assert refusal(found) is not None
 
 
+def test_where_k_and_v_are_needs_a_gpu(tiny_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(tiny_path), "-p", "x", "-n", "1", "--kv-on", "gpu"]) == 1
+    line = "--kv-on gpu has no effect without --device cuda: give both"
+    assert capsys.readouterr() == ("", f"kvarn: {line}\n")
+    with pytest.raises(kvarn.KvarnError, match="K and V cannot be on 'disk': expected auto, gpu"):
+        kvarn.load(tiny_path, kv_on="disk")
+    with pytest.raises(kvarn.KvarnError, match="--kv-on gpu: the model is not on a GPU"):
+        kvarn.load(tiny_path, kv_on="gpu").context(64)
+    assert kvarn.load(tiny_path).context(64).where == ""
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "bench", "perplexity", "eval", "pack build"])
+def test_every_command_with_a_device_says_where_k_and_v_may_be(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    assert "--kv-on {auto,gpu,host}" in capsys.readouterr().out
+
+
 def test_unknown_devices_are_refused(tiny_path: Path) -> None:
     with pytest.raises(kvarn.KvarnError, match="no device 'tpu': expected cpu or cuda"):
         kvarn.load(tiny_path, device="tpu")
