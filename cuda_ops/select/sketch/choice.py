@@ -54,7 +54,7 @@ class SketchScratch(ListScratch):
         self.k = min(k, self.room)
         together = next(n for n in (4, 3, 2, 1) if self.group % n == 0)
         pairs, n_passes = -(-together // 2), n_heads // together
-        # What a sample lets through is some 1.5 k, or a few of 4,096 tokens.
+        # What a sample lets through is some 1.7 k, or a few of 2,048 tokens.
         self.found_room = min(self.room, 2 * self.k + ENOUGH + self.room // 256)
         self.list_room = min(self.room, together * self.k)
         self.rows = self.floats(n_heads, layout.padded)

@@ -20,7 +20,7 @@ from ..dense import dense, put
 from ..lists import choose_tokens, start_list
 from .sums import cost_of, estimate, head_sums, pair_sums
 
-SAMPLE = 4096
+SAMPLE = 2048
 ENOUGH = 8192  # tokens from which on a sample is worth it
 
 

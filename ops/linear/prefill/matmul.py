@@ -14,12 +14,26 @@ from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
-from ....jit.simd import VARIANT, load_one_f32, prefetch_l1, prefetch_to_write, store
+from ....jit.simd import (
+    VARIANT,
+    load_one_f32,
+    prefetch,
+    prefetch_l1,
+    prefetch_to_write,
+    store,
+)
 from ..arguments import Buffers, MatmulTraits, Matrix, Output
 from ..formats import FORMATS, KINDS
 from ..groups import TOKENS
 from ..sums import load_sums, no_sums, store_rows, store_sums
-from .panels import decode_row, panel_layout, spread, unpack_32, unpack_interleaved
+from .panels import (
+    decode_scales,
+    panel_layout,
+    spread_scales,
+    unpack_32,
+    unpack_256,
+    unpack_interleaved,
+)
 from .tiles import N_SUMS, PANELS_PER_TILE, SUMS_BYTES, group_layout, multiply
 
 # That a thread takes from the ticket: the more, the fewer reads of activations from L3. Sums of 512
@@ -55,8 +69,8 @@ def _store_some(sums, rows, out):
 def _make_unpack(kind: int, interleaved: bool) -> Any:
     """The jitted function that unpacks n blocks of up to 16 rows into a panel.
 
-    Meanwhile it prefetches the next ones, at address `next_blocks`. rows_buffer: address of memory
-    for rows before they are transposed.
+    Meanwhile it prefetches the next ones, at address `next_blocks`, if they are blocks of 32 (for
+    the others see `_fetch`). rows_buffer: address of memory for scales before they are transposed.
     """
     f, panel_bytes = FORMATS[kind], panel_layout(FORMATS[kind]).n_bytes
     size, block, run = f.n_bytes, f.block, group_layout(kind).run
@@ -64,17 +78,17 @@ def _make_unpack(kind: int, interleaved: bool) -> Any:
     @jit
     def _unpack_rows(w, n, next_blocks, panel, rows_buffer):
         for i in range(n):
-            for r in range(16 * i // n, 16 * (i + 1) // n):
-                for line in range(0, run * size, 64):
-                    prefetch_l1(next_blocks, r * w.row_bytes + line)
             from_, to = w.data + i * size, panel + i * panel_bytes
             if block == 32:
+                for r in range(16 * i // n, 16 * (i + 1) // n):
+                    for line in range(0, run * size, 64):
+                        prefetch_l1(next_blocks, r * w.row_bytes + line)
                 unpack_32(kind, from_, w.row_bytes, w.n_rows, to)
             else:
+                unpack_256(kind, from_, w.row_bytes, w.n_rows, to)
                 for r in range(16):
-                    row = from_ + min(r, w.n_rows - 1) * w.row_bytes
-                    decode_row(kind, row, r, rows_buffer, to)
-                spread(kind, rows_buffer, to)
+                    decode_scales(kind, from_ + min(r, w.n_rows - 1) * w.row_bytes, r, rows_buffer)
+                spread_scales(kind, rows_buffer, to)
 
     @jit
     def _unpack_interleaved(w, n, next_blocks, panel, rows_buffer):
@@ -86,19 +100,46 @@ def _make_unpack(kind: int, interleaved: bool) -> Any:
     return _unpack_interleaved if interleaved else _unpack_rows
 
 
+def _make_fetch(kind: int) -> Any:
+    """The jitted function that prefetches a share of the rows of a tile's run into L2.
+
+    All at once, they would wait for each other: a core has some 24 lines underway.
+    """
+    lines = (group_layout(kind).run * FORMATS[kind].n_bytes + 62) // 64 + 1  # wherever it begins
+    total = TILE_ROWS * lines
+
+    @jit
+    def _fetch(rows, part, parts):
+        """Part `part` of `parts`. rows: address of the first, bytes from row to row."""
+        address, row_bytes = rows
+        first = part * total // parts
+        place, line = address + first // lines * row_bytes, first % lines
+        for _ in range((part + 1) * total // parts - first):
+            prefetch(place, line * 64)
+            line += 1
+            if line == lines:
+                place, line = place + row_bytes, 0
+
+    return _fetch
+
+
 def _make_use(kind: int) -> Any:
     """The jitted function that multiplies a run of a tile's panels by all tokens."""
     panel_bytes, group = panel_layout(FORMATS[kind]).n_bytes, group_layout(kind)
-    x_bytes, run = group.n_bytes, group.run
+    x_bytes, run, spread = group.n_bytes, group.run, group.block == 256
+    _fetch = _make_fetch(kind)
 
     @jit
-    def _use_run(panels, n, x, sums, out):
+    def _use_run(panels, n, x, sums, next_rows, out):
         """n blocks of the panels; results to the first columns of `out`, unless its address is 0.
 
         At the end of the matrix a panel may be missing: its sums are computed from what the buffer
-        holds, and not read.
+        holds, and not read. next_rows: the next tile's, for `_fetch`.
         """
-        for group in range(_groups_of(out.n_tokens)):
+        groups = _groups_of(out.n_tokens)
+        for group in range(groups):
+            if spread:
+                _fetch(next_rows, group, groups)
             tile, w, xt = load_sums(N_SUMS, sums), panels, x
             done = group * TOKENS
             place = out.data + done * out.row_bytes
@@ -158,13 +199,15 @@ def make_matmul(type_name: str, interleaved: bool) -> DefinedKernel:
                 for p in range(first, min(first + PANELS_PER_TILE, n_panels)):
                     place = w.data + p * 16 * w.row_bytes + start * size
                     rows = Matrix(place, w.row_bytes, min(16, w.n_rows - 16 * p))
-                    following = place + 16 * w.row_bytes if p + 1 < n_panels else next_run
+                    next_panel = place + 16 * w.row_bytes if p + 1 < n_panels else next_run
                     panel = buffer + (p - first) * run_bytes
-                    _unpack_run(rows, n, following, panel, buffer + rows_at)
+                    _unpack_run(rows, n, next_panel, panel, buffer + rows_at)
+                place = w.data + (first + PANELS_PER_TILE) * 16 * w.row_bytes + start * size
+                following = place if first + PANELS_PER_TILE < n_panels else next_run, w.row_bytes
                 to, left = out.data + first * 64, w.n_rows - 16 * first
                 results = to if ends and left >= TILE_ROWS else 0
                 tile_out = Output(results, out.row_bytes, out.n_tokens)
-                _use_run(buffer, n, x + start * groups * x_bytes, sums, tile_out)
+                _use_run(buffer, n, x + start * groups * x_bytes, sums, following, tile_out)
                 if ends and left < TILE_ROWS:
                     _store_some(sums, left, Output(to, out.row_bytes, out.n_tokens))
                 sums += groups * SUMS_BYTES

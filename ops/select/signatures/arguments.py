@@ -126,6 +126,8 @@ class RowCounts(NamedTuple):
     planes: arrays.U64_2D
     """Of a segment, see `sliced`, as are halves and queries."""
     halves: arrays.U64_2D
+    sample: arrays.U64_2D
+    """Signatures from everywhere."""
     queries: arrays.U64_3D
     asking: arrays.I64_2D
     """Numbers of queries that are counted or marked together."""
@@ -141,10 +143,8 @@ class RowCounts(NamedTuple):
     """[pass][word]: the marks of a pass."""
     counts: arrays.I64_2D
     """[query]: words of candidates."""
-    words: arrays.U64_3D
-    places: arrays.U64_3D
-    """[query][word]: the numbers of these words."""
-    order: arrays.I64_2D
+    words: arrays.U64_4D
+    """[query][2][word]: of its candidates, and the numbers of these words."""
     positions: arrays.U32_2D
     """The candidates of a query."""
     keys: arrays.U64_2D

@@ -18,15 +18,14 @@ from ....jit.simd import store
 from ...attention.layout import SEGMENT
 from ..best import entry_of, position_hash
 from ..masks import WORDS, bit_count, bits_of, low_bit
-from ..sampling import put_order
-from ..work import LEVELS, ROWS
+from ..work import LEVELS, ROWS, SAMPLED
 from .lots import key_of, lot, lots_of
+from .near import word_at
 from .sliced import (
     count_segment,
     counted,
     counted_sure,
-    half_bytes,
-    mark_half,
+    mark_segment,
     put_cuts,
     put_limit,
     put_query,
@@ -34,7 +33,8 @@ from .sliced import (
     slice_segment,
 )
 
-_STRIDE = 8  # one in so many segments is in the sample
+_SHARE = 8  # one token in so many is in the sample, up to SAMPLED
+_RUN = 32  # neighbouring signatures of the sample
 _GUESS = 6  # a distance, even as all where counting begins, for the first rows
 _DEVIATIONS = 1.75  # times the root of a number of ties, half of which is their lots' deviation
 _LOW_BITS = np.uint64(32)
@@ -48,28 +48,45 @@ def scratch_of(mine):
 
 @jit
 def put_rows(first, last, block):
-    """Put the segments in order; returns how many there are, and how many are in the sample."""
-    stride = _STRIDE if last - first > 2 * _STRIDE * SEGMENT else 1
-    return put_order(first, last, stride, block.order)
+    """How many segments there are, of which none comes first."""
+    return (last - 1) // SEGMENT - first // SEGMENT + 1, 0
 
 
 @jit
-def _slice(kind, items, offset, among, segment, block):
-    place = items[segment] + offset
-    slice_segment(
-        kind, place, segment, among.first, among.last, address(block.planes), address(block.halves)
-    )
+def _segments(among):
+    """The first segment of a range, and the one behind its last."""
+    return among.first // SEGMENT, (among.last - 1) // SEGMENT + 1
 
 
 @jit
-def _count(kind, items, offset, among, n_segments, n, block):
-    """Count the near tokens of the first n queries of `asking` in the first segments."""
+def _take_sample(kind, items, offset, first, last, block):
+    """Copy runs of signatures from everywhere in first .. last-1; returns how many segments."""
+    n = min((last - first) // (_SHARE * SEGMENT), SAMPLED)
+    item_bytes, to = bits_of(kind) // 8, address(block.sample)
+    step = (last - first) // max(n * SEGMENT // _RUN, 1)
+    for run in range(n * SEGMENT // _RUN):  # drawn by hash: text may be periodic
+        drawn = (np.int64(position_hash(run, 0)) * (step - _RUN + 1)) >> 32
+        for t in range(first + run * step + drawn, first + run * step + drawn + _RUN):
+            word = word_at(kind, items[t // SEGMENT] + offset + t % SEGMENT * item_bytes)
+            if item_bytes == 4:
+                store(to, 0, np.uint32(word))
+            else:
+                store(to, 0, word)
+            to += item_bytes
+    return n
+
+
+@jit
+def _slice(kind, place, segment, first, last, block):
+    slice_segment(kind, place, segment, first, last, address(block.planes), address(block.halves))
+
+
+@jit
+def _count(kind, n, block):
+    """Count the near tokens of the first n queries of `asking` in the segment that is sliced."""
     halves, queries, line = address(block.halves), address(block.queries), block.queries.strides[0]
-    for at in range(n_segments):
-        segment = block.order[at]
-        _slice(kind, items, offset, among, segment, block)
-        for i in range(n):
-            count_segment(kind, halves, queries + block.asking[i] * line)
+    for i in range(n):
+        count_segment(kind, halves, queries + block.asking[i] * line)
 
 
 @jit
@@ -98,15 +115,37 @@ def _settle(kind, n_segments, wanted, n, block):
 
 
 @jit
-def _find_limits(kind, items, offset, among, n_segments, wanted, n_queries, block):
-    """Each query's distance of the `wanted` nearest of the first segments, from a guess."""
+def _ask_all(kind, n_queries, block):
     for own in range(n_queries):
         block.asking[own] = own
         put_limit(kind, address(block.queries[own]), block.limits[own])
-    n = n_queries
+    return n_queries
+
+
+@jit
+def _guess_limits(kind, n_segments, wanted, n_queries, block):
+    """Each query's distance of the `wanted` nearest of the sample, then one at which to begin."""
+    n, place = _ask_all(kind, n_queries, block), address(block.sample)
     while n:
-        _count(kind, items, offset, among, n_segments, n, block)
+        for i in range(n_segments):
+            here = place + i * SEGMENT * (bits_of(kind) // 8)
+            _slice(kind, here, 0, 0, SEGMENT, block)
+            _count(kind, n, block)
         n = _settle(kind, n_segments, wanted, n, block)
+    for own in range(n_queries):
+        block.limits[own] = min(max(block.limits[own] - 1, 0) & ~1, bits_of(kind) - 2)
+
+
+@jit
+def _find_limits(kind, items, offset, among, k, n_queries, block):
+    """Each query's distance of the k nearest, by counting from a guess."""
+    n, (begin, end) = _ask_all(kind, n_queries, block), _segments(among)
+    while n:
+        for segment in range(begin, end):
+            place = items[segment] + offset
+            _slice(kind, place, segment, among.first, among.last, block)
+            _count(kind, n, block)
+        n = _settle(kind, end - begin, k, n, block)
 
 
 @jit
@@ -124,10 +163,9 @@ def _cut(kind, own, k, block):
 
 
 @jit
-def _mark(kind, items, offset, among, n_segments, n, together, seed, block):
+def _mark(kind, items, offset, among, n, together, seed, block):
     """Mark the sure tokens of the first n queries of `asking`, and list words of candidates."""
     halves, queries, line = address(block.halves), address(block.queries), block.queries.strides[0]
-    n_bytes = half_bytes(kind)
     for i in range(n):
         own = block.asking[i]
         put_limit(kind, queries + own * line, block.limits[own])
@@ -135,20 +173,18 @@ def _mark(kind, items, offset, among, n_segments, n, together, seed, block):
         block.counts[own] = 0
         if own % together == 0:
             block.near[own // together] = 0
-    for at in range(n_segments):
-        segment = block.order[at]
-        _slice(kind, items, offset, among, segment, block)
+    begin, end = _segments(among)
+    for segment in range(begin, end):
+        _slice(kind, items[segment] + offset, segment, among.first, among.last, block)
         slice_lots(kind, key_of(segment, seed), halves)
         for i in range(n):
             own = block.asking[i]
-            marks, words = address(block.near[own // together]), address(block.words[own])
-            places, count = address(block.places[own]), block.counts[own]
-            for half in range(2):
-                first = segment * WORDS + 8 * half
-                count = mark_half(
-                    kind, halves + half * n_bytes, queries + own * line, marks + 8 * first, words,
-                    places, first, count,
-                )  # fmt: skip
+            marks, words = address(block.near[own // together]), address(block.words[own, 0])
+            places, count = address(block.words[own, 1]), block.counts[own]
+            count = mark_segment(
+                kind, halves, queries + own * line, marks + 8 * segment * WORDS, words, places,
+                segment * WORDS, count,
+            )  # fmt: skip
             block.counts[own] = count
 
 
@@ -157,20 +193,20 @@ def _fits(kind, own, k, block):
     """Whether a query's sure tokens are at most k, and all of them with its candidates enough."""
     sure, found = counted_sure(address(block.queries[own])), 0
     for i in range(block.counts[own]):
-        found += bit_count(block.words[own, i])
+        found += bit_count(block.words[own, 0, i])
     block.nearer[own] = sure
     return sure <= k <= sure + found
 
 
 @jit
-def _find_marks(kind, items, offset, among, n_segments, n_queries, together, k, seed, block):
+def _find_marks(kind, items, offset, among, n_queries, together, k, seed, block):
     """Mark what is sure of each query, and list candidates for the rest."""
     n = n_queries
     for own in range(n_queries):
         block.asking[own] = own
         _cut(kind, own, k, block)
     while n:
-        _mark(kind, items, offset, among, n_segments, n, together, seed, block)
+        _mark(kind, items, offset, among, n, together, seed, block)
         again = 0
         for i in range(0, n, together):  # queries of a pass share their marks
             own, fit = block.asking[i], True
@@ -198,17 +234,12 @@ def scan_block(kind, given, j, row, among, n, due, together, k, seed, block):
             own = r * group + g
             put_query(kind, address(block.queries[own]), rows[r, g])
             block.limits[own] = _GUESS
-    if due < n:
-        tokens = 0
-        for i in range(due):
-            segment = block.order[i]
-            tokens += min((segment + 1) * SEGMENT, last) - max(segment * SEGMENT, first)
-        wanted = max(np.int64(k * tokens / (last - first)), 1)
-        _find_limits(kind, given.items, offset, among, due, wanted, n_queries, block)
-        for own in range(n_queries):
-            block.limits[own] = min(max(block.limits[own] - 1, 0) & ~1, bits_of(kind) - 2)
-    _find_limits(kind, given.items, offset, among, n, k, n_queries, block)
-    _find_marks(kind, given.items, offset, among, n, n_queries, together, k, seed, block)
+    sampled = _take_sample(kind, given.items, offset, first, last, block)
+    if sampled:
+        wanted = max(k * sampled * SEGMENT // (last - first), 1)
+        _guess_limits(kind, sampled, wanted, n_queries, block)
+    _find_limits(kind, given.items, offset, among, k, n_queries, block)
+    _find_marks(kind, given.items, offset, among, n_queries, together, k, seed, block)
     return rows
 
 
@@ -218,7 +249,7 @@ def _positions(own, block):
 
     Two of a word are written at a time, and what is too much is overwritten: most have one or two.
     """
-    words, places, to = block.words[own], block.places[own], address(block.positions)
+    words, places, to = block.words[own, 0], block.words[own, 1], address(block.positions)
     n = 0
     for i in range(block.counts[own]):
         word, first = words[i], 64 * np.int64(places[i])

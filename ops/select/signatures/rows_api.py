@@ -9,7 +9,7 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT
 from ...errors import OpsError
 from ..choice import I64, Range
-from ..work import HISTOGRAM, QUERY_WORDS, ROWS, SAMPLE_SEGMENTS, SLICED, half_words
+from ..work import HISTOGRAM, QUERY_WORDS, ROWS, SAMPLE_SEGMENTS, SAMPLED, SLICED, half_words
 from .arguments import RowCandidates, RowCounts, RowQueries, RowScratch
 
 U64 = NDArray[np.uint64]
@@ -79,18 +79,18 @@ class RowSignatureScratch:
             signatures=np.empty((threads, ROWS, self.group), np.uint64),
             planes=aligned((threads, SEGMENT), np.uint64),
             halves=aligned((threads, 2 * half_words(64)), np.uint64),
+            sample=aligned((threads, SAMPLED * SEGMENT), np.uint64),
             queries=aligned((threads, queries, QUERY_WORDS), np.uint64),
             asking=np.empty((threads, queries), np.int64),
             limits=np.zeros((threads, queries), np.int64),
             nearer=np.zeros((threads, queries), np.int64),
             tied=np.zeros((threads, queries), np.int64),
             cuts=np.zeros((threads, queries, 2), np.int64),
-            near=np.empty((threads, queries // self.together, self.words), np.uint64),
+            # Not a power of 2 apart: their lines would push each other out of the cache.
+            near=np.empty((threads, queries // self.together, self.words + 8), np.uint64),
             counts=np.zeros((threads, queries), np.int64),
             # Of these, pages are used only as far as queries have candidates.
-            words=np.empty((threads, queries, words), np.uint64),
-            places=np.empty((threads, queries, words), np.uint64),
-            order=np.zeros((threads, self.n_segments + 1), np.int64),
+            words=np.empty((threads, queries, 2, words), np.uint64),
             positions=np.empty((threads, self.n_segments * SEGMENT + 2), np.uint32),
             keys=np.empty((threads, self.n_segments * SEGMENT), np.uint64),
             marks=np.zeros((threads, self.words), np.uint64),

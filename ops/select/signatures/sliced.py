@@ -38,6 +38,7 @@ from ..masks import WORDS, bit_count, bits_of, inside
 from ..work import LEVELS, LOTS, half_words
 from .lots import lot, lots_of
 
+GFNI = "gfni" in v.FEATURES  # transposes 8 x 8 bits
 _VECTOR = v.vty(v.I64, 8)
 _BYTES = 64  # of a vector
 _OF_GROUP = 10  # vectors
@@ -85,8 +86,8 @@ def half_bytes(typingctx, kind):
 
 
 @intrinsic
-def _write_planes(typingctx, kind, words, planes):
-    """planes[bit][0] = bit of 64 signatures."""
+def _write_bits(typingctx, kind, words, planes):
+    """planes[bit][0] = bit of 64 signatures, for each of their bits."""
 
     def codegen(ctx, b, sig, vals):
         words, planes = (at(b, x) for x in vals[1:])
@@ -98,6 +99,46 @@ def _write_planes(typingctx, kind, words, planes):
         return ctx.get_dummy_value()
 
     return types.void(kind, types.intp, types.intp), codegen
+
+
+@intrinsic
+def _write_planes(typingctx, kind, words, planes):
+    """planes[bit][8 words] = bit of 512 signatures, by matrices of 8 x 8 bits and then of words."""
+
+    def codegen(ctx, b, sig, vals):
+        words, planes = (at(b, x) for x in vals[1:])
+        # The instruction multiplies 8 x 8 bits with each of 8 bytes; of the product with single
+        # bits, byte i has bit i of the 8 rows, the last one lowest.
+        single = b.bitcast(v.const(_VECTOR, 0x8040201008040201), v.vty(v.I8, 64))
+        last_first = [i ^ 7 for i in range(64)]
+        by_bit = [8 * (i % 8) + i // 8 for i in range(64)]
+        rows: list[list[ir.Value]] = [[] for _ in range(kind.bits // 8)]
+        for t in range(0, 512, 64):
+            here = at(b, words, t * kind.bits // 8)
+            for p, x in enumerate(bytes_of(b, here, kind.bits)):
+                matrix, zero = v.shuffle(b, x, last_first), ir.Constant(v.I8, 0)
+                own = v.call(b, "llvm.x86.vgf2p8affineqb.512", x.type, single, matrix, zero)
+                rows[p].append(b.bitcast(v.shuffle(b, own, by_bit), _VECTOR))
+        for p, own in enumerate(rows):
+            for bit, x in enumerate(_transposed(b, own)):
+                write(b, x, planes, 8 * WORDS * (8 * p + bit))
+        return ctx.get_dummy_value()
+
+    return types.void(kind, types.intp, types.intp), codegen
+
+
+def _transposed(b, rows):
+    """Eight vectors of eight words as a matrix, transposed."""
+    for step in (1, 2, 4):
+        low = [i if not i & step else i - step + 8 for i in range(8)]
+        high = [i + step if not i & step else i + 8 for i in range(8)]
+        out = [*rows]
+        for i in range(8):
+            if not i & step:
+                out[i] = v.shuffle(b, rows[i], low, rows[i + step])
+                out[i + step] = v.shuffle(b, rows[i], high, rows[i + step])
+        rows = out
+    return rows
 
 
 @intrinsic
@@ -127,8 +168,12 @@ def _write_sums(typingctx, kind, planes, half):
 def slice_segment(kind, words, segment, first, last, planes, halves):
     """Make the halves of the segment whose signatures are at `words`, but for their lots."""
     item_bytes, n_bytes = bits_of(kind) // 8, half_bytes(kind)
-    for t in range(0, SEGMENT, 64):
-        _write_planes(kind, words + t * item_bytes, planes + t // 8)
+    if GFNI:
+        for t in range(0, SEGMENT, 512):
+            _write_planes(kind, words + t * item_bytes, planes + t // 8)
+    else:
+        for t in range(0, SEGMENT, 64):
+            _write_bits(kind, words + t * item_bytes, planes + t // 8)
     for w in range(WORDS):
         place = halves + w // 8 * n_bytes + w % 8 * 8
         store(place, 0, ~inside(segment * WORDS + w, first, last))
@@ -244,35 +289,41 @@ def count_segment(typingctx, kind, halves, query):
 
 
 @intrinsic
-def mark_half(typingctx, kind, half, query, marks, words, places, first, n):
-    """Set the bits of a query's sure tokens of a half in marks; append words of its candidates.
+def mark_segment(typingctx, kind, halves, query, marks, words, places, first, n):
+    """Set the bits of a query's sure tokens in a segment's marks; append words of its candidates.
 
-    words, places: behind the n words of candidates so far, those of this half that are not 0 and
+    words, places: behind the n words of candidates so far, those of this segment that are not 0 and
     their numbers, from `first` on. Returns how many there are then.
     """
 
     def codegen(ctx, b, sig, vals):
-        half, query, marks, words, places = (at(b, x) for x in vals[1:6])
-        less, far = _beyond(b, kind.bits, half, query)
+        halves, query, marks, words, places = (at(b, x) for x in vals[1:6])
+        first, n, total = vals[6], vals[7], read(b, query, _VECTOR, _SURE_AT)
         odd = v.splat(b, read(b, query, v.I64, _LIMIT_AT), 8)
-        pair = b.and_(far, b.not_(_any(b, less[1:])))  # at the limit, or one beyond: the odd one
-        ties = b.and_(pair, b.not_(b.xor(less[0], odd)))
-        near = b.or_(b.not_(far), b.and_(b.and_(pair, odd), b.not_(less[0])))
-        sure, possible = (
-            read(b, at(b, half, read(b, query, v.I64, _CUTS_AT + 8 * i)), _VECTOR) for i in (0, 1)
-        )
-        chosen = b.or_(near, b.and_(ties, sure))
-        write(b, b.or_(chosen, read(b, marks, _VECTOR)), marks)
-        write(b, b.add(_ones(b, chosen), read(b, query, _VECTOR, _SURE_AT)), query, _SURE_AT)
-        drawn = b.and_(b.and_(ties, possible), b.not_(sure))
-        some = b.icmp_unsigned("!=", drawn, v.const(_VECTOR, 0))
-        own = b.add(v.splat(b, vals[6], 8), ir.Constant(_VECTOR, [*range(8)]))
-        to = b.shl(vals[7], ir.Constant(v.I64, 3))
-        for x, place in ((drawn, words), (own, places)):
-            name = "llvm.x86.avx512.mask.compress.v8i64"
-            write(b, v.call(b, name, _VECTOR, x, v.const(_VECTOR, 0), some), at(b, place, to))
-        found = v.call(b, "llvm.ctpop.i8", v.I8, b.bitcast(some, v.I8))
-        return b.add(vals[7], b.zext(found, v.I64))
+        cuts = [read(b, query, v.I64, _CUTS_AT + 8 * i) for i in range(2)]
+        for i in range(2):
+            half = at(b, halves, 8 * half_words(kind.bits) * i)
+            less, far = _beyond(b, kind.bits, half, query)
+            pair = b.and_(far, b.not_(_any(b, less[1:])))  # at an even distance, or the odd one
+            ties = b.and_(pair, b.not_(b.xor(less[0], odd)))
+            near = b.or_(b.not_(far), b.and_(b.and_(pair, odd), b.not_(less[0])))
+            sure, possible = (read(b, at(b, half, cut), _VECTOR) for cut in cuts)
+            chosen = b.or_(near, b.and_(ties, sure))
+            write(b, b.or_(chosen, read(b, marks, _VECTOR, _BYTES * i)), marks, _BYTES * i)
+            total = b.add(_ones(b, chosen), total)
+            drawn = b.and_(b.and_(ties, possible), b.not_(sure))
+            some = b.icmp_unsigned("!=", drawn, v.const(_VECTOR, 0))
+            number = ir.Constant(_VECTOR, [*range(8 * i, 8 * i + 8)])
+            own = b.add(v.splat(b, first, 8), number)
+            to = b.shl(n, ir.Constant(v.I64, 3))
+            for x, place in ((drawn, words), (own, places)):
+                name = "llvm.x86.avx512.mask.compress.v8i64"
+                own = v.call(b, name, _VECTOR, x, v.const(_VECTOR, 0), some)
+                write(b, own, at(b, place, to))
+            found = v.call(b, "llvm.ctpop.i8", v.I8, b.bitcast(some, v.I8))
+            n = b.add(n, b.zext(found, v.I64))
+        write(b, total, query, _SURE_AT)
+        return n
 
     n = types.intp
     return types.int64(kind, n, n, n, n, n, n, n), codegen
