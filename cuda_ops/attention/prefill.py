@@ -16,10 +16,9 @@ from ...ops.attention.layout import TileLayout
 from ..errors import CudaOpsError
 from .prefill_kernels import chunk_kernel, unpack_kernel
 from .tiles import check_floats, check_tiles, rotation_constants, tile_constants
-from .token import NO_WINDOW
+from .token import NO_WINDOW, is_old
 
 TOKENS = 32  # that a program unpacks
-ROWS, STEP = 64, 32  # of a program of `chunk_kernel`
 
 
 def unpack_warps(layout: TileLayout) -> int:
@@ -28,15 +27,18 @@ def unpack_warps(layout: TileLayout) -> int:
 
 
 def chunk_constants(
-    n_heads: int, n_kv_heads: int, head_dim: int, capped: bool
+    n_heads: int, n_kv_heads: int, head_dim: int, capped: bool, old: bool
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """What `chunk_kernel` is specialised by, and its warps and stages."""
+    """What `chunk_kernel` is specialised by, and its warps and stages; old: see `is_old`."""
     width = max(triton.next_power_of_2(head_dim), 16)
+    rows, step, warps = 64, 32, 8 if width > 128 else 4
+    if old:
+        rows, step, warps = (32, 16, 4) if width <= 64 else (16, 16, 8)
     constants = {
         "H": n_heads, "G": n_heads // n_kv_heads, "HEAD_DIM": head_dim, "WIDTH": width,
-        "ROWS": ROWS, "STEP": STEP, "CAPPED": capped,
+        "ROWS": rows, "STEP": step, "CAPPED": capped,
     }  # fmt: skip
-    return constants, {"num_warps": 8 if width > 128 else 4, "num_stages": 1}
+    return constants, {"num_warps": warps, "num_stages": 1}
 
 
 class ChunkScratch:
@@ -46,6 +48,7 @@ class ChunkScratch:
         self, n_heads: int, n_kv_heads: int, layout: TileLayout, n_ctx: int, device: torch.device
     ) -> None:
         self.n_heads, self.n_kv_heads, self.layout, self.n_ctx = n_heads, n_kv_heads, layout, n_ctx
+        self.old = is_old(device)
         shape = 2, n_kv_heads, n_ctx, layout.head_dim
         self.keys, self.values = torch.empty(shape, dtype=torch.float16, device=device)
         self.constants = {**tile_constants(layout, n_kv_heads), **rotation_constants(layout)}
@@ -102,8 +105,9 @@ def chunk_attention(
         )
         out.copy_(found[0].transpose(0, 1))
         return
-    constants, options = chunk_constants(s.n_heads, s.n_kv_heads, s.layout.head_dim, softcap != 0.0)
-    chunk_kernel[(triton.cdiv(n_rows, ROWS), s.n_heads)](
+    shape = s.n_heads, s.n_kv_heads, s.layout.head_dim
+    constants, options = chunk_constants(*shape, softcap != 0.0, s.old)
+    chunk_kernel[(triton.cdiv(n_rows, constants["ROWS"]), s.n_heads)](
         q, s.keys, s.values, out, first, start, n_rows, s.n_ctx, window or NO_WINDOW, scale,
         softcap, **constants, **options,
     )  # fmt: skip

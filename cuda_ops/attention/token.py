@@ -31,11 +31,18 @@ def merge_constants(layout: TileLayout, group: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def is_old(device: torch.device) -> bool:
+    """Whether a GPU is older than sm_80, so that Triton has no tensor cores there, or AMD's: what a
+    program keeps in registers must be less."""
+    return device.type == "cuda" and (
+        torch.version.hip is not None or torch.cuda.get_device_capability(device) < (8, 0)
+    )
+
+
 def launch_options(layout: TileLayout, old: bool) -> tuple[int, dict[str, int]]:
     """(tokens at a time, warps and stages) by which no GPU spills, and 384 threads fit or more.
 
-    old: a GPU before sm_80, where Triton has no tensor cores, or one of AMD: what is kept in
-    registers must be less. Nibbles take more registers than bytes, and stages more shared memory.
+    old: see `is_old`. Nibbles take more registers than bytes, and stages more shared memory.
     """
     width = 32 * triton.next_power_of_2(layout.blocks)
     packed = "q4_0" in (layout.k_type, layout.v_type)
@@ -52,10 +59,7 @@ class TokenScratch:
     ) -> None:
         self.n_heads, self.n_kv_heads, self.layout, self.room = n_heads, n_kv_heads, layout, room
         self.group = n_heads // n_kv_heads
-        old = device.type == "cuda" and (
-            torch.version.hip is not None or torch.cuda.get_device_capability(device) < (8, 0)
-        )
-        step, self.options = launch_options(layout, old)
+        step, self.options = launch_options(layout, is_old(device))
         self.n_parts = triton.cdiv(room + 15, PART)  # a window begins up to 15 tokens into a tile
         width = 32 * triton.next_power_of_2(layout.blocks)
         self.partial = torch.empty((n_heads, self.n_parts, width), device=device)

@@ -127,17 +127,21 @@ def unpack(kv_type: str, head_dim: int) -> Case:
     )
 
 
-def chunk(head_dim: int) -> Case:
+def chunk(head_dim: int, old: bool = False) -> Case:
     """`chunk_kernel` with a soft cap."""
-    constants, options = prefill.chunk_constants(HEADS * GROUP, HEADS, head_dim, capped=True)
+    constants, options = prefill.chunk_constants(
+        HEADS * GROUP, HEADS, head_dim, capped=True, old=old
+    )
     return Case(
-        f"chunk, {head_dim}",
+        f"chunk, {head_dim}" + ", old" * old,
         prefill_kernels.chunk_kernel,
         types_of(_CHUNK),
         constants,
         options["num_warps"],
         ("room",),
+        may_spill=() if head_dim == 64 else OLD,
         stages=options["num_stages"],
+        only=OLD if old else NEW,
     )
 
 
@@ -260,7 +264,7 @@ KV: tuple[Case, ...] = (
     ),
     unpack("q8_0", 64),
     unpack("q4_0", 256),
-    *(chunk(head_dim) for head_dim in (64, 128, 256)),
+    *(chunk(head_dim, old) for head_dim in (64, 128, 256) for old in (False, True)),
     encoding("q8_0", 64, 32, 128, 1),
     encoding("q8_0", 128, 32, 0, 1),
     encoding("q4_0", 128, 64, 128, encoders.KEYS),

@@ -28,8 +28,9 @@ def _half(x: np.ndarray) -> np.ndarray:
         (64, "f16", "f16", 8, 1, 31, 2, 1, 0.0),
     ],
 )
+@pytest.mark.parametrize("old", [False, True])
 def test_rows_see_what_is_before_them(
-    device, head_dim, k_type, v_type, heads, kv_heads, start, n_rows, window, softcap
+    device, old, head_dim, k_type, v_type, heads, kv_heads, start, n_rows, window, softcap
 ) -> None:
     rng, layout = np.random.default_rng(head_dim), TileLayout(head_dim, k_type, v_type)
     stop = start + n_rows
@@ -44,6 +45,7 @@ def test_rows_see_what_is_before_them(
     queries = torch.tensor(q, device=device)
     out = torch.full_like(queries, torch.nan)
     scratch = ChunkScratch(heads, kv_heads, layout, stop, device)
+    scratch.old |= old
     kv = torch.tensor(memory, device=device)
     chunk_attention(queries, kv, start, out, **options, scratch=scratch)
     assert (np.abs(out.cpu().numpy() - want) <= TOLERANCE * terms).all()
