@@ -164,16 +164,17 @@ def choosing(bits: int) -> tuple[Case, ...]:
     given, group = types_of(_NEAREST.format(f"*i{bits}")), {"G": GROUP, "BITS": bits}
     found = given | types_of(_FOUND.strip())
     sample = {"SAMPLE": kernels.SAMPLE, "ENOUGH": kernels.ENOUGH}
-    settle = {"J": HEADS, "BLOCK": choice.BLOCK}
+    settle, warps = {"J": HEADS, "BLOCK": choice.BLOCK}, choice.WARPS
     return (
-        Case(f"sample, {bits} bits", kernels.sample_kernel, given, group | sample, choice.WARPS),
+        Case(f"sample, {bits} bits", kernels.sample_kernel, given, group | sample, warps["sample"]),
         Case(
             f"scan, {bits} bits", kernels.scan_kernel, found | {"room": "i32"}, group,
             also_16=("room",), per_step=1024,
         ),
         Case(
             f"settle, {bits} bits", kernels.settle_kernel,
-            found | {"n_segments": "i32", "room": "i32"}, group | settle, choice.WARPS, ("room",),
+            found | {"n_segments": "i32", "room": "i32"}, group | settle, warps["settle"],
+            ("room",),
         ),
     )  # fmt: skip
 

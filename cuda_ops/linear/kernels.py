@@ -45,6 +45,8 @@ def _add_steps(
             parts = new
             of_x = sums
         totals = _scaled(totals, parts, of_x, planes, row, step, here, n_steps, i, F)
+        if F.name == "Q5_1" and len(totals) > 1:
+            tl.debug_barrier()  # or so many loads of later grains come first that registers spill
     return totals
 
 

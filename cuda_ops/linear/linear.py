@@ -23,12 +23,12 @@ SCRATCH_WEIGHTS = 1 << 24
 def shape_of(f: Format, tokens: int) -> tuple[int, int]:
     """Rows and steps of a program's tile: what a warp's lanes hold without spilling.
 
-    Each lane reads `step` weights of every row; x is loaded once for all rows.
+    Each lane reads `step` weights of every row; x is loaded once for all rows. Several tokens take
+    half as many rows.
     """
     light = f.step <= 32 or (f.step <= 64 and not f.has_minimum)
-    heavy = f.step > 64 and f.small == "bytes" and tokens > 1
-    rows = 1 if heavy else 4 if light and tokens == 1 else 2
-    return rows, 32 * warps_of(f)
+    rows = 4 if light else 2
+    return rows if tokens == 1 else rows // 2, 32 * warps_of(f)
 
 
 def warps_of(f: Format) -> int:

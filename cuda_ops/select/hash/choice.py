@@ -10,7 +10,7 @@ from .kernels import ENOUGH, SAMPLE, sample_kernel, scan_kernel, settle_kernel
 
 _WORD = {32: torch.int32, 64: torch.int64}
 BLOCK = 2048  # candidates that `settle` reads at a time
-WARPS = 8  # of `sample` and `settle`
+WARPS = {"sample": 8, "settle": 16}
 
 
 class SignatureScratch(ListScratch):
@@ -58,12 +58,12 @@ def nearest(
     # An argument: times a constant, the compiler would no longer see that popcount is one.
     given = words, queries, among, seed, 128 // bits, s.limits
     sample_kernel[(s.n_kv_heads,)](
-        *given, G=s.group, BITS=bits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, num_warps=WARPS
+        *given, G=s.group, BITS=bits, SAMPLE=SAMPLE, ENOUGH=ENOUGH, num_warps=WARPS["sample"]
     )
     found = s.bits, s.totals, s.candidates, s.n_candidates
     scan_kernel[(s.n_segments, s.n_kv_heads)](*given, *found, s.room, G=s.group, BITS=bits)
     settle_kernel[(s.n_heads,)](
         *given, *found, s.n_segments, s.room, J=s.n_kv_heads, G=s.group, BITS=bits, BLOCK=BLOCK,
-        num_warps=WARPS,
+        num_warps=WARPS["settle"],
     )  # fmt: skip
     s.place(among, s.n_candidates, index, counts)
