@@ -17,6 +17,12 @@ SMALL_SAMPLE = 4  # segments of the smaller one, all of whose tokens are candida
 
 
 @jit
+def segments_of(among):
+    """The first segment of a range, and the one behind its last."""
+    return among.first // SEGMENT, (among.last - 1) // SEGMENT + 1
+
+
+@jit
 def put_order(first, last, stride, order):
     """Write the segments of tokens first .. last-1, beginning with a sample of one in `stride`.
 

@@ -11,12 +11,12 @@ PLANE_BYTES = 16 * NEAR_TOKENS
 ROWS = 32  # of queries that choose side by side, see `signatures.rows`
 SAMPLE_SEGMENTS = 4  # signatures that give their first limits, in segments, at most
 LOTS = 4  # of tokens at one distance, at most, see `signatures.lots`
-SAMPLED = 8  # segments of signatures that give the first limits of `signatures.row_counts`
-LEVELS = 4  # distances that are told apart at a time, see `signatures.sliced`
+SAMPLED = 8  # segments of signatures that give the first limits of `signatures.counting`
+LEVELS = 4  # distances that are told apart at a time, see `signatures.counting.limits`
 QUERY_WORDS = 40 + 8 * (LEVELS + 1)  # of a query there
 SLICED = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES  # rows are compared as there
 
 
 def half_words(bits: int) -> int:
-    """Words of 64 bits of a half of a segment of signatures, see `signatures.sliced`."""
+    """Words of 64 bits of a half of a segment of signatures, see `signatures.counting.layout`."""
     return 8 * (2 + LOTS + 10 * -(-bits // 3))

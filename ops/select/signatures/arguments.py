@@ -119,12 +119,12 @@ class RowCandidates(NamedTuple):
 
 
 class RowCounts(NamedTuple):
-    """What `row_counts` works on."""
+    """What `counting` works on."""
 
     signatures: arrays.U64_3D
     """(threads, rows, G)"""
     planes: arrays.U64_2D
-    """Of a segment, see `sliced`, as are halves and queries."""
+    """Of a segment, see `counting.layout`, as are halves and queries."""
     halves: arrays.U64_2D
     sample: arrays.U64_2D
     """Signatures from everywhere."""

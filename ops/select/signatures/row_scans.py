@@ -1,4 +1,4 @@
-"""What the queries of many rows choose, by candidates: where `row_counts` cannot run.
+"""What the queries of many rows choose, by candidates: where `counting` cannot run.
 
 Segments are the outer loop and rows the inner one: a segment's signatures are spread once (`near`)
 and stay in L1 while all rows of a block compare theirs. A row's limits begin as those of the row
@@ -16,7 +16,7 @@ from ...attention.layout import SEGMENT
 from ..best import entry_of
 from ..masks import MASK_BYTES, WORDS, bit_count, bits_in, bits_of, filled_words, trim
 from ..narrow import places_of
-from ..sampling import STRIDE, put_order
+from ..sampling import STRIDE, put_order, segments_of
 from ..work import NEAR_TOKENS, ROWS, SAMPLE_SEGMENTS
 from .arguments import Scratch, Tally
 from .hamming import complete, likely_count, lower, make_room
@@ -177,7 +177,7 @@ def _collect(kind, buffer, words, segment, queries, tally, mine, block):
 
 
 @jit
-def _scan_rows(kind, items, offset, among, n, due, together, queries, k, seed, block):
+def _scan_rows(kind, items, offset, among, together, queries, k, seed, block):
     """Scan the signatures first .. last-1 of a KV head, and add the candidates of all passes.
 
     As `hamming._scan`, but that a segment is compared with the queries of all passes in turn. The
@@ -185,6 +185,8 @@ def _scan_rows(kind, items, offset, among, n, due, together, queries, k, seed, b
     """
     first, last, passes = among.first, among.last, queries.shape[1] // together
     planes, scanned, n_passes = address(block.planes), 0, queries.shape[0] * passes
+    stride = STRIDE if last - first > STRIDE * SEGMENT else 1
+    n, due = put_order(first, last, stride, block.order)  # segments, and after which limits are set
     for i in range(n):
         segment = block.order[i]
         words = items[segment] + offset
@@ -217,22 +219,16 @@ def _scan_rows(kind, items, offset, among, n, due, together, queries, k, seed, b
 
 
 @jit
-def mark_pass(kind, items, offset, among, n, queries, k, seed, p, block):
+def mark_pass(kind, items, offset, among, queries, k, seed, p, block):
     """Mark what pass p of a block, some queries uint64 of one row, chooses."""
     mine = _pass(block, p)
-    tally = _tally(mine, len(queries))
+    tally, (begin, end) = _tally(mine, len(queries)), segments_of(among)
+    n = end - begin
     complete(kind, items, offset, among, block.none_taken, n, queries, k, seed, tally, mine)
 
 
 @jit
-def put_rows(first, last, block):
-    """Put the segments in order; returns how many there are, and after how many limits are set."""
-    stride = STRIDE if last - first > STRIDE * SEGMENT else 1
-    return put_order(first, last, stride, block.order)
-
-
-@jit
-def scan_block(kind, given, j, row, among, n, due, together, k, seed, block):
+def scan_block(kind, given, j, row, among, together, k, seed, block):
     """Find the candidates of the rows of a block, from `row` on; returns their queries."""
     first, last, offset = among.first, among.last, j * SEGMENT * (bits_of(kind) // 8)
     n_rows, _, group = given.queries.shape
@@ -242,5 +238,5 @@ def scan_block(kind, given, j, row, among, n, due, together, k, seed, block):
             queries[r, g] = given.queries[row + r, j, g]
     sampled = _take_sample(kind, given.items, offset, first, last, block)
     _begin(kind, sampled, sampled / (last - first), k, together, queries, block)
-    _scan_rows(kind, given.items, offset, among, n, due, together, queries, k, seed, block)
+    _scan_rows(kind, given.items, offset, among, together, queries, k, seed, block)
     return queries

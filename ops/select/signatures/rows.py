@@ -1,7 +1,7 @@
 """The k signatures nearest to each query of many rows: one reading of the signatures for a block.
 
 Segments are the outer loop and rows the inner one, so that a segment's signatures stay in L1 while
-all rows of a block compare theirs: by counting (`row_counts`) where the CPU has the instructions,
+all rows of a block compare theirs: by counting (`counting`) where the CPU has the instructions,
 else by candidates (`row_scans`). Each row's choice is that of `hamming`.
 """
 
@@ -18,11 +18,11 @@ from ..work import ROWS, SLICED
 from .arguments import RowQueries, RowScratch
 
 if SLICED:
-    from .row_counts import mark_pass, put_rows, scan_block, scratch_of
+    from .counting import mark_pass, scan_block, scratch_of
 else:
-    from .row_scans import mark_pass, put_rows, scan_block, scratch_of
+    from .row_scans import mark_pass, scan_block, scratch_of
 
-__all__ = ["make_rows", "mark_pass", "put_rows", "scan_block", "scratch_of"]
+__all__ = ["make_rows", "mark_pass", "scan_block", "scratch_of"]
 
 
 def make_rows(bits, together):
@@ -39,19 +39,18 @@ def make_rows(bits, together):
         last, kind, hashed = among.last, kind_of(bits, together), np.uint32(seed)
         n_rows, n_kv_heads, group = given.queries.shape
         block, passes = scratch_of(of_thread(scratch, share.part)), group // together
-        n, due = put_rows(among.first, last, block)
         n_blocks = (n_rows + ROWS - 1) // ROWS
         item = take(share.ticket)
         while item < n_blocks * n_kv_heads:
             j, row = item // n_blocks, item % n_blocks * ROWS
             offset = j * SEGMENT * (bits // 8)
-            queries = scan_block(kind, given, j, row, among, n, due, together, k, hashed, block)
+            queries = scan_block(kind, given, j, row, among, together, k, hashed, block)
             for r in range(len(queries)):
                 clear(block.marks, last)
                 for p in range(passes):
                     own = queries[r, p * together : (p + 1) * together]
                     mark_pass(
-                        kind, given.items, offset, among, n, own, k, hashed, r * passes + p, block
+                        kind, given.items, offset, among, own, k, hashed, r * passes + p, block
                     )
                 given.counts[row + r, j] = write_list(
                     block.marks, 0, last, last, given.lists[row + r, j]

@@ -15,7 +15,7 @@ from ...queries import pack_queries
 from ...rerank.arguments import Wanted
 from ...rerank.rows import rerank_row
 from ...work import ROWS
-from ..rows import mark_pass, put_rows, scan_block, scratch_of
+from ..rows import mark_pass, scan_block, scratch_of
 from .arguments import ScoredRows, ScoredRowScratch
 
 
@@ -23,7 +23,7 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together):
     """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
 
     @jit
-    def choose_row(given, row, j, first, queries, among, n, wanted, mine):
+    def choose_row(given, row, j, first, queries, among, wanted, mine):
         """Write the list of one row and KV head, whose first pass in its block is `first`."""
         shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
         scan, block, signed, last = scratch_of(mine.scan), mine.rerank, given.signed, among.last
@@ -34,7 +34,7 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together):
         for g in range(0, len(rows), together):
             clear(scan.marks, last)
             mark_pass(
-                kind, signed.items, offset, among, n, queries[g : g + together],
+                kind, signed.items, offset, among, queries[g : g + together],
                 wanted.n_candidates, seed, first + g // together, scan,
             )  # fmt: skip
             stop = write_list(scan.marks, 0, last, last, block.listed)
@@ -54,19 +54,18 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together):
             of_thread(scratch, share.part),
         )
         n_rows, n_kv_heads, group = given.signed.queries.shape
-        n, due = put_rows(among.first, among.last, scratch_of(mine.scan))
         n_blocks = (n_rows + ROWS - 1) // ROWS
         item = take(share.ticket)
         while item < n_blocks * n_kv_heads:
             j, row = item // n_blocks, item % n_blocks * ROWS
             queries = scan_block(
-                kind, given.signed, j, row, among, n, due, together, wanted.n_candidates, seed,
+                kind, given.signed, j, row, among, together, wanted.n_candidates, seed,
                 scratch_of(mine.scan),
             )  # fmt: skip
             mine.rerank.guesses[:] = 0.0
             for r in range(len(queries)):
                 first = r * (group // together)
-                choose_row(given, row + r, j, first, queries[r], among, n, wanted, mine)
+                choose_row(given, row + r, j, first, queries[r], among, wanted, mine)
             item = take(share.ticket)
 
     return reranked_rows_kernel
