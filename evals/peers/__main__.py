@@ -7,7 +7,9 @@ and llama.cpp in turn (with flash attention off and on; the better one counts); 
 token whose kernels do nothing. Both read --read tokens of a depth and repeat their K and V. The
 table has medians of the rounds, the ratio, the read bandwidth measured between the rounds, the
 share of it that decode reaches, and peak memory (of kvarn also beyond file and KV cache). Refuses
-to measure while other programs keep the CPU busy.
+to measure while other programs keep the CPU busy. One type in less than a minute, any of MIXES:
+
+    python -m kvarn.evals.peers --types q5_1 --prefill-only --layers 8 --rounds 3
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .compare import Row, compare_file
-from .model import kept_model
+from .model import LLAMA_1B, MIXES, kept_model
 
 HEAD = (
     "| file | test | depth | kvarn | llama.cpp | ratio | of memory | read GB/s | peak MB | beyond |"
@@ -30,6 +32,8 @@ CASES = {"prefill 512": (512, 0), "decode 64": (0, 64)}
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kvarn.evals.peers", description=__doc__)
     parser.add_argument("--types", default="q8_0,q4_0,q4_k_m", help="file types, with commas")
+    parser.add_argument("--layers", type=int, default=LLAMA_1B.n_layers, help="default 16")
+    parser.add_argument("--prefill-only", action="store_true", help="no start-up, no decode")
     parser.add_argument("--depths", default="0", help="tokens of context before, with commas")
     parser.add_argument(
         "--read", dest="n_read", type=int, default=1024, help="tokens of a depth to read for real"
@@ -41,12 +45,17 @@ def main() -> int:
     parser.add_argument("-o", "--output", choices=("md", "json"), default="md")
     options = parser.parse_args()
     depths = [int(depth) for depth in options.depths.split(",")]
-    if min(options.n_read, options.rounds, options.threads, *(d + 1 for d in depths)) < 1:
+    sizes = (options.n_read, options.rounds, options.threads, options.layers)
+    if min(*sizes, *(d + 1 for d in depths)) < 1:
         parser.error("every number is expected to be 1 or more (a depth may be 0)")
+    kinds = options.types.split(",")
+    if unknown := [kind for kind in kinds if kind not in MIXES]:
+        parser.error(f"no file type {unknown[0]!r}; there are {', '.join(MIXES)}")
+    cases = {name: CASES[name] for name in CASES if CASES[name][0] or not options.prefill_only}
     rows: list[Row] = []
-    for kind in options.types.split(","):
-        path = kept_model(options.folder, kind)
-        for row in compare_file(path, kind, CASES, depths, options):
+    for kind in kinds:
+        path = kept_model(options.folder, kind, options.layers)
+        for row in compare_file(path, kind, cases, depths, options):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)
     print(render(rows, options.output))

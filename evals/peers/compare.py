@@ -105,11 +105,15 @@ def compare_file(
     depths: list[int],
     options: argparse.Namespace,
 ) -> Iterator[Row]:
-    """The rows of one file: start-up, each case at each depth, and launching empty kernels."""
+    """The rows of one file: start-up, each case at each depth, and launching empty kernels.
+
+    Where `options.prefill_only` is set, the cases alone.
+    """
     shared = {"path": str(path), "n_ctx": max(depths) + 1024, "threads": options.threads}
     shared.update(kv_type=options.kv_type, n_read=options.n_read)
-    check_idle()
-    yield _start_up(kind, shared, options.rounds)
+    if not options.prefill_only:
+        check_idle()
+        yield _start_up(kind, shared, options.rounds)
     with ExitStack() as stack:
         ours = stack.enter_context(Worker("worker_kvarn", shared))
         theirs = [
@@ -120,6 +124,8 @@ def compare_file(
             for test, sizes in cases.items():
                 check_idle()
                 yield _row(kind, test, depth, ours, theirs, sizes, options.rounds)
+    if options.prefill_only:
+        return
     with Worker("worker_kvarn", {**shared, "empty": True}) as empty:
         check_idle()
         empty.speed(0, 8, 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf
@@ -42,20 +42,29 @@ MIXES = {
     "q8_0": (GGMLType.Q8_0, GGMLType.Q8_0),
     "q4_0": (GGMLType.Q4_0, GGMLType.Q6_K),
     "q4_k_m": (GGMLType.Q4_K, GGMLType.Q6_K),
-}
-"""File type → types of most matrices and of the tied embedding, as llama.cpp chooses them."""
+} | {
+    name.lower(): (GGMLType[name], GGMLType.Q6_K)
+    for name in (
+        "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+    )
+}  # fmt: skip
+"""File type → types of most matrices and of the tied embedding, as llama.cpp chooses them.
+
+q2_k … q6_k have matrices of one type alone, so that a comparison is one of that type.
+"""
 
 
-def kept_model(folder: Path | None, mix: str) -> Path:
+def kept_model(folder: Path | None, mix: str, n_layers: int = LLAMA_1B.n_layers) -> Path:
     """The file of a 1B-shaped model in a folder (default: in kvarn's home), written on first use;
     `make peers` and `make longctx` share it."""
     folder = folder or home() / "peers"
     private_folder(folder)
-    path = folder / f"1b-{mix}.gguf"
+    fewer = "" if n_layers == LLAMA_1B.n_layers else f"-{n_layers}-layers"
+    path = folder / f"1b-{mix}{fewer}.gguf"
     if not path.exists():
         print(f"writing {path}", file=sys.stderr)
         with new_file(path) as part:
-            write_model(part, mix)
+            write_model(part, mix, replace(LLAMA_1B, n_layers=n_layers))
     return path
 
 
@@ -165,20 +174,32 @@ def _pool(kind: GGMLType, n_blocks: int = 1 << 16) -> _Pool:
     return _Pool(blocks, n_cols, n_bytes)
 
 
-def _set_scales(blocks: NDArray[np.uint8], kind: GGMLType) -> None:
-    def put(at: int, value: float) -> None:
-        blocks[:, at : at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+_SCALES: dict[GGMLType, dict[int, float]] = {
+    GGMLType.Q8_0: {0: 0.02 / 74},  # d · int8
+    GGMLType.Q4_0: {0: 0.02 / 4.6},  # d · (nibble − 8)
+    GGMLType.Q4_1: {0: 0.02 / 4.6, 2: -7.5 * 0.02 / 4.6},  # d · nibble + m
+    GGMLType.Q5_0: {0: 0.02 / 9.2},  # d · (5 bits − 16)
+    GGMLType.Q5_1: {0: 0.02 / 9.2, 2: -15.5 * 0.02 / 9.2},  # d · 5 bits + m
+    GGMLType.IQ4_NL: {0: 0.02 / 73},  # d · one of 16 int8
+    # d · scale · bits − dmin · min; scales and mins up to 15 (Q2_K) or 63
+    GGMLType.Q2_K: {80: 0.02 / 13.9, 82: 1.5 * 0.02 / 13.9},
+    GGMLType.Q4_K: {0: 0.02 / 262, 2: 0.02 * 7.5 / 262},
+    GGMLType.Q5_K: {0: 0.02 / 533, 2: 0.02 * 15.5 / 533},
+    GGMLType.Q3_K: {108: 0.02 / (2.35 * 18.5)},  # d · (6 bits − 32) · (3 bits − 4)
+    GGMLType.IQ4_XS: {0: 0.02 / (18.5 * 73)},  # d · (6 bits − 32) · one of 16 int8
+    GGMLType.Q6_K: {208: 0.02 / (18.5 * 74)},  # d · int8 scale · (6 bits − 32)
+}
+"""Byte offset in a block → the f16 number there."""
 
-    if kind == GGMLType.Q8_0:  # d · int8
-        put(0, 0.02 / 74)
+
+def _set_scales(blocks: NDArray[np.uint8], kind: GGMLType) -> None:
+    if kind == GGMLType.MXFP4:  # 2^(exponent − 128) · one of 16 integers
+        blocks[:, 0] = 120
+        return
+    for at, value in _SCALES[kind].items():
+        blocks[:, at : at + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
+    if kind == GGMLType.Q8_0:
         blocks[:, 2:][blocks[:, 2:] == 128] = 127
-    elif kind == GGMLType.Q4_0:  # d · (nibble − 8)
-        put(0, 0.02 / 4.6)
-    elif kind == GGMLType.Q4_K:  # d · scale · nibble − dmin · min; scales and mins up to 63
-        put(0, 0.02 / 262)
-        put(2, 0.02 * 7.5 / 262)
-    elif kind == GGMLType.Q6_K:  # d · int8 scale · (6 bits − 32)
-        put(208, 0.02 / (18.5 * 74))
 
 
 if __name__ == "__main__":

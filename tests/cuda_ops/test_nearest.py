@@ -100,6 +100,9 @@ def test_lists_are_those_of_ops(device, bits, near, among) -> None:
     got = _choose(device, queries, signatures, bits, among, scratch)
     for a, b in zip(got, _from_ops(queries, signatures, bits, *among), strict=True):
         np.testing.assert_array_equal(a, b)
+    # Those of every head became candidates: none was found by looking at all tokens again.
+    for own, candidates in zip(got, scratch.candidates.cpu().numpy(), strict=True):
+        assert np.isin(own[(own >= among[0]) & (own < among[1])], candidates).all()
 
 
 @pytest.mark.parametrize("bits", [32, 64])

@@ -186,6 +186,24 @@ def test_sketches_are_those_of_ops(device, head_dim, kind, heads, start, n_token
     )
 
 
+def test_rotated_keys_have_the_bits_of_fused_sums(device, fused) -> None:
+    """Added in the order of inputs. Signs and f16 show next to nothing of another rounding."""
+    cache = Cache(device, _keys(15, 2, 1, 64), "f16")
+    bits, factors = (torch.tensor(x, device=device) for x in (cache.bits, cache.factors))
+    scratch = KeyScratch(1, cache.layout, 2, device)
+    sketch_keys(
+        Rotation.of(cache.rotation, device), torch.zeros((1, 64), device=device), cache.kv, bits,
+        factors, torch.zeros(1, dtype=torch.int32, device=device), 2, scratch=scratch,
+    )  # fmt: skip
+    x, y = scratch.work.cpu().numpy().ravel()[: 2 * 128].reshape(2, 2, 64).swapaxes(0, 1)
+    weights = cache.rotation.weights.astype(np.float32)
+    want = np.broadcast_to(weights[64 * 64 :], (2, 64))
+    for e in range(64):
+        row = np.broadcast_to(weights[64 * e : 64 * e + 64], want.shape)
+        want = fused(row, np.broadcast_to(x[:, e : e + 1], want.shape), want)
+    np.testing.assert_array_equal(y, want)
+
+
 def test_a_zero_key_has_no_bits_and_the_factor_0(device) -> None:
     """And what lies outside the segments is not written."""
     cache = Cache(device, np.zeros((1024, 1, 64), np.float32), "f16")
@@ -220,6 +238,7 @@ def test_means_of_keys_are_those_of_ops(device, head_dim, kind, first, last) -> 
         (128, "f16", 1, 4, (128, 1025, 1100), 5, 400),
         (256, "q8_0", 1, 1, (4, 1500, 1600), 20, 40),
         (24, "q4_0", 1, 5, (0, 300, 301), 299, 300),
+        (64, "q8_0", 1, 1, (0, 200, 200), 150, 170),  # the last of them below 0
     ],
 )
 def test_lists_are_those_of_the_formula(
@@ -244,6 +263,28 @@ def test_lists_are_those_of_ops(device, head_dim, kind, kv_heads, group, zeros) 
     cache.sketch(np.zeros((kv_heads, head_dim), np.float32), 0, n)
     for k, few in ((7, 20), (600, 650)):
         cache.check(q, ops.Range(2, n - 9, n), ops.Wanted(k, few, SEED), from_ops=True)
+
+
+@pytest.mark.parametrize(("head_dim", "kind"), [(64, "f16"), (96, "q8_0")])
+def test_products_have_the_bits_of_the_order_of_ops(device, fused, head_dim, kind) -> None:
+    """16 sums, then those 8 apart, 4 apart, and neighbours."""
+    n, q = 40, _queries(14, 1, head_dim)
+    cache = Cache(device, _keys(14, n, 1, head_dim), kind)
+    cache.sketch(np.zeros((1, head_dim), np.float32), 0, n)
+    scratch = SketchScratch(1, 1, n, n, cache.layout, device)
+    cache.on_gpu(q, ops.Range(0, n, n), ops.Wanted(9, n, SEED), scratch)
+    entries = scratch.scored[0, : scratch.n_listed.item()].cpu().numpy()
+    stored = read_kv(cache.places, cache.layout, 1, 0, n)[0][:, 0].astype(np.float32)
+    sums = np.zeros((n, 16), np.float32)
+    for e in range(0, head_dim, 16):
+        sums = fused(stored[:, e : e + 16], np.broadcast_to(q[0, :, e : e + 16], sums.shape), sums)
+    for apart in (8, 4):
+        sums = sums[:, :apart] + sums[:, apart:]
+    sums = sums[:, ::2] + sums[:, 1::2]
+    order = np.argsort(entries & 0xFFFFFFFF)
+    np.testing.assert_array_equal(entries[order] & 0xFFFFFFFF, np.arange(n))
+    costs = (entries[order] >> 32) & 0xFFFFFFFF
+    np.testing.assert_array_equal(costs, _costs(sums[:, 0] + sums[:, 1]))
 
 
 def test_a_sample_gives_the_first_limits(device) -> None:
@@ -285,6 +326,19 @@ def test_more_candidates_than_room_are_looked_at_again(device) -> None:
     assert set(got[0][1:-1]) == set(positions[np.argsort(hashes)[:9]])
 
 
+def test_tokens_are_looked_at_again_as_they_were_scanned(device) -> None:
+    """What was found has too little room in both KV heads; sums leave int8 on the way."""
+    n = 1500
+    q, keys = _queries(12, 4, 64), _keys(12, n, 2, 64)
+    along = np.random.default_rng(3).uniform(-1, 2, (n, 1, 1))
+    cache = Cache(device, along * q[0, ::2] + 0.2 * keys, "f16")
+    cache.sketch(np.zeros((2, 64), np.float32), 0, n)
+    scratch = SketchScratch(4, 2, n, 300, cache.layout, device)
+    scratch.found_room = 200
+    cache.check(q, ops.Range(3, n - 10, n), ops.Wanted(150, 300, SEED), scratch)
+    assert (scratch.n_found.cpu().numpy() == n - 13).all()
+
+
 def test_a_query_of_zeros_leaves_all_to_the_hash(device) -> None:
     n = 700
     cache = Cache(device, _keys(6, n, 1, 64), "q8_0")
@@ -295,11 +349,12 @@ def test_a_query_of_zeros_leaves_all_to_the_hash(device) -> None:
 
 @pytest.mark.parametrize(("head_dim", "side"), [(64, 1), (128, -1), (256, 1)])
 def test_sums_beyond_int8_saturate(device, head_dim: int, side: int) -> None:
-    """Keys near the line of a query: their sums leave int8 on the way, on both sides."""
+    """Keys near the lines of queries: their sums leave int8 on the way, on both sides."""
     n = 1500
     q, keys = _queries(8, 3, head_dim), _keys(8, n, 1, head_dim)
-    along = np.random.default_rng(3).uniform(-1, 2, n)
-    cache = Cache(device, side * along[:, None, None] * q[:, :1] + 0.2 * keys, "f16")
+    rng = np.random.default_rng(3)
+    along, noise = side * rng.uniform(-1, 2, (n, 1, 1)), rng.uniform(0.1, 2, (n, 1, 1))
+    cache = Cache(device, along * q[0, np.arange(n) % 3, None] + noise * keys, "f16")
     cache.sketch(np.zeros((1, head_dim), np.float32), 0, n)
     for k in (50, 1000):
         cache.check(q, ops.Range(3, n - 10, n), ops.Wanted(k, k, SEED))

@@ -7,7 +7,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from kvarn.evals.peers import compare, worker_kvarn
+from kvarn.evals.peers import __main__ as peers
+from kvarn.evals.peers import compare, model, worker_kvarn
 from kvarn.evals.peers.__main__ import render
 from kvarn.evals.peers.compare import Row, Worker, compare_file
 from kvarn.evals.peers.model import MIXES, Shape, write_model
@@ -90,13 +91,48 @@ def test_rows_take_the_better_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(compare, "Worker", Fake)
     monkeypatch.setattr(compare, "check_idle", lambda: None)
     monkeypatch.setattr(compare, "read_rate", lambda: 2e10)
-    options = argparse.Namespace(threads=2, kv_type="f16", n_read=8, rounds=2)
+    options = argparse.Namespace(threads=2, kv_type="f16", n_read=8, rounds=2, prefill_only=False)
     start, row, launching = compare_file(tmp_path, "q8_0", {"decode 64": (0, 64)}, [1], options)
     assert (start.kvarn, start.llama, start.ratio) == (2.0, 3.0, 1.5)
     assert (row.ratio, row.llama_flash, row.bandwidth) == (1.5, True, 20.0)
     assert row.of_memory == pytest.approx(3 * 2e8 / 2e10)  # weights and one token of KV
     assert row.kvarn_extra == 10**9 - 10**8 - 65 * 10**8
     assert (launching.kvarn, launching.unit) == (100.0, "ms")
+    options.prefill_only = True
+    (alone,) = compare_file(tmp_path, "q8_0", {"prefill 512": (512, 0)}, [0], options)
+    assert (alone.test, alone.ratio) == ("prefill 512", 1.5)
+
+
+def test_one_type_may_be_compared_in_prefill_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def compare_none(path: Path, kind: str, cases: object, *_: object) -> list[Row]:
+        asked.append((path.name, kind, cases))
+        return []
+
+    monkeypatch.setattr(peers, "compare_file", compare_none)
+    monkeypatch.setattr(peers, "kept_model", lambda _, kind, n_layers: Path(f"{kind}-{n_layers}"))
+    wanted = ["peers", "--types", "q5_1,mxfp4", "--layers", "8", "--prefill-only"]
+    monkeypatch.setattr("sys.argv", wanted)
+    assert peers.main() == 0
+    cases = {"prefill 512": (512, 0)}
+    assert asked == [("q5_1-8", "q5_1", cases), ("mxfp4-8", "mxfp4", cases)]
+    monkeypatch.setattr("sys.argv", ["peers", "--types", "q4_0,q9_9"])
+    with pytest.raises(SystemExit):
+        peers.main()
+    assert "no file type 'q9_9'" in capsys.readouterr().err
+
+
+def test_a_model_of_fewer_layers_has_a_file_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(model, "LLAMA_1B", SMALL)
+    for n_layers, name in ((SMALL.n_layers, "1b-q4_0.gguf"), (3, "1b-q4_0-3-layers.gguf")):
+        path = model.kept_model(tmp_path, "q4_0", n_layers)
+        assert path.name == name
+        assert load(path).config.n_layers == n_layers
 
 
 def test_what_a_token_reads(tiny_path: Path) -> None:
