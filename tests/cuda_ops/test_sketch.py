@@ -268,14 +268,15 @@ def test_lists_are_those_of_ops(device, head_dim, kind, kv_heads, group, zeros) 
 @pytest.mark.parametrize(("head_dim", "kind"), [(64, "f16"), (96, "q8_0")])
 def test_products_have_the_bits_of_the_order_of_ops(device, fused, head_dim, kind) -> None:
     """16 sums, then those 8 apart, 4 apart, and neighbours."""
-    n, q = 40, _queries(14, 1, head_dim)
-    cache = Cache(device, _keys(14, n, 1, head_dim), kind)
+    n, q, keys = 40, -np.abs(_queries(14, 1, head_dim)), _keys(14, 40, 1, head_dim)
+    keys[7] = 0  # its products with numbers below 0 are -0, and so is their sum
+    cache = Cache(device, keys, kind)
     cache.sketch(np.zeros((1, head_dim), np.float32), 0, n)
     scratch = SketchScratch(1, 1, n, n, cache.layout, device)
     cache.on_gpu(q, ops.Range(0, n, n), ops.Wanted(9, n, SEED), scratch)
     entries = scratch.scored[0, : scratch.n_listed.item()].cpu().numpy()
     stored = read_kv(cache.places, cache.layout, 1, 0, n)[0][:, 0].astype(np.float32)
-    sums = np.zeros((n, 16), np.float32)
+    sums = np.full((n, 16), -0.0, np.float32)
     for e in range(0, head_dim, 16):
         sums = fused(stored[:, e : e + 16], np.broadcast_to(q[0, :, e : e + 16], sums.shape), sums)
     for apart in (8, 4):

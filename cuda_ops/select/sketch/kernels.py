@@ -258,9 +258,10 @@ def rerank_kernel(
     tile = kv + at_tile
     row, scale = tile + r * K_ROW, tile + SCALES_AT + r * SCALES_ROW
     e = tl.arange(0, 16)[None, :]
+    none = tl.zeros((TOKENS, 16), tl.float32) * -1.0  # tl.full(…, -0.0) would be +0
     sums = ()
     for _ in tl.static_range(T):  # plus -0 a product has the bits that it has alone
-        sums = sums + (tl.full((TOKENS, 16), -0.0, tl.float32),)
+        sums = sums + (none,)
     for b in range(STORED):
         halves = _halves(row, scale, b, K_KIND)
         new = ()
