@@ -17,7 +17,7 @@ from kvarn.runtime.context import Context
 from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
-from kvarn.runtime.prefill import Prefill, SparsePrefill
+from kvarn.runtime.prefill import Prefill, SparsePrefill, for_questions
 
 from .copier import write_copier
 
@@ -122,7 +122,7 @@ def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
     """Here sparse prefill begins with the first token, and finds what `decoded` finds."""
     keep = Arm("hash", "8", "streaming", "50%", Hash(**SMALL), KEEPS["streaming"]("50%"))
     contexts: list[Context] = []
-    for_questions, opened = asking.for_questions, asking.opened
+    opened = asking.opened
 
     def early(*args: object) -> Prefill:
         prefill = for_questions(*args)
@@ -134,7 +134,7 @@ def test_apart_from_the_prompt_a_question_is_read_as_run_reads_it(
             contexts.append(asker.context)
             yield asker
 
-    monkeypatch.setattr(asking, "for_questions", early)
+    monkeypatch.setattr("kvarn.runtime.model.for_questions", early)
     monkeypatch.setattr("kvarn.evals.quality.run.opened", listened)
     asked = replace(wanted, arms=(FULL, ARMS[3], keep), asked="apart", n_questions=2)
     full, hashed, *_ = evaluate(copier, asked, tmp_path)
