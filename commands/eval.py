@@ -139,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     longest = max(plan.lengths)
     if longest > model.config.n_ctx_train:
         notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
-    rows, work, observer = [], _work(options), terminal()
+    rows, work, observer = [], _work(options), terminal(each_line_once=True)
     lines: list[str] = []
     with (
         on_ctrl_c(

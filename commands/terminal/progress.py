@@ -47,14 +47,23 @@ def byte_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         yield progress
 
 
-def terminal() -> Observer:
-    """Tells what a measurement is doing: lines, and bars with the time that is left."""
+def terminal(each_line_once: bool = False) -> Observer:
+    """Tells what a measurement is doing: lines, and bars with the time that is left.
+
+    each_line_once: for work that processes share, who may say the same.
+    """
     from tqdm import tqdm
 
     from ...runtime.bench import Observer
 
     class Terminal(Observer):
+        def __init__(self) -> None:
+            self._said: set[str] = set()
+
         def say(self, line: str) -> None:
+            if each_line_once and line in self._said:
+                return
+            self._said.add(line)
             with tqdm.external_write_mode(file=sys.stderr):
                 notice(line)
 

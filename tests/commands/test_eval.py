@@ -13,6 +13,7 @@ from kvarn.commands.options.attend import ATTEND_AXIS
 from kvarn.commands.options.prefill import PREFILL_AXIS
 from kvarn.evals.tasks import ALL_TASKS
 from kvarn.runtime.attend import Full, Hash, TopK
+from kvarn.runtime.attend.hash import NOTICE
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.system.errors import KvarnError
 
@@ -252,6 +253,19 @@ def test_processes_that_share_the_contexts_give_the_same(
     for name in names:
         alone, shared = (tmp_path / part / name / "answers.jsonl" for part in "12")
         assert alone.read_bytes() == shared.read_bytes()
+
+
+def test_what_two_processes_say_is_shown_once(
+    run: Eval, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process tells what it sees of a method; the user reads it once."""
+    monkeypatch.setattr(eval_command, "_help", says_the_notice)
+    code, _, err = run("--processes 2 --method hash:sink=4:window=16")
+    assert code == 0 and err.count("no learned encoders") == 1
+
+
+def says_the_notice(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    say(NOTICE)
 
 
 def test_what_a_process_leaves_is_answered(
