@@ -56,10 +56,10 @@ first arm reads: the share of the stored tokens that a decoded token reads in th
 choose, sinks and window included. The links lead to tables and commands.
 """
 WHY = """For each claim that is refuted or cannot be told: whether method, budget or tasks are why.
-An arm *falls short* where the whole interval of its score less full attention's is more than a point
-below 0. *Softmax covered* and *output error* are those of [docs/methods.md](../docs/methods.md),
-over the steps that were probed; of methods that evict, those at the tokens of the true reply, layer
-by layer.
+An arm *falls short* where the whole interval of its score less full attention's is more than a
+point below 0. *Softmax covered* and *output error* are those of
+[docs/methods.md](../docs/methods.md), over the steps that were probed; of methods that evict, those
+at the tokens of the true reply, layer by layer.
 """
 NONE = "None does.\n"
 
