@@ -109,7 +109,7 @@ def _figures(
     """A table of the claims' arms: score beside full attention, mass covered, output error."""
     of_section = measured[section.name]
     arms = list(dict.fromkeys(arm for claim in claims for arm in _arms(claim)))
-    length = section.lengths[-1]
+    length = claims[0].length or section.lengths[-1]
     lines = {line.arm: line for line in lines_of(section, of_section, length)}
     rows = []
     for arm in arms:
