@@ -3,7 +3,10 @@
 A claim names that arm (`Claim.exact`): exact top-k, or `oracle` where tokens are evicted. An arm
 falls short where the whole 95% interval of its score less full attention's is below SLACK.
 
+It is asked of each task:
+
 budget: the best choice of as many tokens falls short itself: this model needs more tokens.
+prompt: `oracle` does: no query of the prompt looks for what the answer needs.
 method: it does not, and an arm of the claim does: what the method chooses is why.
 tasks: none falls short: these tasks do not tell the arms apart on this model.
 sharp: a study by layers in which the best choice covers nearly all of the softmax.
@@ -40,6 +43,8 @@ CHECKED = {
 TELLS = {
     "budget": "the best choice of as many tokens falls short of full attention, too: this model "
     "needs more of them",
+    "prompt": "even `oracle`, which keeps what the question's own queries attend to most, falls "
+    "short of full attention: the answer looks for tokens that no query of the prompt looks for",
     "method": "the best choice of as many tokens does not fall short of full attention: what the "
     "method chooses does",
     "tasks": "none of the arms falls short of full attention: these tasks do not tell them apart "
@@ -51,20 +56,39 @@ TELLS = {
 }
 
 
-def cause(section: Section, claim: Claim, measured: Measured) -> str:
-    """The word for why a claim fails: a key of TELLS; "" where it does not, or none is known."""
-    if judge(section, claim, measured).word not in (REFUTED, UNTOLD) or not claim.exact:
-        return ""
+def causes(section: Section, claim: Claim, measured: Measured) -> dict[str, list[str]]:
+    """Why a claim fails: keys of TELLS, and the tasks in which each is why, in the claim's order;
+    {} where it does not fail, or nothing tells."""
+    verdict = judge(section, claim, measured)
+    if verdict.word not in (REFUTED, UNTOLD) or not claim.exact:
+        return {}
+    found: dict[str, list[str]] = {}
     if section.kind == LAYERS:
         covered = _mean([c["covered"] for c in measured.cells if c["arm"] == claim.exact])
-        return "" if covered is None else ("sharp" if covered >= NEARLY_ALL else "spread")
-    if claim.measure != "score":
-        return ""
+        if covered is not None:
+            found["sharp" if covered >= NEARLY_ALL else "spread"] = list(verdict.tasks)
+    elif claim.measure == "score":
+        for task in verdict.tasks:
+            alone = replace(claim, tasks=(task,))
+            found.setdefault(_cause(section, alone, measured), []).append(task)
+    return found
+
+
+def _cause(section: Section, claim: Claim, measured: Measured) -> str:
+    """The cause in a claim's only task."""
     if falls_short(section, claim, claim.exact, measured):
-        return "budget"
+        return "prompt" if " keep oracle" in claim.exact else "budget"
     others = [arm for arm in claim.contrast if arm not in (FULL, claim.exact)]
     short = [falls_short(section, claim, arm, measured) for arm in others]
     return "method" if any(short) else "tasks"
+
+
+def cause(section: Section, claim: Claim, measured: Measured) -> str:
+    """The causes in words: "method", or "method (needle, kv), prompt (two-hop)"."""
+    found = causes(section, claim, measured)
+    if len(found) == 1:
+        return next(iter(found))
+    return ", ".join(f"{word} ({', '.join(tasks)})" for word, tasks in found.items())
 
 
 def falls_short(section: Section, claim: Claim, arm: str, measured: Measured) -> bool:
@@ -91,14 +115,14 @@ def failing(results: Results, measured: Mapping[str, Measured]) -> Iterator[str]
         if not failed:
             continue
         yield f"### {section.title}: why\n"
-        lines = []
+        lines: list[str] = []
+        told: dict[str, list[str]] = {}
         for claim, word in failed:
             why = cause(section, claim, of_section)
-            lines.append(
-                f"- *{claim.says}* ({claim.where}): {word}. "
-                f"**{(why or 'open').capitalize()}**: {TELLS[why]}."
-            )
+            told.update(causes(section, claim, of_section) or {"": []})
+            lines.append(f"- *{claim.says}* ({claim.where}): {word}. **{why or 'open'}**")
         yield "\n".join(lines) + "\n"
+        yield " ".join(f"**{word or 'open'}**: {TELLS[word]}." for word in told) + "\n"
         yield _figures(results, section, [claim for claim, _ in failed], measured) + "\n"
         yield f"The code is compared with the formulas by {CHECKED[section.paper]}.\n"
 
@@ -124,7 +148,7 @@ def _figures(
             if line.difference is not None and line.difference_interval is not None:
                 low, high = line.difference_interval
                 score = f"{100 * line.difference:+.1f} ({100 * low:.1f} to {100 * high:.1f})"
-        if not covered:
+        if not covered and section.asked == "inside":
             covered, error = _lost(results, measured, arm)
         rows.append([f"`{arm}`", score, read, covered, error])
     head = ["arm", "less full attention, all tasks", "read", "softmax covered", "output error"]

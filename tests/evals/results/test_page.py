@@ -8,7 +8,7 @@ import pytest
 import kvarn
 from kvarn.evals.results.data import Measured, read_measured
 from kvarn.evals.results.page.claims import tables
-from kvarn.evals.results.page.reasons import TELLS, cause, failing
+from kvarn.evals.results.page.reasons import TELLS, cause, causes, failing
 from kvarn.evals.results.page.summary import is_as_full, summary
 from kvarn.evals.results.page.tables import lines_of
 from kvarn.evals.results.plan import Arm, Claim, Results, Section, read_plan
@@ -54,6 +54,21 @@ def test_why_a_claim_fails_follows_from_the_best_choice(
     assert word in TELLS
 
 
+def test_each_task_has_its_own_cause() -> None:
+    """In one, the method falls short; in the other, what no choice of so many tokens can answer."""
+    both = replace(SECTION, tasks=("needle", "kv"))
+    cells = [*measured(0.5, 0.99).cells]
+    cells += [{**cell, "task": "kv"} for cell in measured(0.5, 0.6).cells]
+    found = Measured((), 20, 0.0, cells)
+    assert causes(both, CLAIM, found) == {"method": ["needle"], "budget": ["kv"]}
+    assert cause(both, CLAIM, found) == "method (needle), budget (kv)"
+    oracle = "full keep oracle 20%"
+    cells = [{**cell, "arm": oracle} if cell["arm"] == EXACT else cell for cell in cells]
+    known = replace(both, arms=(*both.arms, Arm("full", "", "oracle", "20%")))
+    evicts = replace(CLAIM, exact=oracle)
+    assert cause(known, evicts, Measured((), 20, 0.0, cells)) == "method (needle), prompt (kv)"
+
+
 def test_a_claim_that_random_choices_fail_is_the_tasks_fault() -> None:
     """Claimed to lose 20 points, and it loses none."""
     claim = replace(CLAIM, at_least=None, at_most=-0.2)
@@ -64,7 +79,8 @@ def test_a_claim_that_random_choices_fail_is_the_tasks_fault() -> None:
 def test_the_reasons_show_what_was_measured() -> None:
     found = measured(0.5, 0.99)
     page = "\n".join(failing(RESULTS, {"beside-full": found}))
-    assert "- *as good* (table 1): refuted. **Method**: the best choice of as many" in page
+    assert "- *as good* (table 1): refuted. **method**\n" in page
+    assert "\n**method**: the best choice of as many tokens does not fall short" in page
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert [row[0] for row in rows] == [f"| `{METHOD}`", f"| `{EXACT}`"]
     line = next(one for one in lines_of(SECTION, found, 4096) if one.arm == METHOD)
