@@ -45,7 +45,8 @@ class Claim:
 
     The contrast is Σ factor · arm over `contrast`, of `measure` ("score", "read", "error", …) in
     the cells of `tasks` and `lengths` (all of the section, where empty). says, where: what the
-    paper tells, in which table or figure. at_least, at_most: the bounds; None: none.
+    paper tells, in which table or figure. at_least, at_most: the bounds; None: none. exact: the arm
+    with the best choice of as many tokens, which tells why a claim fails; "": none.
     """
 
     says: str
@@ -56,6 +57,7 @@ class Claim:
     measure: str = "score"
     tasks: tuple[str, ...] = ()
     length: int = 0
+    exact: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def read_plan(path: Path = PLAN) -> Results:
     for section in sections:
         known = {str(arm) for arm in section.arms}
         for claim in section.claims:
-            for arm in claim.contrast:
+            for arm in (*claim.contrast, *([claim.exact] if claim.exact else ())):
                 if arm not in known:
                     raise PlanError(
                         f"{path}: a claim of {section.name} is about {arm!r}, expected one of "

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..quality.intervals import Interval, difference_interval, mean, score_interval
+from ...quality.intervals import Interval, difference_interval, mean, score_interval
 from .verdicts import is_weak
 
 if TYPE_CHECKING:
-    from .data import Measured
-    from .plan import Section
+    from ..data import Measured
+    from ..plan import Section
 
 ALL = "all tasks"
 
