@@ -14,7 +14,7 @@ from ..plan import ROOM, STUDIES, Results, hours
 from . import claims, derived
 from .claims import PAPERS
 from .plots import Point, Series, draw
-from .reasons import failing
+from .reasons import Evidence, failing
 from .summary import summary
 from .tables import layer_table, lines_of, render
 from .verdicts import FULL, LEAST, is_weak
@@ -69,8 +69,8 @@ def report(results: Results) -> dict[Path, str]:
     measured = {section.name: read_measured(section.data) for section in results.sections}
     files: dict[Path, str] = {}
     parts = [HEAD, SUMMARY, summary(results, measured) + "\n"]
-    parts += [VERDICTS, *claims.tables(results, measured)]
-    parts += ["## Why claims fail\n", WHY, *(list(failing(results, measured)) or [NONE])]
+    parts += [VERDICTS, *claims.tables(Evidence(results, measured))]
+    parts += ["## Why claims fail\n", WHY, *(list(failing(Evidence(results, measured))) or [NONE])]
     for paper, title in PAPERS.items():
         sections = [section for section in results.sections if section.paper == paper]
         if any(measured[section.name].cells for section in sections):
