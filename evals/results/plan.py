@@ -72,8 +72,8 @@ class Section:
 
     name: of its data. paper, title, about: for the reader. kind: "answers" or one of `STUDIES`.
     arms: the first is what the others are compared with. options: added to the command. late:
-    measured only when everything else is. axis: what the plot has on its axis, "read", "length"
-    or "".
+    measured only when everything else is. axis: what the plot has on its axis, "read", "kept",
+    "length" or "".
     """
 
     name: str

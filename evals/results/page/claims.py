@@ -48,10 +48,12 @@ def _row(evidence: Evidence, section: Section, claim: Claim, counts: dict[str, i
     of_section = evidence.measured[section.name]
     verdict = judge(section, claim, of_section)
     counts[verdict.word] += 1
-    at = f"[{section.name}](#{anchor(section)})"
+    length = claim.length or section.lengths[-1]
+    where = f"{section.model}, {length:,} tokens"
+    at = f"[{section.name}](#{anchor(section)}), {where}"
     words = [claim.says, claim.where, at, _bound(claim), "", "", f"**{verdict.word}**", ""]
     if verdict.word == OPEN:
-        words[2] = section.name
+        words[2] = f"{section.name}, {where}"
     elif verdict.value is not None and verdict.interval is not None:
         words[2] = f"{contrast_of(claim)}: {_figure(claim, verdict)}, {at}"
         words[4] = f"{verdict.n:,} / {verdict.contexts}"

@@ -15,7 +15,7 @@ from . import claims, derived
 from .claims import PAPERS
 from .plots import Point, Series, draw
 from .reasons import Evidence, failing
-from .summary import summary
+from .summary import cost, family, summary
 from .tables import layer_table, lines_of, render
 from .verdicts import FULL, LEAST, is_weak
 
@@ -118,22 +118,24 @@ def _command(words: object) -> str:
 
 
 def _plots(section: Section, measured: Measured, files: dict[Path, str]) -> Iterator[str]:
-    """Quality against what was read, at each length; against length, for all."""
-    if "read" in section.axis.split("+"):
-        for length in measured.lengths():
-            lines = [line for line in lines_of(section, measured, length) if line.read]
+    """Quality against what was read or kept, at each length; against length, for all."""
+    axes = section.axis.split("+") if section.axis else []
+    for length in measured.lengths() if axes else ():
+        lines = {line.arm: line for line in lines_of(section, measured, length)}
+        for axis in {"read", "kept"} & set(axes):
             found = defaultdict(list)
-            for line in lines:
-                if line.score is not None and line.read:
-                    name = line.arm.rsplit(" ", 1)[0]
-                    found[name].append(Point(line.read, line.score, line.interval))
-            full = [line.score for line in lines_of(section, measured, length) if line.arm == FULL]
+            for arm in section.arms[1:]:
+                line = lines.get(str(arm))
+                if line is not None and line.score is not None and (axis == "kept" or line.read):
+                    point = Point(cost(arm, line), line.score, line.interval)
+                    found[family(arm)].append(point)
+            level = lines[FULL].score if FULL in lines else None
             series = [Series(name, points) for name, points in found.items()]
             title = f"{section.title}: {length:,} tokens"
             if series:
-                picture = draw(title, "tokens read", series, full[0] if full else None)
+                picture = draw(title, f"tokens {axis}", series, level)
                 yield _keep(files, f"{section.name}-{length}", picture)
-    if "length" in section.axis.split("+"):
+    if "length" in axes:
         by_arm = defaultdict(list)
         for length in measured.lengths():
             for line in lines_of(section, measured, length):
