@@ -101,7 +101,7 @@ def _section(
         yield f"So far {measured.contexts} of {section.contexts} contexts of each task.\n"
     for length in measured.lengths():
         if section.kind in STUDIES:
-            yield f"At {length:,} tokens, {section.model}:\n"
+            yield f"At {length:,} tokens, {section.model}, seed {section.seed}:\n"
             yield layer_table(section, measured, length) + "\n"
             continue
         how = f"{section.model}, seed {section.seed}, questions {section.asked}"

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 import kvarn
+from kvarn.evals.quality.intervals import t_quantile
 from kvarn.evals.results.data import Measured, read_measured
 from kvarn.evals.results.page.claims import tables
 from kvarn.evals.results.page.reasons import TELLS, Evidence, cause, causes, failing
 from kvarn.evals.results.page.summary import is_as_full, summary
-from kvarn.evals.results.page.tables import lines_of
+from kvarn.evals.results.page.tables import layer_table, lines_of
 from kvarn.evals.results.plan import Arm, Claim, Results, Section, read_plan
 
 METHOD, EXACT = "hash 2%", "topk:index=flat 2%"
@@ -121,6 +122,19 @@ def test_studies_by_layers_tell_whether_attention_is_sharp() -> None:
 
     assert cause(of(layers(0.95), section), section, claim) == "sharp"
     assert cause(of(layers(0.6), section), section, claim) == "spread"
+
+
+def test_a_table_of_layers_has_intervals_over_contexts() -> None:
+    cells = [
+        {"task": "needle", "length": 4096, "context": context, "layer": 3, "arm": "a",
+         "scores": [], "entropy": None, "read": None, "error": 0.1 * context, "covered": 0.5}
+        for context in (1, 2, 3)
+    ]  # fmt: skip
+    table = layer_table(SECTION, Measured((), 3, 0.0, cells), 4096).splitlines()
+    half = t_quantile(2) * 0.1 / 3**0.5
+    assert table[0] == "| layer | method | covered %, 95% | error, 95% | contexts |"
+    error = f"0.200 ({0.2 - half:.3f} to {0.2 + half:.3f})"
+    assert table[2] == f"| 3 | `a` | 50.0 (50.0 to 50.0) | {error} | 3 |"
 
 
 def test_the_least_budget_within_a_point_is_told() -> None:
