@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..plan import STUDIES
-from .reasons import cause
+from .reasons import Evidence, cause
 from .tables import lines_of
 from .verdicts import OPEN, Verdict, judge
 
 if TYPE_CHECKING:
     from ..data import Measured
-    from ..plan import Claim, Results, Section
+    from ..plan import Claim, Section
 
 PAPERS = {
     "all": "Side by side",
@@ -26,13 +26,13 @@ PAPERS = {
 HEADS = ("the paper says", "where", "measured", "bound", "n", "read", "verdict", "why")
 
 
-def tables(results: Results, measured: Mapping[str, Measured]) -> Iterator[str]:
+def tables(evidence: Evidence) -> Iterator[str]:
     """A table for each paper, then a line with the numbers of verdicts."""
     counts: dict[str, int] = defaultdict(int)
     for paper, title in PAPERS.items():
         rows = [
-            _row(section, claim, judge(section, claim, measured[section.name]), measured, counts)
-            for section in results.sections
+            _row(evidence, section, claim, counts)
+            for section in evidence.results.sections
             if section.paper == paper
             for claim in section.claims
         ]
@@ -44,24 +44,21 @@ def tables(results: Results, measured: Mapping[str, Measured]) -> Iterator[str]:
     yield f"In all: {told}.\n"
 
 
-def _row(
-    section: Section,
-    claim: Claim,
-    verdict: Verdict,
-    measured: Mapping[str, Measured],
-    counts: dict[str, int],
-) -> str:
+def _row(evidence: Evidence, section: Section, claim: Claim, counts: dict[str, int]) -> str:
+    of_section = evidence.measured[section.name]
+    verdict = judge(section, claim, of_section)
     counts[verdict.word] += 1
-    at = f"[{section.name}](#{anchor(section)})"
+    length = claim.length or section.lengths[-1]
+    where = f"{section.model}, {length:,} tokens"
+    at = f"[{section.name}](#{anchor(section)}), {where}"
     words = [claim.says, claim.where, at, _bound(claim), "", "", f"**{verdict.word}**", ""]
     if verdict.word == OPEN:
-        words[2] = section.name
+        words[2] = f"{section.name}, {where}"
     elif verdict.value is not None and verdict.interval is not None:
-        of_section = measured[section.name]
         words[2] = f"{contrast_of(claim)}: {_figure(claim, verdict)}, {at}"
         words[4] = f"{verdict.n:,} / {verdict.contexts}"
         words[5] = _read(section, claim, of_section)
-        words[7] = cause(section, claim, of_section)
+        words[7] = cause(evidence, section, claim)
     return f"| {' | '.join(words)} |"
 
 

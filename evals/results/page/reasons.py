@@ -17,12 +17,12 @@ The code is not among the causes: CHECKED names the tests that compare it with t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..plan import LAYERS, LOST
 from .tables import lines_of
-from .verdicts import FULL, REFUTED, UNTOLD, Verdict, judge
+from .verdicts import EARLY, FULL, REFUTED, UNTOLD, Verdict, judge
 
 if TYPE_CHECKING:
     from ..data import Measured
@@ -52,61 +52,78 @@ TELLS = {
     "sharp": f"few tokens hold over {100 * NEARLY_ALL:.0f}% of the softmax: attention is sharp in "
     "this model, and a sample of what is left out has little to add",
     "spread": "the best choice of as many tokens leaves much of the softmax out",
+    "early": "the best choice of as many tokens is not measured to the end",
     "": "no arm of it is an exact choice, so the figures below have to speak",
 }
 
 
-def causes(section: Section, claim: Claim, measured: Measured) -> dict[str, list[str]]:
+@dataclass(frozen=True)
+class Evidence:
+    """The plan, and what was measured of its sections, by their names."""
+
+    results: Results
+    measured: Mapping[str, Measured]
+
+    def section(self, name: str) -> Section:
+        return next(section for section in self.results.sections if section.name == name)
+
+    def beside_full(self, name: str, claim: Claim, arm: str) -> Verdict:
+        """An arm's score less full attention's in a section, in the claim's tasks."""
+        plain = replace(claim, contrast={arm: 1.0, FULL: -1.0}, measure="score")
+        return judge(self.section(name), plain, self.measured[name])
+
+    def falls_short(self, name: str, claim: Claim, arm: str) -> bool | None:
+        """Whether that is below SLACK; None: not measured to the end."""
+        verdict = self.beside_full(name, claim, arm)
+        if verdict.interval is None or verdict.word == EARLY:
+            return None
+        return verdict.interval[1] < SLACK
+
+
+def causes(evidence: Evidence, section: Section, claim: Claim) -> dict[str, list[str]]:
     """Why a claim fails: keys of TELLS, and the tasks in which each is why, in the claim's order;
     {} where it does not fail, or nothing tells."""
-    verdict = judge(section, claim, measured)
+    verdict = judge(section, claim, evidence.measured[section.name])
     if verdict.word not in (REFUTED, UNTOLD) or not claim.exact:
         return {}
     found: dict[str, list[str]] = {}
     if section.kind == LAYERS:
-        covered = _mean([c["covered"] for c in measured.cells if c["arm"] == claim.exact])
+        cells = evidence.measured[section.name].cells
+        covered = _mean([cell["covered"] for cell in cells if cell["arm"] == claim.exact])
         if covered is not None:
             found["sharp" if covered >= NEARLY_ALL else "spread"] = list(verdict.tasks)
     elif claim.measure == "score":
         for task in verdict.tasks:
-            alone = replace(claim, tasks=(task,))
-            found.setdefault(_cause(section, alone, measured), []).append(task)
+            word = _cause(evidence, section, replace(claim, tasks=(task,)))
+            found.setdefault(word, []).append(task)
     return found
 
 
-def _cause(section: Section, claim: Claim, measured: Measured) -> str:
+def _cause(evidence: Evidence, section: Section, claim: Claim) -> str:
     """The cause in a claim's only task."""
-    if falls_short(section, claim, claim.exact, measured):
-        return "prompt" if " keep oracle" in claim.exact else "budget"
-    others = [arm for arm in claim.contrast if arm not in (FULL, claim.exact)]
-    short = [falls_short(section, claim, arm, measured) for arm in others]
+    name, exact = claim.exact_in(section.name)
+    best = evidence.falls_short(name, claim, exact)
+    if best is None:
+        return "early"
+    if best:
+        return "prompt" if " keep oracle" in exact else "budget"
+    others = [arm for arm in claim.contrast if arm not in (FULL, exact)]
+    short = [evidence.falls_short(section.name, claim, arm) for arm in others]
     return "method" if any(short) else "tasks"
 
 
-def cause(section: Section, claim: Claim, measured: Measured) -> str:
+def cause(evidence: Evidence, section: Section, claim: Claim) -> str:
     """The causes in words: "method", or "method (needle, kv), prompt (two-hop)"."""
-    found = causes(section, claim, measured)
+    found = causes(evidence, section, claim)
     if len(found) == 1:
         return next(iter(found))
     return ", ".join(f"{word} ({', '.join(tasks)})" for word, tasks in found.items())
 
 
-def falls_short(section: Section, claim: Claim, arm: str, measured: Measured) -> bool:
-    """Whether an arm's score less full attention's is below SLACK, in the claim's tasks."""
-    interval = beside_full(section, claim, arm, measured).interval
-    return interval is not None and interval[1] < SLACK
-
-
-def beside_full(section: Section, claim: Claim, arm: str, measured: Measured) -> Verdict:
-    """An arm's score less full attention's, in the claim's tasks."""
-    plain = replace(claim, contrast={arm: 1.0, FULL: -1.0}, measure="score")
-    return judge(section, plain, measured)
-
-
-def failing(results: Results, measured: Mapping[str, Measured]) -> Iterator[str]:
+def failing(evidence: Evidence) -> Iterator[str]:
     """For each section with claims that fail: the claims, then the figures that tell why."""
-    for section in results.sections:
-        of_section = measured[section.name]
+    for section in evidence.results.sections:
+        of_section = evidence.measured[section.name]
         failed = [
             (claim, verdict.word)
             for claim in section.claims
@@ -118,56 +135,63 @@ def failing(results: Results, measured: Mapping[str, Measured]) -> Iterator[str]
         lines: list[str] = []
         told: dict[str, list[str]] = {}
         for claim, word in failed:
-            why = cause(section, claim, of_section)
-            told.update(causes(section, claim, of_section) or {"": []})
+            why = cause(evidence, section, claim)
+            told.update(causes(evidence, section, claim) or {"": []})
             lines.append(f"- *{claim.says}* ({claim.where}): {word}. **{why or 'open'}**")
         yield "\n".join(lines) + "\n"
         yield " ".join(f"**{word or 'open'}**: {TELLS[word]}." for word in told) + "\n"
-        yield _figures(results, section, [claim for claim, _ in failed], measured) + "\n"
+        yield _figures(evidence, section, [claim for claim, _ in failed]) + "\n"
         yield f"The code is compared with the formulas by {CHECKED[section.paper]}.\n"
 
 
-def _figures(
-    results: Results, section: Section, claims: list[Claim], measured: Mapping[str, Measured]
-) -> str:
+def _figures(evidence: Evidence, section: Section, claims: list[Claim]) -> str:
     """A table of the claims' arms: score beside full attention, mass covered, output error."""
-    of_section = measured[section.name]
-    arms = list(dict.fromkeys(arm for claim in claims for arm in _arms(claim)))
     length = claims[0].length or section.lengths[-1]
-    lines = {line.arm: line for line in lines_of(section, of_section, length)}
+    whole = replace(claims[0], tasks=section.tasks, length=length)
     rows = []
-    for arm in arms:
-        line = lines.get(arm)
+    for name, arm in dict.fromkeys(pair for claim in claims for pair in _arms(section, claim)):
+        one, measured = evidence.section(name), evidence.measured[name]
         read = covered = error = score = ""
         if section.kind in (LAYERS, LOST):
-            read, covered, error = _by_layer(of_section, arm)
-        elif line is not None:
-            read = "" if line.read is None else f"{100 * line.read:.3g}%"
-            covered = "" if line.covered is None else f"{100 * line.covered:.1f}%"
-            error = "" if line.error is None else f"{line.error:.3f}"
-            if line.difference is not None and line.difference_interval is not None:
-                low, high = line.difference_interval
-                score = f"{100 * line.difference:+.1f} ({100 * low:.1f} to {100 * high:.1f})"
+            read, covered, error = _by_layer(measured, arm)
+        else:
+            score = _beside(evidence.beside_full(name, whole, arm))
+            for line in lines_of(one, measured, length):
+                if line.arm == arm:
+                    read = "" if line.read is None else f"{100 * line.read:.3g}%"
+                    covered = "" if line.covered is None else f"{100 * line.covered:.1f}%"
+                    error = "" if line.error is None else f"{line.error:.3f}"
         if not covered and section.asked == "inside":
-            covered, error = _lost(results, measured, arm)
+            covered, error = _lost(evidence, arm)
         rows.append([f"`{arm}`", score, read, covered, error])
-    head = ["arm", "less full attention, all tasks", "read", "softmax covered", "output error"]
+    head = ["arm", "less full attention, 95%", "read", "softmax covered", "output error"]
     kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
     table = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(row[i] for i in kept)} |" for row in table)
 
 
-def _arms(claim: Claim) -> list[str]:
-    found = [arm for arm in claim.contrast if arm != FULL]
-    return [*found, claim.exact] if claim.exact and claim.exact not in found else found
+def _beside(verdict: Verdict) -> str:
+    """A difference from full attention in points, with its interval."""
+    if verdict.value is None or verdict.interval is None:
+        return ""
+    low, high = verdict.interval
+    early = ", not measured to the end" if verdict.word == EARLY else ""
+    return f"{100 * verdict.value:+.1f} ({100 * low:.1f} to {100 * high:.1f}){early}"
 
 
-def _lost(results: Results, measured: Mapping[str, Measured], arm: str) -> tuple[str, str]:
+def _arms(section: Section, claim: Claim) -> list[tuple[str, str]]:
+    """The arms of a claim but full attention, the exact one last, each after its section."""
+    found = [(section.name, arm) for arm in claim.contrast if arm != FULL]
+    exact = claim.exact_in(section.name)
+    return [*found, exact] if claim.exact and exact not in found else found
+
+
+def _lost(evidence: Evidence, arm: str) -> tuple[str, str]:
     """covered and error of an arm that evicts, where a study of what is lost has it."""
     plain = arm.replace(":budget=", " ")
-    for section in results.sections:
+    for section in evidence.results.sections:
         if section.kind == LOST:
-            _, covered, error = _by_layer(measured[section.name], plain)
+            _, covered, error = _by_layer(evidence.measured[section.name], plain)
             if covered:
                 return covered, error
     return "", ""

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....runtime.attend import Auto
 from ....system.files import write_file
 from ..data import Measured, read_measured
 from ..plan import ROOM, STUDIES, Results, hours
 from . import claims, derived
 from .claims import PAPERS
 from .plots import Point, Series, draw
-from .reasons import failing
-from .summary import summary
+from .reasons import Evidence, failing
+from .summary import cost, family, summary
 from .tables import layer_table, lines_of, render
 from .verdicts import FULL, LEAST, is_weak
 
@@ -39,11 +40,12 @@ intervals that are robust to contexts ([docs/eval.md](../docs/eval.md#intervals)
   [NaCl](#nacl), [HashEvict](#hashevict)
 - [Not interpreted](#not-interpreted), [not measured yet](#not-measured-yet)
 """
-SUMMARY = """## Which method, which budget
+SUMMARY = f"""## Which method, which budget
 
 The least budget of each method at which the whole interval of its score less full attention's is
 within a point, over all tasks of a section; "none up to" tells the largest that was measured. Only
-sections that are measured to the end are here.
+sections that are measured to the end are here. `--method auto` reads every token up to
+{Auto.full_up_to:,} tokens in the context, and beyond that what `topk` chooses with {Auto.budget}.
 """
 VERDICTS = f"""## Verdicts
 
@@ -69,8 +71,8 @@ def report(results: Results) -> dict[Path, str]:
     measured = {section.name: read_measured(section.data) for section in results.sections}
     files: dict[Path, str] = {}
     parts = [HEAD, SUMMARY, summary(results, measured) + "\n"]
-    parts += [VERDICTS, *claims.tables(results, measured)]
-    parts += ["## Why claims fail\n", WHY, *(list(failing(results, measured)) or [NONE])]
+    parts += [VERDICTS, *claims.tables(Evidence(results, measured))]
+    parts += ["## Why claims fail\n", WHY, *(list(failing(Evidence(results, measured))) or [NONE])]
     for paper, title in PAPERS.items():
         sections = [section for section in results.sections if section.paper == paper]
         if any(measured[section.name].cells for section in sections):
@@ -101,7 +103,7 @@ def _section(
         yield f"So far {measured.contexts} of {section.contexts} contexts of each task.\n"
     for length in measured.lengths():
         if section.kind in STUDIES:
-            yield f"At {length:,} tokens, {section.model}:\n"
+            yield f"At {length:,} tokens, {section.model}, seed {section.seed}:\n"
             yield layer_table(section, measured, length) + "\n"
             continue
         how = f"{section.model}, seed {section.seed}, questions {section.asked}"
@@ -118,22 +120,24 @@ def _command(words: object) -> str:
 
 
 def _plots(section: Section, measured: Measured, files: dict[Path, str]) -> Iterator[str]:
-    """Quality against what was read, at each length; against length, for all."""
-    if "read" in section.axis.split("+"):
-        for length in measured.lengths():
-            lines = [line for line in lines_of(section, measured, length) if line.read]
+    """Quality against what was read or kept, at each length; against length, for all."""
+    axes = section.axis.split("+") if section.axis else []
+    for length in measured.lengths() if axes else ():
+        lines = {line.arm: line for line in lines_of(section, measured, length)}
+        for axis in {"read", "kept"} & set(axes):
             found = defaultdict(list)
-            for line in lines:
-                if line.score is not None and line.read:
-                    name = line.arm.rsplit(" ", 1)[0]
-                    found[name].append(Point(line.read, line.score, line.interval))
-            full = [line.score for line in lines_of(section, measured, length) if line.arm == FULL]
+            for arm in section.arms[1:]:
+                line = lines.get(str(arm))
+                if line is not None and line.score is not None and (axis == "kept" or line.read):
+                    point = Point(cost(arm, line), line.score, line.interval)
+                    found[family(arm)].append(point)
+            level = lines[FULL].score if FULL in lines else None
             series = [Series(name, points) for name, points in found.items()]
             title = f"{section.title}: {length:,} tokens"
             if series:
-                picture = draw(title, "tokens read", series, full[0] if full else None)
+                picture = draw(title, f"tokens {axis}", series, level)
                 yield _keep(files, f"{section.name}-{length}", picture)
-    if "length" in section.axis.split("+"):
+    if "length" in axes:
         by_arm = defaultdict(list)
         for length in measured.lengths():
             for line in lines_of(section, measured, length):

@@ -46,7 +46,7 @@ def _rows(section: Section, measured: Measured) -> Iterator[str]:
     families: dict[str, list[tuple[Arm, Line]]] = {}
     for arm in section.arms[1:]:
         if str(arm) in lines:
-            families.setdefault(_family(arm), []).append((arm, lines[str(arm)]))
+            families.setdefault(family(arm), []).append((arm, lines[str(arm)]))
     for name, pairs in families.items():
         by_cost = sorted(pairs, key=lambda pair: cost(*pair))
         good = [pair for pair in by_cost if is_as_full(pair[1])]
@@ -79,6 +79,7 @@ def cost(arm: Arm, line: Line) -> float:
     return float(budget_of(arm).rstrip("%")) / 100
 
 
-def _family(arm: Arm) -> str:
+def family(arm: Arm) -> str:
+    """The method that an arm chooses or keeps with, without its budget."""
     name = arm.keep or arm.method
     return name.partition(":budget=")[0]

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 import kvarn
+from kvarn.evals.quality.intervals import t_quantile
 from kvarn.evals.results.data import Measured, read_measured
 from kvarn.evals.results.page.claims import tables
-from kvarn.evals.results.page.reasons import TELLS, cause, causes, failing
+from kvarn.evals.results.page.reasons import TELLS, Evidence, cause, causes, failing
 from kvarn.evals.results.page.summary import is_as_full, summary
-from kvarn.evals.results.page.tables import lines_of
+from kvarn.evals.results.page.tables import layer_table, lines_of
 from kvarn.evals.results.plan import Arm, Claim, Results, Section, read_plan
 
 METHOD, EXACT = "hash 2%", "topk:index=flat 2%"
@@ -20,6 +21,10 @@ SECTION = Section(
     (Arm(), Arm("hash", "2%"), Arm("hash", "4%"), Arm("topk:index=flat", "2%")), (CLAIM,),
 )  # fmt: skip
 RESULTS = Results({}, (), (SECTION,))
+
+
+def of(found: Measured, section: Section = SECTION) -> Evidence:
+    return Evidence(Results({}, (), (section,)), {section.name: found})
 
 
 def measured(method: float, exact: float, other: float = 1.0, full: float = 0.99) -> Measured:
@@ -50,7 +55,7 @@ def measured(method: float, exact: float, other: float = 1.0, full: float = 0.99
 def test_why_a_claim_fails_follows_from_the_best_choice(
     method: float, exact: float, word: str
 ) -> None:
-    assert cause(SECTION, CLAIM, measured(method, exact)) == word
+    assert cause(of(measured(method, exact)), SECTION, CLAIM) == word
     assert word in TELLS
 
 
@@ -60,25 +65,41 @@ def test_each_task_has_its_own_cause() -> None:
     cells = [*measured(0.5, 0.99).cells]
     cells += [{**cell, "task": "kv"} for cell in measured(0.5, 0.6).cells]
     found = Measured((), 20, 0.0, cells)
-    assert causes(both, CLAIM, found) == {"method": ["needle"], "budget": ["kv"]}
-    assert cause(both, CLAIM, found) == "method (needle), budget (kv)"
+    assert causes(of(found, both), both, CLAIM) == {"method": ["needle"], "budget": ["kv"]}
+    assert cause(of(found, both), both, CLAIM) == "method (needle), budget (kv)"
     oracle = "full keep oracle 20%"
     cells = [{**cell, "arm": oracle} if cell["arm"] == EXACT else cell for cell in cells]
     known = replace(both, arms=(*both.arms, Arm("full", "", "oracle", "20%")))
     evicts = replace(CLAIM, exact=oracle)
-    assert cause(known, evicts, Measured((), 20, 0.0, cells)) == "method (needle), prompt (kv)"
+    evidence = of(Measured((), 20, 0.0, cells), known)
+    assert cause(evidence, known, evicts) == "method (needle), prompt (kv)"
+
+
+def test_the_best_choice_may_stand_in_another_section() -> None:
+    """Where that is not measured to the end, it tells nothing."""
+    other = replace(SECTION, name="other")
+    results = Results({}, (), (replace(SECTION, arms=SECTION.arms[:3]), other))
+    claim, found = replace(CLAIM, exact=f"other: {EXACT}"), measured(0.5, 0.99)
+    own = replace(found, cells=[cell for cell in found.cells if cell["arm"] != EXACT])
+    for elsewhere, word in (
+        (found, "method"),
+        (replace(found, contexts=19), "early"),
+        (Measured(), "early"),
+    ):
+        evidence = Evidence(results, {"beside-full": own, "other": elsewhere})
+        assert cause(evidence, results.sections[0], claim) == word
 
 
 def test_a_claim_that_random_choices_fail_is_the_tasks_fault() -> None:
     """Claimed to lose 20 points, and it loses none."""
     claim = replace(CLAIM, at_least=None, at_most=-0.2)
-    assert cause(SECTION, claim, measured(0.99, 0.99)) == "tasks"
-    assert cause(SECTION, replace(claim, exact=""), measured(0.99, 0.99)) == ""
+    assert cause(of(measured(0.99, 0.99)), SECTION, claim) == "tasks"
+    assert cause(of(measured(0.99, 0.99)), SECTION, replace(claim, exact="")) == ""
 
 
 def test_the_reasons_show_what_was_measured() -> None:
     found = measured(0.5, 0.99)
-    page = "\n".join(failing(RESULTS, {"beside-full": found}))
+    page = "\n".join(failing(of(found)))
     assert "- *as good* (table 1): refuted. **method**\n" in page
     assert "\n**method**: the best choice of as many tokens does not fall short" in page
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
@@ -88,14 +109,14 @@ def test_the_reasons_show_what_was_measured() -> None:
     assert rows[0][1].startswith(f"{100 * line.difference:+.1f} (")
     assert rows[0][2:] == ["2%", "50.0%", "0.500 |"]
     assert rows[1][2:] == ["2.1%", "97.0%", "0.030 |"]
-    assert list(failing(RESULTS, {"beside-full": measured(0.99, 0.99)})) == []
+    assert list(failing(of(measured(0.99, 0.99)))) == []
 
 
 def test_studies_by_layers_tell_whether_attention_is_sharp() -> None:
     claim = Claim("b is worse", "", {"a": 1.0, "b": -1.0}, at_most=-1, measure="error", exact="a")
     section = replace(SECTION, kind="layers", claims=(claim,), contexts=2)
 
-    def of(covered: float) -> Measured:
+    def layers(covered: float) -> Measured:
         cells = [
             {"task": "needle", "length": 4096, "context": context, "layer": layer, "arm": arm,
              "scores": [], "entropy": None, "read": 0.02, "error": 0.1, "covered": covered}
@@ -103,8 +124,21 @@ def test_studies_by_layers_tell_whether_attention_is_sharp() -> None:
         ]  # fmt: skip
         return Measured((), 2, 0.0, cells)
 
-    assert cause(section, claim, of(0.95)) == "sharp"
-    assert cause(section, claim, of(0.6)) == "spread"
+    assert cause(of(layers(0.95), section), section, claim) == "sharp"
+    assert cause(of(layers(0.6), section), section, claim) == "spread"
+
+
+def test_a_table_of_layers_has_intervals_over_contexts() -> None:
+    cells = [
+        {"task": "needle", "length": 4096, "context": context, "layer": 3, "arm": "a",
+         "scores": [], "entropy": None, "read": None, "error": 0.1 * context, "covered": 0.5}
+        for context in (1, 2, 3)
+    ]  # fmt: skip
+    table = layer_table(SECTION, Measured((), 3, 0.0, cells), 4096).splitlines()
+    half = t_quantile(2) * 0.1 / 3**0.5
+    assert table[0] == "| layer | method | covered %, 95% | error, 95% | contexts |"
+    error = f"0.200 ({0.2 - half:.3f} to {0.2 + half:.3f})"
+    assert table[2] == f"| 3 | `a` | 50.0 (50.0 to 50.0) | {error} | 3 |"
 
 
 def test_the_least_budget_within_a_point_is_told() -> None:
@@ -120,7 +154,7 @@ def test_the_least_budget_within_a_point_is_told() -> None:
 
 
 def test_a_claim_has_a_row_with_figure_bound_and_reason() -> None:
-    page = list(tables(RESULTS, {"beside-full": measured(0.5, 0.99)}))
+    page = list(tables(of(measured(0.5, 0.99))))
     row = next(line for part in page for line in part.splitlines() if line.startswith("| as good"))
     words = [word.strip() for word in row.strip("|").split(" | ")]
     assert words[3:] == ["≥ -1", "1,000 / 20", "2%", "**refuted**", "method"]

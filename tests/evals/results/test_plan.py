@@ -90,7 +90,7 @@ def test_the_targets_have_enough_questions() -> None:
 def test_the_page_is_what_the_data_give() -> None:
     for path, content in report(RESULTS).items():
         assert path.read_text(encoding="utf-8") == content, (
-            f"{path} is not of the data: make report"
+            f"{path} is not of the data: python -m kvarn.evals.results report"
         )
 
 
