@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from kvarn.cuda_ops.append import append_kv
+from kvarn.cuda_ops.attention.tiles import rotated, rotation_constants
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention import append_kv as append_on_cpu
@@ -63,6 +66,32 @@ def test_bytes_are_those_of_ops(
     k, v = (_awkward(rng, (n_tokens, n_kv_heads, head_dim)) for _ in range(2))
     want, got = _both(device, layout, k, v, start)
     np.testing.assert_array_equal(got, want)
+
+
+@triton.jit
+def _rotated_kernel(
+    x, out, N: tl.constexpr, ROTATION: tl.constexpr, LOG: tl.constexpr, FACTOR: tl.constexpr
+):
+    at = tl.arange(0, 2)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(out + at, rotated(tl.load(x + at), ROTATION, LOG, FACTOR))
+
+
+@pytest.mark.parametrize("head_dim", [64, 96, 256])
+def test_rotated_rows_have_the_bits_of_butterflies(device, head_dim) -> None:
+    """Scaled first, then added and subtracted at strides 1, 2, 4, …: codes of 4 bits show next to
+    nothing of another rounding."""
+    constants, width = rotation_constants(TileLayout(head_dim, "q4_0", "q4_0")), 256
+    x = np.random.default_rng(head_dim).standard_normal((2, width)).astype(np.float32)
+    out = torch.empty((2, width), device=device)
+    _rotated_kernel[(1,)](
+        torch.tensor(x, device=device), out, N=width, **constants, enable_fp_fusion=False
+    )
+    want, n, stride = x * np.float32(constants["FACTOR"]), constants["ROTATION"], 1
+    while stride < n:
+        a, b = want.reshape(2, -1, 2, stride).swapaxes(0, 2).swapaxes(1, 2)
+        want = np.stack([a + b, a - b], 2).reshape(2, width)
+        stride *= 2
+    np.testing.assert_array_equal(out.cpu().numpy(), want)
 
 
 def test_the_centre_is_taken_off_keys_alone(device) -> None:

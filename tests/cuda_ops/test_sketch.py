@@ -170,6 +170,27 @@ def test_sums_beyond_int8_saturate(device, head_dim: int, side: int) -> None:
         cache.check(q, ops.Range(3, n - 10, n), ops.Wanted(k, k, SEED))
 
 
+def test_sums_of_one_head_alone_saturate(device) -> None:
+    """The second of two that are added together: what leaves int8 is seen in either half."""
+    n = 1100
+    q, keys = queries_of(8, 2, 64), keys_of(8, n, 1, 64)
+    q[0, 0] -= (q[0, 0] @ q[0, 1]) / (q[0, 1] @ q[0, 1]) * q[0, 1]
+    along = np.random.default_rng(3).uniform(-1, 2, (n, 1, 1))
+    cache = Cache(device, along * q[0, 1] + 0.2 * keys, "f16")
+    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.check(q, ops.Range(3, n - 10, n), ops.Wanted(50, 50, SEED))
+
+
+def test_the_least_sum_is_that_of_ops(device) -> None:
+    """-127 where the sum is -128: taken as it is, other tokens would be among the candidates."""
+    n = 1100
+    q, keys = queries_of(8, 1, 64), keys_of(8, n, 1, 64)
+    along = np.random.default_rng(3).uniform(-0.5, 0, (n, 1, 1))
+    cache = Cache(device, along * q[0, :1] + 0.2 * keys, "f16")
+    cache.sketch(np.zeros((1, 64), np.float32), 0, n)
+    cache.check(q, ops.Range(0, n, n), ops.Wanted(415, 415, SEED))
+
+
 def test_a_shorter_context_forgets_a_longer_one(device) -> None:
     n = 3000
     cache = Cache(device, keys_of(10, n, 1, 64), "f16")
