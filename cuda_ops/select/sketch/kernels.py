@@ -18,7 +18,7 @@ from ...attention.tiles import rotated, tile_of
 from ..best import cost_and_position, counted, decided, entry_of, is_best
 from ..dense import dense, put
 from ..lists import choose_tokens, start_list
-from .sums import cost_of, estimate, head_sums, pair_sums
+from .sums import cost_of, estimate, fill_tables, head_sums, pair_sums
 
 SAMPLE = 2048
 ENOUGH = 8192  # tokens from which on a sample is worth it
@@ -36,34 +36,6 @@ def _wanted(among, most):
 @triton.jit
 def _item(position, j, J):
     return ((position // 1024).to(tl.int64) * J + j) * 1024 + position % 1024
-
-
-@triton.jit
-def _to_even(x):
-    """x rounded to a whole number, halves to even ones; |x| < 2^22."""
-    return (x + 12582912.0) - 12582912.0
-
-
-@triton.jit
-def _fill_tables(y, table, pad, HEADS: tl.constexpr, BITS: tl.constexpr, RANGE: tl.constexpr):
-    """As `ops.select.queries`: entries of the rotated query at y, HEADS apart, 128 added.
-
-    pad: how many heads behind this one are none; their entries are those of 0.
-    """
-    square = 0.0
-    for d in range(BITS):
-        own = tl.load(y + d)
-        square += own * own
-    unit = RANGE * tl.sqrt_rn(square * BITS)
-    scale = tl.where(unit > 0.0, tl.div_rn(1.0, tl.where(unit > 0.0, unit, 1.0)), 0.0)
-    i, x = tl.arange(0, BITS // 4)[:, None], tl.arange(0, 16)[None, :]
-    entry = tl.zeros((BITS // 4, 16), tl.float32)
-    for bit in tl.static_range(4):
-        own = tl.load(y + 4 * i + bit)
-        entry += tl.where(((x >> bit) & 1) == 1, own, -own)
-    to = table + (i * 16 + x) * HEADS
-    tl.store(to, (_to_even(entry * scale).to(tl.int32) + 128).to(tl.int16))
-    tl.store(to + pad, tl.full((BITS // 4, 16), 128, tl.int16), pad > 0)
 
 
 @triton.jit
@@ -86,7 +58,7 @@ def prepare_kernel(
     tl.store(rows + h * (32 * STORED) + e[None, :], stored, (e < 32 * STORED)[None, :])
     table = tables + p * (BITS // 4 * 16 * HEADS) + g
     pad = tl.where(g == T - 1, HEADS - T, 0)
-    _fill_tables(work + h * (2 * BITS) + BITS, table, pad, HEADS, BITS, RANGE)
+    fill_tables(work + h * (2 * BITS) + BITS, table, pad, HEADS, BITS, RANGE)
     tl.debug_barrier()
     tl.store(n_found + h, 0)
     tl.store(n_listed + p, 0)  # by each head of the pass

@@ -2,7 +2,7 @@
 
     estimate = factor * sum over half bytes i of table[i][half byte i], each addition saturated
 
-Table entries are int8, made for a query head (`prepare`); sums go from -127 to 127. They are those
+Table entries are int8, made for a query head (`fill_tables`); sums go from -127 to 127. They are those
 of `ops.select.sketch.sums`, whatever is saturated. `tables` has the entries d of the heads that
 share a pass side by side, two in a word, so that one addition serves both:
 
@@ -24,6 +24,34 @@ def cost_of(x):
     """As `ops.select.scores.cost_of`: uint32 in the order of float32 x, the largest first."""
     bits = x.to(tl.uint32, bitcast=True)
     return tl.where(bits >> 31 == 1, bits, bits ^ 0x7FFFFFFF)
+
+
+@triton.jit
+def _to_even(x):
+    """x rounded to a whole number, halves to even ones; |x| < 2^22."""
+    return (x + 12582912.0) - 12582912.0
+
+
+@triton.jit
+def fill_tables(y, table, pad, HEADS: tl.constexpr, BITS: tl.constexpr, RANGE: tl.constexpr):
+    """As `ops.select.queries`: entries of the rotated query at y, HEADS apart, 128 added.
+
+    pad: how many heads behind this one are none; their entries are those of 0.
+    """
+    square = 0.0
+    for d in range(BITS):
+        own = tl.load(y + d)
+        square += own * own
+    unit = RANGE * tl.sqrt_rn(square * BITS)
+    scale = tl.where(unit > 0.0, tl.div_rn(1.0, tl.where(unit > 0.0, unit, 1.0)), 0.0)
+    i, x = tl.arange(0, BITS // 4)[:, None], tl.arange(0, 16)[None, :]
+    entry = tl.zeros((BITS // 4, 16), tl.float32)
+    for bit in tl.static_range(4):
+        own = tl.load(y + 4 * i + bit)
+        entry += tl.where(((x >> bit) & 1) == 1, own, -own)
+    to = table + (i * 16 + x) * HEADS
+    tl.store(to, (_to_even(entry * scale).to(tl.int32) + 128).to(tl.int16))
+    tl.store(to + pad, tl.full((BITS // 4, 16), 128, tl.int16), pad > 0)
 
 
 @triton.jit
