@@ -31,8 +31,8 @@ from .types import (
 )
 
 __all__ = [
-    "at", "at_item", "bcast_f32", "bcast_i32_i8", "emit_barrier", "emit_prefetch", "load_f16", "load_f32",
-    "load_half", "load_i8", "load_i8_f32", "load_i8x16", "load_i8x32", "load_i16x16",
+    "at", "at_item", "bcast_f32", "bcast_i32_i8", "emit_barrier", "emit_prefetch", "load_f16",
+    "load_f32", "load_half", "load_i8", "load_i8_f32", "load_i8x16", "load_i8x32", "load_i16x16",
     "load_i32", "load_i64", "load_one_f32", "load_u8", "load_u16", "load_u32", "loader",
     "pointer", "prefetch", "prefetch_l1", "prefetch_to_write", "read", "store", "store_f16",
     "write",

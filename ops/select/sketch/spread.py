@@ -3,8 +3,8 @@
     planes   uint8, of each 128 tokens [half byte][128], what `signatures.pairs` writes
     classes  uint8 [token] of the factors, and the factors as float32
 
-Two queries share each load of a plane, and four or eight vectors of tokens each load of a table, which
-costs an AMD Zen 4 as much as a lookup. Sums and masks are those of `sums`.
+Two queries share each load of a plane, and four or eight vectors of tokens each load of a table
+(which takes an AMD Zen 4 as long as a lookup). Sums and masks are those of `sums`.
 """
 
 from llvmlite import ir
