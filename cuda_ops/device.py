@@ -61,9 +61,12 @@ class CudaDevice(KVOperations):
         out.copy_(host_tensor(x))
         return out
 
-    def get(self, x: torch.Tensor) -> NDArray[Any]:
-        array: NDArray[Any] = x.cpu().numpy()
-        return array
+    def get(self, x: torch.Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        if out is None:
+            array: NDArray[Any] = x.cpu().numpy()
+            return array
+        torch.from_numpy(out).copy_(x)
+        return out
 
     def number(self) -> PlaceNumber:
         return PlaceNumber(self.torch)

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from ..ops.device import Activations, Array, Recorded, Weight
 from .attention import Attention
 from .buffers import Buffers, Rows
-from .config import ModelConfig, RopeConfig
+from .config import ModelConfig
 from .errors import ModelError
-from .rope import RopeTable
+from .rotations import Rotations
 from .weights import LayerWeights, Linear, Weights
 
 I32 = npt.NDArray[np.int32]
@@ -54,11 +54,10 @@ class Transformer:
         self._ff_in = device.activations(max_chunk, config.n_ff)
         # A layer ends with the norm of the next one: adding and norming are one operation.
         self._next_norms = [*(w.attn_norm for w in weights.layers[1:]), weights.output_norm]
-        ropes = [layer.rope for layer in config.layers]
-        self._ropes: list[RopeConfig] = list(dict.fromkeys(r for r in ropes if r is not None))
-        self._rotation_of = [None if r is None else self._ropes.index(r) for r in ropes]
-        self._tables: dict[bool, tuple[tuple[RopeTable, Array], ...]] = {}
+        self._rotations = Rotations(config, weights, max_chunk, device)
         self._graphs: dict[bool, list[Recorded]] = {}
+        self._next_logits = device.memory((1, config.n_vocab), np.float32)
+        self._logits_graph: Recorded | None = None
 
     def forward(
         self,
@@ -86,8 +85,7 @@ class Transformer:
         if config.temperature_scale:
             device.put(self._temperatures(start, n), b.temperature)
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
-        tables = self._tables_for(long)
-        angles = [device.put(table.rows(start, n), rows[:n]) for table, rows in tables]
+        angles = self._rotations.angles(start, n, long)
         if n > 1 or self._watchers:
             every = attention.every_query or self._watchers
             wanted = n if every else min(n, max(n_out, _LEAST_ROWS))
@@ -132,11 +130,26 @@ class Transformer:
 
     def logits(self, hidden: Array, out: Array) -> None:
         """Write the logits (T, n_vocab) of `hidden` (T, n_embd), such as `forward` returns."""
-        config = self.config
         if not 1 <= len(hidden) <= self.max_chunk:
             raise ModelError(
                 f"cannot compute logits: {len(hidden)} rows, expected 1 to {self.max_chunk}"
             )
+        self._project_out(hidden, out)
+
+    def next_logits(self, hidden: npt.NDArray[np.float32]) -> Array:
+        """The logits (1, n_vocab) of one hidden state (1, n_embd) of the host, which the next call
+        overwrites: those of `logits`, by operations that are recorded once."""
+        one = self.device.put(hidden, self._buffers.rows(0, 1).normed)
+        if self._watchers:
+            self._project_out(one, self._next_logits)
+            return self._next_logits
+        if self._logits_graph is None:
+            self._logits_graph = self.device.record(self._project_out, one, self._next_logits)
+        self._logits_graph.run()
+        return self._next_logits
+
+    def _project_out(self, hidden: Array, out: Array) -> None:
+        config = self.config
         self._linear(self._embd_in.set(hidden), self.weights.output, out)
         if config.logit_scale != 1.0:
             self.device.pointwise.scale(out, config.logit_scale)
@@ -195,7 +208,7 @@ class Transformer:
 
         The other rows of q are rotated too, though nobody reads them.
         """
-        layer, rotation = self.weights.layers[index], self._rotation_of[index]
+        layer, rotation = self.weights.layers[index], self._rotations.of_layer[index]
         eps, style = self.config.norm_eps, self.config.architecture.rope
         pointwise = self.device.pointwise
         source = self._embd_in.set(b.normed)
@@ -275,23 +288,6 @@ class Transformer:
     def _linear(self, source: Activations, projection: Linear, out: Array) -> None:
         self._multiply(source, (projection, out))
         self._add_biases((projection, out))
-
-    def _tables_for(self, long: bool) -> tuple[tuple[RopeTable, Array], ...]:
-        """One table for each rotation, and the device's memory for its rows; long: for contexts
-        beyond the original length."""
-        if long not in self._tables:
-            weights = self.weights
-            factors = weights.rope_long if long else weights.rope_short
-            if self.config.rope_tensors == "freqs":
-                factors = weights.rope_freqs
-            self._tables[long] = tuple(
-                (
-                    RopeTable(rope, self.max_chunk, factors),
-                    self.device.memory((self.max_chunk, rope.n_rot), np.float32),
-                )
-                for rope in self._ropes
-            )
-        return self._tables[long]
 
     def _temperatures(self, start: int, n: int) -> npt.NDArray[np.float32]:
         """Factors on queries: 1 + temperature_scale * ln(1 + floor(p / n_ctx_orig))."""

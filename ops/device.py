@@ -112,8 +112,8 @@ class Device(ABC):
         """The array with what `x` holds: `out`, or a new one, or `x` itself where that can be."""
 
     @abstractmethod
-    def get(self, x: Array) -> NDArray[Any]:
-        """What `x` holds: a copy, or `x` itself where that can be."""
+    def get(self, x: Array, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """What `x` holds: in `out`, or in a copy, or `x` itself where that can be."""
 
     @abstractmethod
     def number(self) -> Number:

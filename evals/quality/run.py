@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,8 @@ class _Run:
                 read = read or read_for(self.model, folder, self.plan, cell, number)
                 n = len(read.questions)
                 self._ask(folder, read, arm, key, known)
-            answers.append([known[i] for i in range(n)])
+            # Another spelling of an arm, such as a default that it names, has the same key.
+            answers.append([replace(known[i], arm=str(arm)) for i in range(n)])
             self._advance(cell.length)
         if self.plan.keep_packs:
             self.pack_bytes += folder.pack_bytes

@@ -16,8 +16,8 @@ from pathlib import Path
 from ...jit.machine import physical_cores
 from ...system.terminal import say, say_lines, show
 from .data import read_measured
+from .page.report import write_report
 from .plan import PLAN, Results, hours, read_plan
-from .report import write_report
 from .run import ROOT, Setting, run
 
 

@@ -8,7 +8,9 @@ For each question, a context that keeps all reads the context, the question and 
 the tokens of the reply, the softmax of each head of each layer that sees everything tells what they
 attend to. A context that evicts reads the same tokens as one prompt and decodes the same reply. Of
 each head's softmax over all tokens, `covered` is the mass of the tokens that are held in its KV
-head: 1 - covered is the attention loss of the paper.
+head: 1 - covered is the attention loss of the paper. `error` is ‖o - o_full‖ / ‖o_full‖ of the
+output o of the softmax over the held ones alone. "exact" holds the tokens with the most mass, as
+many as the budget, for each head and token anew: no method can hold more.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,10 +27,11 @@ from ...runtime.attend import Full, LayerView
 from ...runtime.keep import KEEPS
 from ..quality import Arm
 from ..quality.asking import opened
+from ..quality.oracle import Oracle
 from ..quality.plan import Cell
 from ..quality.reading import Read
 from .estimators import softmax
-from .shadow import BoundShadow, Shadow, Step
+from .shadow import BoundShadow, Shadow, Step, relative_error
 from .study import Contexts, parser, studied, study
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 8
 """Tokens of a reply that are looked at."""
+EXACT = "exact"
 
 
 class Listening(Shadow):
@@ -57,16 +61,52 @@ class _BoundListening(BoundShadow):
             self._shadow.note(Step(layer, q[0], out[0], out[0], keys, values, 0.0))
 
 
-Weights = dict[int, list["NDArray[np.float64]"]]
-"""Of each layer, for each token of a reply: the softmax (H, n) over all tokens before it."""
+@dataclass
+class Attended:
+    """What the tokens of a reply attend to in one layer, where all tokens stay.
+
+    weights: for each of them, the softmax (H, n) over all tokens before it; exact: the outputs
+    (H, E); values: of all tokens (n, J, E).
+    """
+
+    weights: list[F64] = field(default_factory=list)
+    exact: list[F32] = field(default_factory=list)
+    values: F32 = field(default_factory=lambda: np.zeros((0, 1, 1), np.float32))
+
+    def add(self, step: Step) -> None:
+        self.weights.append(_weights(step))
+        self.exact.append(step.exact.copy())
+        self.values = step.values
+
+    def left(self, step: int, kept: NDArray[np.integer[Any]]) -> tuple[float, float]:
+        """Mean over the heads of the mass at the positions (J, m) or (H, m), and the error of the
+        softmax over these alone."""
+        weights, heads = self.weights[step], self.values.shape[1]
+        masses, outs = [], []
+        for h, row in enumerate(weights):
+            here = kept[h * len(kept) // len(weights)]
+            mass = float(row[here].sum())
+            values = self.values[here, h * heads // len(weights)]
+            masses.append(mass)
+            outs.append(row[here] @ values / max(mass, 1e-300))
+        error = relative_error(np.array(outs, np.float32), self.exact[step])
+        return float(np.mean(masses)), error
+
+    def most(self, step: int, n: int) -> NDArray[np.intp]:
+        """The positions (H, n) with the most mass in each head."""
+        return np.argpartition(self.weights[step], -n, 1)[:, -n:]
 
 
-def attended(model: Any, read: Read) -> list[Weights]:
-    """What the true reply to each question attends to, where all tokens stay."""
-    found: list[Weights] = []
+Reply = dict[int, Attended]
+"""By layer, of those that see everything."""
+
+
+def attended(model: Any, read: Read) -> list[Reply]:
+    """What the true reply to each question attends to."""
+    found: list[Reply] = []
 
     def note(step: Step) -> None:
-        found[-1][step.layer.index].append(_weights(step))
+        found[-1][step.layer.index].add(step)
 
     listening = Listening(Full(), note, [False])
     room = read.n_ctx + MOST_STEPS
@@ -74,7 +114,7 @@ def attended(model: Any, read: Read) -> list[Weights]:
         for number, ids in enumerate(read.question_ids):
             shared = context.cut_to_shared(read.ids)
             context.prefill([*read.ids[shared:], *ids])
-            found.append(defaultdict(list))
+            found.append(defaultdict(Attended))
             listening.watching[0] = True
             for token in _reply(model, read, number):
                 context.decode(token)
@@ -94,12 +134,6 @@ def _weights(step: Step) -> F64:
     return np.stack(rows)
 
 
-def held(weights: F64, kept: NDArray[np.uint32]) -> float:
-    """Mean over the heads of the mass (H, n) at the positions (J, m) of their KV head."""
-    group = len(weights) // len(kept)
-    return float(np.mean([row[kept[h // group]].sum() for h, row in enumerate(weights)]))
-
-
 @dataclass(frozen=True)
 class Lost(Contexts):
     """The contexts, and the keep methods with their budget."""
@@ -113,27 +147,54 @@ class Lost(Contexts):
     def figures(self, read: Read, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
         read = replace(read, asked="inside")
         every = attended(self.model, read)
-        for name in self.keeps:
-            keeping: Any = KEEPS[name]
-            arm = Arm("full", "", name, self.budget, keeping=keeping(self.budget))
-            for layer, shares in sorted(self._shares(read, arm, every).items()):
+        arms: list[Arm | None] = [self._arm(name) for name in self.keeps]
+        for arm in (*arms, None):
+            left = self._best(read, every) if arm is None else self._left(read, arm, every)
+            for layer, pairs in sorted(left.items()):
+                covered, error = np.mean(pairs, 0).tolist()
                 yield {
                     "task": cell.task, "length": cell.length, "context": number, "layer": layer,
-                    "arm": str(arm), "scores": [], "entropy": [], "read": [], "error": [],
-                    "covered": [float(np.mean(shares))],
+                    "arm": f"{EXACT} {self.budget}" if arm is None else str(arm),
+                    "scores": [], "entropy": [], "read": [], "error": [error],
+                    "covered": [covered],
                 }  # fmt: skip
 
-    def _shares(self, read: Read, arm: Arm, every: list[Weights]) -> dict[int, list[float]]:
-        """Of each layer, for each token of all replies: the mass that is held."""
-        found: dict[int, list[float]] = defaultdict(list)
+    def _arm(self, name: str) -> Arm:
+        return Arm("full", "", name, self.budget, keeping=_keeping(name, self.budget))
+
+    def _left(self, read: Read, arm: Arm, every: list[Reply]) -> Left:
+        """What is held of it where the arm's method evicts."""
+        found: Left = defaultdict(list)
         with opened(self.model, read, arm) as asker:
-            for number, (ids, weights) in enumerate(zip(read.question_ids, every)):
+            for number, (ids, reply) in enumerate(zip(read.question_ids, every)):
                 asker.pose(ids)
                 for step, token in enumerate(_reply(self.model, read, number)):
                     asker.context.decode(token)
-                    for layer, rows in weights.items():
-                        found[layer].append(held(rows[step], asker.context.kept(layer)))
+                    for layer, seen in reply.items():
+                        found[layer].append(seen.left(step, asker.context.kept(layer)))
         return found
+
+    def _best(self, read: Read, every: list[Reply]) -> Left:
+        """What the budget could hold of it."""
+        keeping: Any = self._arm(self.keeps[0]).keeping
+        n, found = keeping.slots(read.n_ctx), defaultdict(list)
+        for reply in every:
+            for layer, seen in reply.items():
+                for step in range(len(seen.weights)):
+                    found[layer].append(seen.left(step, seen.most(step, n)))
+        return found
+
+
+def _keeping(text: str, budget: str) -> Any:
+    """The keep method that a text such as nacl:random=none names."""
+    name, *options = text.split(":")
+    method: Any = {**KEEPS, Oracle.name: Oracle}[name]
+    pairs = (option.split("=", 1) for option in options)
+    return method(budget, **{field: method.options()[field].kind(value) for field, value in pairs})
+
+
+Left = dict[int, list[tuple[float, float]]]
+"""Of each layer, for each token of all replies: covered, error."""
 
 
 def lost_of(o: argparse.Namespace) -> Lost:
@@ -144,7 +205,7 @@ def lost_of(o: argparse.Namespace) -> Lost:
 def main() -> None:
     """Entry point of the module."""
     p = parser(__doc__)
-    p.add_argument("--keep", required=True, help="keep methods with commas")
+    p.add_argument("--keep", required=True, help="keep methods with commas, as in `kvarn eval`")
     p.add_argument("--keep-budget", default="50%", help="of what is read, answers included")
     study(p.parse_args(), lost_of)
 

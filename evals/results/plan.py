@@ -45,7 +45,9 @@ class Claim:
 
     The contrast is Σ factor · arm over `contrast`, of `measure` ("score", "read", "error", …) in
     the cells of `tasks` and `lengths` (all of the section, where empty). says, where: what the
-    paper tells, in which table or figure. at_least, at_most: the bounds; None: none.
+    paper tells, in which table or figure. at_least, at_most: the bounds; None: none. exact: the arm
+    with the best choice of as many tokens, which tells why a claim fails, after "SECTION: " where
+    another section has it; "": none.
     """
 
     says: str
@@ -56,6 +58,12 @@ class Claim:
     measure: str = "score"
     tasks: tuple[str, ...] = ()
     length: int = 0
+    exact: str = ""
+
+    def exact_in(self, section: str) -> tuple[str, str]:
+        """The section that has the arm `exact`, and the arm; section: the claim's own."""
+        other, _, arm = self.exact.rpartition(": ")
+        return other or section, arm
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,8 @@ class Section:
 
     name: of its data. paper, title, about: for the reader. kind: "answers" or one of `STUDIES`.
     arms: the first is what the others are compared with. options: added to the command. late:
-    measured only when everything else is. axis: what the plot has on its axis, "read", "length"
-    or "".
+    measured only when everything else is. axis: what the plot has on its axis, "read", "kept",
+    "length" or "".
     """
 
     name: str
@@ -220,14 +228,15 @@ def read_plan(path: Path = PLAN) -> Results:
     names = [section.name for section in sections]
     if len(set(names)) < len(names):
         raise PlanError(f"{path}: two sections have the same name")
+    known = {section.name: {str(arm) for arm in section.arms} for section in sections}
     for section in sections:
-        known = {str(arm) for arm in section.arms}
         for claim in section.claims:
-            for arm in claim.contrast:
-                if arm not in known:
+            wanted = [(section.name, arm) for arm in claim.contrast]
+            for name, arm in [*wanted, *([claim.exact_in(section.name)] if claim.exact else [])]:
+                if arm not in known.get(name, ()):
                     raise PlanError(
                         f"{path}: a claim of {section.name} is about {arm!r}, expected one of "
-                        f"{', '.join(sorted(known))}"
+                        f"{', '.join(sorted(known.get(name, ())))}"
                     )
     return Results(models, tuple(raw["texts"]), sections)
 

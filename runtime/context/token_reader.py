@@ -195,11 +195,13 @@ class TokenReader:
 
     def project(self, hidden: F32) -> F32:
         """Logits (T, V) of hidden states (T, D)."""
-        device, n_vocab = self._device, self._transformer.config.n_vocab
-        logits = device.memory((len(hidden), n_vocab), np.float32)
-        self._transformer.logits(device.put(hidden), logits)
-        found: F32 = device.get(logits)
-        return found
+        device, transformer = self._device, self._transformer
+        shape = len(hidden), transformer.config.n_vocab
+        if len(hidden) == 1:
+            return device.get(transformer.next_logits(hidden), np.empty(shape, np.float32))
+        logits = device.memory(shape, np.float32)
+        transformer.logits(device.put(hidden), logits)
+        return device.get(logits)
 
     def compute_logits(self) -> F32:
         """Logits of the last token, float32 (V,); `ContextError` if there is none."""

@@ -44,6 +44,24 @@ def test_kernels_give_llama_cpps_ids(name: str, golden_models: Callable[[str], A
     assert error < (GELU_TOLERANCE.get(name, 5e-3) if gelu else 2e-4)
 
 
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "cohere2"])
+def test_recorded_logits_are_those_of_any_rows(
+    name: str, golden_models: Callable[[str], Any]
+) -> None:
+    """Bit for bit, for each hidden state anew, and where products are watched."""
+    golden = golden_models(name)
+    config = ModelConfig.from_metadata(golden.metadata)
+    model = Transformer(config, Weights.load(plain.as_tensors(golden.arrays), config), 64)
+    hidden = np.random.default_rng(5).standard_normal((3, 1, config.n_embd), np.float32)
+    out, seen = np.empty((1, config.n_vocab), np.float32), []
+    for row in hidden:
+        model.logits(row, out)
+        np.testing.assert_array_equal(model.next_logits(row), out)
+    with model.watched(lambda act, weight: seen.append(act.x.copy())):
+        np.testing.assert_array_equal(model.next_logits(hidden[2]), out)
+    np.testing.assert_array_equal(seen, hidden[2:])
+
+
 # Head sizes 8 to 256, windows, softcaps, layers without rope, groups of 1 to 8.
 STACKS = (
     "llama-odd",

@@ -51,3 +51,12 @@ def test_shares_are_those_of_table_4(percent: int, proxies: int, newest: int, be
     n, keep, budget = 10_000, kvarn.NaCl(), 100 * percent
     assert keep.n_proxies(n, budget) == proxies
     assert keep.shares(n, budget) == (newest, best, budget - newest - best)
+
+
+def test_proxies_are_a_share_of_the_prompt_or_a_number() -> None:
+    """NaCl, figure 5: from a single one to all; never more than there are, never none."""
+    for given, found in (("10%", 400), ("100%", 4000), ("16", 16), ("9000", 4000), ("0.001%", 1)):
+        assert kvarn.NaCl(800, proxies=given).n_proxies(4000, 800) == found
+    for wrong in ("", "0", "-3", "0%", "101%", "many"):
+        with pytest.raises(kvarn.KvarnError, match=f"keep nacl: proxies is '{wrong}', expected"):
+            kvarn.NaCl(800, proxies=wrong)

@@ -24,6 +24,8 @@ METHODS = [
     kvarn.NaCl(BUDGET),
     kvarn.NaCl(BUDGET, random="none"),
     kvarn.NaCl(BUDGET, random="uniform", heads="same", seed=5),
+    kvarn.NaCl(BUDGET, proxies="10%"),
+    kvarn.NaCl(BUDGET, proxies="13"),
     kvarn.H2O(BUDGET),
     kvarn.TOVA(BUDGET),
     kvarn.SnapKV(BUDGET),
@@ -134,7 +136,8 @@ def expected(keep: Scored, q, keys, budget: int, layer: int, n_read: int, scale:
             found.append(top(pooled, budget - 64) + list(range(old, n)))
         return found
     proxies, newest, best = table_4(budget / n)
-    f = paid(q[-round(proxies * n) :], keys, scale)
+    scoring = {"table": round(proxies * n), "10%": round(n / 10), "13": 13}[keep.proxies]
+    f = paid(q[-scoring:], keys, scale)
     if keep.heads == "same":
         f = np.tile(f.sum(0), (heads, 1))
     found = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
 from ...methods import option
 from ..base import KeepError
+from ..evicting import parse_budget
 from .base import Scored
 from .choosing import best, last
 
@@ -24,6 +26,7 @@ _BEST = np.array([0.02, 0.06, 0.105])
 """NaCl, table 4, as shares of the prompt; what remains of a budget is drawn."""
 DRAWS = ("scores", "uniform", "none")
 HEADS = ("own", "same")
+TABLE = "table"
 
 
 class Shares(NamedTuple):
@@ -43,8 +46,10 @@ class NaCl(Scored):
     shares are those of table 4, between its rows by interpolation; beyond them the nearest row
     divides the budget. random: draw by scores, uniformly, or not at all: then the best get that
     share, too. heads: each KV head of each layer draws for itself, or those of a layer sum their
-    scores and keep the same tokens. Source: Chen et al. 2024, section 5, algorithm 1, table 4.
-    Raises `KeepError` for other values, and for a negative seed.
+    scores and keep the same tokens. proxies: how many of the last tokens score, a number or a share
+    of the prompt as in figure 5; "table" is that of table 4, from 4 to 21.5%. Source: Chen et al.
+    2024, section 5, algorithm 1, table 4. Raises `KeepError` for other values, and for a negative
+    seed.
     """
 
     name: ClassVar[str] = "nacl"
@@ -60,6 +65,11 @@ class NaCl(Scored):
         "whether each KV head keeps its own tokens, or all the same (default own)",
         choices=HEADS,
     )
+    proxies: str = option(
+        TABLE,
+        "tokens at the end whose queries score: a share of the prompt (10%) or a count (default "
+        "table: 4 to 21.5%, as in the paper's table 4)",
+    )
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -71,10 +81,25 @@ class NaCl(Scored):
                 )
         if self.seed < 0:
             raise KeepError(f"keep nacl: seed is {self.seed}, expected 0 or more")
+        if self.proxies != TABLE:
+            try:
+                parse_budget(self.proxies)
+            except KeepError:
+                raise KeepError(
+                    f"keep nacl: proxies is {self.proxies!r}, expected {TABLE}, a number of tokens "
+                    "or a share such as 10%"
+                ) from None
         super().__post_init__()
 
     def n_proxies(self, n_tokens: int, budget: int) -> int:
-        return max(1, round(_row(_PROXIES, _in_table(n_tokens, budget)) * n_tokens))
+        if self.proxies == TABLE:
+            share = _row(_PROXIES, _in_table(n_tokens, budget))
+        else:
+            given = parse_budget(self.proxies)
+            if not isinstance(given, Fraction):
+                return min(given, n_tokens)
+            share = float(given)
+        return max(1, round(share * n_tokens))
 
     def shares(self, n_tokens: int, budget: int) -> Shares:
         """How a budget for a prompt of `n_tokens` is divided."""

@@ -19,7 +19,9 @@ from kvarn.evals.results.data import (
     read_measured,
     write_measured,
 )
-from kvarn.evals.results.derived import correlation, needed_k
+from kvarn.evals.results.page.derived import correlation, needed_k
+from kvarn.evals.results.page.plots import Point, Series, draw
+from kvarn.evals.results.page.report import PAGE, PAPERS, report
 from kvarn.evals.results.plan import (
     ANSWERS,
     Arm,
@@ -30,8 +32,6 @@ from kvarn.evals.results.plan import (
     arms_of,
     read_plan,
 )
-from kvarn.evals.results.plots import Point, Series, draw
-from kvarn.evals.results.report import PAGE, PAPERS, report
 
 RESULTS = read_plan()
 ANSWERED = [section for section in RESULTS.sections if section.kind == ANSWERS]
@@ -90,7 +90,7 @@ def test_the_targets_have_enough_questions() -> None:
 def test_the_page_is_what_the_data_give() -> None:
     for path, content in report(RESULTS).items():
         assert path.read_text(encoding="utf-8") == content, (
-            f"{path} is not of the data: make report"
+            f"{path} is not of the data: python -m kvarn.evals.results report"
         )
 
 

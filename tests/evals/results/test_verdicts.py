@@ -7,8 +7,7 @@ import pytest
 
 from kvarn.evals.quality.intervals import difference_interval, t_quantile
 from kvarn.evals.results.data import Measured
-from kvarn.evals.results.plan import Arm, Claim, Section
-from kvarn.evals.results.verdicts import (
+from kvarn.evals.results.page.verdicts import (
     EARLY,
     OPEN,
     REFUTED,
@@ -19,6 +18,7 @@ from kvarn.evals.results.verdicts import (
     is_weak,
     judge,
 )
+from kvarn.evals.results.plan import Arm, Claim, Section
 
 FULL, ARM = Arm(), Arm("topk", "1%")
 CLAIM = Claim("as good", "table 1", {"topk 1%": 1.0, "full": -1.0}, at_least=-0.05)

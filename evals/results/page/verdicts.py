@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..quality.intervals import Interval, difference_interval, mean, t_quantile, variance
+from ...quality.intervals import Interval, difference_interval, mean, t_quantile, variance
 
 if TYPE_CHECKING:
-    from .data import Measured
-    from .plan import Claim, Section
+    from ..data import Measured
+    from ..plan import Claim, Section
 
 LEAST = 0.60
 """The least score of full attention in a cell that is interpreted."""

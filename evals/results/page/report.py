@@ -1,4 +1,4 @@
-"""evals/RESULTS.md and its plots, from what was measured: nothing in them is written by hand."""
+"""The page as a whole, from what was measured: no figure in it is written by hand."""
 
 from __future__ import annotations
 
@@ -8,50 +8,69 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...system.files import write_file
-from . import derived
-from .data import Measured, read_measured
-from .plan import STUDIES, Results, hours
+from ....system.files import write_file
+from ..data import Measured, read_measured
+from ..plan import ROOM, STUDIES, Results, hours
+from . import claims, derived
+from .claims import PAPERS
 from .plots import Point, Series, draw
+from .reasons import Evidence, failing
+from .summary import cost, family, summary
 from .tables import layer_table, lines_of, render
-from .verdicts import FULL, LEAST, OPEN, Verdict, is_weak, judge
+from .verdicts import FULL, LEAST, is_weak
 
 if TYPE_CHECKING:
-    from .plan import Claim, Section
+    from ..plan import Section
 
-PAGE = Path(__file__).parent.parent / "RESULTS.md"
-PLOTS = Path(__file__).parent / "plots"
-HEAD = f"""# What the papers claim, measured
+PAGE = ROOM.parent / "RESULTS.md"
+PLOTS = ROOM / "plots"
+HEAD = """# What the papers claim, measured
 
 Written by `make results` from [results/plan.json](results/plan.json) and
-[results/data](results/data); do not edit. Each table has its command, in which TEXT is a folder
-with the books that it names; none of them was read in training. Scores are points of 100, and
-brackets hold 95% intervals that are robust to contexts ([docs/eval.md](../docs/eval.md#intervals)).
-`n` is questions / contexts of each task; **read** is the share of the stored tokens that a decoded
-token reads, sinks and window included, in the layers that choose.
+[results/data](results/data); do not edit. The models are small (3 to 9 million parameters): what is
+refuted here is refuted for them, at these lengths. Scores are points of 100, and brackets hold 95%
+intervals that are robust to contexts ([docs/eval.md](../docs/eval.md#intervals)).
 
-**How a verdict is made** (`results/verdicts.py`): a claim is a bound on a paired contrast of
-scores, or on a measured quantity. *Reproduced*: its whole 95% interval is within the bound.
-*Refuted*: none of it is. Else it *cannot be told*. A section that is not measured to the end has
-figures and no verdict. Tasks in which full attention answers less than
-{100 * LEAST:.0f}% are listed in brackets and not interpreted. The models are small (3 to 9 million
-parameters): what is refuted here is refuted for them, at these lengths.
+- [Which method, which budget](#which-method-which-budget)
+- [Verdicts](#verdicts), a claim each
+- [Why claims fail](#why-claims-fail)
+- the tables, each with its command: [side by side](#side-by-side),
+  [top-k attention](#top-k-attention), [HashAttention](#hashattention), [MagicPIG](#magicpig),
+  [NaCl](#nacl), [HashEvict](#hashevict)
+- [Not interpreted](#not-interpreted), [not measured yet](#not-measured-yet)
 """
-PAPERS = {
-    "topk": "Top-k attention",
-    "hashattention": "HashAttention",
-    "magicpig": "MagicPIG",
-    "nacl": "NaCl",
-    "hashevict": "HashEvict",
-    "all": "Side by side",
-}
+SUMMARY = """## Which method, which budget
+
+The least budget of each method at which the whole interval of its score less full attention's is
+within a point, over all tasks of a section; "none up to" tells the largest that was measured. Only
+sections that are measured to the end are here.
+"""
+VERDICTS = f"""## Verdicts
+
+A claim is a bound on a paired contrast of scores, or on a measured quantity. *Reproduced*: its
+whole 95% interval is within the bound. *Refuted*: none of it is. Else it *cannot be told*. A
+section that is not measured to the end has figures and no verdict. Tasks in which full attention
+answers less than {100 * LEAST:.0f}% are not interpreted. Claims and bounds that no paper states
+are marked as ours. **n** is questions / contexts, those of all tasks together; **read** is what the
+first arm reads: the share of the stored tokens that a decoded token reads in the layers that
+choose, sinks and window included. The links lead to tables and commands.
+"""
+WHY = """For each claim that is refuted or cannot be told: whether method, budget or tasks are why.
+An arm *falls short* where the whole interval of its score less full attention's is more than a
+point below 0. *Softmax covered* and *output error* are those of
+[docs/methods.md](../docs/methods.md), over the steps that were probed; of methods that evict, those
+at the tokens of the true reply, layer by layer.
+"""
+NONE = "None does.\n"
 
 
 def report(results: Results) -> dict[Path, str]:
     """The page and the plots: path → content."""
     measured = {section.name: read_measured(section.data) for section in results.sections}
     files: dict[Path, str] = {}
-    parts = [HEAD, "## Verdicts\n", _verdicts(results, measured)]
+    parts = [HEAD, SUMMARY, summary(results, measured) + "\n"]
+    parts += [VERDICTS, *claims.tables(Evidence(results, measured))]
+    parts += ["## Why claims fail\n", WHY, *(list(failing(Evidence(results, measured))) or [NONE])]
     for paper, title in PAPERS.items():
         sections = [section for section in results.sections if section.paper == paper]
         if any(measured[section.name].cells for section in sections):
@@ -72,48 +91,6 @@ def write_report(results: Results) -> None:
         write_file(path, content.encode())
 
 
-def _verdicts(results: Results, measured: dict[str, Measured]) -> str:
-    lines = ["| paper | says | where | measured here | verdict |", "|---|---|---|---|---|"]
-    counts: dict[str, int] = defaultdict(int)
-    for section in results.sections:
-        for claim in section.claims:
-            verdict = judge(section, claim, measured[section.name])
-            counts[verdict.word] += 1
-            lines.append(
-                f"| {PAPERS[section.paper]} | {claim.says} | {claim.where} | "
-                f"{_evidence(section, claim, verdict)} | **{verdict.word}** |"
-            )
-    told = ", ".join(f"{n} {word}" for word, n in sorted(counts.items()))
-    return "\n".join([*lines, f"\nIn all: {told}.\n"])
-
-
-def _evidence(section: Section, claim: Claim, verdict: Verdict) -> str:
-    if verdict.value is None or verdict.interval is None:
-        return f"[{section.name}](#{_anchor(section)})" if verdict.word != OPEN else ""
-    terms = " ".join(_term(factor, arm) for arm, factor in claim.contrast.items())
-    scale = 1 if claim.measure in ("error", "entropy") else 100
-    low, high = (scale * bound for bound in verdict.interval)
-    length = claim.length or section.lengths[-1]
-    what = "" if claim.measure == "score" else f" ({claim.measure})"
-    return (
-        f"{terms}{what}: {scale * verdict.value:.3g} ({low:.3g} to {high:.3g}), "
-        f"n {verdict.n:,} / {verdict.contexts}, {length:,} tokens, "
-        f"[{section.name}](#{_anchor(section)})"
-    )
-
-
-def _term(factor: float, arm: str) -> str:
-    sign = "−" if factor < 0 else "+"
-    size = "" if abs(factor) == 1 else f"{abs(factor):g} · "
-    return f"{sign} {size}`{arm}`"
-
-
-def _anchor(section: Section) -> str:
-    """GitHub's anchor of a section's heading."""
-    kept = "".join(c for c in section.title.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
-
-
 def _section(
     results: Results, section: Section, measured: Measured, files: dict[Path, str]
 ) -> Iterator[str]:
@@ -124,7 +101,7 @@ def _section(
         yield f"So far {measured.contexts} of {section.contexts} contexts of each task.\n"
     for length in measured.lengths():
         if section.kind in STUDIES:
-            yield f"At {length:,} tokens, {section.model}:\n"
+            yield f"At {length:,} tokens, {section.model}, seed {section.seed}:\n"
             yield layer_table(section, measured, length) + "\n"
             continue
         how = f"{section.model}, seed {section.seed}, questions {section.asked}"
@@ -141,22 +118,24 @@ def _command(words: object) -> str:
 
 
 def _plots(section: Section, measured: Measured, files: dict[Path, str]) -> Iterator[str]:
-    """Quality against what was read, at each length; against length, for all."""
-    if "read" in section.axis.split("+"):
-        for length in measured.lengths():
-            lines = [line for line in lines_of(section, measured, length) if line.read]
+    """Quality against what was read or kept, at each length; against length, for all."""
+    axes = section.axis.split("+") if section.axis else []
+    for length in measured.lengths() if axes else ():
+        lines = {line.arm: line for line in lines_of(section, measured, length)}
+        for axis in {"read", "kept"} & set(axes):
             found = defaultdict(list)
-            for line in lines:
-                if line.score is not None and line.read:
-                    name = line.arm.rsplit(" ", 1)[0]
-                    found[name].append(Point(line.read, line.score, line.interval))
-            full = [line.score for line in lines_of(section, measured, length) if line.arm == FULL]
+            for arm in section.arms[1:]:
+                line = lines.get(str(arm))
+                if line is not None and line.score is not None and (axis == "kept" or line.read):
+                    point = Point(cost(arm, line), line.score, line.interval)
+                    found[family(arm)].append(point)
+            level = lines[FULL].score if FULL in lines else None
             series = [Series(name, points) for name, points in found.items()]
             title = f"{section.title}: {length:,} tokens"
             if series:
-                picture = draw(title, "tokens read", series, full[0] if full else None)
+                picture = draw(title, f"tokens {axis}", series, level)
                 yield _keep(files, f"{section.name}-{length}", picture)
-    if "length" in section.axis.split("+"):
+    if "length" in axes:
         by_arm = defaultdict(list)
         for length in measured.lengths():
             for line in lines_of(section, measured, length):

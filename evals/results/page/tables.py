@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..quality.intervals import Interval, difference_interval, mean, score_interval
-from .verdicts import is_weak
+from ...quality.intervals import Interval, difference_interval, mean, score_interval
+from .verdicts import is_weak, mean_interval
 
 if TYPE_CHECKING:
-    from .data import Measured
-    from .plan import Section
+    from ..data import Measured
+    from ..plan import Section
 
 ALL = "all tasks"
 
@@ -131,8 +131,9 @@ def _with(value: float | None, interval: Interval | None, signed: bool = False) 
 
 
 def layer_table(section: Section, measured: Measured, length: int) -> str:
-    """A study by layers: a row for each layer and arm, means over contexts and tasks."""
-    rows = [["layer", "method", "read", "covered", "error", "contexts"]]
+    """A study by layers: a row for each layer and arm, means over contexts and tasks with their
+    95% intervals."""
+    rows = [["layer", "method", "read", "covered %, 95%", "error, 95%", "contexts"]]
     rows.append(["---:", "---", "---:", "---:", "---:", "---:"])
     layers = sorted({cell["layer"] for cell in measured.cells})
     arms = list(dict.fromkeys(cell["arm"] for cell in measured.cells))
@@ -145,13 +146,35 @@ def layer_table(section: Section, measured: Measured, length: int) -> str:
             ]
             if not cells:
                 continue
-            means = [_mean([cell[name] for cell in cells]) for name in ("read", "covered", "error")]
-            error = "" if means[2] is None else f"{means[2]:.3f}"
-            shares = map(_percent, means[:2])
-            rows.append([str(layer), f"`{arm}`", *shares, error, str(len(cells))])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+            read, covered, error = (_study(cells, name) for name in ("read", "covered", "error"))
+            rows.append(
+                [
+                    str(layer),
+                    f"`{arm}`",
+                    _percent(read[0]),
+                    _with(*covered),
+                    _error(*error),
+                    str(len({(cell["task"], cell["context"]) for cell in cells})),
+                ]
+            )
+    kept = [i for i in range(6) if any(row[i] for row in rows[2:])]
+    return "\n".join(f"| {' | '.join(row[i] for i in kept)} |" for row in rows)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _study(cells: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, Interval | None]:
+    """The mean of a measure over tasks with equal weights, and its interval over contexts."""
+    tasks: dict[str, dict[int, list[float]]] = {}
+    for cell in cells:
+        if cell[name] is not None:
+            of_task = tasks.setdefault(cell["task"], {})
+            of_task.setdefault(cell["context"], []).append(cell[name])
+    if not tasks:
+        return None, None
+    strata = [list(of_task.values()) for of_task in tasks.values()]
+    return sum(map(mean, strata)) / len(strata), mean_interval(strata)
+
+
+def _error(value: float | None, interval: Interval | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else "")

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..quality.intervals import mean
+from ...quality.intervals import mean
 from .verdicts import FULL, is_weak
 
 if TYPE_CHECKING:
-    from .data import Measured
-    from .plan import Section
+    from ..data import Measured
+    from ..plan import Section
 
 WANTED = 0.95
 """Of full attention's score: top-k attention, table 2."""
