@@ -31,7 +31,7 @@ def chunk_constants(
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """What `chunk_kernel` is specialised by, and its warps and stages; old: see `is_old`."""
     width = max(triton.next_power_of_2(head_dim), 16)
-    rows, step, warps = 64, 32, 8 if width > 128 else 4
+    rows, step, warps = min(64, 4096 // width), 32, 4  # or less than 384 threads fit
     if old:
         rows, step, warps = (32, 16, 4) if width <= 64 else (16, 16, 8)
     constants = {

@@ -35,6 +35,11 @@ def unpack_kernel(
 
 
 @triton.jit
+def _rows(at, e, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr):
+    return tl.load(at) if HEAD_DIM == WIDTH else tl.load(at, (e < HEAD_DIM)[None, :], 0.0)
+
+
+@triton.jit
 def chunk_kernel(
     q, keys, values, out, first, start, n_rows, room, window, scale, softcap, H: tl.constexpr,
     G: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
@@ -55,13 +60,13 @@ def chunk_kernel(
     begin = tl.maximum(lowest - first, 0) // STEP * STEP
     end = start + tl.minimum(tl.program_id(0) * ROWS + ROWS, n_rows) - first
     head = (h // G).to(tl.int64) * room * HEAD_DIM
+    keys, values = keys + head, values + head  # of one head 32 bits count all numbers
     top = tl.full((ROWS,), -1e30, tl.float32)  # not -inf: a step may hide all keys from a row
     total, sums = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
     for i in range(begin, end, STEP):
         key = tl.minimum(i + c, end - 1)
-        rows = head + key.to(tl.int64)[:, None] * HEAD_DIM + e[None, :]
-        here = (e < HEAD_DIM)[None, :]
-        k, v = tl.load(keys + rows, here, 0.0), tl.load(values + rows, here, 0.0)
+        stored = key[:, None] * HEAD_DIM + e[None, :]
+        k, v = _rows(keys + stored, e, HEAD_DIM, WIDTH), _rows(values + stored, e, HEAD_DIM, WIDTH)
         s = tl.dot(x, tl.trans(k))
         if CAPPED:
             s = capped(s, softcap)

@@ -164,21 +164,24 @@ def encoding(kv_type: str, head_dim: int, bits: int, hidden: int, together: int)
 
 
 def choosing(bits: int) -> tuple[Case, ...]:
-    """The three kernels of `nearest`."""
+    """The three kernels of `nearest`, the last one for both kinds of GPU."""
     given, group = types_of(_NEAREST.format(f"*i{bits}")), {"G": GROUP, "BITS": bits}
     found = given | types_of(_FOUND.strip())
     sample = {"SAMPLE": kernels.SAMPLE, "ENOUGH": kernels.ENOUGH}
-    settle, warps = {"J": HEADS, "BLOCK": choice.BLOCK}, choice.WARPS
+    warps, blocks = choice.WARPS, ((choice.BLOCK, NEW), (choice.OLD_BLOCK, OLD))
     return (
         Case(f"sample, {bits} bits", kernels.sample_kernel, given, group | sample, warps["sample"]),
         Case(
             f"scan, {bits} bits", kernels.scan_kernel, found | {"room": "i32"}, group,
             also_16=("room",), per_step=1024,
         ),
-        Case(
-            f"settle, {bits} bits", kernels.settle_kernel,
-            found | {"n_segments": "i32", "room": "i32"}, group | settle, warps["settle"],
-            ("room",),
+        *(
+            Case(
+                f"settle, {bits} bits" + ", old" * (only is OLD), kernels.settle_kernel,
+                found | {"n_segments": "i32", "room": "i32"}, group | {"J": HEADS, "BLOCK": block},
+                warps["settle"], ("room",), may_spill=(), only=only,
+            )
+            for block, only in blocks
         ),
     )  # fmt: skip
 

@@ -75,5 +75,4 @@ def test_every_kernel_compiles_without_spills(target) -> None:
     rows = _rows(target)
     assert len(rows) > 80
     if target not in ("75", "gfx1100"):
-        few = {row[0] for row in rows.values() if int(row[5]) < 384}
-        assert few <= {"chunk, 128", "chunk, 256"}  # 256: the sums of 64 rows are in registers
+        assert not {row[0] for row in rows.values() if int(row[5]) < 384}

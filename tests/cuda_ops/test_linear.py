@@ -115,9 +115,10 @@ def test_many_tokens_by_tiles_of_rows(device, name, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3])
-def test_matrices_of_several_types_in_one_launch(device, n_tokens) -> None:
-    """q, k, v as Q4_K_M has them; outs are parts of one buffer."""
-    made = [_weight(device, name, n, 512, n) for name, n in (("Q4_K", 9), ("Q4_K", 3), ("Q6_K", 3))]
+@pytest.mark.parametrize("types", [("Q4_K", "Q4_K", "Q6_K"), ("Q6_K", "Q5_K", "Q4_K")])
+def test_matrices_of_several_types_in_one_launch(device, types, n_tokens) -> None:
+    """q, k, v as Q4_K_M has them, and with tiles of other rows; outs are parts of one buffer."""
+    made = [_weight(device, name, n, 512, n) for name, n in zip(types, (9, 3, 3), strict=True)]
     x, buffer = _x(device, n_tokens, 512), torch.full((n_tokens, 16), 7.0, device=device)
     outs = [buffer[:, :9], buffer[:, 9:12], buffer[:, 12:15]]
     linear_many(Activations(8, 512).set(x), [weight for weight, _ in made], outs)

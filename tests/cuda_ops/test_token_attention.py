@@ -121,6 +121,35 @@ def test_only_listed_tokens_count(device, head_dim, k_type, v_type, heads, kv_he
         _assert_close(out, want, terms)
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_parts_are_merged_in_rounds(device, at_once: int) -> None:
+    """As those of more than 4,096 tokens. The largest score is in the first, a later or the last
+    round, so that what was added before is rescaled, or what follows."""
+    layout, n_tokens = TileLayout(64, "f16", "f16"), 1100
+    scratch = TokenScratch(2, 1, layout, n_tokens, device)
+    assert scratch.merge["AT_ONCE"] == 16 and scratch.n_parts == 5
+    scratch.merge["AT_ONCE"] = at_once
+    cache, (q, queries) = Cache(device, layout, 1, n_tokens, 3), _queries(device, 2, 64)
+    every = torch.arange(n_tokens, dtype=torch.int32, device=device)
+    counts = torch.tensor([n_tokens], dtype=torch.int32, device=device)
+    for top in (0, 300, 600, 1099):
+        weights = np.zeros((2, n_tokens), np.float32)
+        weights[:, top] = 9.0
+        want, terms = (
+            gathered_reference(
+                q, cache.k, x, np.arange(n_tokens)[None], [n_tokens], scale=SCALE,
+                log_weights=weights,
+            )
+            for x in (cache.v, cache.sizes)
+        )  # fmt: skip
+        out = torch.full_like(queries, torch.nan)
+        gathered_attention(
+            queries, every[None], counts, cache.kv, out, scale=SCALE, scratch=scratch,
+            log_weights=torch.tensor(weights, device=device),
+        )  # fmt: skip
+        _assert_close(out, want, terms)
+
+
 def test_refuses_in_words(device) -> None:
     layout = TileLayout(64, "f16", "f16")
     scratch = TokenScratch(8, 2, layout, 100, device)

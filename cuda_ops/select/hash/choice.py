@@ -4,12 +4,13 @@ import torch
 
 from ....ops.attention.layout import SEGMENT
 from ...attention.tiles import check_place
+from ...attention.token import is_old
 from ...errors import CudaOpsError
 from ..lists import ListScratch, check_lists
 from .kernels import ENOUGH, SAMPLE, sample_kernel, scan_kernel, settle_kernel
 
 _WORD = {32: torch.int32, 64: torch.int64}
-BLOCK = 2048  # candidates that `settle` reads at a time
+BLOCK, OLD_BLOCK = 2048, 1024  # candidates that `settle` reads at a time; old: see `is_old`
 WARPS = {"sample": 8, "settle": 16}
 
 
@@ -21,6 +22,7 @@ class SignatureScratch(ListScratch):
         self.limits = self.zeros(n_heads)
         self.candidates = self.zeros(n_kv_heads, self.room)
         self.n_candidates = self.zeros(n_kv_heads)
+        self.block = OLD_BLOCK if is_old(device) else BLOCK
 
 
 def nearest(
@@ -63,7 +65,7 @@ def nearest(
     found = s.bits, s.totals, s.candidates, s.n_candidates
     scan_kernel[(s.n_segments, s.n_kv_heads)](*given, *found, s.room, G=s.group, BITS=bits)
     settle_kernel[(s.n_heads,)](
-        *given, *found, s.n_segments, s.room, J=s.n_kv_heads, G=s.group, BITS=bits, BLOCK=BLOCK,
+        *given, *found, s.n_segments, s.room, J=s.n_kv_heads, G=s.group, BITS=bits, BLOCK=s.block,
         num_warps=WARPS["settle"],
     )  # fmt: skip
     s.place(among, s.n_candidates, index, counts)

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..plan import LAYERS, LOST
-from .tables import Line, lines_of
-from .verdicts import EARLY, FULL, REFUTED, UNTOLD, judge
+from .tables import lines_of
+from .verdicts import EARLY, FULL, REFUTED, UNTOLD, Verdict, judge
 
 if TYPE_CHECKING:
     from ..data import Measured
@@ -52,6 +52,7 @@ TELLS = {
     "sharp": f"few tokens hold over {100 * NEARLY_ALL:.0f}% of the softmax: attention is sharp in "
     "this model, and a sample of what is left out has little to add",
     "spread": "the best choice of as many tokens leaves much of the softmax out",
+    "early": "the best choice of as many tokens is not measured to the end",
     "": "no arm of it is an exact choice, so the figures below have to speak",
 }
 
@@ -66,11 +67,14 @@ class Evidence:
     def section(self, name: str) -> Section:
         return next(section for section in self.results.sections if section.name == name)
 
-    def falls_short(self, name: str, claim: Claim, arm: str) -> bool | None:
-        """Whether an arm's score less full attention's is below SLACK, in the claim's tasks; None:
-        not measured to the end."""
+    def beside_full(self, name: str, claim: Claim, arm: str) -> Verdict:
+        """An arm's score less full attention's in a section, in the claim's tasks."""
         plain = replace(claim, contrast={arm: 1.0, FULL: -1.0}, measure="score")
-        verdict = judge(self.section(name), plain, self.measured[name])
+        return judge(self.section(name), plain, self.measured[name])
+
+    def falls_short(self, name: str, claim: Claim, arm: str) -> bool | None:
+        """Whether that is below SLACK; None: not measured to the end."""
+        verdict = self.beside_full(name, claim, arm)
         if verdict.interval is None or verdict.word == EARLY:
             return None
         return verdict.interval[1] < SLACK
@@ -91,8 +95,7 @@ def causes(evidence: Evidence, section: Section, claim: Claim) -> dict[str, list
     elif claim.measure == "score":
         for task in verdict.tasks:
             word = _cause(evidence, section, replace(claim, tasks=(task,)))
-            if word:
-                found.setdefault(word, []).append(task)
+            found.setdefault(word, []).append(task)
     return found
 
 
@@ -101,7 +104,7 @@ def _cause(evidence: Evidence, section: Section, claim: Claim) -> str:
     name, exact = claim.exact_in(section.name)
     best = evidence.falls_short(name, claim, exact)
     if best is None:
-        return ""
+        return "early"
     if best:
         return "prompt" if " keep oracle" in exact else "budget"
     others = [arm for arm in claim.contrast if arm not in (FULL, exact)]
@@ -143,33 +146,37 @@ def failing(evidence: Evidence) -> Iterator[str]:
 
 def _figures(evidence: Evidence, section: Section, claims: list[Claim]) -> str:
     """A table of the claims' arms: score beside full attention, mass covered, output error."""
-    arms = list(dict.fromkeys(pair for claim in claims for pair in _arms(section, claim)))
-    lines: dict[tuple[str, str], Line] = {}
-    for name in dict.fromkeys(name for name, _ in arms):
-        one = evidence.section(name)
-        length = claims[0].length or one.lengths[-1]
-        found = lines_of(one, evidence.measured[name], length)
-        lines.update({(name, line.arm): line for line in found})
+    length = claims[0].length or section.lengths[-1]
+    whole = replace(claims[0], tasks=section.tasks, length=length)
     rows = []
-    for name, arm in arms:
-        line = lines.get((name, arm))
+    for name, arm in dict.fromkeys(pair for claim in claims for pair in _arms(section, claim)):
+        one, measured = evidence.section(name), evidence.measured[name]
         read = covered = error = score = ""
         if section.kind in (LAYERS, LOST):
-            read, covered, error = _by_layer(evidence.measured[name], arm)
-        elif line is not None:
-            read = "" if line.read is None else f"{100 * line.read:.3g}%"
-            covered = "" if line.covered is None else f"{100 * line.covered:.1f}%"
-            error = "" if line.error is None else f"{line.error:.3f}"
-            if line.difference is not None and line.difference_interval is not None:
-                low, high = line.difference_interval
-                score = f"{100 * line.difference:+.1f} ({100 * low:.1f} to {100 * high:.1f})"
+            read, covered, error = _by_layer(measured, arm)
+        else:
+            score = _beside(evidence.beside_full(name, whole, arm))
+            for line in lines_of(one, measured, length):
+                if line.arm == arm:
+                    read = "" if line.read is None else f"{100 * line.read:.3g}%"
+                    covered = "" if line.covered is None else f"{100 * line.covered:.1f}%"
+                    error = "" if line.error is None else f"{line.error:.3f}"
         if not covered and section.asked == "inside":
             covered, error = _lost(evidence, arm)
         rows.append([f"`{arm}`", score, read, covered, error])
-    head = ["arm", "less full attention, all tasks", "read", "softmax covered", "output error"]
+    head = ["arm", "less full attention, 95%", "read", "softmax covered", "output error"]
     kept = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
     table = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(row[i] for i in kept)} |" for row in table)
+
+
+def _beside(verdict: Verdict) -> str:
+    """A difference from full attention in points, with its interval."""
+    if verdict.value is None or verdict.interval is None:
+        return ""
+    low, high = verdict.interval
+    early = ", not measured to the end" if verdict.word == EARLY else ""
+    return f"{100 * verdict.value:+.1f} ({100 * low:.1f} to {100 * high:.1f}){early}"
 
 
 def _arms(section: Section, claim: Claim) -> list[tuple[str, str]]:

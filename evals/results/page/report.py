@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ....runtime.attend import Auto
 from ....system.files import write_file
 from ..data import Measured, read_measured
 from ..plan import ROOM, STUDIES, Results, hours
@@ -39,11 +40,12 @@ intervals that are robust to contexts ([docs/eval.md](../docs/eval.md#intervals)
   [NaCl](#nacl), [HashEvict](#hashevict)
 - [Not interpreted](#not-interpreted), [not measured yet](#not-measured-yet)
 """
-SUMMARY = """## Which method, which budget
+SUMMARY = f"""## Which method, which budget
 
 The least budget of each method at which the whole interval of its score less full attention's is
 within a point, over all tasks of a section; "none up to" tells the largest that was measured. Only
-sections that are measured to the end are here.
+sections that are measured to the end are here. `--method auto` reads every token up to
+{Auto.full_up_to:,} tokens in the context, and beyond that what `topk` chooses with {Auto.budget}.
 """
 VERDICTS = f"""## Verdicts
 

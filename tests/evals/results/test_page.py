@@ -81,7 +81,11 @@ def test_the_best_choice_may_stand_in_another_section() -> None:
     results = Results({}, (), (replace(SECTION, arms=SECTION.arms[:3]), other))
     claim, found = replace(CLAIM, exact=f"other: {EXACT}"), measured(0.5, 0.99)
     own = replace(found, cells=[cell for cell in found.cells if cell["arm"] != EXACT])
-    for elsewhere, word in ((found, "method"), (replace(found, contexts=19), ""), (Measured(), "")):
+    for elsewhere, word in (
+        (found, "method"),
+        (replace(found, contexts=19), "early"),
+        (Measured(), "early"),
+    ):
         evidence = Evidence(results, {"beside-full": own, "other": elsewhere})
         assert cause(evidence, results.sections[0], claim) == word
 

@@ -1,0 +1,119 @@
+"""Sketches of stored keys and their means, against `ops`, bit for bit."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from kvarn.cuda_ops.errors import CudaOpsError
+from kvarn.cuda_ops.select.sketch import KeyScratch, Rotation, mean_keys, sketch_keys
+from kvarn.ops import select as ops
+from kvarn.ops.attention import TileLayout
+from kvarn.ops.attention.layout import SEGMENT
+
+from .sketched import Cache, keys_of
+
+
+def test_the_interpreter_fuses_as_a_gpu_does(fused) -> None:
+    rng = np.random.default_rng(0)
+    x, y, z = rng.standard_normal((3, 300)).astype(np.float32)
+    z[::3] = -(x * y)[::3]  # what is left are the bits that a product would lose
+    z[1::3] *= np.float32(2.0) ** rng.integers(-60, 60, 100)
+    for a, b, c, got in zip(x, y, z, fused(x, y, z)):
+        exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+        near = np.float32(float(exact))
+        least = min(
+            (near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))),
+            key=lambda v: abs(Fraction(float(v)) - exact),
+        )
+        assert got == least
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "kind", "heads", "start", "n_tokens"),
+    [
+        (64, "q8_0", 2, 1015, 17),
+        (64, "f16", 1, 0, 1),
+        (80, "q4_0", 2, 1023, 2),
+        (128, "f16", 1, 15, 16),
+        (256, "q8_0", 1, 1024, 1),
+        (24, "q4_0", 3, 3, 15),
+    ],
+)
+def test_sketches_are_those_of_ops(device, head_dim, kind, heads, start, n_tokens) -> None:
+    cache = Cache(device, keys_of(head_dim, start + n_tokens, heads, head_dim), kind)
+    centre = keys_of(7, heads, 1, head_dim)[:, 0]
+    bits, factors = (torch.tensor(x, device=device) for x in (cache.bits, cache.factors))
+    cache.sketch(centre, start, start + n_tokens)
+    scratch = KeyScratch(heads, cache.layout, n_tokens, device)
+    sketch_keys(
+        Rotation.of(cache.rotation, device), torch.tensor(centre, device=device), cache.kv, bits,
+        factors, torch.tensor([start], dtype=torch.int32, device=device), n_tokens, scratch=scratch,
+    )  # fmt: skip
+    np.testing.assert_array_equal(bits.cpu().numpy(), cache.bits)
+    np.testing.assert_array_equal(
+        factors.cpu().numpy().view(np.uint16), cache.factors.view(np.uint16)
+    )
+
+
+def test_rotated_keys_have_the_bits_of_fused_sums(device, fused) -> None:
+    """Added in the order of inputs. Signs and f16 show next to nothing of another rounding."""
+    cache = Cache(device, keys_of(15, 2, 1, 64), "f16")
+    bits, factors = (torch.tensor(x, device=device) for x in (cache.bits, cache.factors))
+    scratch = KeyScratch(1, cache.layout, 2, device)
+    sketch_keys(
+        Rotation.of(cache.rotation, device), torch.zeros((1, 64), device=device), cache.kv, bits,
+        factors, torch.zeros(1, dtype=torch.int32, device=device), 2, scratch=scratch,
+    )  # fmt: skip
+    x, y = scratch.work.cpu().numpy().ravel()[: 2 * 128].reshape(2, 2, 64).swapaxes(0, 1)
+    weights = cache.rotation.weights.astype(np.float32)
+    want = np.broadcast_to(weights[64 * 64 :], (2, 64))
+    for e in range(64):
+        row = np.broadcast_to(weights[64 * e : 64 * e + 64], want.shape)
+        want = fused(row, np.broadcast_to(x[:, e : e + 1], want.shape), want)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_a_zero_key_has_no_bits_and_the_factor_0(device) -> None:
+    """And what lies outside the segments is not written."""
+    cache = Cache(device, np.zeros((1024, 1, 64), np.float32), "f16")
+    bits, factors = (torch.tensor(x, device=device) for x in (cache.bits, cache.factors))
+    sketch_keys(
+        Rotation.random(64, 5, device), torch.zeros((1, 64), device=device), cache.kv, bits,
+        factors, torch.tensor([1020], dtype=torch.int32, device=device), 20,
+        scratch=KeyScratch(1, cache.layout, 20, device),
+    )  # fmt: skip
+    assert not bits[0, 0, 1020:].any() and not factors[0, 0, 1020:].any()
+    assert (bits[0, 0, :1020] == 0xA5).all() and (factors[0, 0, :1020] == -7).all()
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "kind", "first", "last"),
+    [(64, "q8_0", 1000, 1030), (80, "q4_0", 4, 21), (256, "f16", 1023, 1024), (64, "f16", 5, 37)],
+)
+def test_means_of_keys_are_those_of_ops(device, head_dim, kind, first, last) -> None:
+    cache = Cache(device, keys_of(head_dim, last, 2, head_dim), kind)
+    got = mean_keys(cache.kv, cache.layout, 2, first, last).cpu().numpy()
+    want = ops.mean_keys(cache.places, cache.layout, 2, first, last)
+    np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
+def test_refuses_in_words(device) -> None:
+    layout, rotation = TileLayout(64), Rotation.random(64, 5, device)
+    kv = torch.zeros((2, layout.segment_bytes(1)), dtype=torch.uint8, device=device)
+    bits = torch.zeros((2, 1, SEGMENT, 8), dtype=torch.uint8, device=device)
+    factors = torch.zeros((2, 1, SEGMENT), dtype=torch.float16, device=device)
+    start = torch.zeros(1, dtype=torch.int32, device=device)
+    centre = torch.zeros((1, 64), device=device)
+    key_scratch = KeyScratch(1, layout, 4, device)
+    for said, given in (
+        ("5 keys", (centre, kv, bits, factors, start, 5)),
+        ("centre is", (centre[:, :9], kv, bits, factors, start, 1)),
+        ("start is", (centre, kv, bits, factors, start.long(), 1)),
+    ):
+        with pytest.raises(CudaOpsError, match=said):
+            sketch_keys(rotation, *given, scratch=key_scratch)
+    for first, last in ((7, 7), (0, 2049)):
+        with pytest.raises(CudaOpsError, match="mean of keys: tokens"):
+            mean_keys(kv, layout, 1, first, last)
