@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...jit.cached import jit
+from ...jit.simd import store
 from .masks import bit_count, filled_words, inside, kind_of, low_bit
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -38,7 +39,7 @@ def write_list(marks, first, last, stop, index):
     Of each 64 words of marks only those that are not 0 are read. For each of them four entries are
     written at a time, however many bits are left; what is too much is overwritten.
     """
-    n, room, place = 0, len(index), np.int64(marks.ctypes.data)
+    n, room, place, to = 0, len(index), np.int64(marks.ctypes.data), np.int64(index.ctypes.data)
     for position in range(first):
         index[n] = position
         n += 1
@@ -52,8 +53,8 @@ def write_list(marks, first, last, stop, index):
             then = n + bit_count(word)
             if then + 4 <= room:
                 while True:
-                    for i in range(4):
-                        index[n + i] = 64 * w + low_bit(word)
+                    for i in range(4):  # at addresses: an index might be negative, Numba thinks
+                        store(to, 4 * (n + i), np.uint32(64 * w + low_bit(word)))
                         word &= word - np.uint64(1)
                     n += 4
                     if n >= then:

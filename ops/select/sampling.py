@@ -14,6 +14,14 @@ from .scores import score_of
 
 STRIDE = 8  # the larger sample is one in so many segments
 SMALL_SAMPLE = 4  # segments of the smaller one, all of whose tokens are candidates
+_ALIKE = 4.0  # times the variance of independent tokens: neighbours are often near the same query
+
+
+@jit
+def likely_count(k, share):
+    """How many of a share of the tokens are likely to include its share of the best k."""
+    wanted = k * share
+    return wanted + 3.0 * np.sqrt(_ALIKE * wanted) + 1.0
 
 
 @jit

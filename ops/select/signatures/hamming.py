@@ -29,7 +29,7 @@ from ..masks import (
     low_bit,
     trim,
 )
-from ..sampling import STRIDE, put_order
+from ..sampling import STRIDE, likely_count, put_order
 from .arguments import Query, Scratch, Tally
 from .lots import COST_LIMIT, key_of, lot, lots_of
 from .near import make_tables, near_segment, prefetch_last, set_limit, word_at
@@ -41,7 +41,6 @@ _DISTANCE_LIMIT = 65  # more than any distance
 _ROW = 144  # of a histogram of costs
 _LANES = 4  # counters of each cost
 _LOW = np.uint64(0xFFFFFFFF)
-_ALIKE = 4.0  # times the variance of independent tokens: neighbours are often near the same query
 
 
 @jit
@@ -64,13 +63,6 @@ def _first_limits(kind, items, offset, among, queries, k, below, histogram):
     for h in range(len(queries)):
         limit = likely_limit(histogram, _ROW * h, _DISTANCE_LIMIT, k, runs * _RUN / (last - first))
         below[h] = min(lots_of(kind) * limit, COST_LIMIT)
-
-
-@jit
-def likely_count(k, share):
-    """How many of a share of the tokens are likely to include its share of the best k."""
-    wanted = k * share
-    return wanted + 3.0 * np.sqrt(_ALIKE * wanted) + 1.0
 
 
 @jit

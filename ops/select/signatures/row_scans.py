@@ -16,10 +16,10 @@ from ...attention.layout import SEGMENT
 from ..best import entry_of
 from ..masks import MASK_BYTES, WORDS, bit_count, bits_in, bits_of, filled_words, trim
 from ..narrow import places_of
-from ..sampling import STRIDE, put_order, segments_of
+from ..sampling import STRIDE, likely_count, put_order, segments_of
 from ..work import NEAR_TOKENS, ROWS, SAMPLE_SEGMENTS
 from .arguments import Scratch, Tally
-from .hamming import complete, likely_count, lower, make_room
+from .hamming import complete, lower, make_room
 from .lots import COST_LIMIT, key_of, lots_of, write_lots
 from .near import LOOKUP, make_tables, near_spread, set_limit, spread_segment, word_at
 

@@ -126,6 +126,8 @@ class RowScratch(NamedTuple):
     counts: arrays.I64_2D
     floors: arrays.F32_2D
     """[query]: what all candidates reach."""
+    passes: arrays.I64_2D
+    """The first query of each pass that is to be scanned."""
     order: arrays.I64_2D
     sample: arrays.U8_2D
     """A sample of sketches: their bits, then their factors."""

@@ -25,7 +25,7 @@ from ..narrow import keep_best, limit_between, mark_k_best, places_of
 from ..queries import pack_queries, tables_of
 from ..rerank.arguments import Wanted
 from ..rerank.rows import rerank_row
-from ..sampling import STRIDE, put_order
+from ..sampling import STRIDE, likely_count, put_order
 from ..scores import cost_of, float_bits
 from ..work import ROWS, SAMPLE_SEGMENTS
 from .arguments import RowQueries, RowScratch
@@ -88,8 +88,7 @@ def _first_limits(kind, n, of_all, n_candidates, group, block, n_queries):
     n: estimates in the sample, a share `of_all` of them.
     """
     together, limits = block.scan.sums.shape[1], block.limits
-    wanted = n_candidates * of_all
-    least = np.int64(wanted + 3.0 * np.sqrt(wanted) + 1.0)
+    least = np.int64(likely_count(n_candidates, of_all))
     most, line = least + least // 4 + 1, block.scores.strides[0]
     for first in range(0, n_queries, together):
         limits[first : first + together] = -np.inf
@@ -138,8 +137,8 @@ def _make_room(first, n, wanted, block):
 
 
 @jit
-def _scan(kind, given, j, among, start, stop, begin, end, wanted, block):
-    """Add to the candidates of queries begin .. end-1 what reaches their limits in the segments
+def _scan(kind, given, j, among, start, stop, n_passes, wanted, block):
+    """Add to the candidates of the queries of `passes` what reaches their limits in the segments
     start .. stop-1 of the order.
 
     The masks of a pass are read when the next one's have been written, as in the Hamming scan.
@@ -148,23 +147,24 @@ def _scan(kind, given, j, among, start, stop, begin, end, wanted, block):
     for i in range(start, stop):
         segment = block.order[i]
         lowest, least = spread_segment(kind, _sketches_at(kind, given, j, segment), spread, 0)
-        for first in range(begin, end + together, together):
-            buffer = first // together & 1
-            if first < end:
+        for number in range(n_passes + 1):
+            buffer = number & 1
+            if number < n_passes:
+                first = block.passes[number]
                 queries = slice(first, first + together)
                 tables, limits = block.tables[queries], block.limits[queries]
                 sum_spread(kind, lowest, least, spread, 0, tables, limits, scan, buffer)
                 trim(scan.masks[buffer], segment, among.first, among.last)
-            if first > begin:
-                _collect(kind, segment, 1 - buffer, first - together, block)
-                _make_room(first - together, together, wanted, block)
+            if number > 0:
+                before = block.passes[number - 1]
+                _collect(kind, segment, 1 - buffer, before, block)
+                _make_room(before, together, wanted, block)
 
 
 @jit
 def _raise(n_queries, of_all, n_candidates, block):
     """Raise the limits by what a share `of_all` of the tokens gave."""
-    wanted = n_candidates * of_all
-    enough = np.int64(wanted + 3.0 * np.sqrt(wanted) + 1.0)
+    enough = np.int64(likely_count(n_candidates, of_all))
     limits, counts = block.limits, block.counts
     for query in range(n_queries):
         entries = address(block.entries[query])
@@ -174,19 +174,33 @@ def _raise(n_queries, of_all, n_candidates, block):
 
 
 @jit
-def _lower(first, n, n_candidates, tries, block):
-    """Where a limit was too high, look for enough candidates anew, below it; whether there are such
-    queries. The others look for nothing."""
-    again, limits, counts, floors = False, block.limits, block.counts, block.floors
-    for query in range(first, first + n):
-        if counts[query] < n_candidates and floors[query] != -np.inf:
-            floors[query] -= np.float32(0.1 * tries) * abs(floors[query])
-            if tries > 3:
-                floors[query] = -np.inf
-            limits[query], counts[query], again = floors[query], 0, True
-        else:
-            limits[query] = np.inf
-    return again
+def _all_passes(n_queries, together, passes):
+    """Put all passes to be scanned; how many there are."""
+    for number in range(n_queries // together):
+        passes[number] = number * together
+    return n_queries // together
+
+
+@jit
+def _lower(n_queries, together, n_candidates, tries, block):
+    """Where a limit was too high, look for enough candidates anew, below it.
+
+    Puts the passes with such queries to be scanned, and returns how many there are. The others'
+    queries look for nothing.
+    """
+    n, limits, counts, floors = 0, block.limits, block.counts, block.floors
+    for first in range(0, n_queries, together):
+        block.passes[n], again = first, False
+        for query in range(first, first + together):
+            if counts[query] < n_candidates and floors[query] != -np.inf:
+                floors[query] -= np.float32(0.1 * tries) * abs(floors[query])
+                if tries > 3:
+                    floors[query] = -np.inf
+                limits[query], counts[query], again = floors[query], 0, True
+            else:
+                limits[query] = np.inf
+        n += again
+    return n
 
 
 @jit
@@ -198,17 +212,19 @@ def _find_candidates(kind, given, j, among, n_queries, wanted, block):
     _first_limits(kind, n, n / tokens, wanted.n_candidates, group, block, n_queries)
     block.counts[:n_queries] = 0
     n, due = put_order(among.first, among.last, STRIDE, block.order)
-    _scan(kind, given, j, among, 0, due, 0, n_queries, wanted, block)
+    passes = _all_passes(n_queries, together, block.passes)
+    _scan(kind, given, j, among, 0, due, passes, wanted, block)
     if tokens >= 4 * SEGMENT:
         scanned = min(due * SEGMENT, tokens)
         _raise(n_queries, scanned / tokens, wanted.n_candidates, block)
     floors[:n_queries] = limits[:n_queries]
-    _scan(kind, given, j, among, due, n, 0, n_queries, wanted, block)
-    for first in range(0, n_queries, together):
-        tries = 1
-        while _lower(first, together, wanted.n_candidates, tries, block):
-            _scan(kind, given, j, among, 0, n, first, first + together, wanted, block)
-            tries += 1
+    _scan(kind, given, j, among, due, n, passes, wanted, block)
+    tries = 1
+    passes = _lower(n_queries, together, wanted.n_candidates, tries, block)
+    while passes > 0:
+        _scan(kind, given, j, among, 0, n, passes, wanted, block)
+        tries += 1
+        passes = _lower(n_queries, together, wanted.n_candidates, tries, block)
 
 
 def make_sketch_rows(k_type, v_type, blocks, bits, together):

@@ -67,6 +67,7 @@ class RowSketchScratch:
             entries=np.empty((threads, queries, room), np.uint64),
             counts=np.zeros((threads, queries), np.int64),
             floors=np.empty((threads, queries), np.float32),
+            passes=np.zeros((threads, queries // n + 1), np.int64),
             order=np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64),
             sample=aligned((threads, SAMPLE_SEGMENTS * SEGMENT * (bits // 8 + 2)), np.uint8),
             spread=spread,

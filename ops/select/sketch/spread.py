@@ -3,8 +3,8 @@
     planes   uint8, of each 128 tokens [half byte][128], what `signatures.pairs` writes
     classes  uint8 [token] of the factors, and the factors as float32
 
-Two queries share each load of a plane, and four or two vectors of tokens each load of a table. Sums
-and masks are those of `sums`.
+Two queries share each load of a plane, and four or eight vectors of tokens each load of a table
+(which takes an AMD Zen 4 as long as a lookup). Sums and masks are those of `sums`.
 """
 
 from llvmlite import ir
@@ -22,7 +22,7 @@ from ..signatures.pairs import spread_128
 from ..work import NEAR_TOKENS as TOKENS
 from .sums import class_bytes, lowest_class, set_limits
 
-_PARTS = TOKENS // AT_ONCE
+_SUMMED = TOKENS if AT_ONCE == 32 else 4 * TOKENS  # at a time: what registers hold for two queries
 
 
 @intrinsic
@@ -38,10 +38,10 @@ def _classes_64(typingctx, lowest, factors, classes):
 
 
 @intrinsic
-def sums_128(typingctx, kind, planes, classes, tables, limits, masks, sums):
-    """`sums.sums_64` of 128 tokens, from their planes and classes; addresses all.
+def _sum_some(typingctx, kind, planes, classes, tables, limits, masks, sums):
+    """`sums.sums_64` of _SUMMED tokens, from their planes and classes; addresses all.
 
-    limits: int8 [query][64] as there; masks uint64 [query][16], two of which are written.
+    limits: int8 [query][64] as there; masks uint64 [query][16], of which theirs are written.
     """
 
     def codegen(ctx, b, sig, vals):
@@ -67,10 +67,13 @@ def sums_128(typingctx, kind, planes, classes, tables, limits, masks, sums):
 def _totals(b, n_tables, planes, tables, queries):
     """The sums of each of the queries for each AT_ONCE tokens."""
     totals: list[list[ir.Value]] = [[] for _ in queries]
+    places = [
+        t // TOKENS * n_tables * TOKENS + t % TOKENS for t in range(0, _SUMMED, AT_ONCE)
+    ]  # of the tokens' first half bytes
     for i in range(n_tables):
         entries = [read(b, tables, v.vty(v.I8, 16), 16 * (h * n_tables + i)) for h in queries]
-        for part in range(_PARTS):
-            x = read(b, planes, WIDEST, i * TOKENS + part * AT_ONCE)
+        for part, place in enumerate(places):
+            x = read(b, planes, WIDEST, place + i * TOKENS)
             for total, table in zip(totals, entries):
                 d = look_up(b, table, x)
                 if i == 0:
@@ -105,7 +108,7 @@ def sum_spread(kind, lowest, least, spread, n, tables, limits, scan, buffer):
     table, below, n_bytes = address(tables), address(scan.limits), bits_of(kind) // 8
     masks, sums = address(scan.masks[buffer]), address(scan.sums[buffer])
     set_limits(lowest, least, limits, below)
-    for t in range(0, SEGMENT, TOKENS):
-        sums_128(
+    for t in range(0, SEGMENT, _SUMMED):
+        _sum_some(
             kind, planes + 2 * t * n_bytes, classes + t, table, below, masks + t // 8, sums + t
         )

@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .....jit import simd as v
-from .....jit.simd import at, read, write
+from .....jit.simd import at, emit_barrier, read, write
 from ...work import LEVELS, half_words
 from .layout import (
     COUNTS_AT,
@@ -84,6 +84,7 @@ def count_segment(typingctx, kind, halves, query):
         halves, query = (at(b, x) for x in vals[1:])
         counts = [read(b, query, VECTOR, COUNTS_AT + VECTOR_BYTES * i) for i in range(LEVELS + 1)]
         for i in range(2):
+            emit_barrier(b)  # LLVM would mix the halves, and spill vectors across cache lines
             half = at(b, halves, 8 * half_words(kind.bits) * i)
             less, far = _beyond(b, kind.bits, half, query)
             most = _any(b, less[2:])  # 4 or more from the limit
