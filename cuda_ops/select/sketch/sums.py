@@ -2,9 +2,9 @@
 
     estimate = factor * sum over half bytes i of table[i][half byte i], each addition saturated
 
-Table entries are int8, made for a query head (`fill_tables`); sums go from -127 to 127. They
-are those of `ops.select.sketch.sums`, whatever is saturated. `tables` has the entries d of the heads that
-share a pass side by side, two in a word, so that one addition serves both:
+Table entries are int8, made for a query head (`fill_tables`); sums go from -127 to 127. They are
+those of `ops.select.sketch.sums`, whatever is saturated. `tables` has the entries d of the heads
+that share a pass side by side, two in a word, so that one addition serves both:
 
     tables  int32 [KV head][pass][half byte][16][pair]   (d of head 2 pair) + 128, and 2^16 times
                                                          that of head 2 pair + 1
