@@ -87,6 +87,22 @@ def rows_of(blocks_first):
 
 
 @triton.jit
+def stored_keys(
+    kv, token, j, J: tl.constexpr, TILE_BYTES: tl.constexpr, K_ROW: tl.constexpr,
+    SCALES_AT: tl.constexpr, SCALES_ROW: tl.constexpr, K_KIND: tl.constexpr, STORED: tl.constexpr,
+    BLOCKS: tl.constexpr, ROTATION: tl.constexpr, LOG: tl.constexpr, FACTOR: tl.constexpr,
+):  # fmt: skip
+    """The keys of tokens (n,) of KV head j (n, 32 BLOCKS), their rotation undone."""
+    at_tile, r = tile_of(token, j, J, TILE_BYTES)
+    tile = kv + at_tile
+    scale = tile + SCALES_AT + r * SCALES_ROW
+    x = rows_of(dequantised(tile + r * K_ROW, scale, K_KIND, BLOCKS, STORED))
+    if K_KIND == 2:
+        x = rotated(x, ROTATION, LOG, FACTOR)
+    return x
+
+
+@triton.jit
 def blocks_of(rows):
     """(n, 32 blocks) -> (blocks, n, 32)."""
     apart = tl.reshape(rows, (rows.shape[0], rows.shape[1] // 32, 32))

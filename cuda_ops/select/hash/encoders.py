@@ -21,12 +21,9 @@ from ...attention.tiles import (
     check_floats,
     check_place,
     check_tiles,
-    dequantised,
-    rotated,
     rotation_constants,
-    rows_of,
+    stored_keys,
     tile_constants,
-    tile_of,
 )
 from ...errors import CudaOpsError
 from ..dense import dense, put
@@ -60,12 +57,10 @@ def encode_kernel(
         x = tl.broadcast_to(x, (ROWS, 32 * BLOCKS))
         weights = q_networks + p // PER_Q * N_WEIGHTS
     else:
-        at_tile, r = tile_of(token, j, J, TILE_BYTES)
-        tile = kv + at_tile
-        scale = tile + SCALES_AT + r * SCALES_ROW
-        x = rows_of(dequantised(tile + r * K_ROW, scale, K_KIND, BLOCKS, STORED))
-        if K_KIND == 2:
-            x = rotated(x, ROTATION, LOG, FACTOR)
+        x = stored_keys(
+            kv, token, j, J, TILE_BYTES, K_ROW, SCALES_AT, SCALES_ROW, K_KIND, STORED, BLOCKS,
+            ROTATION, LOG, FACTOR,
+        )  # fmt: skip
         weights = k_networks + j // PER_K * N_WEIGHTS
     put(line, x, HEAD_DIM)
     if LAYERS > 1:

@@ -25,33 +25,14 @@ from ...attention.tiles import (
     check_floats,
     check_place,
     check_tiles,
-    dequantised,
-    rotated,
     rotation_constants,
-    rows_of,
+    stored_keys,
     tile_constants,
-    tile_of,
 )
 from ...errors import CudaOpsError
 from ..dense import dense, put
 
 KEYS = 16  # of one KV head that a program sketches, where there is more than one
-
-
-@triton.jit
-def _keys(
-    kv, token, j, J: tl.constexpr, TILE_BYTES: tl.constexpr, K_ROW: tl.constexpr,
-    SCALES_AT: tl.constexpr, SCALES_ROW: tl.constexpr, K_KIND: tl.constexpr, STORED: tl.constexpr,
-    BLOCKS: tl.constexpr, ROTATION: tl.constexpr, LOG: tl.constexpr, FACTOR: tl.constexpr,
-):  # fmt: skip
-    """The keys of tokens (n,) of KV head j (n, 32 BLOCKS), their rotation undone."""
-    at_tile, r = tile_of(token, j, J, TILE_BYTES)
-    tile = kv + at_tile
-    scale = tile + SCALES_AT + r * SCALES_ROW
-    x = rows_of(dequantised(tile + r * K_ROW, scale, K_KIND, BLOCKS, STORED))
-    if K_KIND == 2:
-        x = rotated(x, ROTATION, LOG, FACTOR)
-    return x
 
 
 @triton.jit
@@ -68,7 +49,7 @@ def sketch_kernel(
     token = tl.load(start) + tl.minimum(i, n_tokens - 1)
     listed = (i < n_tokens) & (token >= 0) & (token < room)
     token = tl.where(listed, token, 0)
-    x = _keys(
+    x = stored_keys(
         kv, token, j, J, TILE_BYTES, K_ROW, SCALES_AT, SCALES_ROW, K_KIND, STORED, BLOCKS,
         ROTATION, LOG, FACTOR,
     )  # fmt: skip
@@ -107,7 +88,7 @@ def sums_kernel(
     r = tl.arange(0, TILE)
     total = tl.zeros((32 * BLOCKS,), tl.float32)
     for tile in range(low // TILE * TILE, high, TILE):
-        x = _keys(
+        x = stored_keys(
             kv, tile + r, j, J, TILE_BYTES, K_ROW, SCALES_AT, SCALES_ROW, K_KIND, STORED, BLOCKS,
             ROTATION, LOG, FACTOR,
         )  # fmt: skip

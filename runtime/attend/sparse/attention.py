@@ -9,6 +9,7 @@ from ..base import BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
 from .index import Chosen, TokenIndex
+from .layers import ChoosingLayers
 from .probe import Probe
 from .read_ahead import ReadAhead
 
@@ -41,20 +42,13 @@ class SparseAttention(BoundAttend):
     ) -> None:
         self.method, self._config, self._full = method, config, FullAttention()
         self._index, self.notices = index, index.notices
-        # Of the model's layers: over slots, those with a window look like the others.
-        self._indexed = {i for i, layer in enumerate(config.layers) if layer.window is None}
-        sparse = sorted(self._indexed - dense)
-        shares = method.shares(len(sparse))
-        self._shares = dict(zip(sparse, shares))
-        self._group = config.n_heads // config.n_kv_heads
+        self._layers = layers = ChoosingLayers(method, dense, config, n_ctx)
         self.reads = [LayerReads(i) for i in range(config.n_layers)]
-        most = max((method.most(n_ctx, self._group, share) for share in shares), default=1)
-        room = min(n_ctx, method.sink + method.window + most * self._group)
-        self._chosen = self._room_for(n_ctx, room)
+        self._chosen = self._room_for(n_ctx, layers.room)
         heads, kv_heads = config.n_heads, config.n_kv_heads
-        self._scratch = store.device.gathered_scratch(heads, kv_heads, store.layout, room)
-        index.prepare(n_ctx, most)
-        self._ahead = ReadAhead(sparse)
+        self._scratch = store.device.gathered_scratch(heads, kv_heads, store.layout, layers.room)
+        index.prepare(n_ctx, layers.most)
+        self._ahead = ReadAhead(layers.choosing)
         self._probe = Probe(config, store, n_ctx) if method.probe else None
 
     def _room_for(self, n_ctx: int, room: int) -> Chosen:
@@ -63,8 +57,7 @@ class SparseAttention(BoundAttend):
         return Chosen.room_for(heads, kv_heads, room, self._index.weighs)
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
-        # Layers that read every token by choice are indexed, too: they may not be the next time.
-        if layer.index in self._indexed:
+        if layer.index in self._layers.indexed:
             self._index.cover(layer, start, start + n_tokens)
         else:
             self._index.leave_out(layer, start + n_tokens)
@@ -95,7 +88,7 @@ class SparseAttention(BoundAttend):
             return
         began = time.perf_counter()
         self._ahead.before(layer)
-        k = self.method.most(among.stop, self._group, self._shares[layer.index])
+        k = self._layers.takes(layer.index, among.stop)
         index_bytes = self._index.choose(layer, q, among, k, chosen)
         if self.writer is not None:
             self._record(self.writer, layer.index, among.stop)
@@ -123,14 +116,7 @@ class SparseAttention(BoundAttend):
 
     def _among(self, layer: LayerView, stored: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""
-        from ....ops.select import Range
-
-        method, share = self.method, self._shares.get(layer.index)
-        if share is None or stored < self._index.least:
-            return None
-        if method.reads_all(stored, self._group, share):
-            return None
-        return Range(method.sink, stored - method.window, stored)
+        return None if stored < self._index.least else self._layers.among(layer.index, stored)
 
     def _record(self, writer: SelectionWriter, layer: int, stored: int) -> None:
         """Record the chosen tokens, by their positions."""

@@ -18,6 +18,7 @@ from ..base import BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
 from .index import KeyIndex
+from .layers import ChoosingLayers
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
@@ -85,22 +86,16 @@ class ResidentAttention(BoundAttend):
     ) -> None:
         self.method, self._config, self._full = method, config, FullAttention()
         self._store, self._index, self.notices = store, index, index.notices
-        self._indexed = {i for i, layer in enumerate(config.layers) if layer.window is None}
-        sparse = sorted(self._indexed - dense)
-        shares = method.shares(len(sparse))
-        self._shares = dict(zip(sparse, shares))
-        self._group = config.n_heads // config.n_kv_heads
+        self._layers = layers = ChoosingLayers(method, dense, config, n_ctx)
         self.reads = [LayerReads(i) for i in range(config.n_layers)]
-        most = max((method.most(n_ctx, self._group, share) for share in shares), default=1)
-        room = min(n_ctx, method.sink + method.window + most * self._group)
         self._device = device = store.device
         heads, kv_heads = config.n_heads, config.n_kv_heads
-        self._scratch = device.gathered_scratch(heads, kv_heads, store.layout, room)
-        self._tokens = device.memory((kv_heads, room), np.int32)
+        self._scratch = device.gathered_scratch(heads, kv_heads, store.layout, layers.room)
+        self._tokens = device.memory((kv_heads, layers.room), np.int32)
         width = len(index.numbers(Range(0, 0, 0), 0))
         self._among = device.zeros((1, config.n_layers, width), np.int32)
         self._counts = device.zeros((1, config.n_layers, kv_heads), np.int32)
-        index.prepare(n_ctx, most)
+        index.prepare(n_ctx, layers.most)
         self._start, self._rows, self._recorded = 0, _Rows(self._among, self._counts, []), False
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
@@ -117,18 +112,18 @@ class ResidentAttention(BoundAttend):
                 counts = self._device.zeros((n_tokens, *counts.shape[1:]), np.int32)
             self._device.put(numbers, among)
         self._rows = _Rows(among, counts, ranges)
-        ready = self._index.ready(self._indexed, start)
+        ready = self._index.ready(self._layers.indexed, start)
         self._recorded = n_tokens == 1 and ready and self.writer is None
         choosing = tuple(ranges[0]) if ranges else ()
         return (prompt, choosing, self._index.state) if self._recorded else None
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         if not self._recorded:
-            if layer.index in self._indexed:
+            if layer.index in self._layers.indexed:
                 self._index.cover(layer, start, start + n_tokens)
             else:
                 self._index.leave_out(layer, start + n_tokens)
-        elif layer.index in self._indexed and not self._rows.choosing(layer.index):
+        elif layer.index in self._layers.indexed and not self._rows.choosing(layer.index):
             self._index.index_one(layer, start)
 
     def done(self, n_tokens: int) -> None:
@@ -184,14 +179,13 @@ class ResidentAttention(BoundAttend):
 
     def _ranges(self, stored: int) -> Ranges:
         """The layers that choose for the last of `stored` tokens, from what and how many."""
-        method: Sparse = self.method
         found: Ranges = {}
         if stored < self._index.least:
             return found
-        for layer, share in self._shares.items():
-            if not method.reads_all(stored, self._group, share):
-                among = Range(method.sink, stored - method.window, stored)
-                found[layer] = among, method.most(stored, self._group, share)
+        for layer in self._layers.choosing:
+            among = self._layers.among(layer, stored)
+            if among is not None:
+                found[layer] = among, self._layers.takes(layer, stored)
         return found
 
     def _count(self) -> None:

@@ -47,7 +47,7 @@ class SlotAttention(SparseAttention):
 
     def replaced(self, layer: LayerView, slots: I32, n_tokens: int, stored: int) -> None:
         column = self._index.column
-        if column is None or layer.index not in self._indexed:
+        if column is None or layer.index not in self._layers.indexed:
             return
         if column.filled[layer.index] < stored:  # opened from a snapshot, and never indexed
             self._index.cover(layer, stored, stored)
