@@ -119,10 +119,14 @@ gpu-check: $(VENV_GPU)/.ready
 	$(SANITIZE) memcheck $(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops/test_pointwise.py tests/cuda_ops/test_device.py
 	$(SANITIZE) racecheck $(VENV_GPU)/bin/python -m pytest -q tests/cuda_ops/test_pointwise.py
 
+# Of the CSV that bench writes, by the names of its columns.
+AS_ROWS = awk -F, -v device=$$device 'NR == 1 { for (i = 1; i <= NF; i++) at[$$i] = i; next } \
+  { printf "| %s | %s | %s | %.1f |\n", device, $$at["method"], $$at["test"], $$at["avg_ts"] }'
 gpu-bench: $(VENV_GPU)/.ready
-	@for device in cpu cuda; do for method in full hash; do \
-	  echo "device $$device, method $$method"; \
-	  $(VENV_GPU)/bin/kvarn bench "$(MODEL)" --device $$device --method $$method -p 512 -n 64 -d 0,8192 -r 3 || exit 1; \
+	@echo "| device | method | test | t/s |"; echo "|---|---|---|---:|"; \
+	for device in cpu cuda; do for method in full hash; do \
+	  rows=$$($(VENV_GPU)/bin/kvarn bench "$(MODEL)" --device $$device --method $$method -p 512 -n 64 -d 0,8192 -r 3 -o csv) || exit 1; \
+	  echo "$$rows" | $(AS_ROWS); \
 	done; done
 
 # With an empty cache of kernels: what emits their code runs only when they are compiled.
