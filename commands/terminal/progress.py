@@ -61,9 +61,10 @@ def terminal(each_line_once: bool = False) -> Observer:
             self._said: set[str] = set()
 
         def say(self, line: str) -> None:
-            if each_line_once and line in self._said:
-                return
-            self._said.add(line)
+            if each_line_once:
+                if line in self._said:
+                    return
+                self._said.add(line)
             with tqdm.external_write_mode(file=sys.stderr):
                 notice(line)
 

@@ -29,8 +29,8 @@ def _wanted(among, most):
     """(first, tokens that compete, k, candidates of a head), as many as there are room for."""
     first, k = tl.load(among), tl.load(among + 3)
     n = tl.maximum(tl.load(among + 1) - first, 0)
-    few = tl.minimum(tl.load(among + 4), tl.maximum(k, n))
-    return first, n, tl.minimum(k, n), tl.minimum(tl.minimum(few, n), most)
+    few = tl.minimum(tl.load(among + 4), n)
+    return first, n, tl.minimum(k, n), tl.minimum(few, most)
 
 
 @triton.jit

@@ -1,53 +1,23 @@
 """An evaluation as a whole: what is asked, of what context, how often, and what is kept."""
 
 import random
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kvarn.evals.quality import Arm, Plan, Row, evaluate, plan, take_free
+from kvarn.evals.quality import evaluate, plan, take_free
 from kvarn.evals.quality.asking import Asker
-from kvarn.evals.quality.folder import Answer, ContextFolder
-from kvarn.evals.tasks import ALL_TASKS, Filler, Plain, Question, Sample
-from kvarn.runtime.attend import Full, Hash, TopK
-from kvarn.runtime.bench import Observer
-from kvarn.runtime.keep import KEEPS
+from kvarn.evals.quality.folder import ContextFolder
+from kvarn.evals.tasks import ALL_TASKS, Filler, Question, Sample
+from kvarn.runtime.attend import TopK
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.system.errors import KvarnError
 
-FULL = Arm()
-HASH = Arm("hash", "20", attend=Hash(budget=20, sink=4, window=16, probe=2))
-FLAT = Arm("topk:index=flat", "20", attend=TopK(budget=20, sink=4, window=16, index="flat"))
-STREAMING = Arm("full", "", "streaming", "40%", Full(), KEEPS["streaming"]("40%"))
-SPARSE = Arm(prefill="sparse:k=16", reading=SparsePrefill(k=16, from_=1024))
-PLAN = Plan(("needle", "kv"), (600,), (FULL, HASH), Plain(), "plain", 2, 2, asked="decoded")
-
-
-class Steps(Observer):
-    """Counts what a run tells."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.steps: list[tuple[int, int]] = []
-        self.read = 0
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def progress(self, what: str):
-        if what == "evaluating":
-            return lambda done, total: self.steps.append((done, total))
-        return lambda done, total: setattr(self, "read", self.read + 1)
-
-
-def run(model: Model, wanted: Plan, work: Path) -> tuple[list[Row], Steps]:
-    observer = Steps()
-    return list(evaluate(model, wanted, work, observer)), observer
+from .runs import FLAT, FULL, HASH, PLAN, SPARSE, STREAMING, Steps, answers_in, run
 
 
 def greedy(model: Model, text: str, n: int) -> str:
@@ -124,132 +94,6 @@ def test_a_context_that_another_process_has_taken_is_left_to_it(
     observer = Steps()
     assert list(evaluate(tiny, wanted, tmp_path / "shared", observer, shared=True)) == rows
     assert observer.steps[-1] == (4 * 600, 4 * 600)
-
-
-def test_an_interrupted_run_goes_on(
-    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, _ = run(tiny, PLAN, tmp_path / "whole")
-    real, asked = Asker.ask, []
-
-    def ask(self, key, number):
-        if len(asked) in (5, 11):
-            asked.append(None)
-            raise KeyboardInterrupt
-        asked.append((self._read.folder, key, number))
-        return real(self, key, number)
-
-    monkeypatch.setattr(Asker, "ask", ask)
-    with pytest.raises(KeyboardInterrupt):
-        run(tiny, PLAN, tmp_path / "cut")
-    (last,) = (path for path in (tmp_path / "cut").iterdir() if len(answers_in(path)) == 1)
-    with (last / "answers.jsonl").open("a") as file:
-        file.write('{"arm": "full", "key')
-    with pytest.raises(KeyboardInterrupt):
-        run(tiny, PLAN, tmp_path / "cut")
-    assert run(tiny, PLAN, tmp_path / "cut")[0] == whole
-    assert len(asked) == 2 + 16 == 1 + len(set(asked))
-    assert [
-        answers_in(tmp_path / "cut" / path.name) for path in (tmp_path / "whole").iterdir()
-    ] == [answers_in(path) for path in (tmp_path / "whole").iterdir()]
-
-
-def answers_in(folder: Path) -> list[Answer]:
-    return ContextFolder(folder).answers()
-
-
-def test_other_settings_are_other_contexts(tiny: Model, tmp_path: Path) -> None:
-    one = replace(PLAN, tasks=("needle",), n_contexts=1, n_questions=1, arms=(FULL,))
-    others = [one, replace(one, seed=1), replace(one, n_questions=2), replace(one, lengths=(500,)),
-              replace(one, kinds=("q8_0", "q8_0"))]  # fmt: skip
-    for number, other in enumerate(others, 1):
-        run(tiny, other, tmp_path)
-        assert len(list(tmp_path.iterdir())) == number
-    assert other.cells()[0].key(replace(one, filler_name="book"), 0, tiny) not in {
-        path.name for path in tmp_path.iterdir()
-    }
-
-
-def test_keys_tell_methods_and_their_indexes_apart(
-    tiny: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arms = [FULL, HASH, FLAT, STREAMING, replace(HASH, attend=Hash(bits=64))]
-    keys = [arm.key(tiny) for arm in arms]
-    assert len(set(keys)) == 5
-    assert replace(HASH, method="hash:probe=2").key(tiny) == keys[1]
-    monkeypatch.setattr("kvarn.runtime.attend.hash.SEED", 7)  # other projections
-    assert HASH.key(tiny) != keys[1]
-
-
-def test_packs_are_dropped_and_built_anew_where_they_are_wanted(
-    tiny: Model, tmp_path: Path
-) -> None:
-    wanted = replace(PLAN, tasks=("kv",), keep_packs=False)
-    rows, observer = run(tiny, wanted, tmp_path)
-    assert not list(tmp_path.glob("*/pack")) and not observer.lines[1:]
-    more, observer = run(tiny, replace(wanted, arms=(FULL, FLAT)), tmp_path)
-    assert more[0] == rows[0] and observer.read
-
-
-EVICTING = [
-    STREAMING,
-    *(
-        Arm("full", "", name, "40%", Full(), KEEPS[name]("40%"))
-        for name in ("hashevict", "nacl", "h2o", "tova", "snapkv", "random")
-    ),
-]
-
-
-def test_a_context_that_evicts_is_read_once(tiny: Model, tmp_path: Path) -> None:
-    """Whatever the order of the questions, and whether they are asked in one run."""
-    wanted = replace(PLAN, tasks=("kv",), arms=(FULL, STREAMING))
-    _, observer = run(tiny, wanted, tmp_path)
-    assert observer.read == 2 * 2 * 2  # two chunks of a context, for each of two arms
-    answers = [answers_in(path)[2:] for path in sorted(tmp_path.iterdir())]
-    shutil.rmtree(tmp_path)
-    run(tiny, replace(wanted, arms=(STREAMING,)), tmp_path)
-    assert [answers_in(path) for path in sorted(tmp_path.iterdir())] == answers
-    assert not list(tmp_path.glob("*/pack"))
-
-
-@pytest.mark.parametrize("asked", ["inside", "apart", "decoded"])
-@pytest.mark.parametrize("arm", EVICTING, ids=str)
-def test_what_evicts_is_asked_as_a_context_that_is_read_anew(
-    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: Arm, asked: str
-) -> None:
-    """Inside: one prompt. Otherwise the prompt ends before the question, of which it knows nothing:
-    what stays of the context is what stays whatever follows."""
-    posed, pose = [], Asker.pose
-
-    def spy(self, ids) -> None:
-        pose(self, ids)
-        kept = [np.sort(self.context.kept(layer)) for layer in range(2)]
-        posed.append((self._read, ids, self.context.logits.copy(), kept))
-
-    monkeypatch.setattr(Asker, "pose", spy)
-    wanted = replace(PLAN, tasks=("kv",), lengths=(1300,), n_contexts=1, n_questions=4, arms=(arm,))
-    run(tiny, replace(wanted, asked=asked), tmp_path)
-    assert len(posed) == 4
-    for read, ids, logits, kept in posed:
-        context = tiny.context(read.n_ctx, keep=arm.keeping)
-        if asked == "inside":
-            context.prefill([*read.ids, *ids])
-        else:
-            context.prefill(read.ids)
-            context.decode(ids[0])
-            if asked == "apart":
-                context.prefill(ids[1:])
-            else:
-                for token in ids[1:]:
-                    context.decode(token)
-        np.testing.assert_array_equal(context.logits, logits)
-        for layer in range(2):
-            np.testing.assert_array_equal(np.sort(context.kept(layer)), kept[layer])
-    if asked != "inside" and arm.keep not in ("streaming", "hashevict"):
-        n = len(posed[0][0].ids)
-        stays = [[set(row[row < n].tolist()) for row in kept[0]] for *_, kept in posed]
-        assert all(each == stays[0] for each in stays)
-        assert all(len(row) < n / 2 for row in stays[0])
 
 
 def test_contexts_are_read_once_in_each_way(tiny: Model, tmp_path: Path) -> None:
