@@ -4,7 +4,8 @@
  "cells": [{"task", "length", "context", "arm", "scores": one for each question, "covered", "error",
             "read", "entropy": means over the questions, or null}]}
 
-A study by layers has "layer" in each cell and no scores.
+A study has "layer" in each cell and no scores; one of speed also "prefill" and "decode", in tokens
+per second.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from ...system.files import write_file
 from ...system.reading import MOST_TEXT, read_file
 
 MEASURES = ("covered", "error", "read", "entropy")
+SPEEDS = ("prefill", "decode")
+"""Tokens per second."""
 DIGITS = 4
 
 
@@ -46,7 +49,8 @@ class Measured:
             if (cell["task"], cell["length"], cell["arm"]) != (task, length, arm):
                 continue
             if measure == "score":
-                found[cell["context"]] = list(cell["scores"])
+                if cell["scores"]:
+                    found[cell["context"]] = list(cell["scores"])
             elif cell[measure] is not None:
                 found.setdefault(cell["context"], []).append(cell[measure])
         return found
@@ -77,7 +81,7 @@ def cells_of(lines: Iterable[str]) -> list[dict[str, Any]]:
     found = []
     for line in lines:
         cell = json.loads(line)
-        for name in MEASURES:
+        for name in [*MEASURES, *(name for name in SPEEDS if name in cell)]:
             known = [value for value in cell[name] if value is not None]
             cell[name] = round(sum(known) / len(known), DIGITS) if known else None
         cell["scores"] = [round(score, DIGITS) for score in cell["scores"]]

@@ -24,15 +24,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ...runtime.attend import Full, LayerView
-from ...runtime.keep import KEEPS
 from ..quality import Arm
 from ..quality.asking import opened
-from ..quality.oracle import Oracle
 from ..quality.plan import Cell
 from ..quality.reading import Read
 from .estimators import softmax
 from .shadow import BoundShadow, Shadow, Step, relative_error
-from .study import Contexts, parser, studied, study
+from .study import Contexts, keeping_arm, parser, studied, study
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -147,7 +145,7 @@ class Lost(Contexts):
     def figures(self, read: Read, cell: Cell, number: int) -> Iterator[dict[str, Any]]:
         read = replace(read, asked="inside")
         every = attended(self.model, read)
-        arms: list[Arm | None] = [self._arm(name) for name in self.keeps]
+        arms: list[Arm | None] = [keeping_arm(name, self.budget) for name in self.keeps]
         for arm in (*arms, None):
             left = self._best(read, every) if arm is None else self._left(read, arm, every)
             for layer, pairs in sorted(left.items()):
@@ -158,9 +156,6 @@ class Lost(Contexts):
                     "scores": [], "entropy": [], "read": [], "error": [error],
                     "covered": [covered],
                 }  # fmt: skip
-
-    def _arm(self, name: str) -> Arm:
-        return Arm("full", "", name, self.budget, keeping=_keeping(name, self.budget))
 
     def _left(self, read: Read, arm: Arm, every: list[Reply]) -> Left:
         """What is held of it where the arm's method evicts."""
@@ -176,21 +171,13 @@ class Lost(Contexts):
 
     def _best(self, read: Read, every: list[Reply]) -> Left:
         """What the budget could hold of it."""
-        keeping: Any = self._arm(self.keeps[0]).keeping
+        keeping: Any = keeping_arm(self.keeps[0], self.budget).keeping
         n, found = keeping.slots(read.n_ctx), defaultdict(list)
         for reply in every:
             for layer, seen in reply.items():
                 for step in range(len(seen.weights)):
                     found[layer].append(seen.left(step, seen.most(step, n)))
         return found
-
-
-def _keeping(text: str, budget: str) -> Any:
-    """The keep method that a text such as nacl:random=none names."""
-    name, *options = text.split(":")
-    method: Any = {**KEEPS, Oracle.name: Oracle}[name]
-    pairs = (option.split("=", 1) for option in options)
-    return method(budget, **{field: method.options()[field].kind(value) for field, value in pairs})
 
 
 Left = dict[int, list[tuple[float, float]]]

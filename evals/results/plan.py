@@ -14,8 +14,8 @@ from ...system.reading import MOST_TEXT, read_file
 
 ROOM = Path(__file__).parent
 PLAN = ROOM / "plan.json"
-ANSWERS, LAYERS, LOST = "answers", "layers", "lost"
-STUDIES = {LAYERS: "kvarn.evals.results.layers", LOST: "kvarn.evals.results.lost"}
+ANSWERS, LAYERS, LOST, SPEED = "answers", "layers", "lost", "speed"
+STUDIES = {kind: f"kvarn.evals.results.{kind}" for kind in (LAYERS, LOST, SPEED)}
 FIRST = 2
 """Contexts of a first look."""
 
@@ -68,7 +68,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Section:
-    """One table: a call of `kvarn eval`, or a study of attention layer by layer (`STUDIES`).
+    """One table: a call of `kvarn eval`, or a study of attention or speed (`STUDIES`).
 
     name: of its data. paper, title, about: for the reader. kind: "answers" or one of `STUDIES`.
     arms: the first is what the others are compared with. options: added to the command. late:
@@ -108,6 +108,8 @@ PROCESSES = 2
 """Of the machine that the estimate is for, each on a core of its own."""
 STEPS = {"apart": 12, "decoded": 19, "inside": 12}
 """Decoded tokens that take as long as reading a question and answering it."""
+SPEED_ROUNDS = 3
+"""Times that a study of speed takes each arm."""
 TAIL = 512
 """Tokens that are read again before a question inside a prompt, at most."""
 
@@ -175,6 +177,9 @@ class Results:
                 continue
             if section.kind == LOST:
                 total += reading * (1 + len(section.arms))
+                continue
+            if section.kind == SPEED:
+                total += reading * (1 + SPEED_ROUNDS * len(section.arms))
                 continue
             step = rates.step + rates.step_depth * length
             asking = section.questions * STEPS[section.asked] * step

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from ...jit.machine import physical_cores
 from ...runtime.home import mode_in
+from ...runtime.keep import KEEPS
 from ...runtime.loading.load import load
 from ...runtime.model import Model
 from ...system.children import helped
@@ -21,6 +22,7 @@ from ...system.reading import MOST_TEXT, read_file
 from ...system.terminal import say
 from ..quality import Arm, Plan
 from ..quality.folder import ContextFolder
+from ..quality.oracle import Oracle
 from ..quality.plan import Cell
 from ..quality.reading import Read, read_for
 from ..tasks import Prose
@@ -91,6 +93,15 @@ class Contexts(ABC):
 
 
 _COMMON = ("model", "plan", "work")
+
+
+def keeping_arm(text: str, budget: str) -> Arm:
+    """The arm of a keep method as a text such as nacl:random=none names it."""
+    name, *options = text.split(":")
+    method: Any = {**KEEPS, Oracle.name: Oracle}[name]
+    pairs = (option.split("=", 1) for option in options)
+    fields = {field: method.options()[field].kind(value) for field, value in pairs}
+    return Arm("full", "", text, budget, keeping=method(budget, **fields))
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:

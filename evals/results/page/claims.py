@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..data import SPEEDS
 from ..plan import STUDIES
 from .reasons import Evidence, cause
 from .tables import lines_of
@@ -75,7 +76,7 @@ def _term(factor: float, arm: str) -> str:
 
 
 def _scale(claim: Claim) -> int:
-    return 1 if claim.measure in ("error", "entropy") else 100
+    return 1 if claim.measure in ("error", "entropy", *SPEEDS) else 100
 
 
 def _figure(claim: Claim, verdict: Verdict) -> str:
@@ -83,6 +84,8 @@ def _figure(claim: Claim, verdict: Verdict) -> str:
     scale = _scale(claim)
     low, high = (scale * bound for bound in verdict.interval)
     what = "" if claim.measure == "score" else f" ({claim.measure})"
+    if claim.measure in SPEEDS:
+        return f"**{verdict.value:,.0f}** ({low:,.0f} to {high:,.0f}) tokens/s{what}"
     return f"**{scale * verdict.value:.3g}** ({low:.3g} to {high:.3g}){what}"
 
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..plan import LAYERS, LOST
-from .tables import lines_of
+from ..plan import LAYERS, LOST, SPEED
+from .tables import lines_of, speed_table
 from .verdicts import EARLY, FULL, REFUTED, UNTOLD, Verdict, judge
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def failing(evidence: Evidence) -> Iterator[str]:
 def _figures(evidence: Evidence, section: Section, claims: list[Claim]) -> str:
     """A table of the claims' arms: score beside full attention, mass covered, output error."""
     length = claims[0].length or section.lengths[-1]
+    if section.kind == SPEED:
+        return speed_table(section, evidence.measured[section.name], length)
     whole = replace(claims[0], tasks=section.tasks, length=length)
     rows = []
     for name, arm in dict.fromkeys(pair for claim in claims for pair in _arms(section, claim)):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from ....runtime.attend import Auto
 from ....system.files import write_file
 from ..data import Measured, read_measured
-from ..plan import ROOM, STUDIES, Results, hours
+from ..plan import ROOM, SPEED, STUDIES, Results, hours
 from . import claims, derived
 from .claims import PAPERS
 from .plots import Point, Series, draw
 from .reasons import Evidence, failing
 from .summary import cost, family, summary
-from .tables import layer_table, lines_of, render
+from .tables import layer_table, lines_of, render, speed_table
 from .verdicts import FULL, LEAST, is_weak
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def _section(
     for length in measured.lengths():
         if section.kind in STUDIES:
             yield f"At {length:,} tokens, {section.model}, seed {section.seed}:\n"
-            yield layer_table(section, measured, length) + "\n"
+            table = speed_table if section.kind == SPEED else layer_table
+            yield table(section, measured, length) + "\n"
             continue
         how = f"{section.model}, seed {section.seed}, questions {section.asked}"
         yield f"At {length:,} tokens, {how}:\n"

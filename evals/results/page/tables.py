@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...quality.intervals import Interval, difference_interval, mean, score_interval
+from ..data import SPEEDS
 from .verdicts import is_weak, mean_interval
 
 if TYPE_CHECKING:
@@ -159,6 +160,26 @@ def layer_table(section: Section, measured: Measured, length: int) -> str:
             )
     kept = [i for i in range(6) if any(row[i] for row in rows[2:])]
     return "\n".join(f"| {' | '.join(row[i] for i in kept)} |" for row in rows)
+
+
+def speed_table(section: Section, measured: Measured, length: int) -> str:
+    """A study of speed: a row for each arm, means over contexts with their 95% intervals, and how
+    many times as fast as the first arm."""
+    rows = [["method", "prefill, tokens/s, 95%", "×", "decode, tokens/s, 95%", "×", "contexts"]]
+    rows.append(["---", *["---:"] * 5])
+    first: dict[str, float] = {}
+    for arm in map(str, section.arms):
+        cells = [cell for cell in measured.cells if (cell["arm"], cell["length"]) == (arm, length)]
+        if not cells:
+            continue
+        row = [f"`{arm}`"]
+        for name in SPEEDS:
+            rate, interval = _study(cells, name)
+            assert rate is not None
+            between = f" ({interval[0]:,.0f} to {interval[1]:,.0f})" if interval else ""
+            row += [f"{rate:,.0f}{between}", f"{rate / first.setdefault(name, rate):.2f}"]
+        rows.append([*row, str(len({(cell["task"], cell["context"]) for cell in cells}))])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _study(cells: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, Interval | None]:

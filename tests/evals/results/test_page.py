@@ -11,7 +11,7 @@ from kvarn.evals.results.data import Measured, read_measured
 from kvarn.evals.results.page.claims import tables
 from kvarn.evals.results.page.reasons import TELLS, Evidence, cause, causes, failing
 from kvarn.evals.results.page.summary import is_as_full, summary
-from kvarn.evals.results.page.tables import layer_table, lines_of
+from kvarn.evals.results.page.tables import layer_table, lines_of, speed_table
 from kvarn.evals.results.plan import Arm, Claim, Results, Section, read_plan
 
 METHOD, EXACT = "hash 2%", "topk:index=flat 2%"
@@ -139,6 +139,41 @@ def test_a_table_of_layers_has_intervals_over_contexts() -> None:
     assert table[0] == "| layer | method | covered %, 95% | error, 95% | contexts |"
     error = f"0.200 ({0.2 - half:.3f} to {0.2 + half:.3f})"
     assert table[2] == f"| 3 | `a` | 50.0 (50.0 to 50.0) | {error} | 3 |"
+
+
+def speeds() -> tuple[Section, Measured]:
+    """Three contexts; the second arm reads twice as fast and decodes half as fast."""
+    claim = Claim("faster", "", {"hash 2%": 1, "full": -1.4}, at_least=0, measure="prefill")
+    arms = (Arm(), Arm("hash", "2%"))
+    section = replace(SECTION, kind="speed", claims=(claim,), contexts=3, arms=arms)
+    cells = [
+        {"task": "needle", "length": 4096, "context": i, "layer": None, "arm": arm, "scores": [],
+         "entropy": None, "read": None, "error": None, "covered": None,
+         "prefill": 1000.0 * factor + i, "decode": 100.0 / factor}
+        for i in (-1, 0, 1) for arm, factor in (("full", 1), ("hash 2%", 2))
+    ]  # fmt: skip
+    return section, Measured((), 3, 0.0, cells)
+
+
+def test_a_table_of_speed_is_beside_the_first_arm() -> None:
+    section, found = speeds()
+    table = speed_table(section, found, 4096).splitlines()
+    half = t_quantile(2) / 3**0.5
+    assert table[2:] == [
+        f"| `full` | 1,000 ({1000 - half:,.0f} to {1000 + half:,.0f}) | 1.00 "
+        "| 100 (100 to 100) | 1.00 | 3 |",
+        f"| `hash 2%` | 2,000 ({2000 - half:,.0f} to {2000 + half:,.0f}) | 2.00 "
+        "| 50 (50 to 50) | 0.50 | 3 |",
+    ]
+
+
+def test_a_claim_of_speed_is_in_tokens_per_second() -> None:
+    section, found = speeds()
+    row = "\n".join(tables(of(found, section)))
+    assert "**600** (599 to 601) tokens/s (prefill)" in row and "| **reproduced** |" in row
+    slower = replace(section, claims=(replace(section.claims[0], measure="decode"),))
+    page = "\n".join(failing(of(found, slower)))
+    assert "refuted" in page and speed_table(section, found, 4096) in page
 
 
 def test_the_least_budget_within_a_point_is_told() -> None:

@@ -74,6 +74,8 @@ def test_the_estimate_is_the_sum_of_what_is_read_and_asked() -> None:
     assert more == pytest.approx(10 * 512 * (1 + 0.01 * 1000))
     study = replace(section, kind="layers")
     assert results.seconds(study) == pytest.approx(reading + 7)
+    speed = replace(section, kind="speed")
+    assert results.seconds(speed) == pytest.approx(reading * (1 + 3 * 3))
 
 
 def test_the_targets_have_enough_questions() -> None:
