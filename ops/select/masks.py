@@ -42,6 +42,12 @@ def bits_of(typingctx, kind):
 
 
 @intrinsic
+def queries_of(typingctx, kind):
+    """How many queries of this kind are compared at a time."""
+    return types.int64(kind), lambda ctx, b, sig, vals: ir.Constant(v.I64, kind.queries)
+
+
+@intrinsic
 def filled_words(typingctx, kind, masks):
     """Bit 16 h + w: whether word w of query h's mask is not 0."""
 

@@ -13,7 +13,8 @@ SAMPLE_SEGMENTS = 4  # signatures that give their first limits, in segments, at 
 LOTS = 4  # of tokens at one distance, at most, see `signatures.lots`
 SAMPLED = 8  # segments of signatures that give the first limits of `signatures.counting`
 LEVELS = 4  # distances that are told apart at a time, see `signatures.counting.limits`
-QUERY_WORDS = 40 + 8 * (LEVELS + 1)  # of a query there
+COUNTERS = (LEVELS + 2) // 2  # vectors that count them
+QUERY_WORDS = 32 + 8 * COUNTERS  # of a query there
 SLICED = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES  # rows are compared as there
 
 

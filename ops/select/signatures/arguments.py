@@ -149,7 +149,6 @@ class RowCounts(NamedTuple):
     """The candidates of a query."""
     keys: arrays.U64_2D
     """Their lots, above the hashes of their positions."""
-    marks: arrays.U64_2D
 
 
 class RowScratch(NamedTuple):

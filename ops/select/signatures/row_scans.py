@@ -14,7 +14,8 @@ from ....jit.launch.views import address
 from ....jit.simd import load_u8, load_u32, store
 from ...attention.layout import SEGMENT
 from ..best import entry_of
-from ..masks import MASK_BYTES, WORDS, bit_count, bits_in, bits_of, filled_words, trim
+from ..lists import clear
+from ..masks import MASK_BYTES, WORDS, bit_count, bits_in, bits_of, filled_words, queries_of, trim
 from ..narrow import places_of
 from ..sampling import STRIDE, likely_count, put_order, segments_of
 from ..work import NEAR_TOKENS, ROWS, SAMPLE_SEGMENTS
@@ -219,12 +220,18 @@ def _scan_rows(kind, items, offset, among, together, queries, k, seed, block):
 
 
 @jit
-def mark_pass(kind, items, offset, among, queries, k, seed, p, block):
-    """Mark what pass p of a block, some queries uint64 of one row, chooses."""
-    mine = _pass(block, p)
-    tally, (begin, end) = _tally(mine, len(queries)), segments_of(among)
-    n = end - begin
-    complete(kind, items, offset, among, block.none_taken, n, queries, k, seed, tally, mine)
+def row_marks(kind, items, offset, among, queries, k, seed, p, block):
+    """What `queries` uint64 choose, those of one row or of one pass of it, from pass p on: bits of
+    uint64[]."""
+    together, (begin, end) = queries_of(kind), segments_of(among)
+    clear(block.marks, among.last)
+    for i in range(0, len(queries), together):
+        mine = _pass(block, p + i // together)
+        tally, own = _tally(mine, together), queries[i : i + together]
+        complete(
+            kind, items, offset, among, block.none_taken, end - begin, own, k, seed, tally, mine
+        )
+    return block.marks
 
 
 @jit

@@ -12,17 +12,17 @@ from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import of_thread
 from ...attention.layout import SEGMENT
 from ..choice import Range
-from ..lists import clear, write_list
+from ..lists import write_list
 from ..masks import kind_of
 from ..work import ROWS, SLICED
 from .arguments import RowQueries, RowScratch
 
 if SLICED:
-    from .counting import mark_pass, scan_block, scratch_of
+    from .counting import row_marks, scan_block, scratch_of
 else:
-    from .row_scans import mark_pass, scan_block, scratch_of
+    from .row_scans import row_marks, scan_block, scratch_of
 
-__all__ = ["make_rows", "mark_pass", "scan_block", "scratch_of"]
+__all__ = ["make_rows", "row_marks", "scan_block", "scratch_of"]
 
 
 def make_rows(bits, together):
@@ -46,15 +46,10 @@ def make_rows(bits, together):
             offset = j * SEGMENT * (bits // 8)
             queries = scan_block(kind, given, j, row, among, together, k, hashed, block)
             for r in range(len(queries)):
-                clear(block.marks, last)
-                for p in range(passes):
-                    own = queries[r, p * together : (p + 1) * together]
-                    mark_pass(
-                        kind, given.items, offset, among, own, k, hashed, r * passes + p, block
-                    )
-                given.counts[row + r, j] = write_list(
-                    block.marks, 0, last, last, given.lists[row + r, j]
+                marks = row_marks(
+                    kind, given.items, offset, among, queries[r], k, hashed, r * passes, block
                 )
+                given.counts[row + r, j] = write_list(marks, 0, last, last, given.lists[row + r, j])
             item = take(share.ticket)
 
     return rows_kernel

@@ -93,7 +93,6 @@ class RowSignatureScratch:
             words=np.empty((threads, queries, 2, words), np.uint64),
             positions=np.empty((threads, self.n_segments * SEGMENT + 2), np.uint32),
             keys=np.empty((threads, self.n_segments * SEGMENT), np.uint64),
-            marks=np.zeros((threads, self.words), np.uint64),
         )
 
 

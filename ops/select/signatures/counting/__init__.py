@@ -15,6 +15,6 @@ segment's bits are put side by side (`halves`), and adders of bits compare 512 s
 (`adders`), by what is kept for each query (`queries`). Each row's choice is that of `hamming`.
 """
 
-from .rows import mark_pass, scan_block, scratch_of
+from .rows import row_marks, scan_block, scratch_of
 
-__all__ = ["mark_pass", "scan_block", "scratch_of"]
+__all__ = ["row_marks", "scan_block", "scratch_of"]

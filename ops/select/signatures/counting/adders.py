@@ -12,12 +12,11 @@ from numba.extending import intrinsic
 
 from .....jit import simd as v
 from .....jit.simd import at, emit_barrier, read, write
-from ...work import LEVELS, half_words
+from ...work import COUNTERS, half_words
 from .layout import (
     COUNTS_AT,
     CUTS_AT,
     LIMIT_AT,
-    SURE_AT,
     VECTOR,
     VECTOR_BYTES,
     groups_of,
@@ -82,7 +81,7 @@ def count_segment(typingctx, kind, halves, query):
 
     def codegen(ctx, b, sig, vals):
         halves, query = (at(b, x) for x in vals[1:])
-        counts = [read(b, query, VECTOR, COUNTS_AT + VECTOR_BYTES * i) for i in range(LEVELS + 1)]
+        counts = [read(b, query, VECTOR, COUNTS_AT + VECTOR_BYTES * i) for i in range(COUNTERS)]
         for i in range(2):
             emit_barrier(b)  # LLVM would mix the halves, and spill vectors across cache lines
             half = at(b, halves, 8 * half_words(kind.bits) * i)
@@ -91,7 +90,9 @@ def count_segment(typingctx, kind, halves, query):
             own = [_any(b, [most, *less[:2]]), b.or_(most, less[1])]
             own += [b.or_(most, b.and_(less[0], less[1])), most]
             masks = [far, *(b.and_(far, x) for x in own)]
-            counts = [b.add(n, _ones(b, x)) for n, x in zip(counts, masks)]
+            for level, x in enumerate(masks):
+                own = b.shl(_ones(b, x), v.const(VECTOR, 32 * (level % 2)))
+                counts[level // 2] = b.add(counts[level // 2], own)
         for i, n in enumerate(counts):
             write(b, n, query, COUNTS_AT + VECTOR_BYTES * i)
         return ctx.get_dummy_value()
@@ -109,7 +110,7 @@ def mark_segment(typingctx, kind, halves, query, marks, words, places, first, n)
 
     def codegen(ctx, b, sig, vals):
         halves, query, marks, words, places = (at(b, x) for x in vals[1:6])
-        first, n, total = vals[6], vals[7], read(b, query, VECTOR, SURE_AT)
+        first, n, total = vals[6], vals[7], read(b, query, VECTOR, COUNTS_AT)
         odd = v.splat(b, read(b, query, v.I64, LIMIT_AT), 8)
         cuts = [read(b, query, v.I64, CUTS_AT + 8 * i) for i in range(2)]
         for i in range(2):
@@ -135,7 +136,7 @@ def mark_segment(typingctx, kind, halves, query, marks, words, places, first, n)
                 write(b, own, at(b, place, to))
             found = v.call(b, "llvm.ctpop.i8", v.I8, b.bitcast(some, v.I8))
             n = b.add(n, b.zext(found, v.I64))
-        write(b, total, query, SURE_AT)
+        write(b, total, query, COUNTS_AT)
         return n
 
     n = types.intp

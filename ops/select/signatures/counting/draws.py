@@ -66,9 +66,12 @@ def _limit_of(keys, n, need, low, high):
 
 
 @jit
-def draw(kind, own, k, seed, block):
-    """Mark those of a query's candidates that it chooses: by lot, then by the hash of positions."""
-    positions, keys, marks = block.positions, block.keys, block.marks
+def draw(kind, own, k, seed, marks, block):
+    """Mark those of a query's candidates that it chooses: by lot, then by the hash of positions.
+
+    marks uint64[]: a bit for each position.
+    """
+    positions, keys = block.positions, block.keys
     need, lots = k - block.nearer[own], np.uint32(lots_of(kind))
     if need == 0:
         return

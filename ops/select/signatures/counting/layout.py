@@ -13,8 +13,9 @@
                                       2^n - limit is set, and word 0 where it is odd instead
               [2]                     where in a half the lots are below which ties are sure, or
                                       possible
-              [8]                     how many were sure, of each word
-              [LEVELS + 1][8]         how many are at least as far as the limit, the limit + 1, …
+              [COUNTERS][8]           how many were sure, of each word; or how many are at least as
+                                      far as the limit, the limit + 1, …, two in each vector: the
+                                      halves of a word
 
 Bit b of 512 signatures is one vector, so a function of three bits of each is one instruction, which
 takes the function's truth table (`logic`). Kernels take these places as addresses.
@@ -32,7 +33,7 @@ VECTOR_BYTES = 64
 OF_GROUP = 10  # vectors
 LOTS_AT = VECTOR_BYTES
 SUMS_AT = VECTOR_BYTES * (LOTS + 2)
-LIMIT_AT, CUTS_AT, SURE_AT, COUNTS_AT = 8 * 22, 8 * 30, 8 * 32, 8 * 40
+LIMIT_AT, CUTS_AT, COUNTS_AT = 8 * 22, 8 * 30, 8 * 32
 
 
 def truth_table(function):

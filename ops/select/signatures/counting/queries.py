@@ -8,7 +8,7 @@ from .....jit import simd as v
 from .....jit.cached import jit
 from .....jit.simd import at, read, store
 from ...masks import bit_count, bits_of
-from ...work import LEVELS
+from ...work import COUNTERS
 from .layout import (
     COUNTS_AT,
     CUTS_AT,
@@ -16,7 +16,6 @@ from .layout import (
     LOTS_AT,
     OF_GROUP,
     SUMS_AT,
-    SURE_AT,
     VECTOR,
     VECTOR_BYTES,
 )
@@ -40,8 +39,8 @@ def put_limit(kind, query, limit):
     store(query, LIMIT_AT, -np.int64(limit & 1))
     for i in range(1, 8):
         store(query, LIMIT_AT + 8 * i, -np.int64(offset >> i & 1))
-    for i in range(8 * (LEVELS + 2)):
-        store(query, SURE_AT + 8 * i, np.int64(0))
+    for i in range(8 * COUNTERS):
+        store(query, COUNTS_AT + 8 * i, np.int64(0))
 
 
 @jit
@@ -65,10 +64,11 @@ def _sum_words(typingctx, place):
 @jit
 def counted(query, level):
     """How many tokens were as far from a query as its limit + `level`, or farther."""
-    return _sum_words(query + COUNTS_AT + VECTOR_BYTES * level)
+    both = _sum_words(query + COUNTS_AT + VECTOR_BYTES * (level // 2))
+    return both >> 32 * (level % 2) & 0xFFFFFFFF
 
 
 @jit
 def counted_sure(query):
     """How many tokens were sure, so that they were marked."""
-    return _sum_words(query + SURE_AT)
+    return _sum_words(query + COUNTS_AT)

@@ -3,7 +3,7 @@
 from .....jit.cached import jit
 from .....jit.launch.views import address
 from ....attention.layout import SEGMENT
-from ...masks import bits_of
+from ...masks import bits_of, queries_of
 from ...work import ROWS
 from .draws import draw
 from .limits import find_limits, guess_limits, take_sample
@@ -42,10 +42,15 @@ def scan_block(kind, given, j, row, among, together, k, seed, block):
 
 
 @jit
-def mark_pass(kind, items, offset, among, queries, k, seed, p, block):
-    """Mark what pass p of a block, some queries uint64 of one row, chooses."""
-    near = block.near[p]
-    for w in range((among.last + 63) // 64):
-        block.marks[w] |= near[w]
-    for own in range(p * len(queries), (p + 1) * len(queries)):
-        draw(kind, own, k, seed, block)
+def row_marks(kind, items, offset, among, queries, k, seed, p, block):
+    """What `queries` uint64 choose, those of one row or of one pass of it, from pass p on: bits of
+    uint64[]. It is the memory of pass p, so a pass is asked for once."""
+    together = queries_of(kind)
+    marks = block.near[p]
+    for other in range(p + 1, p + len(queries) // together):
+        near = block.near[other]
+        for w in range((among.last + 63) // 64):
+            marks[w] |= near[w]
+    for own in range(p * together, p * together + len(queries)):
+        draw(kind, own, k, seed, marks, block)
+    return marks

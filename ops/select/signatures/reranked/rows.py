@@ -15,7 +15,7 @@ from ...queries import pack_queries
 from ...rerank.arguments import Wanted
 from ...rerank.rows import rerank_row
 from ...work import ROWS
-from ..rows import mark_pass, scan_block, scratch_of
+from ..rows import row_marks, scan_block, scratch_of
 from .arguments import ScoredRows, ScoredRowScratch
 
 
@@ -32,12 +32,11 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together):
         pack_queries(shape, given.q[row : row + 1], j, len(rows), rows)
         clear(block.chosen, last)
         for g in range(0, len(rows), together):
-            clear(scan.marks, last)
-            mark_pass(
+            marks = row_marks(
                 kind, signed.items, offset, among, queries[g : g + together],
                 wanted.n_candidates, seed, first + g // together, scan,
             )  # fmt: skip
-            stop = write_list(scan.marks, 0, last, last, block.listed)
+            stop = write_list(marks, 0, last, last, block.listed)
             listed, own = block.listed[:stop], block.guesses[g : g + together]
             rerank_row(shape, given.segments, j, listed, rows[g : g + together], own, wanted, block)
         signed.counts[row, j] = write_list(block.chosen, 0, last, last, signed.lists[row, j])
