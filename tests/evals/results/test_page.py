@@ -173,6 +173,7 @@ def test_a_claim_of_speed_is_in_tokens_per_second() -> None:
     assert "**600** (599 to 601) tokens/s (prefill)" in row and "| **reproduced** |" in row
     slower = replace(section, claims=(replace(section.claims[0], measure="decode"),))
     page = "\n".join(failing(of(found, slower)))
+    assert cause(of(found, slower), slower, slower.claims[0]) == "speed" and TELLS["speed"] in page
     assert "refuted" in page and speed_table(section, found, 4096) in page
 
 
