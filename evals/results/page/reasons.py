@@ -53,7 +53,7 @@ TELLS = {
     "sharp": f"few tokens hold over {100 * NEARLY_ALL:.0f}% of the softmax: attention is sharp in "
     "this model, and a sample of what is left out has little to add",
     "spread": "the best choice of as many tokens leaves much of the softmax out",
-    "speed": "not what is chosen but what it takes here; the section's text says where the time goes",
+    "speed": "not what is chosen but what it takes here: the section's text says where time goes",
     "early": "the best choice of as many tokens is not measured to the end",
     "": "no arm of it is an exact choice, so the figures below have to speak",
 }
