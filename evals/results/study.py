@@ -17,10 +17,12 @@ from ...runtime.keep import KEEPS
 from ...runtime.loading.load import load
 from ...runtime.model import Model
 from ...system.children import helped
+from ...system.errors import KvarnError
 from ...system.files import write_file
 from ...system.reading import MOST_TEXT, read_file
 from ...system.terminal import say
 from ..quality import Arm, Plan
+from ..quality.errors import EvalError
 from ..quality.folder import ContextFolder
 from ..quality.oracle import Oracle
 from ..quality.plan import Cell
@@ -96,11 +98,21 @@ _COMMON = ("model", "plan", "work")
 
 
 def keeping_arm(text: str, budget: str) -> Arm:
-    """The arm of a keep method as a text such as nacl:random=none names it."""
+    """The arm of a keep method as a text such as nacl:random=none names it.
+
+    Raises `EvalError` for one that there is not, or an option that it has not.
+    """
     name, *options = text.split(":")
-    method: Any = {**KEEPS, Oracle.name: Oracle}[name]
-    pairs = (option.split("=", 1) for option in options)
-    fields = {field: method.options()[field].kind(value) for field, value in pairs}
+    methods: dict[str, Any] = {**KEEPS, Oracle.name: Oracle}
+    if name not in methods:
+        raise EvalError(f"unknown keep method {name!r}, expected one of {', '.join(methods)}")
+    method, fields = methods[name], {}
+    for option in options:
+        field, _, value = option.partition("=")
+        known = method.options()
+        if field not in known:
+            raise EvalError(f"{text}: unknown option {field!r}, expected one of {', '.join(known)}")
+        fields[field] = known[field].kind(value)
     return Arm("full", "", text, budget, keeping=method(budget, **fields))
 
 
@@ -131,11 +143,17 @@ def studied(o: argparse.Namespace) -> tuple[Model, Plan]:
 
 
 def study(o: argparse.Namespace, make: Callable[[argparse.Namespace], Contexts]) -> None:
-    """Measure the contexts that `make` gives for the options, and write `o.answers`."""
-    contexts = make(o)
-    with helped(o.processes - 1, _help, (o, make), say):
-        lines = [json.dumps(cell) + "\n" for cell in contexts.cells(shared=o.processes > 1)]
-    write_file(o.answers, "".join(lines).encode())
+    """Measure the contexts that `make` gives for the options, and write `o.answers`.
+
+    What is wrong with the options ends the program with one line.
+    """
+    try:
+        contexts = make(o)
+        with helped(o.processes - 1, _help, (o, make), say):
+            lines = [json.dumps(cell) + "\n" for cell in contexts.cells(shared=o.processes > 1)]
+        write_file(o.answers, "".join(lines).encode())
+    except KvarnError as error:
+        raise SystemExit(f"kvarn: {error}") from None
 
 
 def _help(about: tuple[argparse.Namespace, Any], say: Callable[[str], None]) -> None:

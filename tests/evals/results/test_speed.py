@@ -53,6 +53,29 @@ def test_arms_are_taken_in_turn_and_the_median_is_kept(
     assert (cells[1]["prefill"], cells[1]["decode"]) == ([6.0], [-6.0])
 
 
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [
+        ("nonsense", "unknown keep method 'nonsense', expected one of all"),
+        ("nacl:dice=two", "nacl:dice=two: unknown option 'dice', expected one of "),
+        ("h2o", "a keep budget of '0%'"),
+    ],
+)
+def test_wrong_options_end_with_one_line(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str, said: str
+) -> None:
+    text, answers = tmp_path / "text.txt", tmp_path / "answers.jsonl"
+    text.write_text("It was a bright cold morning, and the clocks struck. " * 200)
+    words = ["speed", "--model", str(tiny.file.path), "--task", "needle", "--length", "900"]
+    words += ["--contexts", "1", "--questions", "1", "--text", str(text), "--work", str(tmp_path)]
+    words += ["--answers", str(answers), "--keep", keep, "--keep-budget", "0%"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit, match=r"^kvarn: ") as raised:
+        speed.main()
+    assert said in str(raised.value) and "\n" not in str(raised.value)
+    assert not answers.exists()
+
+
 def test_figures_are_kept(tiny: Model, tmp_path: Path) -> None:
     one = Speed(tiny, PLAN, tmp_path, ("streaming",), ("50%",))
     cells = list(one.cells())
