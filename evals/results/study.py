@@ -19,7 +19,7 @@ from ...runtime.model import Model
 from ...system.children import helped
 from ...system.errors import KvarnError
 from ...system.files import write_file
-from ...system.reading import MOST_TEXT, read_file
+from ...system.reading import MOST_TEXT, read_file, read_text
 from ...system.terminal import say
 from ..quality import Arm, Plan
 from ..quality.errors import EvalError
@@ -134,7 +134,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
 
 def studied(o: argparse.Namespace) -> tuple[Model, Plan]:
     """The model and the plan that options name."""
-    texts = [path.read_text(encoding="utf-8") for path in o.text]
+    texts = [read_text(path).decode() for path in o.text]
     plan = Plan(
         tuple(o.task.split(",")), tuple(map(int, o.length.split(","))), (Arm(),), Prose(texts),
         FILLER, o.contexts, o.questions, o.seed,
@@ -145,14 +145,14 @@ def studied(o: argparse.Namespace) -> tuple[Model, Plan]:
 def study(o: argparse.Namespace, make: Callable[[argparse.Namespace], Contexts]) -> None:
     """Measure the contexts that `make` gives for the options, and write `o.answers`.
 
-    What is wrong with the options ends the program with one line.
+    What is wrong with the options or a text ends the program with one line.
     """
     try:
         contexts = make(o)
         with helped(o.processes - 1, _help, (o, make), say):
             lines = [json.dumps(cell) + "\n" for cell in contexts.cells(shared=o.processes > 1)]
         write_file(o.answers, "".join(lines).encode())
-    except KvarnError as error:
+    except (KvarnError, OSError, UnicodeDecodeError) as error:
         raise SystemExit(f"kvarn: {error}") from None
 
 
