@@ -15,6 +15,7 @@ from kvarn.runtime.attend import Attend
 from kvarn.runtime.context import ContextError
 from kvarn.runtime.keep import KeepError
 from kvarn.runtime.keep.scored import Scored, cache
+from kvarn.runtime.keep.scored.queries import BLOCK, Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.disk.verify import verify
 
@@ -26,6 +27,22 @@ SOME = [kvarn.NaCl(BUDGET), kvarn.H2O(BUDGET), kvarn.L2Norm(BUDGET)]
 
 def named(keep: Scored) -> str:
     return keep.name
+
+
+def test_memory_for_queries_is_made_once_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, made = Queries((0, 2), n_heads=2, head_dim=8), 0
+    empty = queries._empty
+
+    def counted() -> object:
+        nonlocal made
+        made += 1
+        return empty()
+
+    monkeypatch.setattr(queries, "_empty", counted)
+    for position in range(BLOCK + 1):
+        for layer in (0, 2):
+            queries.put(layer, position, np.ones((1, 2, 8), np.float32), None)
+    assert made == 2
 
 
 @pytest.mark.parametrize("keep", SOME, ids=named)

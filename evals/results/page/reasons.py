@@ -10,7 +10,7 @@ prompt: `oracle` does: no query of the prompt looks for what the answer needs.
 method: it does not, and an arm of the claim does: what the method chooses is why.
 tasks: none falls short: these tasks do not tell the arms apart on this model.
 sharp: a study by layers in which the best choice covers nearly all of the softmax.
-speed: a study of speed, whose section says where the time goes.
+speed: a study of speed, whose section says what is known of where the time goes.
 
 The code is not among the causes: CHECKED names the tests that compare it with the papers.
 """
@@ -53,7 +53,7 @@ TELLS = {
     "sharp": f"few tokens hold over {100 * NEARLY_ALL:.0f}% of the softmax: attention is sharp in "
     "this model, and a sample of what is left out has little to add",
     "spread": "the best choice of as many tokens leaves much of the softmax out",
-    "speed": "not what is chosen but what it takes here: the section's text says where time goes",
+    "speed": "not what is chosen but what it takes here: the section says what is known of it",
     "early": "the best choice of as many tokens is not measured to the end",
     "": "no arm of it is an exact choice, so the figures below have to speak",
 }

@@ -74,7 +74,9 @@ class Queries:
             begin = number * BLOCK
             here = slice(max(position, begin) - begin, min(stop, begin + BLOCK) - begin)
             there = slice(here.start + begin - position, here.stop + begin - position)
-            block = self._blocks.setdefault(number, self._empty())
+            if number not in self._blocks:
+                self._blocks[number] = self._empty()
+            block = self._blocks[number]
             block.queries[place, here] = queries[there]
             block.log_sums[place, here] = np.nan if log_sums is None else log_sums[there]
 
