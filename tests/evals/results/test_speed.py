@@ -2,6 +2,7 @@
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,12 +23,21 @@ PLAN = Plan(("needle",), (900,), (Arm(),), Plain(), "plain", 2, 1)
 def test_a_rate_is_tokens_over_seconds(
     tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str
 ) -> None:
-    """The first decoded token is of the prompt's time, and of neither number."""
+    """The first decoded token is of the prompt's time, and of neither number; the arm's method
+    decides what stays."""
     read = read_for(tiny, ContextFolder(tmp_path / "one"), PLAN, PLAN.cells()[0], 0)
     clock = iter((10.0, 12.0, 16.0))
     monkeypatch.setattr(speed, "perf_counter", lambda: next(clock))
     arm = keeping_arm(keep, "50%") if keep else Arm()
+    opened, context = [], Model.context
+
+    def noted(*args: Any) -> Any:
+        opened.append(args[3])
+        return context(*args)
+
+    monkeypatch.setattr(Model, "context", noted)
     assert rates(tiny, read, arm) == (len(read.ids) / 2, (DECODED - 1) / 4)
+    assert opened == [arm.keeping]
 
 
 def test_arms_are_taken_in_turn_and_the_median_is_kept(
@@ -74,6 +84,15 @@ def test_wrong_options_end_with_one_line(
         speed.main()
     assert said in str(raised.value) and "\n" not in str(raised.value)
     assert not answers.exists()
+
+
+def test_processes_do_not_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(speed, "study", lambda o, _make: asked.append(o.processes))
+    words = "speed --model m --task needle --length 9 --text t --answers a --keep h2o"
+    monkeypatch.setattr("sys.argv", [*words.split(), "--processes", "2"])
+    speed.main()
+    assert asked == [1]
 
 
 def test_figures_are_kept(tiny: Model, tmp_path: Path) -> None:
