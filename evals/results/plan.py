@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,12 @@ class Arm:
     budget: str = ""
     keep: str = ""
     keep_budget: str = ""
+    prefill: str = ""
 
     def __str__(self) -> str:
         words = [self.method, self.budget]
         words += ["keep", self.keep, self.keep_budget] if self.keep else []
+        words += ["prefill", self.prefill] if self.prefill else []
         return " ".join(word for word in words if word)
 
 
@@ -112,6 +114,8 @@ SPEED_ROUNDS = 3
 """Times that a study of speed takes each arm."""
 TAIL = 512
 """Tokens that are read again before a question inside a prompt, at most."""
+SPARSE_SAVES = 8
+"""How many times less what a token's depth costs takes in a sparse prefill."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,8 @@ class Results:
     def seconds(self, section: Section) -> float:
         """About how long a section takes on two cores like those that `rates` are of."""
         rates = self.models[section.model].rates
+        if any(arm.prefill == "sparse" for arm in section.arms):
+            rates = replace(rates, read_depth=rates.read_depth / SPARSE_SAVES)
         evicting = sum(bool(arm.keep) for arm in section.arms)
         choosing = len(section.arms) - evicting
         total = 0.0
@@ -201,6 +207,8 @@ def _methods(section: Section) -> list[str]:
     if keeps != ["all"]:
         words += ["--keep", ",".join(keeps)]
         words += ["--keep-budget", ",".join(keep_budgets)] if keep_budgets else []
+    prefills = _unique(arm.prefill or "exact" for arm in section.arms)
+    words += ["--prefill", ",".join(prefills)] if prefills != ["exact"] else []
     return words
 
 
@@ -209,18 +217,31 @@ def _unique(words: Any) -> list[str]:
 
 
 def arms_of(entry: Mapping[str, Any]) -> tuple[Arm, ...]:
-    """All combinations, in the order of `kvarn eval`: keeps with their budgets, then methods with
-    theirs. A method that reads all and one that names its budget take none."""
-    found = []
-    keeps = entry.get("keep", ["all"])
-    for keep in keeps:
-        shares = [""] if keep == "all" or ":budget=" in keep else entry.get("keep_budget", ["20%"])
-        for share in shares:
-            for method in entry.get("method", ["full"]):
-                plain = method.partition(":")[0] in ("full", "magicpig") or ":budget=" in method
-                for budget in [""] if plain else entry.get("budget", [""]):
-                    found.append(Arm(method, budget, "" if keep == "all" else keep, share))
-    return tuple(found)
+    """All combinations, in the order of `kvarn eval`: ways of reading prompts, keeps with their
+    budgets, then methods with theirs. A method that reads all and one that names its budget take
+    none."""
+    prefills = ["" if name == "exact" else name for name in entry.get("prefill", ["exact"])]
+    keeps = [
+        ("" if keep == "all" else keep, share)
+        for keep in entry.get("keep", ["all"])
+        for share in _budgets(keep, ("all",), entry.get("keep_budget", ["20%"]))
+    ]
+    methods = [
+        (method, budget)
+        for method in entry.get("method", ["full"])
+        for budget in _budgets(method, ("full", "magicpig"), entry.get("budget", [""]))
+    ]
+    return tuple(
+        Arm(method, budget, keep, share, prefill)
+        for prefill in prefills
+        for keep, share in keeps
+        for method, budget in methods
+    )
+
+
+def _budgets(name: str, without: Sequence[str], budgets: Sequence[str]) -> Sequence[str]:
+    """The budgets of a method; none where it takes none or names its own."""
+    return [""] if name.partition(":")[0] in without or ":budget=" in name else budgets
 
 
 def read_plan(path: Path = PLAN) -> Results:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...quality.intervals import mean
-from .verdicts import FULL, is_weak
+from .verdicts import full_arm, is_weak
 
 if TYPE_CHECKING:
     from ..data import Measured
@@ -27,7 +27,7 @@ def needed_k(
     )
     found = []
     for task in measured.tasks(length):
-        full = measured.clusters(task, length, FULL, "score")
+        full = measured.clusters(task, length, full_arm(measured), "score")
         if not full or is_weak(measured, task, length):
             continue
         needed, entropies = None, []

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..plan import LAYERS, LOST, SPEED
 from .tables import lines_of, speed_table
-from .verdicts import EARLY, FULL, REFUTED, UNTOLD, Verdict, judge
+from .verdicts import EARLY, REFUTED, UNTOLD, Verdict, full_arm, is_full, judge
 
 if TYPE_CHECKING:
     from ..data import Measured
@@ -71,8 +71,9 @@ class Evidence:
 
     def beside_full(self, name: str, claim: Claim, arm: str) -> Verdict:
         """An arm's score less full attention's in a section, in the claim's tasks."""
-        plain = replace(claim, contrast={arm: 1.0, FULL: -1.0}, measure="score")
-        return judge(self.section(name), plain, self.measured[name])
+        measured = self.measured[name]
+        plain = replace(claim, contrast={arm: 1.0, full_arm(measured): -1.0}, measure="score")
+        return judge(self.section(name), plain, measured)
 
     def falls_short(self, name: str, claim: Claim, arm: str) -> bool | None:
         """Whether that is below SLACK; None: not measured to the end."""
@@ -111,7 +112,7 @@ def _cause(evidence: Evidence, section: Section, claim: Claim) -> str:
         return "early"
     if best:
         return "prompt" if " keep oracle" in exact else "budget"
-    others = [arm for arm in claim.contrast if arm not in (FULL, exact)]
+    others = [arm for arm in claim.contrast if arm != exact and not is_full(arm)]
     short = [evidence.falls_short(section.name, claim, arm) for arm in others]
     return "method" if any(short) else "tasks"
 
@@ -187,7 +188,7 @@ def _beside(verdict: Verdict) -> str:
 
 def _arms(section: Section, claim: Claim) -> list[tuple[str, str]]:
     """The arms of a claim but full attention, the exact one last, each after its section."""
-    found = [(section.name, arm) for arm in claim.contrast if arm != FULL]
+    found = [(section.name, arm) for arm in claim.contrast if not is_full(arm)]
     exact = claim.exact_in(section.name)
     return [*found, exact] if claim.exact and exact not in found else found
 

@@ -18,7 +18,7 @@ from .plots import Point, Series, draw
 from .reasons import Evidence, failing
 from .summary import cost, family, summary
 from .tables import layer_table, lines_of, render, speed_table
-from .verdicts import FULL, LEAST, is_weak
+from .verdicts import LEAST, full_arm, is_weak
 
 if TYPE_CHECKING:
     from ..plan import Section
@@ -132,7 +132,8 @@ def _plots(section: Section, measured: Measured, files: dict[Path, str]) -> Iter
                 if line is not None and line.score is not None and (axis == "kept" or line.read):
                     point = Point(cost(arm, line), line.score, line.interval)
                     found[family(arm)].append(point)
-            level = lines[FULL].score if FULL in lines else None
+            full = lines.get(full_arm(measured))
+            level = full.score if full else None
             series = [Series(name, points) for name, points in found.items()]
             title = f"{section.title}: {length:,} tokens"
             if series:

@@ -38,9 +38,19 @@ class Verdict:
     tasks: tuple[str, ...] = ()
 
 
+def is_full(arm: str) -> bool:
+    """Whether an arm reads all tokens, however its prompts were read."""
+    return arm.partition(" prefill ")[0] == FULL
+
+
+def full_arm(measured: Measured) -> str:
+    """Full attention as the cells name it."""
+    return next((cell["arm"] for cell in measured.cells if is_full(cell["arm"])), FULL)
+
+
 def is_weak(measured: Measured, task: str, length: int) -> bool:
     """Whether full attention was measured in a cell and answers too little."""
-    full = measured.clusters(task, length, FULL, "score")
+    full = measured.clusters(task, length, full_arm(measured), "score")
     return bool(full) and mean(list(full.values())) < LEAST
 
 

@@ -22,6 +22,7 @@ from kvarn.evals.results.data import (
 from kvarn.evals.results.page.derived import correlation, needed_k
 from kvarn.evals.results.page.plots import Point, Series, draw
 from kvarn.evals.results.page.report import PAGE, PAPERS, report
+from kvarn.evals.results.page.verdicts import is_full
 from kvarn.evals.results.plan import (
     ANSWERS,
     Arm,
@@ -48,7 +49,7 @@ def parsed(section: Section) -> argparse.Namespace:
 def test_a_command_evaluates_the_arms_of_its_section(section: Section) -> None:
     arms = [str(arm) for arm in arms_from(parsed(section))]
     assert arms == [str(arm) for arm in section.arms]
-    assert arms[0] == "full"
+    assert is_full(arms[0])
     assert section.paper in PAPERS
     options = parsed(section)
     assert tuple(options.task) == section.tasks and tuple(options.length) == section.lengths
@@ -72,6 +73,9 @@ def test_the_estimate_is_the_sum_of_what_is_read_and_asked() -> None:
     inside = replace(section, asked="inside")
     more = results.seconds(inside) - results.seconds(section)
     assert more == pytest.approx(10 * 512 * (1 + 0.01 * 1000))
+    sparse = replace(section, arms=tuple(replace(arm, prefill="sparse") for arm in arms))
+    saved = results.seconds(section) - results.seconds(sparse)
+    assert saved == pytest.approx(2 * 1000 * 0.01 * 500 * 7 / 8)
     study = replace(section, kind="layers")
     assert results.seconds(study) == pytest.approx(reading + 7)
     speed = replace(section, kind="speed")

@@ -89,6 +89,11 @@ def test_nothing_is_concluded_where_full_attention_answers_too_little() -> None:
     assert judge(SECTION, CLAIM, measured(0.5, 0.5)).word == WEAK
 
 
+def test_full_attention_may_have_read_its_prompts_sparsely() -> None:
+    cells = [{**cell, "arm": f"{cell['arm']} prefill sparse"} for cell in measured(0.5, 0.5).cells]
+    assert is_weak(replace(measured(0.5, 0.5), cells=cells), "needle", 4096)
+
+
 def test_other_measures_have_the_t_interval_of_contexts() -> None:
     claim = replace(CLAIM, contrast={"topk 1%": 1.0}, measure="read", at_least=0.02, at_most=0.04)
     found = judge(SECTION, claim, measured(1.0, 1.0))
