@@ -38,7 +38,7 @@ CHECKED = {
     "magicpig": "`tests/runtime/attend/test_magicpig.py`, `tests/ops/select/test_tables.py`",
     "nacl": "`tests/runtime/test_scored.py`, `tests/runtime/test_nacl.py`",
     "hashevict": "`tests/ops/evict/test_evict.py`, `tests/runtime/test_keep.py`",
-    "all": "those of the papers above",
+    "all": "the tests that the sections of each paper name",
 }
 """Tests that compare what a method keeps or chooses with its paper's formula in NumPy."""
 TELLS = {
@@ -53,6 +53,8 @@ TELLS = {
     "sharp": f"few tokens hold over {100 * NEARLY_ALL:.0f}% of the softmax: attention is sharp in "
     "this model, and a sample of what is left out has little to add",
     "spread": "the best choice of as many tokens leaves much of the softmax out",
+    "angles": "how many keys are drawn follows from the angles between this model's keys and "
+    "queries, which the sections on the error of each layer tell",
     "speed": "not what is chosen but what it takes here: the section says what is known of it",
     "early": "the best choice of as many tokens is not measured to the end",
     "": "no arm of it is an exact choice, so the figures below have to speak",
@@ -87,9 +89,13 @@ def causes(evidence: Evidence, section: Section, claim: Claim) -> dict[str, list
     """Why a claim fails: keys of TELLS, and the tasks in which each is why, in the claim's order;
     {} where it does not fail, or nothing tells."""
     verdict = judge(section, claim, evidence.measured[section.name])
-    if verdict.word in (REFUTED, UNTOLD) and section.kind == SPEED:
+    if verdict.word not in (REFUTED, UNTOLD):
+        return {}
+    if section.kind == SPEED:
         return {"speed": list(verdict.tasks)}
-    if verdict.word not in (REFUTED, UNTOLD) or not claim.exact:
+    if claim.measure == "read":
+        return {"angles": list(verdict.tasks)}
+    if not claim.exact:
         return {}
     found: dict[str, list[str]] = {}
     if section.kind == LAYERS:
@@ -142,7 +148,8 @@ def failing(evidence: Evidence) -> Iterator[str]:
         for claim, word in failed:
             why = cause(evidence, section, claim)
             told.update(causes(evidence, section, claim) or {"": []})
-            lines.append(f"- *{claim.says}* ({claim.where}): {word}. **{why or 'open'}**")
+            where = claim.where if claim.where.startswith("(") else f"({claim.where})"
+            lines.append(f"- *{claim.says}* {where}: {word}. **{why or 'open'}**")
         yield "\n".join(lines) + "\n"
         yield " ".join(f"**{word or 'open'}**: {TELLS[word]}." for word in told) + "\n"
         yield _figures(evidence, section, [claim for claim, _ in failed]) + "\n"

@@ -97,6 +97,13 @@ def test_a_claim_that_random_choices_fail_is_the_tasks_fault() -> None:
     assert cause(of(measured(0.99, 0.99)), SECTION, replace(claim, exact="")) == ""
 
 
+def test_how_much_is_read_follows_from_the_angles_of_keys() -> None:
+    """Claimed to read 1%, and it reads 2%."""
+    claim = replace(CLAIM, contrast={METHOD: 1.0}, measure="read", at_least=None, at_most=0.01)
+    assert cause(of(measured(0.99, 0.99)), SECTION, claim) == "angles"
+    assert cause(of(measured(0.99, 0.99)), SECTION, replace(claim, at_most=0.03)) == ""
+
+
 def test_the_reasons_show_what_was_measured() -> None:
     found = measured(0.5, 0.99)
     page = "\n".join(failing(of(found)))
