@@ -57,7 +57,7 @@ TELLS = {
     "queries, which the sections on the error of each layer tell",
     "speed": "not what is chosen but what it takes here: the section says what is known of it",
     "early": "the best choice of as many tokens is not measured to the end",
-    "": "no arm of it is an exact choice, so the figures below have to speak",
+    "": "no exact choice decides it, so the figures below have to speak",
 }
 
 
