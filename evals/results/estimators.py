@@ -30,6 +30,17 @@ def exact_top(weights: F64, values: F32, m: int) -> F64:
     return found
 
 
+def shared_tops(weights: F64, m: int) -> tuple[int, int]:
+    """How many of its largest weights each head of a group may read, so that the group reads at
+    most m tokens in all (one each at least); and how many it then reads.
+
+    weights: (G, n), of the heads that share K and V. One head reads m.
+    """
+    rank = np.argsort(np.argsort(-weights, axis=1), axis=1).min(axis=0)
+    k = max(1, int(np.sort(rank)[m])) if m < len(rank) else len(rank)
+    return k, int((rank < k).sum())
+
+
 def oracle_sample(weights: F64, values: F32, m: int, rng: np.random.Generator) -> F64:
     """The mean value of m draws with replacement by their weights: MagicPIG, section 3.2."""
     counts = rng.multinomial(m, weights / weights.sum())
@@ -60,8 +71,8 @@ class PlainTables:
     def estimate(
         self, q: F32, keys: F32, codes: NDArray[np.uint16], scores: F32, values: F32,
         always: NDArray[np.bool_],
-    ) -> tuple[F64, int]:  # fmt: skip
-        """The output, and how many tokens were read; `always`: those read whatever they hash to."""
+    ) -> tuple[F64, NDArray[np.bool_]]:  # fmt: skip
+        """The output, and which tokens were read; `always`: those read whatever they hash to."""
         drawn = ((codes == self.codes(q[None])).sum(1) >= 2) & ~always
         lengths = np.linalg.norm(keys[drawn], axis=1) * np.linalg.norm(q)
         cosine = np.clip(keys[drawn] @ q / np.maximum(lengths, 1e-12), -1, 1)
@@ -71,4 +82,4 @@ class PlainTables:
         logits = np.concatenate([scores[always], scores[drawn] - np.log(np.maximum(u, 1e-12))])
         weights = softmax(logits.astype(np.float32))
         found: F64 = weights @ np.concatenate([values[always], values[drawn]])
-        return found, len(logits)
+        return found, always | drawn

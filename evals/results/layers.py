@@ -5,15 +5,16 @@
 
 For each question, kvarn reads the context, the question and the true reply; at the tokens of the
 reply, each layer is computed exactly, and beside that by MagicPIG. How many tokens that has read, m
-in each KV head, is what the others may read: exact top-k, top-k with the means of the rest, and m
-draws by the true weights ("oracle"). LSH without the centre reads what it draws.
+in each KV head, is what the others may read: exact top-k, top-k with the means of the rest, and
+draws by the true weights ("oracle"), m by all query heads of a KV head together. LSH without the
+centre reads what it draws.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from ...runtime.store import Disk
 from ..quality import Arm
 from ..quality.plan import Cell
 from ..quality.reading import Read
-from .estimators import PlainTables, exact_top, oracle_sample, softmax
+from .estimators import PlainTables, exact_top, oracle_sample, shared_tops, softmax
 from .shadow import Matched, Shadow, Step, relative_error
 from .study import Contexts, parser, studied, study
 
@@ -34,6 +35,10 @@ SINK, WINDOW = 4, 64
 MOST_STEPS = 8
 """Tokens of a reply that are looked at."""
 SEED = 5
+NEAR = 0.02
+"""By which the share that `topk` reads may differ from MagicPIG's."""
+TRIES = 4
+"""Budgets that are tried for that."""
 
 
 @dataclass
@@ -45,6 +50,11 @@ class Sums:
     covered: float = 0.0
     error: float = 0.0
 
+    @property
+    def share(self) -> float:
+        """The mean share that was read."""
+        return self.read / self.steps
+
     def add(self, read: float, covered: float, error: float) -> None:
         self.steps += 1
         self.read += read
@@ -54,35 +64,37 @@ class Sums:
 
 @dataclass
 class Study:
-    """What is measured of one context. sums: by layer and arm; tokens: by layer, those that
-    MagicPIG read at each step."""
+    """What is measured of one context. sums: by layer and arm."""
 
     tables: str
     plain: bool
     sums: dict[tuple[int, str], Sums] = field(default_factory=lambda: defaultdict(Sums))
-    tokens: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
     codes: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def magicpig(self, step: Step) -> None:
         """Note a step of MagicPIG, and of the estimators that read as much."""
         layer, n = step.layer.index, len(step.keys)
-        self.tokens[layer].append(step.read)
         m = max(1, round(step.read))
         config = step.layer.config
         group = len(step.q) // step.keys.shape[1]
-        tops, draws, covered = [], [], []
-        for head, q in enumerate(step.q):
-            keys, values = step.keys[:, head // group], step.values[:, head // group]
-            weights = softmax((keys @ q * config.attention_scale).astype(np.float32))
-            tops.append(exact_top(weights, values, m))
-            draws.append(oracle_sample(weights, values, m, self.rng))
-            covered.append(float(np.sort(weights)[-m:].sum()))
+        tops, draws, covered, read = [], [], [], []
+        for j in range(step.keys.shape[1]):
+            keys, values = step.keys[:, j], step.values[:, j]
+            scores = step.q[j * group : (j + 1) * group] @ keys.T * config.attention_scale
+            of_head = np.stack([softmax(one) for one in scores.astype(np.float32)])
+            k, n_read = shared_tops(of_head, m)
+            read.append(n_read / n)
+            for weights in of_head:
+                tops.append(exact_top(weights, values, k))
+                draws.append(oracle_sample(weights, values, max(1, m // group), self.rng))
+                covered.append(float(np.sort(weights)[-k:].sum()))
         share = step.read / n
         self._add(layer, f"magicpig {self.tables}", share, 0.0, step.error)
         top = np.array(tops, np.float32)
         self._add(
-            layer, f"exact top-k, m of {self.tables}", m / n, float(np.mean(covered)),
+            layer, f"exact top-k, m of {self.tables}", float(np.mean(read)),
+            float(np.mean(covered)),
             relative_error(top, step.exact),
         )  # fmt: skip
         drawn = relative_error(np.array(draws, np.float32), step.exact)
@@ -104,7 +116,7 @@ class Study:
         hashing = PlainTables(bits, number, step.q.shape[1], SEED)
         always = np.zeros(n, np.bool_)
         always[:SINK] = always[n - WINDOW :] = True
-        outs, read = [], 0
+        outs, read = [], np.zeros((step.keys.shape[1], n), np.bool_)
         for head, q in enumerate(step.q):
             j = head // group
             keys, values = step.keys[:, j], step.values[:, j]
@@ -114,12 +126,12 @@ class Study:
             codes = newest if held is None else np.concatenate([held[:first], newest])
             self.codes[step.layer.index, j] = codes
             scores = (keys @ q * config.attention_scale).astype(np.float32)
-            out, n_read = hashing.estimate(q, keys, codes, scores, values, always)
+            out, of_head = hashing.estimate(q, keys, codes, scores, values, always)
             outs.append(out)
-            read += n_read
+            read[j] |= of_head
         error = relative_error(np.array(outs, np.float32), step.exact)
         name = f"LSH {self.tables} without a centre"
-        self._add(step.layer.index, name, read / len(outs) / n, 0.0, error)
+        self._add(step.layer.index, name, float(read.mean()), 0.0, error)
 
     def _add(self, layer: int, arm: str, read: float, covered: float, error: float) -> None:
         self.sums[layer, arm].add(read, covered, error)
@@ -130,17 +142,37 @@ def measure(model: Model, read: Read, tables: str, plain: bool, n_questions: int
     found = Study(tables, plain)
     pig = MagicPig(tables=tables, dense_layers="none", sink=SINK, window=WINDOW)
     _watch(model, read, Shadow(pig, found.magicpig, [False]), n_questions)
-    layers = sorted(found.tokens)
-    if not layers:
-        return found
-    chosen = [max(1.0, float(np.mean(found.tokens[i])) - SINK - WINDOW) for i in layers]
-    mean = max(1, round(float(np.mean(chosen))))
-    common = {"sink": SINK, "window": WINDOW, "levels": 2, "tail": "means"}
-    matched = Matched(mean, by_layer=[each / mean for each in chosen], **common)  # type: ignore[arg-type]
-    one = TopK("1%", **common)  # type: ignore[arg-type]
-    for name, method in ((f"topk + means, m of {tables}", matched), ("topk 1% + means", one)):
-        _watch(model, read, Shadow(method, found.topk(name), [False]), n_questions)
+    if found.sums:
+        common = {"sink": SINK, "window": WINDOW, "levels": 2, "tail": "means"}
+        _match(model, read, found, common, n_questions)
+        one = Shadow(TopK("1%", **common), found.topk("topk 1% + means"), [False])  # type: ignore[arg-type]
+        _watch(model, read, one, n_questions)
     return found
+
+
+def _match(
+    model: Model, read: Read, found: Study, common: Mapping[str, Any], n_questions: int
+) -> None:
+    """Note `topk`, its budget in each layer such that it reads as much as MagicPIG. Query heads
+    that share one choose some tokens alike, so the budget that does it is found by trying."""
+    name, pig = f"topk + means, m of {found.tables}", f"magicpig {found.tables}"
+    wanted = {layer: sums.share for (layer, arm), sums in found.sums.items() if arm == pig}
+    n = len(read.ids)
+    always = (SINK + WINDOW) / n
+    budgets = {layer: max(1.0, n * (share - always)) for layer, share in sorted(wanted.items())}
+    for _ in range(TRIES):
+        for layer in wanted:
+            found.sums.pop((layer, name), None)
+        mean = max(1, round(float(np.mean(list(budgets.values())))))
+        by_layer = [budget / mean for budget in budgets.values()]
+        method = Matched(mean, by_layer=by_layer, **common)
+        _watch(model, read, Shadow(method, found.topk(name), [False]), n_questions)
+        got = {layer: found.sums[layer, name].share for layer in wanted}
+        if all(abs(got[layer] / wanted[layer] - 1) <= NEAR for layer in wanted):
+            break
+        for layer, share in wanted.items():
+            ratio = max(share - always, 1 / n) / max(got[layer] - always, 1 / n)
+            budgets[layer] = max(1.0, budgets[layer] * ratio)
 
 
 def _watch(model: Model, read: Read, shadow: Shadow, n_questions: int) -> None:
@@ -180,7 +212,7 @@ def _rows(cell: Cell, number: int, found: Study) -> Iterator[dict[str, Any]]:
         n = sums.steps
         yield {
             "task": cell.task, "length": cell.length, "context": number, "layer": layer,
-            "arm": arm, "scores": [], "entropy": [], "read": [sums.read / n],
+            "arm": arm, "scores": [], "entropy": [], "read": [sums.share],
             "covered": [sums.covered / n or None], "error": [sums.error / n],
         }  # fmt: skip
 

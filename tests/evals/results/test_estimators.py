@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from kvarn.evals.results.estimators import PlainTables, exact_top, oracle_sample, softmax
+from kvarn.evals.results.estimators import (
+    PlainTables,
+    exact_top,
+    oracle_sample,
+    shared_tops,
+    softmax,
+)
 from kvarn.evals.results.shadow import relative_error
 
 RNG = np.random.default_rng(3)
@@ -27,6 +33,20 @@ def test_the_top_is_attention_to_the_largest_weights_alone() -> None:
     chosen = np.argsort(SCORES)[-7:]
     expected = softmax(SCORES[chosen]) @ VALUES[chosen]
     np.testing.assert_allclose(exact_top(softmax(SCORES), VALUES, 7), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("m", [1, 5, 40, 399, 400])
+def test_heads_that_share_keys_read_at_most_m_of_them(m: int) -> None:
+    """And one more for each head would be too many."""
+    weights = np.stack([softmax((KEYS @ q / 8).astype(np.float32)) for q in (Q, Q[::-1])])
+    assert shared_tops(weights[:1], m) == (m, m)
+    k, n = shared_tops(weights, m)
+
+    def union(k: int) -> int:
+        return len(set(np.argsort(-weights[0])[:k]) | set(np.argsort(-weights[1])[:k]))
+
+    assert union(k) == n
+    assert n <= max(m, 2) and (n == 400 or union(k + 1) > m)
 
 
 def test_oracle_samples_are_unbiased_and_shrink_with_the_root_of_draws() -> None:
@@ -59,9 +79,9 @@ def test_tables_estimate_attention() -> None:
     outs = []
     for seed in range(60):
         tables = PlainTables(4, 40, 64, seed)
-        out, n = tables.estimate(Q, KEYS, tables.codes(KEYS), SCORES, VALUES, always)
+        out, read = tables.estimate(Q, KEYS, tables.codes(KEYS), SCORES, VALUES, always)
         outs.append(out)
-        assert 0 < n < 400
+        assert 0 < read.sum() < 400
     one = np.mean([relative_error(out[None], FULL[None]) for out in outs])
     assert relative_error(np.mean(outs, 0)[None], FULL[None]) < one / 3
 
@@ -69,6 +89,6 @@ def test_tables_estimate_attention() -> None:
 def test_what_is_always_read_is_full_attention() -> None:
     tables = PlainTables(10, 2, 64, 0)
     everything = np.ones(400, np.bool_)
-    out, n = tables.estimate(Q, KEYS, tables.codes(KEYS), SCORES, VALUES, everything)
+    out, read = tables.estimate(Q, KEYS, tables.codes(KEYS), SCORES, VALUES, everything)
     np.testing.assert_allclose(out, FULL, rtol=1e-6)
-    assert n == 400
+    assert read.all()
