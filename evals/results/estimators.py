@@ -23,22 +23,22 @@ def softmax(scores: F32) -> F64:
     return found
 
 
-def exact_top(weights: F64, values: F32, m: int) -> F64:
-    """Softmax over the m largest weights: MagicPIG, equation 3."""
-    chosen = np.argpartition(weights, -m)[-m:]
-    found: F64 = weights[chosen] @ values[chosen] / weights[chosen].sum()
-    return found
-
-
-def shared_tops(weights: F64, m: int) -> tuple[int, int]:
-    """How many of its largest weights each head of a group may read, so that the group reads at
-    most m tokens in all (one each at least); and how many it then reads.
+def exact_top(weights: F64, m: int) -> NDArray[np.bool_]:
+    """The tokens (n,) that a group of heads reads, where each chooses as many of its largest
+    weights, and all that any of them chose are at most m (one for each head at least).
 
     weights: (G, n), of the heads that share K and V. One head reads m.
     """
     rank = np.argsort(np.argsort(-weights, axis=1), axis=1).min(axis=0)
     k = max(1, int(np.sort(rank)[m])) if m < len(rank) else len(rank)
-    return k, int((rank < k).sum())
+    found: NDArray[np.bool_] = rank < k
+    return found
+
+
+def softmax_over(chosen: NDArray[np.bool_], weights: F64, values: F32) -> F64:
+    """Attention to the chosen tokens alone: MagicPIG, equation 3."""
+    found: F64 = weights[chosen] @ values[chosen] / weights[chosen].sum()
+    return found
 
 
 def oracle_sample(weights: F64, values: F32, m: int, rng: np.random.Generator) -> F64:

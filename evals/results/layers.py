@@ -26,7 +26,7 @@ from ...runtime.store import Disk
 from ..quality import Arm
 from ..quality.plan import Cell
 from ..quality.reading import Read
-from .estimators import PlainTables, exact_top, oracle_sample, shared_tops, softmax
+from .estimators import PlainTables, exact_top, oracle_sample, softmax, softmax_over
 from .shadow import Matched, Shadow, Step, relative_error
 from .study import Contexts, parser, studied, study
 
@@ -83,12 +83,12 @@ class Study:
             keys, values = step.keys[:, j], step.values[:, j]
             scores = step.q[j * group : (j + 1) * group] @ keys.T * config.attention_scale
             of_head = np.stack([softmax(one) for one in scores.astype(np.float32)])
-            k, n_read = shared_tops(of_head, m)
-            read.append(n_read / n)
+            chosen = exact_top(of_head, m)
+            read.append(float(chosen.mean()))
             for weights in of_head:
-                tops.append(exact_top(weights, values, k))
+                tops.append(softmax_over(chosen, weights, values))
                 draws.append(oracle_sample(weights, values, max(1, m // group), self.rng))
-                covered.append(float(np.sort(weights)[-k:].sum()))
+                covered.append(float(weights[chosen].sum()))
         share = step.read / n
         self._add(layer, f"magicpig {self.tables}", share, 0.0, step.error)
         top = np.array(tops, np.float32)
