@@ -50,8 +50,11 @@ def main() -> int:
         missing = [name for name in results.texts if not (options.texts / name).is_file()]
         if missing:
             p.error(f"{options.texts} has no {', '.join(missing)}, which the plan hides facts in")
-        say_lines(estimate(results))
         names = [name for name in options.only.split(",") if name]
+        unknown = set(names) - {section.name for section in results.sections}
+        if unknown:
+            p.error(f"the plan has no section {', '.join(sorted(unknown))}: see `plan` for all")
+        say_lines(estimate(results))
         until = time.time() + 60 * options.minutes
         texts, work = options.texts.resolve(), options.work.resolve()
         complete = run(results, Setting(texts, work, until, options.processes), say, names)

@@ -12,7 +12,7 @@ import pytest
 from kvarn.commands import eval as eval_command
 from kvarn.commands.options.arms import arms_from
 from kvarn.evals.results import run as running
-from kvarn.evals.results.__main__ import estimate
+from kvarn.evals.results.__main__ import estimate, main
 from kvarn.evals.results.data import (
     Measured,
     cells_of,
@@ -136,6 +136,18 @@ def test_a_step_is_done_once_its_command_was_measured(
     assert not running.is_done(RESULTS, step)
 
 
+def test_a_section_that_the_plan_has_not_is_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in RESULTS.texts:
+        (tmp_path / name).touch()
+    monkeypatch.setattr("sys.argv", ["results", "run", str(tmp_path), "--only", "layers,nosuch"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "the plan has no section nosuch: see `plan` for all" in capsys.readouterr().err
+
+
 def test_a_run_out_of_time_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +197,10 @@ def test_methods_that_name_their_budget_take_no_other() -> None:
     assert list(map(str, arms_of(entry))) == ["full", "topk 1%", "topk 2%", "hash:budget=5%"]
     kept = {"method": ["full"], "keep": ["all", "nacl"], "keep_budget": ["10%"]}
     assert list(map(str, arms_of(kept))) == ["full", "full keep nacl 10%"]
+    sparse = {"method": ["full", "topk"], "budget": ["1%"], "prefill": ["exact", "sparse"]}
+    assert list(map(str, arms_of(sparse))) == [
+        *("full", "topk 1%", "full prefill sparse", "topk 1% prefill sparse"),
+    ]
 
 
 def test_the_k_that_a_task_needs() -> None:
