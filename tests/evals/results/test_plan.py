@@ -198,9 +198,8 @@ def test_methods_that_name_their_budget_take_no_other() -> None:
     kept = {"method": ["full"], "keep": ["all", "nacl"], "keep_budget": ["10%"]}
     assert list(map(str, arms_of(kept))) == ["full", "full keep nacl 10%"]
     sparse = {"method": ["full", "topk"], "budget": ["1%"], "prefill": ["exact", "sparse"]}
-    assert list(map(str, arms_of(sparse))) == [
-        *("full", "topk 1%", "full prefill sparse", "topk 1% prefill sparse"),
-    ]
+    expected = ["full", "topk 1%", "full prefill sparse", "topk 1% prefill sparse"]
+    assert list(map(str, arms_of(sparse))) == expected
 
 
 def test_the_k_that_a_task_needs() -> None:
