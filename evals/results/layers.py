@@ -167,11 +167,11 @@ def _match(
         by_layer = [budget / mean for budget in budgets.values()]
         method = Matched(mean, by_layer=by_layer, **common)
         _watch(model, read, Shadow(method, found.topk(name), [False]), n_questions)
-        got = {layer: found.sums[layer, name].share for layer in wanted}
-        if all(abs(got[layer] / wanted[layer] - 1) <= NEAR for layer in wanted):
+        got = {layer: sums.share for (layer, arm), sums in found.sums.items() if arm == name}
+        if all(abs(share / wanted[layer] - 1) <= NEAR for layer, share in got.items()):
             break
-        for layer, share in wanted.items():
-            ratio = max(share - always, 1 / n) / max(got[layer] - always, 1 / n)
+        for layer, share in got.items():
+            ratio = max(wanted[layer] - always, 1 / n) / max(share - always, 1 / n)
             budgets[layer] = max(1.0, budgets[layer] * ratio)
 
 
