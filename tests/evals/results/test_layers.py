@@ -3,9 +3,13 @@
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from kvarn.evals.results.layers import NEAR
 
 
 @pytest.fixture
@@ -26,6 +30,21 @@ def study(model: Path, texts: Path, work: Path, processes: int, contexts: int) -
     return answers.read_text().splitlines()
 
 
+def assert_same_reading(cells: list[dict[str, Any]]) -> None:
+    """Two query heads share K and V here. MagicPIG, exact top-k and `topk` read as many of these;
+    LSH without a centre nearly, as random keys have none."""
+    read: dict[tuple[str, int, int], dict[str, float]] = defaultdict(dict)
+    for cell in cells:
+        read[cell["task"], cell["context"], cell["layer"]][cell["arm"]] = cell["read"][0]
+    assert read
+    for arms in read.values():
+        for tables in ("4x20", "5x10"):
+            m = arms[f"magicpig {tables}"]
+            assert arms[f"topk + means, m of {tables}"] == pytest.approx(m, rel=NEAR)
+            assert 0.97 * m < arms[f"exact top-k, m of {tables}"] < 1.001 * m
+        assert arms["LSH 4x20 without a centre"] == pytest.approx(arms["magicpig 4x20"], rel=0.1)
+
+
 def test_figures_are_kept_and_the_same_from_two_processes(
     tiny_path: Path, texts: Path, tmp_path: Path
 ) -> None:
@@ -39,6 +58,7 @@ def test_figures_are_kept_and_the_same_from_two_processes(
     assert {"magicpig 4x20", "exact top-k, m of 5x10", "topk 1% + means"} <= {
         cell["arm"] for cell in cells
     }
+    assert_same_reading(cells)
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "shared").glob("*/layers-*")}
     assert len(kept) == 4
     more = study(tiny_path, texts, tmp_path / "shared", 1, 3)
