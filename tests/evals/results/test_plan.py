@@ -212,6 +212,9 @@ def test_the_k_that_a_task_needs() -> None:
         for arm, score in scores.items() for c in (0, 1)
     ]  # fmt: skip
     assert needed_k(section, Measured((), 2, 0, cells), 1000) == [("a", 512, 2.0)]
+    read_sparsely = replace(section, arms=tuple(replace(arm, prefill="sparse") for arm in arms))
+    cells = [{**cell, "arm": f"{cell['arm']} prefill sparse"} for cell in cells]
+    assert needed_k(read_sparsely, Measured((), 2, 0, cells), 1000) == [("a", 512, 2.0)]
 
 
 def test_pearsons_correlation() -> None:
