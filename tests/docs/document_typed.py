@@ -35,6 +35,8 @@ NOT_TYPED = {
     "kvarn bench -m 1b-q4_0.gguf -p 512,20 -n 0 -d 32768,131072 --fill 1024 -r 1 --kv-type q8_0": (
         "measures a model that make longctx writes"
     ),
+    "kvarn bench -m 1b-q4_0.gguf -p 131072 -n 0 -r 1 --kv-type q8_0 --prefill sparse "
+    "--prefill-index hash": "reads for 45 minutes",
     "kvarn bench -m 1b-q4_0.gguf --kv-type q8_0 -p 0 -n 16 -d 1M --method hash --budget 1% "
     "--kv DIR": "writes 18 GB",
     "make libkvarn": "installs cffi, and needs a C compiler",
