@@ -55,7 +55,6 @@ class SelectScratch:
         """Allocate it anew."""
         n, room = self.together, 2 * self.k + 4 * SEGMENT
         even = n + n % 2  # the pairs of queries that are compared together
-        self.limits = aligned((threads, even, 64), np.uint8)
         self.masks = aligned((threads, 2, even, 16), np.uint64)
         self.order = np.zeros((threads, -(-self.n_ctx // SEGMENT) + 1), np.int64)
         self.found = Candidates(

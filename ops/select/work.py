@@ -11,6 +11,7 @@ PLANE_BYTES = 16 * NEAR_TOKENS
 ROWS = 32  # of queries that choose side by side, see `signatures.rows`
 SAMPLE_SEGMENTS = 4  # signatures that give their first limits, in segments, at most
 LOTS = 4  # of tokens at one distance, at most, see `signatures.lots`
+LIMIT_BYTES = 64 * LOTS  # of a query's limits of distances there
 SAMPLED = 8  # segments of signatures that give the first limits of `signatures.counting`
 LEVELS = 4  # distances that are told apart at a time, see `signatures.counting.limits`
 COUNTERS = (LEVELS + 2) // 2  # vectors that count them

@@ -20,9 +20,9 @@ NEXT = 24  # from a row's addresses to the next one's
 
 
 def _prefetch(b, place, first, n_bytes):
-    """Prefetch n_bytes from `first` on into L1, a request for each line of 64."""
+    """Prefetch n_bytes from `first` on into L2, a request for each line of 64."""
     for line in range(first, first + n_bytes, 64):
-        emit_prefetch(b, at(b, place, line))
+        emit_prefetch(b, at(b, place, line), 2)
 
 
 def _is_list(rows):

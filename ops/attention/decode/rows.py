@@ -10,7 +10,7 @@ import numpy as np
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import word
-from ....jit.simd import prefetch_l1, read, store, write
+from ....jit.simd import prefetch, read, store, write
 from .. import shape as of
 from ..layout import TILE
 from ..shape import shaped
@@ -49,7 +49,7 @@ def _find(shape, index, first, segments, head, rows):
         r, row = token % TILE, rows + NEXT * i
         key = tile + r * of.k_row_bytes(shape)
         for line in range(0, of.k_row_bytes(shape), 64):
-            prefetch_l1(key, line)
+            prefetch(key, line)
         store(row, KEY, key)
         store(row, VALUE, tile + of.v_offset(shape) + r * of.v_row_bytes(shape))
         store(row, SCALES, tile + of.scale_offset(shape) + r * of.scale_row_bytes(shape))

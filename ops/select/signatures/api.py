@@ -13,7 +13,7 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT, TileLayout, stored_layout
 from ...errors import OpsError
 from ..choice import F32, I64, Lists, Range, SelectScratch, check_choice, check_slots, check_stored
-from ..work import MAX_WIDTH, PLANE_BYTES
+from ..work import LIMIT_BYTES, MAX_WIDTH, PLANE_BYTES
 from .arguments import Encoder, HeadRows, Keys, KeysInSlots, Query, Rows, Scratch
 
 U64 = NDArray[np.uint64]
@@ -179,7 +179,7 @@ class SignatureScratch(SelectScratch):
         found = self.found
         self.arrays = Scratch(
             tables=aligned((threads, self.together, 16, 16), np.uint8),
-            limits=self.limits,
+            limits=aligned((threads, self.masks.shape[2], LIMIT_BYTES), np.uint8),
             planes=aligned((threads, PLANE_BYTES), np.uint8),
             masks=self.masks,
             tally=aligned((threads, 3, 8), np.int64),  # each in cache lines of its own

@@ -65,7 +65,7 @@ class Scratch(NamedTuple):
     tables: arrays.U8_4D
     """Of pairs of queries, see `pairs`."""
     limits: arrays.U8_3D
-    """int8 [query][64]: a token that costs less is a candidate."""
+    """int8 [query][pattern][64]: a token that is nearer is a candidate, see `lots`."""
     planes: arrays.U8_2D
     masks: arrays.U64_4D
     """[buffer][query][word]"""

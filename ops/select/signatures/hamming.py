@@ -14,6 +14,7 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
+from ....jit.simd import prefetch
 from ...attention.layout import SEGMENT
 from ..best import entry_of, kth_cost, position_hash, prune
 from ..choice import Range
@@ -32,11 +33,12 @@ from ..masks import (
 from ..sampling import STRIDE, likely_count, put_order
 from .arguments import Query, Scratch, Tally
 from .lots import COST_LIMIT, key_of, lot, lots_of
-from .near import make_tables, near_segment, prefetch_last, set_limit, word_at
+from .near import make_tables, near_segment, set_limit, word_at
 
 _SAMPLE = 4096  # signatures
 _RUN = 64  # neighbouring signatures of the sample, so that it touches few pages
 _LATER = 2  # segments from scan to prefetch: scanning one takes little longer than memory's latency
+_PAGES = 8  # segments whose pages are found together
 _DISTANCE_LIMIT = 65  # more than any distance
 _ROW = 144  # of a histogram of costs
 _LANES = 4  # counters of each cost
@@ -110,16 +112,16 @@ def _prune(h, k, seed, tally, mine):
 
 
 @jit
-def make_room(k, seed, tally, mine):
+def make_room(kind, k, seed, tally, mine):
     """Prune the candidates of queries whose buffer another segment could fill."""
     for h in range(len(tally.counts)):
         if tally.counts[h] + SEGMENT >= mine.entries.shape[1]:
             tally.below[h] = np.int64(_prune(h, k, seed, tally, mine)) + 1
-            set_limit(mine.limits, h, tally.below[h])
+            set_limit(kind, mine.limits, h, tally.below[h])
 
 
 @jit
-def lower(share, k, tally, mine):
+def lower(kind, share, k, tally, mine):
     """Set limits by the candidates among `share` of the signatures; drop those at or above them."""
     histogram, entries, counts, below = mine.histogram, mine.entries, tally.counts, tally.below
     for h in range(len(counts)):
@@ -128,12 +130,23 @@ def lower(share, k, tally, mine):
         for i in range(counts[h]):
             histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
         below[h] = likely_limit(histogram, 0, below[h], k, share)
-        set_limit(mine.limits, h, below[h])
+        set_limit(kind, mine.limits, h, below[h])
         kept = 0
         for i in range(counts[h]):
             entries[h, kept] = entries[h, i]
             kept += np.int64(entries[h, i] >> np.uint64(32)) < below[h]
         counts[h] = kept
+
+
+@jit
+def _find_pages(items, offset, segments):
+    """Prefetch one line of each of some segments, long before the others.
+
+    Each lies in a page of its own, whose address takes as long to find as memory to answer, and a
+    CPU finds several at a time: the scan waits once for all of them.
+    """
+    for segment in segments:
+        prefetch(items[segment], offset)
 
 
 @jit
@@ -151,6 +164,8 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
     scanned = 0
     for i in range(n + 1):
         buffer = i & 1
+        if i % _PAGES == 0:
+            _find_pages(items, offset, order[i + _PAGES : min(i + 2 * _PAGES, n)])
         if i < n:
             segment, later = order[i], order[min(i + _LATER, n - 1)]
             key = np.uint64(key_of(segment, seed))
@@ -158,7 +173,6 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
                 kind, items[segment] + offset, items[later] + offset, key, q, table, limit, plane,
                 mask + buffer * mask_bytes,
             )  # fmt: skip
-            prefetch_last(kind, items[later] + offset)
         if i == 0:
             continue
         done = order[i - 1]
@@ -167,11 +181,11 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
         hide(masks[1 - buffer], done, taken)
         own = np.int64(key_of(done, seed))
         _collect(kind, 1 - buffer, items[done] + offset, done, own, queries, tally, mine)
-        make_room(k, seed, tally, mine)
+        make_room(kind, k, seed, tally, mine)
         scanned += min((done + 1) * SEGMENT, last) - max(done * SEGMENT, first)
         if i == due and i < n:
             due *= 2
-            lower(scanned / (last - first), k, tally, mine)
+            lower(kind, scanned / (last - first), k, tally, mine)
 
 
 @jit
@@ -181,7 +195,7 @@ def select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tal
     make_tables(queries, bits_of(kind), mine.tables)
     _first_limits(kind, items, offset, among, queries, k, below, mine.histogram)
     for h in range(len(counts)):
-        set_limit(limits, h, below[h])
+        set_limit(kind, limits, h, below[h])
         least[h] = counts[h] = 0
     _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine)
     complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine)
@@ -191,7 +205,7 @@ def select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tal
 def complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine):
     """Mark the k nearest to each query, of the candidates and of what further scans have to add."""
     more = lots_of(kind)
-    while _raise_limits(k, more, tally, mine):
+    while _raise_limits(kind, k, more, tally, mine):
         _scan(kind, items, offset, among, taken, n, 0, queries, k, seed, tally, mine)
         more *= 2
     for h in range(len(tally.counts)):
@@ -230,7 +244,7 @@ def mark_cheapest(entries, n, k, seed, mine):
 
 
 @jit
-def _raise_limits(k, more, tally, mine):
+def _raise_limits(kind, k, more, tally, mine):
     """Where a limit was too low for k candidates, look for those that cost up to `more` more;
     whether there are such queries. The others look for nothing."""
     least, below, counts, again = tally.least, tally.below, tally.counts, False
@@ -240,7 +254,7 @@ def _raise_limits(k, more, tally, mine):
             again = True
         else:
             least[h] = below[h] = 0
-        set_limit(mine.limits, h, below[h])
+        set_limit(kind, mine.limits, h, below[h])
     return again
 
 

@@ -8,9 +8,10 @@ to the CPU:
     others                              64 whole signatures (cnt, or what LLVM finds)
 
     queries  uint64 [query]                     words    u32 or u64 [token]
-    limits   int8 [query][64], all the same     masks    uint64 [query][16 words]
+    limits   int8 [query][pattern][64]          masks    uint64 [query][16 words]
 
-A mask has all tokens whose cost (`lots`) is below the query's limit; with `pairs`, a few others.
+A mask has all tokens whose distance is below the query's limit for their lot (`lots`), so all that
+cost less than a limit; with `pairs`, a few others.
 """
 
 import numpy as np
@@ -21,13 +22,14 @@ from numba.extending import intrinsic
 from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.views import address
-from ....jit.simd import at, read, set_i8, store, write
+from ....jit.simd import at, read, store, write
 from ...attention.layout import SEGMENT
 from ..lookup import bytes_of
 from ..masks import MASK_BYTES, bit_count, bits_of
 from ..prefetch import prefetch_lines
+from ..work import LIMIT_BYTES
 from ..work import NEAR_TOKENS as TOKENS
-from .lots import lot_bytes
+from .lots import limits_of, write_limits
 from .pairs import TABLE_BYTES, near_pair, spread_128
 
 BYTES = v.VARIANT == "avx512" and "avx512bitalg" in v.FEATURES
@@ -35,28 +37,24 @@ BYTES = v.VARIANT == "avx512" and "avx512bitalg" in v.FEATURES
 LOOKUP = v.VARIANT in ("avx2", "avx512") and not BYTES
 QUERY_BYTES = TABLE_BYTES // 2
 _COPIES = np.uint64(0x01010101)
-_LAST = 2 * TOKENS  # of a segment: 16 cache lines of 32 bits, about what memory delivers at once
 
 
 @intrinsic
 def _count_64(typingctx, kind, words, queries, limits, key, masks):
-    """Bit t of masks[query]: whether token t of 64 costs less than the query's limit.
+    """Bit t of masks[query]: whether token t of 64 is nearer than the query's limit for its lot.
 
     key: of the segment's lots, shifted to begin with theirs; all others are addresses.
     """
 
     def codegen(ctx, b, sig, vals):
-        words, queries, limits = (at(b, x) for x in vals[1:4])
-        key, masks = vals[4], at(b, vals[5])
-        lots = lot_bytes(b, kind.bits, key, 0, 64)
-        unit = v.const(lots.type, (128 // kind.bits).bit_length() - 1)
+        words, queries, limits, masks = (at(b, vals[i]) for i in (1, 2, 3, 5))
         word, name = ir.IntType(kind.bits), f"llvm.ctpop.v64i{kind.bits}"
         sig = read(b, words, v.vty(word, 64))
         for h in range(kind.queries):
             q = v.splat(b, read(b, queries, word, 8 * h), 64)
             d = b.trunc(v.call(b, name, sig.type, b.xor(sig, q)), v.vty(v.I8, 64))
-            cost = b.add(b.shl(d, unit), lots)
-            near = b.icmp_signed(">", read(b, limits, d.type, 64 * h), cost)
+            limit = read(b, limits_of(b, kind.bits, limits, vals[4], h), d.type)
+            near = b.icmp_signed(">", limit, d)
             write(b, b.bitcast(near, v.I64), masks, h * MASK_BYTES)
         return ctx.get_dummy_value()
 
@@ -66,20 +64,17 @@ def _count_64(typingctx, kind, words, queries, limits, key, masks):
 
 def _write_masks(b, kind, planes, tables, limits, key, masks):
     """Masks of 64 tokens, from the bytes of their signatures; the rest as `near_segment`."""
-    lots, wide = lot_bytes(b, kind.bits, key, 0, 64), v.vty(v.I32, 16)
+    bytes_64, wide = v.vty(v.I8, 64), v.vty(v.I32, 16)
     for h in range(kind.queries):
         counts = []
         for i, plane in enumerate(planes):
             byte = v.splat(b, read(b, tables, v.I32, QUERY_BYTES * h + 4 * i), 16)
-            differs = b.bitcast(b.xor(b.bitcast(plane, wide), byte), lots.type)
-            counts.append(v.call(b, "llvm.ctpop.v64i8", lots.type, differs))
+            differs = b.bitcast(b.xor(b.bitcast(plane, wide), byte), bytes_64)
+            counts.append(v.call(b, "llvm.ctpop.v64i8", bytes_64, differs))
         while len(counts) > 1:
             counts = [b.add(x, y) for x, y in zip(counts[::2], counts[1::2])]
-        # No byte is large enough to reach its neighbour when words are shifted.
-        words = b.bitcast(counts[0], v.vty(v.I16, 32))
-        words = b.shl(words, v.const(words.type, (128 // kind.bits).bit_length() - 1))
-        cost = b.add(b.bitcast(words, lots.type), lots)
-        near = b.icmp_signed(">", read(b, limits, lots.type, 64 * h), cost)
+        limit = read(b, limits_of(b, kind.bits, limits, key, h), bytes_64)
+        near = b.icmp_signed(">", limit, counts[0])
         write(b, b.bitcast(near, v.I64), masks, h * MASK_BYTES)
 
 
@@ -131,31 +126,20 @@ def _pairs_of(typingctx, kind):
 
 
 @jit
-def prefetch_last(kind, words):
-    """Prefetch the signatures that `near_segment` leaves, so that memory has work between segments.
-
-    Prefetching in hardware stops at the end of a page.
-    """
-    item_bytes = bits_of(kind) // 8
-    prefetch_lines(words, (SEGMENT - _LAST) * item_bytes, _LAST * item_bytes)
-
-
-@jit
 def near_segment(kind, words, later, key, queries, tables, limits, planes, masks):
-    """Masks of the 1,024 tokens at address `words`; prefetches most of those at `later`.
+    """Masks of the 1,024 tokens at address `words`; prefetches those at `later`.
 
     key: of the segment's lots; all others are addresses.
     """
     item_bytes = bits_of(kind) // 8
     for t in range(0, SEGMENT, TOKENS):
-        if t < SEGMENT - _LAST:
-            prefetch_lines(later, t * item_bytes, TOKENS * item_bytes)
+        prefetch_lines(later, t * item_bytes, TOKENS * item_bytes)
         here, to, own = words + t * item_bytes, masks + t // 8, key >> np.uint64(t >> 6 << 1)
         if LOOKUP:
             spread_128(kind, here, planes)
             for p in range(_pairs_of(kind)):
                 near_pair(
-                    kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * 64, own,
+                    kind, planes, tables + p * TABLE_BYTES, limits + 2 * p * LIMIT_BYTES, own,
                     to + 2 * p * MASK_BYTES,
                 )  # fmt: skip
         elif BYTES:
@@ -187,7 +171,7 @@ def near_spread(kind, words, planes, key, queries, tables, limits, masks):
             here = planes + t * (bits_of(kind) // 4)
             for p in range(_pairs_of(kind)):
                 near_pair(
-                    kind, here, tables + p * TABLE_BYTES, limits + 2 * p * 64, own,
+                    kind, here, tables + p * TABLE_BYTES, limits + 2 * p * LIMIT_BYTES, own,
                     to + 2 * p * MASK_BYTES,
                 )  # fmt: skip
         elif BYTES:
@@ -240,6 +224,6 @@ def _make_table(query, bits, second, table):
 
 
 @jit
-def set_limit(limits, h, limit):
+def set_limit(kind, limits, h, limit):
     """Call tokens near query h that cost less than `limit`; limits: an array."""
-    store(limits, 64 * h, set_i8(limit - 128))
+    write_limits(kind, limit, address(limits) + h * LIMIT_BYTES)

@@ -11,7 +11,7 @@ Sums of four entries have to fit in these four bits, so every fourth table count
 many; `hamming` counts their bits again.
 
     planes   uint8 [half byte][128 tokens]      tables   uint8 [pair][16 half bytes][16]
-    limits   int8 [query][64]: the query's limit of costs (`lots`), less 128
+    limits   int8 [query][pattern][64]: distances, see `lots`
     masks    uint64 [query][16 words], two of which are written
 """
 
@@ -23,7 +23,7 @@ from ....jit import simd as v
 from ....jit.simd import at, read, write
 from ..lookup import AT_ONCE, WIDEST, half_bytes_of, look_up
 from ..work import NEAR_TOKENS as TOKENS
-from .lots import lot_bytes
+from .lots import limits_of
 
 TABLE_BYTES = 256  # of a pair: 16 half bytes of up to 64 bits, 16 entries each
 
@@ -54,14 +54,12 @@ def near_pair(typingctx, kind, planes, tables, limits, key, masks):
         planes, tables, limits = (at(b, x) for x in vals[1:4])
         key, masks = vals[4], at(b, vals[5])
         sums = _sums(b, kind.bits // 4, planes, tables)
-        for query, total in enumerate((_low_total, _high_total)):
-            limit = read(b, limits, WIDEST, 64 * query)
+        for query in range(2):
             for part, groups in enumerate(sums):
                 word, first = divmod(part * AT_ONCE, 64)
                 own = b.lshr(key, ir.Constant(key.type, 2 * word))
-                lots = lot_bytes(b, kind.bits, own, first, AT_ONCE)
-                cost = b.add(total(b, kind.bits, groups), lots)
-                near = b.icmp_signed(">", limit, cost)
+                limit = read(b, limits_of(b, kind.bits, limits, own, query), WIDEST, first)
+                near = b.icmp_signed(">", limit, _distance(b, query, groups))
                 bits = b.bitcast(near, ir.IntType(AT_ONCE))
                 write(b, bits, masks, 128 * query + AT_ONCE // 8 * part)
         return ctx.get_dummy_value()
@@ -85,29 +83,15 @@ def _sums(b, n_tables, planes, tables):
     return sums
 
 
-def _low_total(b, bits, groups):
-    """The distance from the first query of a pair, times 128 / bits."""
-    parts = [b.and_(x, v.const(WIDEST, 15)) for x in groups]
+def _distance(b, query, groups):
+    """The distance from one query of a pair: the sum of its four bits of each group."""
+    parts = [b.and_(_shifted(b, x, 4 * query), v.const(WIDEST, 15)) for x in groups]
     while len(parts) > 1:
         parts = [b.add(x, y) for x, y in zip(parts[::2], parts[1::2])]
-    # No byte is large enough to reach its neighbour when words are shifted.
-    words = b.bitcast(parts[0], v.vty(v.I16, AT_ONCE // 2))
-    shift = v.const(words.type, (128 // bits).bit_length() - 1)
-    return b.bitcast(b.shl(words, shift), WIDEST)
+    return parts[0]
 
 
-def _high_total(b, bits, groups):
-    """The distance from the second one, times 128 / bits.
-
-    It comes times 16; each mean adds two sums and halves them, and the last one only halves.
-    """
-    parts = [b.and_(x, v.const(WIDEST, -16)) for x in groups]
-    while len(parts) > 1:
-        parts = [_mean(b, x, y) for x, y in zip(parts[::2], parts[1::2])]
-    return _mean(b, parts[0], v.const(WIDEST, 0))
-
-
-def _mean(b, x, y):
-    """(x + y) / 2 of bytes whose sum is even."""
-    name = {32: "llvm.x86.avx2.pavg.b", 64: "llvm.x86.avx512.pavg.b.512"}[x.type.count]
-    return v.call(b, name, WIDEST, x, y)
+def _shifted(b, x, n):
+    """Bytes shifted right by n as words of 16 bits: what a byte gets of its neighbour is above."""
+    words = b.bitcast(x, v.vty(v.I16, AT_ONCE // 2))
+    return b.bitcast(b.lshr(words, v.const(words.type, n)), WIDEST)

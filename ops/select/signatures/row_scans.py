@@ -78,7 +78,7 @@ def _count_near(kind, n, queries, block, mine, tally):
     masks, counts = mine.masks[0], tally.counts
     for h in range(len(counts)):
         counts[h] = 0
-        set_limit(mine.limits, h, tally.below[h])
+        set_limit(kind, mine.limits, h, tally.below[h])
     for t in range(0, n, SEGMENT):
         words = address(block.sample) + t * (bits_of(kind) // 8)
         planes = address(block.sample_planes) + t * (bits_of(kind) // 4)
@@ -129,7 +129,7 @@ def _first_limits(kind, n, share, k, queries, block, mine, tally):
     for h in range(len(counts)):
         below[h] = high[h]
         tally.least[h] = counts[h] = 0
-        set_limit(mine.limits, h, below[h])
+        set_limit(kind, mine.limits, h, below[h])
 
 
 @jit
@@ -212,9 +212,9 @@ def _scan_rows(kind, items, offset, among, together, queries, k, seed, block):
             tally, at = _tally(mine, together), (p - 1) % passes * together
             asking = queries[(p - 1) // passes, at : at + together]
             _collect(kind, (p - 1) & 1, words, segment, asking, tally, mine, block)
-            make_room(k, seed, tally, mine)
+            make_room(kind, k, seed, tally, mine)
             if lowers:
-                lower(scanned / (last - first), k, tally, mine)
+                lower(kind, scanned / (last - first), k, tally, mine)
         if lowers:
             due *= 2
 

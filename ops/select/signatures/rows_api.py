@@ -9,7 +9,16 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT
 from ...errors import OpsError
 from ..choice import I64, Range
-from ..work import HISTOGRAM, QUERY_WORDS, ROWS, SAMPLE_SEGMENTS, SAMPLED, SLICED, half_words
+from ..work import (
+    HISTOGRAM,
+    LIMIT_BYTES,
+    QUERY_WORDS,
+    ROWS,
+    SAMPLE_SEGMENTS,
+    SAMPLED,
+    SLICED,
+    half_words,
+)
 from .arguments import RowCandidates, RowCounts, RowQueries, RowScratch
 
 U64 = NDArray[np.uint64]
@@ -57,7 +66,7 @@ class RowSignatureScratch:
             queries=np.empty((threads, ROWS, self.group), np.uint64),
             none_taken=np.zeros((threads, 0), np.uint64),
             tables=aligned((threads, passes, pairs, 16, 16), np.uint8),
-            limits=aligned((threads, passes, 2 * pairs, 64), np.uint8),
+            limits=aligned((threads, passes, 2 * pairs, LIMIT_BYTES), np.uint8),
             planes=aligned((threads, 16 * SEGMENT), np.uint8),
             sample=aligned((threads, 8 * SAMPLE_SEGMENTS * SEGMENT), np.uint8),
             sample_planes=aligned((threads, 16 * SAMPLE_SEGMENTS * SEGMENT), np.uint8),

@@ -136,7 +136,8 @@ class SketchScratch(SearchScratch):
     def allocate(self, threads: int) -> None:
         super().allocate(threads)
         sums = aligned((threads, 2, self.together, SEGMENT), np.int8)
-        scan = Scan(limits=self.limits, masks=self.masks, sums=sums)
+        limits = aligned((threads, self.masks.shape[2], 64), np.uint8)
+        scan = Scan(limits=limits, masks=self.masks, sums=sums)
         self.arrays = Scratch(search=self.search, scan=scan)
         self.query, self.arguments = Arguments(Query), Arguments.fixed(self.arrays)
 

@@ -38,8 +38,8 @@ N = types.int64
     ("target", "instructions"),
     [
         ("avx512", {"vpopcntb", "vpermt2d", "vpcmpgtb", "vpshufb"}),
-        ("avx512-2019", {"vpshufb", "vpavgb", "vpermt2d", "vpcmpgtb"}),
-        ("avx2", {"vpshufb", "vpavgb", "vpmovmskb", "vpaddsb"}),
+        ("avx512-2019", {"vpshufb", "vpermt2d", "vpcmpgtb"}),
+        ("avx2", {"vpshufb", "vpmovmskb", "vpaddsb"}),
         ("neon", {"cnt", "tbl", "sqadd"}),
     ],
 )
