@@ -57,7 +57,8 @@ def _read_kernel(buffer, out, n_parts):
         start, stop = steps * part // n_parts * 256, steps * (part + 1) // n_parts * 256
         a = b = c = d = set_i64(0)
         for i in range(start, stop, 256):
-            prefetch_l1(buffer, i + 4096)  # hardware prefetchers stop at the end of a page
+            for line in range(0, 256, 64):  # hardware prefetchers stop at the end of a page
+                prefetch_l1(buffer, i + 4096 + line)
             a, b = a ^ load_i64(buffer, i), b ^ load_i64(buffer, i + 64)
             c, d = c ^ load_i64(buffer, i + 128), d ^ load_i64(buffer, i + 192)
         store(out, part * 64, (a ^ b) ^ (c ^ d))
