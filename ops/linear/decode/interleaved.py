@@ -21,7 +21,8 @@ from numba.extending import intrinsic
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
-from ....jit.simd import F32, INTP, at, const, prefetch_l1, read, write
+from ....jit.simd import F32, INTP, at, const, prefetch, prefetch_l1, read, write
+from ....jit.variant import VARIANT
 from ..arguments import Matrix, Output, Quantised
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed
@@ -32,6 +33,10 @@ from ..sums import no_sums, store_rows, tile_of, vectors_of
 from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on
 
 ROWS_AT_ONCE = 2 * ROWS  # that a thread takes from the ticket
+# One token waits for memory alone, and L1 has few requests under way: with those of L2, two cores
+# of a Zen 4 read Q4_0 at 29.5 GB/s instead of 25.5, further ahead at 27. Four tokens, which compute
+# meanwhile, are read a quarter faster through L1, and so is one with AVX2.
+ONE_TOKEN = (prefetch, 1024) if VARIANT == "avx512" else (prefetch_l1, PREFETCH_DISTANCE)
 
 
 @intrinsic(prefer_literal=True)
@@ -106,6 +111,7 @@ def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes * ROWS
     blocks_on = make_blocks_on(FORMATS[kind])
+    fetch, distance = ONE_TOKEN if tokens == 1 else (prefetch_l1, PREFETCH_DISTANCE)
 
     @kernel
     def interleaved_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
@@ -115,8 +121,8 @@ def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
             for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows), ROWS):
                 block, xt, sums = w.data + r * w.row_bytes, x, no_sums(tokens)
                 for _ in range(n_blocks):
-                    for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + size, 64):
-                        prefetch_l1(block, line)
+                    for line in range(distance, distance + size, 64):
+                        fetch(block, line)
                     sums = add_block(kind, sums, block, xt, n_blocks)
                     block, xt = block + size, blocks_on(xt, 1)
                 store_rows(tokens, sums, Output(out.data + 4 * r, out.row_bytes, out.n_tokens))
