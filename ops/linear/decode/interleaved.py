@@ -22,7 +22,7 @@ from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.simd import F32, INTP, at, const, prefetch, prefetch_l1, read, write
-from ....jit.variant import VARIANT
+from ....jit.variant import FEATURES, VARIANT
 from ..arguments import Matrix, Output, Quantised
 from ..formats import FORMATS, KINDS
 from ..formats.columns import ROWS, Interleaved, Transposed
@@ -35,8 +35,10 @@ from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on
 ROWS_AT_ONCE = 2 * ROWS  # that a thread takes from the ticket
 # One token waits for memory alone, and L1 has few requests under way: with those of L2, two cores
 # of a Zen 4 read Q4_0 at 29.5 GB/s instead of 25.5, further ahead at 27. Four tokens, which compute
-# meanwhile, are read a quarter faster through L1, and so is one with AVX2.
-ONE_TOKEN = (prefetch, 1024) if VARIANT == "avx512" else (prefetch_l1, PREFETCH_DISTANCE)
+# meanwhile, are read a quarter faster through L1, and so is one with AVX2 (a Cascade Lake, which
+# has no VPOPCNTDQ, was measured with L1 alone).
+NEWER = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES
+ONE_TOKEN = (prefetch, 1024) if NEWER else (prefetch_l1, PREFETCH_DISTANCE)
 
 
 @intrinsic(prefer_literal=True)
