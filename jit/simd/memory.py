@@ -169,6 +169,8 @@ def _prefetch(locality: int, what: str, to_write: int = 0) -> Any:
     return prefetch
 
 
-prefetch = _prefetch(2, "Fetch a cache line into L2, for gathers: L1 has few fill buffers.")
-prefetch_l1 = _prefetch(3, "Fetch a cache line into L1, for scans of neighbouring lines.")
+prefetch = _prefetch(
+    2, "Fetch a cache line into L2, for gathers and indexes: L1 has few fill buffers."
+)
+prefetch_l1 = _prefetch(3, "Fetch a cache line into L1, for long runs of neighbouring lines.")
 prefetch_to_write = _prefetch(3, "Fetch a cache line into L1, to be written to.", to_write=1)

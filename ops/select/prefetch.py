@@ -13,3 +13,14 @@ def prefetch_lines(place, first, n_bytes):
     """Prefetch n_bytes from address place + first on into L2, one request for each cache line."""
     for line in range(first, first + n_bytes, 64):
         prefetch(place, line)
+
+
+@jit
+def find_pages(items, offset, segments):
+    """Prefetch one line of each of some segments, long before the others.
+
+    Each lies in a page of its own, whose address takes as long to find as memory to answer, and a
+    CPU finds several at a time: the scan waits once for all of them.
+    """
+    for segment in segments:
+        prefetch(items[segment], offset)

@@ -37,8 +37,8 @@ ROWS_AT_ONCE = 2 * ROWS  # that a thread takes from the ticket
 # of a Zen 4 read Q4_0 at 29.5 GB/s instead of 25.5, further ahead at 27. Four tokens, which compute
 # meanwhile, are read a quarter faster through L1, and so is one with AVX2 (a Cascade Lake, which
 # has no VPOPCNTDQ, was measured with L1 alone).
-NEWER = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES
-ONE_TOKEN = (prefetch, 1024) if NEWER else (prefetch_l1, PREFETCH_DISTANCE)
+_NEWER = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES
+_ONE_TOKEN = (prefetch, 1024) if _NEWER else (prefetch_l1, PREFETCH_DISTANCE)
 
 
 @intrinsic(prefer_literal=True)
@@ -113,7 +113,7 @@ def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
     kind = KINDS[type_name]
     size = FORMATS[kind].n_bytes * ROWS
     blocks_on = make_blocks_on(FORMATS[kind])
-    fetch, distance = ONE_TOKEN if tokens == 1 else (prefetch_l1, PREFETCH_DISTANCE)
+    fetch, distance = _ONE_TOKEN if tokens == 1 else (prefetch_l1, PREFETCH_DISTANCE)
 
     @kernel
     def interleaved_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):

@@ -14,7 +14,6 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ....jit.simd import prefetch
 from ...attention.layout import SEGMENT
 from ..best import entry_of, kth_cost, position_hash, prune
 from ..choice import Range
@@ -30,6 +29,7 @@ from ..masks import (
     low_bit,
     trim,
 )
+from ..prefetch import find_pages
 from ..sampling import STRIDE, likely_count, put_order
 from .arguments import Query, Scratch, Tally
 from .lots import COST_LIMIT, key_of, lot, lots_of
@@ -139,17 +139,6 @@ def lower(kind, share, k, tally, mine):
 
 
 @jit
-def _find_pages(items, offset, segments):
-    """Prefetch one line of each of some segments, long before the others.
-
-    Each lies in a page of its own, whose address takes as long to find as memory to answer, and a
-    CPU finds several at a time: the scan waits once for all of them.
-    """
-    for segment in segments:
-        prefetch(items[segment], offset)
-
-
-@jit
 def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
     """Scan the signatures first .. last-1 of a KV head, and add their candidates.
 
@@ -165,7 +154,7 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
     for i in range(n + 1):
         buffer = i & 1
         if i % _PAGES == 0:
-            _find_pages(items, offset, order[i + _PAGES : min(i + 2 * _PAGES, n)])
+            find_pages(items, offset, order[i + _PAGES : min(i + 2 * _PAGES, n)])
         if i < n:
             segment, later = order[i], order[min(i + _LATER, n - 1)]
             key = np.uint64(key_of(segment, seed))
