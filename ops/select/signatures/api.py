@@ -182,7 +182,7 @@ class SignatureScratch(SelectScratch):
             limits=aligned((threads, self.masks.shape[2], LIMIT_BYTES), np.uint8),
             planes=aligned((threads, PLANE_BYTES), np.uint8),
             masks=self.masks,
-            tally=aligned((threads, 3, 8), np.int64),  # each in cache lines of its own
+            tally=aligned((threads, 2, 8), np.int64),  # each in cache lines of its own
             order=self.order,
             entries=found.entries,
             spare=found.spare,

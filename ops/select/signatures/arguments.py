@@ -70,7 +70,7 @@ class Scratch(NamedTuple):
     masks: arrays.U64_4D
     """[buffer][query][word]"""
     tally: arrays.I64_3D
-    """[least cost, limit of costs, entries][query]"""
+    """[limit of costs, candidates][query]"""
     order: arrays.I64_2D
     entries: arrays.U64_3D
     spare: arrays.U64_3D
@@ -159,8 +159,7 @@ class RowScratch(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """The `counts` candidates of each query are tokens that cost least .. below - 1."""
+    """The `counts` candidates of each query are tokens that cost less than `below`."""
 
-    least: arrays.I64_1D
     below: arrays.I64_1D
     counts: arrays.I64_1D

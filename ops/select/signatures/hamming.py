@@ -14,6 +14,7 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
+from ....jit.simd import store
 from ...attention.layout import SEGMENT
 from ..best import entry_of, kth_cost, position_hash, prune
 from ..choice import Range
@@ -33,7 +34,7 @@ from ..prefetch import find_pages
 from ..sampling import STRIDE, likely_count, put_order
 from .arguments import Query, Scratch, Tally
 from .lots import COST_LIMIT, key_of, lot, lots_of
-from .near import make_tables, near_segment, set_limit, word_at
+from .near import LOOKUP, make_tables, near_segment, set_limit, word_at
 
 _SAMPLE = 4096  # signatures
 _RUN = 64  # neighbouring signatures of the sample, so that it touches few pages
@@ -82,23 +83,23 @@ def likely_limit(histogram, at, most, k, share):
 
 @jit
 def _collect(kind, buffer, words, segment, key, queries, tally, mine):
-    """Append the tokens in one segment's masks that cost least .. below-1 to the candidates."""
-    masks, entries = mine.masks, mine.entries
+    """Append the tokens in one segment's masks to the candidates."""
+    masks, line = mine.masks, mine.entries.strides[0]
     lots, item_bytes = lots_of(kind), bits_of(kind) // 8
     some = filled_words(kind, address(masks) + buffer * masks.shape[1] * MASK_BYTES)
     while some:
         i = low_bit(some)
         some &= some - np.uint64(1)
         h, w = i // WORDS, i % WORDS
-        word, n, query = masks[buffer, h, w], tally.counts[h], queries[h]
-        nearest, limit = tally.least[h], tally.below[h]
+        word, n, query, limit = masks[buffer, h, w], tally.counts[h], queries[h], tally.below[h]
+        to = address(mine.entries) + h * line
         while word:
             t = 64 * w + low_bit(word)
             word &= word - np.uint64(1)
             d = bit_count(word_at(kind, words + t * item_bytes) ^ query)
             cost = lots * d + lot(lots, key, t)
-            entries[h, n] = entry_of(cost, segment * SEGMENT + t)
-            n += nearest <= cost < limit
+            store(to, 8 * n, entry_of(cost, segment * SEGMENT + t))
+            n += 1 if not LOOKUP else cost < limit  # where masks have a few others, too
         tally.counts[h] = n
 
 
@@ -121,14 +122,22 @@ def make_room(kind, k, seed, tally, mine):
 
 
 @jit
+def _count_costs(entries, n, histogram):
+    """histogram[cost] = how many of n candidates have it."""
+    for i in range(_LANES * _ROW):
+        histogram[i] = 0
+    for i in range(n):  # neighbours' counters differ: their costs are mostly equal
+        histogram[(i & (_LANES - 1)) * _ROW + np.int64(entries[i] >> np.uint64(32))] += 1
+    for i in range(_ROW, _LANES * _ROW):
+        histogram[i % _ROW] += histogram[i]
+
+
+@jit
 def lower(kind, share, k, tally, mine):
     """Set limits by the candidates among `share` of the signatures; drop those at or above them."""
     histogram, entries, counts, below = mine.histogram, mine.entries, tally.counts, tally.below
     for h in range(len(counts)):
-        for i in range(_ROW):
-            histogram[i] = 0
-        for i in range(counts[h]):
-            histogram[np.int64(entries[h, i] >> np.uint64(32))] += 1
+        _count_costs(entries[h], counts[h], histogram)
         below[h] = likely_limit(histogram, 0, below[h], k, share)
         set_limit(kind, mine.limits, h, below[h])
         kept = 0
@@ -180,12 +189,12 @@ def _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mi
 @jit
 def select_head(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine):
     """Mark the k nearest of the signatures first .. last-1 to each query."""
-    limits, least, below, counts = mine.limits, tally.least, tally.below, tally.counts
+    limits, below, counts = mine.limits, tally.below, tally.counts
     make_tables(queries, bits_of(kind), mine.tables)
     _first_limits(kind, items, offset, among, queries, k, below, mine.histogram)
     for h in range(len(counts)):
         set_limit(kind, limits, h, below[h])
-        least[h] = counts[h] = 0
+        counts[h] = 0
     _scan(kind, items, offset, among, taken, n, due, queries, k, seed, tally, mine)
     complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine)
 
@@ -205,12 +214,7 @@ def complete(kind, items, offset, among, taken, n, queries, k, seed, tally, mine
 def mark_cheapest(entries, n, k, seed, mine):
     """Mark the k best of n >= k candidates, as `best.prune` chooses them."""
     histogram, marks, ties, limit, below, tied = mine.histogram, mine.marks, mine.spare[0], 0, 0, 0
-    for i in range(_LANES * _ROW):
-        histogram[i] = 0
-    for i in range(n):  # neighbours' counters differ: their costs are mostly equal
-        histogram[(i & (_LANES - 1)) * _ROW + np.int64(entries[i] >> np.uint64(32))] += 1
-    for i in range(_ROW, _LANES * _ROW):
-        histogram[i % _ROW] += histogram[i]
+    _count_costs(entries, n, histogram)
     while below + histogram[limit] < k:
         below += histogram[limit]
         limit += 1
@@ -234,15 +238,15 @@ def mark_cheapest(entries, n, k, seed, mine):
 
 @jit
 def _raise_limits(kind, k, more, tally, mine):
-    """Where a limit was too low for k candidates, look for those that cost up to `more` more;
-    whether there are such queries. The others look for nothing."""
-    least, below, counts, again = tally.least, tally.below, tally.counts, False
+    """Where a limit was too low for k candidates, look again, for those that cost up to `more`
+    more; whether there are such queries. The others look for nothing."""
+    below, counts, again = tally.below, tally.counts, False
     for h in range(len(counts)):
         if counts[h] < k:
-            least[h], below[h] = below[h], min(COST_LIMIT, below[h] + more)
+            counts[h], below[h] = 0, min(COST_LIMIT, below[h] + more)
             again = True
         else:
-            least[h] = below[h] = 0
+            below[h] = 0
         set_limit(kind, mine.limits, h, below[h])
     return again
 
@@ -262,7 +266,7 @@ def make_hamming(bits, together):
         first, last, stop = among.first, among.last, among.stop
         queries, mine = query.queries, of_thread(scratch, share.part)
         rows = mine.tally
-        tally = Tally(rows[0, :together], rows[1, :together], rows[2, :together])
+        tally = Tally(rows[0, :together], rows[1, :together])
         stride = STRIDE if last - first > 4 * STRIDE * SEGMENT else 1
         n, due = put_order(first, last, stride, mine.order)
         j = take(share.ticket)

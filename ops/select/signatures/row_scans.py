@@ -47,7 +47,7 @@ def _pass(block, p):
 @jit
 def _tally(mine, together):
     rows = mine.tally
-    return Tally(rows[0, :together], rows[1, :together], rows[2, :together])
+    return Tally(rows[0, :together], rows[1, :together])
 
 
 @jit
@@ -128,7 +128,7 @@ def _first_limits(kind, n, share, k, queries, block, mine, tally):
         step *= 2
     for h in range(len(counts)):
         below[h] = high[h]
-        tally.least[h] = counts[h] = 0
+        counts[h] = 0
         set_limit(kind, mine.limits, h, below[h])
 
 
@@ -143,7 +143,7 @@ def _begin(kind, n, share, k, together, queries, block):
         tally = _tally(mine, together)
         make_tables(own, bits_of(kind), mine.tables)
         for h in range(together):
-            before = block.tally[p - passes, 1, h] if p >= passes else _GUESS
+            before = block.tally[p - passes, 0, h] if p >= passes else _GUESS
             tally.below[h] = min(before, COST_LIMIT - 1)
         _first_limits(kind, n, share, k, own, block, mine, tally)
 

@@ -74,7 +74,7 @@ class RowSignatureScratch:
             places=np.empty((threads, n * SEGMENT + 4), np.uint32),
             lots=aligned((threads, SEGMENT), np.uint8),
             ends=aligned((threads, 8), np.int64),
-            tally=aligned((threads, passes, 3, 8), np.int64),
+            tally=aligned((threads, passes, 2, 8), np.int64),
             order=np.zeros((threads, self.n_segments + 1), np.int64),
             entries=np.empty((threads, passes, n, room), np.uint64),
             spare=np.empty((threads, 2, room), np.uint64),

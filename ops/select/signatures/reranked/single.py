@@ -25,7 +25,7 @@ def _choose(shape, kind, query, j, among, wanted, together, mine):
     """Write the list of KV head j."""
     scan, search, signed, last = mine.scan, mine.search, query.signed, among.last
     rows, chosen, tallies = search.products.rows, search.chosen, scan.tally
-    tally = Tally(tallies[0, :together], tallies[1, :together], tallies[2, :together])
+    tally = Tally(tallies[0, :together], tallies[1, :together])
     stride = STRIDE if last - among.first > 4 * STRIDE * SEGMENT else 1
     n, due = put_order(among.first, last, stride, scan.order)
     pack_queries(shape, query.q, j, len(rows), rows)
