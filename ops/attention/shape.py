@@ -34,6 +34,11 @@ class Shape(types.Type):
         return 4 if wanted >= 4 and self.vectors % 4 == 0 else min(wanted, 2)
 
     @property
+    def integer_keys(self) -> bool:
+        """Whether keys are multiplied as integers, see `decode.integer_keys`."""
+        return WIDE and self.k_type.code == Q8_0
+
+    @property
     def panel(self) -> int:
         """Query rows in the register tile of a chunk: rows x 16 floats are summed at a time."""
         return 12 if WIDE else 6
@@ -96,6 +101,8 @@ def _constant(of):
 
 padded = _constant(lambda shape: shape.padded)
 vectors = _constant(lambda shape: shape.vectors)
+blocks = _constant(lambda shape: shape.vectors // 2)
+integer_keys = _constant(lambda shape: shape.integer_keys)
 heads = _constant(lambda shape: shape.heads)
 strip = _constant(lambda shape: shape.strip)
 panel = _constant(lambda shape: shape.panel)
@@ -138,9 +145,9 @@ def store_tile(b, tile, address, places):
 
 
 def read_scale(b, scales, block, wide):
-    """The scale of a block, f16 or (wide) f32."""
+    """The scale of a block: f16 as stored, or (wide) float32 as `products.widen_scales` writes."""
     if wide:
-        return read(b, scales, v.F32, 4 * block)
+        return read(b, scales, v.F32, 4 * TILE * block)
     return b.fpext(read(b, scales, ir.HalfType(), 2 * block), v.F32)
 
 

@@ -13,6 +13,8 @@ TILE_WORK = PARTS_BYTES + TILE_SCALES + 4 * TILE_SCORES
 """For attention over a tile with up to four query heads: partial sums, its scales, its scores."""
 PREFETCH_TILES = 2
 """Tiles between a prefetch and its use: about the time that memory takes to answer."""
+KEY_TILES = 4
+"""The same where keys alone are read."""
 ADDRESSES = 8 * 3 * TILE
 """Bytes of the addresses of 16 listed tokens' keys, values and scales."""
 

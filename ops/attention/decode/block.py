@@ -41,7 +41,7 @@ class HeadBlock(NamedTuple):
     """One KV head's query heads over a block of tokens: addresses of float32, and numbers."""
 
     queries: int
-    """[row][padded]: query heads, scaled, rotated where K is."""
+    """[row][padded]: query heads, scaled, rotated where K is, split where K is integers."""
     rounds: int
     """Of `heads` rows each."""
     softcap: float
@@ -115,16 +115,16 @@ def _weigh(shape, block, s, lo, hi, first, weights, fresh):
 @jit
 def _add_values(shape, rows, scales, lo, hi, s, fresh, sums, later):
     """sums[h] += sum of s[h][t] * value t for lo <= t < hi; values of `later` are prefetched."""
-    row_bytes, scale_bytes = of.v_row_bytes(shape), 2 * of.scale_row_bytes(shape)
+    row_bytes = of.v_row_bytes(shape)
     width = of.strip(shape)
     for strip in range(of.vectors(shape) // width):
-        row, scale = rows + strip_offset(shape, strip), scales + strip * width // 2 * 4
+        row, scale = rows + strip_offset(shape, strip), scales + strip * width // 2 * 4 * TILE
         place = sums + 64 * width * strip
         added = no_sums(shape) if fresh else load_sums(shape, place)
         for t in range(lo, hi):
             prefetch_value(shape, later, strip * TILE + t)
             added = add_value(
-                shape, added, row + t * row_bytes, scale + t * scale_bytes, strip & 1, s + 4 * t
+                shape, added, row + t * row_bytes, scale + 4 * t, strip & 1, s + 4 * t
             )
         store_sums(shape, added, place)
 
@@ -141,9 +141,10 @@ def attend_tile(shape, block, tile, later, lo, hi, weights, fresh):
     s, values = scales + TILE_SCALES, tile + of.v_offset(shape)
     prefetch_scales(shape, later)
     widen_scales(shape, tile + of.scale_offset(shape), scales)
-    value_scales = scales + 2 * of.v_scale(shape)
+    value_scales = scales + 2 * TILE * of.v_scale(shape)
     for first in range(0, block.rounds * heads, heads):
-        sweep_keys(shape, block.queries + first * row_bytes, tile, scales, parts, later)
+        queries = block.queries + first * row_bytes
+        sweep_keys(shape, queries, tile, scales, parts, s, TILE_SCORES, later)
         sum_parts(shape, parts, s, TILE_SCORES)
         _weigh(shape, block, s, lo, hi, first, weights, fresh)
         sums, begin, end = block.sums + first * row_bytes, max(lo, 0), min(hi, TILE)

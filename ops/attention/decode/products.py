@@ -42,13 +42,16 @@ def _eight_of_each(b, x, y):
 
 @shaped()
 def widen_scales(b, shape, scales, out):
-    """The scales of a tile's rows as floats, where it has any; addresses.
+    """The scales of a tile's rows, where it has any, as float32 [block][token]; addresses.
 
     Converted one by one where they are needed, they cost as much as their rows' products.
     """
-    for i in range(0, TILE * shape.layout.scale_row_bytes, 32):
-        x = read(b, scales, v.vty(ir.HalfType(), 16), i)
-        write(b, b.fpext(x, VEC), out, 2 * i)
+    n = shape.layout.scale_row_bytes // 2
+    if n:
+        every = read(b, scales, v.vty(v.I16, TILE * n))
+        for i in range(n):
+            own = b.bitcast(v.shuffle(b, every, range(i, TILE * n, n)), v.vty(v.F16, TILE))
+            write(b, b.fpext(own, VEC), out, 4 * TILE * i)
 
 
 @shaped()
@@ -83,7 +86,12 @@ def multiply_keys(b, shape, q, row0, row1, scales0, scales1, parts):
 
 @shaped()
 def sum_parts(b, shape, parts, s, line):
-    """s[h][0..15] = sums of the 4 partial sums of 16 tokens; line: bytes from s[h] to s[h + 1]."""
+    """s[h][0..15] = sums of the 4 partial sums of 16 tokens; line: bytes from s[h] to s[h + 1].
+
+    Nothing is left to do after `integer_keys`.
+    """
+    if shape.integer_keys:
+        return
     for h in range(0, shape.heads, 2 if WIDE else 1):
         place = at(b, parts, h * HEAD_PARTS)
         scores = _scores_of_two(b, place) if WIDE else [_scores_of_one(b, place)]

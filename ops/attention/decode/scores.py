@@ -1,41 +1,62 @@
 """One KV head's query heads times its keys: the first step of attention and of choosing tokens."""
 
 from ....jit.cached import jit
+from ....jit.simd import set_f32, store
 from .. import shape as of
 from ..layout import TILE
-from ..work import HEAD_SCORES, PARTS_BYTES, PREFETCH_TILES
+from ..work import HEAD_SCORES, KEY_TILES, PARTS_BYTES
+from .integer_keys import add_products
 from .prefetch import prefetch_keys
 from .products import multiply_keys, sum_parts, widen_scales
 from .rows import find_first, next_tile, tile_in
 
 
 @jit
-def sweep_keys(shape, q, tile, scales, parts, later):
-    """Partial sums of q[h] . key for the 16 keys of a tile; scales: widened, of the tile.
+def sweep_keys(shape, q, tile, scales, parts, s, line, later):
+    """s[h] = q[h] . key for the 16 keys of a tile, after `sum_parts`; scales: widened, of the tile.
 
-    The keys of `later` (a tile, or rows of a list) are prefetched.
+    line: bytes from s[h] to s[h + 1]. The keys of `later` (a tile, or rows of a list) are
+    prefetched.
     """
-    row_bytes, scale_bytes = of.k_row_bytes(shape), 2 * of.scale_row_bytes(shape)
+    if of.integer_keys(shape):
+        _multiply_integers(shape, q, tile, scales, s, line, later)
+        return
+    row_bytes = of.k_row_bytes(shape)
     for r in range(0, TILE, 2):
         prefetch_keys(shape, later, r)
-        row, scale = tile + r * row_bytes, scales + r * scale_bytes
+        row, scale = tile + r * row_bytes, scales + 4 * r
         pair = parts + r // 2 * of.pair_bytes(shape)
-        multiply_keys(shape, q, row, row + row_bytes, scale, scale + scale_bytes, pair)
+        multiply_keys(shape, q, row, row + row_bytes, scale, scale + 4, pair)
 
 
 @jit
-def key_scores(shape, q, base, lo, hi, parts, s):
-    """s[h][t] = q[h] . key t for all tokens of the tiles that hold lo..hi-1; `base`: head segment.
+def _multiply_integers(shape, q, tile, scales, s, line, later):
+    n = of.blocks(shape)
+    for h in range(of.heads(shape)):
+        store(s, line * h, set_f32(0.0))
+    for i in range(n):
+        for r in range(TILE * i // n & -2, TILE * (i + 1) // n & -2, 2):
+            prefetch_keys(shape, later, r)
+        add_products(shape, q, i, tile, scales, s, line)
 
-    A tile's parts are summed after the next tile's products, when they have left the store buffer.
+
+@jit
+def key_scores(shape, q, base, lo, hi, parts, s, next_base):
+    """s[h][t] = q[h] . key t for all tokens of the tiles that hold lo..hi-1.
+
+    base: address of the KV head's part of a segment; next_base: of the segment that comes next. A
+    tile's parts are summed after the next tile's products, when they have left the store buffer.
     """
     tile_bytes, turn = of.tile_bytes(shape), of.parts_bytes(shape)
     scales = parts + PARTS_BYTES
     first, last = lo // TILE, (hi + TILE - 1) // TILE
     for i in range(first, last):
-        tile = base + i * tile_bytes
+        tile, own = base + i * tile_bytes, s + 4 * TILE * i
+        later = base + (i + KEY_TILES) * tile_bytes
+        if i + KEY_TILES >= last:
+            later = next_base + (i + KEY_TILES - last) * tile_bytes
         widen_scales(shape, tile + of.scale_offset(shape), scales)
-        sweep_keys(shape, q, tile, scales, parts + i % 2 * turn, tile + PREFETCH_TILES * tile_bytes)
+        sweep_keys(shape, q, tile, scales, parts + i % 2 * turn, own, HEAD_SCORES, later)
         if i > first:
             sum_parts(shape, parts + (i - 1) % 2 * turn, s + 4 * TILE * (i - 1), HEAD_SCORES)
     sum_parts(shape, parts + (last - 1) % 2 * turn, s + 4 * TILE * (last - 1), HEAD_SCORES)
@@ -49,8 +70,9 @@ def gathered_scores(shape, q, index, segments, head, room, parts, s):
     find_first(shape, index, segments, head, False, room)
     for i in range(n_tiles):
         later = next_tile(shape, index, i, segments, head, False, room)
+        own = s + 4 * TILE * i
         widen_scales(shape, tile + of.scale_offset(shape), scales)
-        sweep_keys(shape, q, tile, scales, parts + i % 2 * turn, later)
+        sweep_keys(shape, q, tile, scales, parts + i % 2 * turn, own, HEAD_SCORES, later)
         if i > 0:
             sum_parts(shape, parts + (i - 1) % 2 * turn, s + 4 * TILE * (i - 1), HEAD_SCORES)
     last = n_tiles - 1

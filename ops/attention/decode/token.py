@@ -17,11 +17,13 @@ from ..arguments import CacheAddresses, Heads, Scoring, TokenMemory
 from ..layout import F16, SEGMENT
 from ..rotation import rotate_row
 from .block import NO_WEIGHTS, attend_block, head_block
+from .integer_keys import split_query
 
 
 @jit
 def put_queries(shape, q, group, n, scale, out):
-    """A KV head's `group` query heads (group, n) at an address, scaled, padded and rotated."""
+    """A KV head's `group` query heads (group, n) at an address, scaled, padded, and rotated
+    and split where keys are."""
     for h in range(group):
         row = out + 4 * h * of.padded(shape)
         for i in range(n):
@@ -30,6 +32,8 @@ def put_queries(shape, q, group, n, scale, out):
             store(row, 4 * i, np.float32(0))
         if of.rotates_k(shape):
             rotate_row(row, of.padded(shape), of.rotation(shape))
+        if of.integer_keys(shape):
+            split_query(shape, row)
 
 
 @jit

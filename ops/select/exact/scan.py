@@ -58,11 +58,13 @@ def _flat_head(shape, query, j, n_kv_heads, among, k, seed, scoring, mine):
         own = j * group + g
         for h in range(n if len(query.totals) else 0):
             query.totals[own + h, 0], query.totals[own + h, 1] = -1e30, 0.0
-        for segment in range(among.first // SEGMENT, (among.last - 1) // SEGMENT + 1):
+        end = (among.last - 1) // SEGMENT
+        for segment in range(among.first // SEGMENT, end + 1):
             base = query.segments[segment] + j * of.head_bytes(shape)
+            later = query.segments[min(segment + 1, end)] + j * of.head_bytes(shape)
             lo = max(among.first - segment * SEGMENT, 0)
             hi = min(among.last - segment * SEGMENT, SEGMENT)
-            key_scores(shape, address(mine.rows[g]), base, lo, hi, parts, s)
+            key_scores(shape, address(mine.rows[g]), base, lo, hi, parts, s, later)
             for h in range(n):
                 counts[h] = _collect(
                     s + h * HEAD_SCORES, lo, hi, segment, query.taken[j], limits[h], entries[h],
@@ -119,7 +121,7 @@ def make_products(k_type, v_type, blocks, heads):
                 base = arrays.segments[segment] + j * of.head_bytes(shape)
                 hi = min(stop - segment * SEGMENT, SEGMENT)
                 for g in range(0, group, heads):
-                    key_scores(shape, address(rows[g]), base, 0, hi, s + 4 * HEAD_SCORES, s)
+                    key_scores(shape, address(rows[g]), base, 0, hi, s + 4 * HEAD_SCORES, s, base)
                     for h in range(g, min(g + heads, group)):
                         for t in range(hi):
                             score = v.load_one_f32(s, (h - g) * HEAD_SCORES + 4 * t)

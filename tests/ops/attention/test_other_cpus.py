@@ -8,7 +8,7 @@ from numba import types
 from kvarn.jit.cached import jit
 from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
-from kvarn.ops.attention.decode import block, scores
+from kvarn.ops.attention.decode import block, integer_keys, scores
 from kvarn.ops.attention.layout import F16, Q4_0, Q8_0
 from kvarn.ops.attention.prefill import blocks
 
@@ -21,8 +21,10 @@ def _all(q, base, n, work, newest, out):
     encode_block(F16, n, q, base, work)
     encode_block(Q8_0, n, q, base, work)
     encode_block(Q4_0, n, q, base, work)
-    shape = of.shape_of(F16, Q8_0, 2, 4)
-    scores.key_scores(shape, q, base, 0, n, work + 65536, work)
+    shape, stored = of.shape_of(F16, Q8_0, 2, 4), of.shape_of(Q8_0, Q8_0, 2, 4)
+    scores.key_scores(shape, q, base, 0, n, work + 65536, work, base)
+    integer_keys.split_query(stored, out)
+    scores.key_scores(stored, out, base, 0, n, work + 65536, work, base)
     rows = block.HeadBlock(q, 1, 0.0, work, out, out, work)
     block.attend_block(shape, rows, base, 0, n, block.LogWeights(base, n, n), base)
     keys, at = (
@@ -40,7 +42,7 @@ SIGNATURE = (N, N, N, N, types.Array(N, 1, "C"), N)
 @pytest.mark.parametrize(
     ("target", "instructions", "registers"),
     [
-        ("avx512", {"vcvtps2ph", "vcvtph2ps", "vfmadd231ps"}, "zmm31"),
+        ("avx512", {"vcvtps2ph", "vcvtph2ps", "vfmadd231ps", "vpdpbusd"}, "zmm31"),
         ("neon", {"fcvtn", "fcvtl", "fmla"}, "v31"),
     ],
 )
