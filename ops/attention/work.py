@@ -15,6 +15,8 @@ PREFETCH_TILES = 2
 """Tiles between a prefetch and its use: about the time that memory takes to answer."""
 KEY_TILES = 4
 """The same where keys alone are read."""
+MOST_TILES = max(PREFETCH_TILES, KEY_TILES)
+"""Of lists that are found ahead."""
 ADDRESSES = 8 * 3 * TILE
 """Bytes of the addresses of 16 listed tokens' keys, values and scales."""
 
@@ -31,7 +33,7 @@ def token_work_bytes(padded: int, rows: int) -> int:
 
 def gathered_work_bytes(tile_bytes: int) -> int:
     """Bytes for listed tokens: addresses of the next ones, and a tile that rows are copied into."""
-    return PREFETCH_TILES * ADDRESSES + tile_bytes
+    return MOST_TILES * ADDRESSES + tile_bytes
 
 
 def chunk_work_floats(padded: int) -> int:

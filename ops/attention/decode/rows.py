@@ -14,7 +14,7 @@ from ....jit.simd import prefetch, read, store, write
 from .. import shape as of
 from ..layout import TILE
 from ..shape import shaped
-from ..work import ADDRESSES, PREFETCH_TILES
+from ..work import ADDRESSES, KEY_TILES, MOST_TILES, PREFETCH_TILES
 from .prefetch import KEY, NEXT, SCALES, VALUE, prefetch_keys, prefetch_value
 
 
@@ -56,15 +56,21 @@ def _find(shape, index, first, segments, head, rows):
 
 
 @jit
+def _ahead(values):
+    """Tiles between a prefetch and its use."""
+    return PREFETCH_TILES if values else KEY_TILES
+
+
+@jit
 def tile_in(room):
     """Address of the tile that rows are copied into; room: of `gathered_work_bytes`."""
-    return room + PREFETCH_TILES * ADDRESSES
+    return room + MOST_TILES * ADDRESSES
 
 
 @jit
 def find_first(shape, index, segments, head, values, room):
     """Find the rows that a list index uint32[n] begins with, and prefetch all of them."""
-    for i in range(PREFETCH_TILES):
+    for i in range(_ahead(values)):
         rows = room + i * ADDRESSES
         _find(shape, index, i * TILE, segments, head, rows)
         for r in range(0, TILE, 2):
@@ -77,7 +83,8 @@ def find_first(shape, index, segments, head, values, room):
 @jit
 def next_tile(shape, index, i, segments, head, values, room):
     """Copy the rows of tile i of a list, and find later ones; gives these, see `prefetch`."""
-    rows, tile = room + i % PREFETCH_TILES * ADDRESSES, tile_in(room)
+    ahead = _ahead(values)
+    rows, tile = room + i % ahead * ADDRESSES, tile_in(room)
     for r in range(TILE):
         row = rows + NEXT * r
         scales = tile + of.scale_offset(shape) + r * of.scale_row_bytes(shape)
@@ -86,5 +93,5 @@ def next_tile(shape, index, i, segments, head, values, room):
         if values:
             value = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
             _copy_value(shape, word(row, VALUE), value)
-    _find(shape, index, (i + PREFETCH_TILES) * TILE, segments, head, rows)
+    _find(shape, index, (i + ahead) * TILE, segments, head, rows)
     return (rows,)
