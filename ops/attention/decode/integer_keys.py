@@ -22,7 +22,7 @@ from ..shape import VEC, shaped
 
 _MOST = 127 << 16 | 127 << 8  # M; rounding may exceed it by 1, which still fits
 _PARTS = 3
-_LEAST = 1e-30  # queries whose elements are all smaller count as 0
+_LEAST = 1e-20  # queries whose elements are all smaller count as 0
 _WORDS = v.vty(v.I32, 16)
 
 
@@ -34,17 +34,17 @@ def _sums_at(shape, block, part):
 def split_query(b, shape, row):
     """Replace a query, float32[padded] at an address; one with NaN or infinity gets a NaN unit."""
     x = [read(b, row, VEC, 64 * i) for i in range(shape.vectors)]
-    most, total = ir.Constant(v.F32, 0.0), ir.Constant(v.F32, 0.0)
+    zero, zeros = ir.Constant(v.F32, 0.0), v.const(VEC, 0.0)
+    most, nothing = zeros, zeros
     for y in x:
-        size = v.call(b, "llvm.fabs.v16f32", VEC, y)
-        top = v.call(b, "llvm.vector.reduce.fmax.v16f32", v.F32, size)
-        most = v.call(b, "llvm.maxnum.f32", v.F32, most, top)
-        total = v.call(b, "llvm.vector.reduce.fadd.v16f32", v.F32, total, size)
+        most = v.call(b, "llvm.maxnum.v16f32", VEC, most, v.call(b, "llvm.fabs.v16f32", VEC, y))
+        nothing = v.fmuladd(b, y, zeros, nothing)  # NaN where an element is not finite
+    most = v.call(b, "llvm.vector.reduce.fmax.v16f32", v.F32, most)
+    nothing = v.call(b, "llvm.vector.reduce.fadd.v16f32", v.F32, zero, nothing)
     none = b.fcmp_ordered("<", most, ir.Constant(v.F32, _LEAST))
-    zero = ir.Constant(v.F32, 0.0)
     factor = b.select(none, zero, b.fdiv(ir.Constant(v.F32, _MOST), most))
     unit = b.select(none, zero, b.fmul(most, ir.Constant(v.F32, 1 / _MOST)))
-    unit = b.fadd(unit, b.fmul(total, zero))  # NaN where any element is not finite
+    unit = b.fadd(unit, nothing)
     sums = [[None] * _PARTS for _ in range(shape.vectors // 2)]
     for i, y in enumerate(x):
         whole = v.call(b, "llvm.rint.v16f32", VEC, b.fmul(y, v.splat(b, factor, 16)))
@@ -114,6 +114,5 @@ def add_products(b, shape, q, block, keys, scales, s, line):
         lower = b.add(b.shl(middle, v.const(_WORDS, 8)), low)
         x = v.fmuladd(b, b.sitofp(high, VEC), v.const(VEC, 65536.0), b.sitofp(lower, VEC))
         unit = read(b, q, v.F32, h * row_bytes + _sums_at(shape, shape.vectors // 2, 0))
-        x = b.fmul(x, v.splat(b, unit, 16))
-        own = at_item(b, s, line, h)
-        write(b, v.fmuladd(b, x, scale, read(b, own, VEC)), own)
+        own, d = at_item(b, s, line, h), b.fmul(scale, v.splat(b, unit, 16))
+        write(b, v.fmuladd(b, x, d, read(b, own, VEC)), own)

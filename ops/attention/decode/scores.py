@@ -31,6 +31,7 @@ def sweep_keys(shape, q, tile, scales, parts, s, line, later):
 
 @jit
 def _multiply_integers(shape, q, tile, scales, s, line, later):
+    """As `sweep_keys`; pairs of later rows are prefetched evenly among the blocks of 32."""
     n = of.blocks(shape)
     for h in range(of.heads(shape)):
         store(s, line * h, set_f32(0.0))

@@ -4,7 +4,7 @@ One scan over the signatures of a KV head. Distances in a sample of 4,096 give a
 which k signatures are likely to lie; after an eighth of the scan (one segment in eight), a quarter
 and half of it, the candidates so far give better limits. A token whose cost (`lots`) is below the
 limit is a candidate, in a buffer per query that is pruned when it is full and at the end (`best`).
-Where a limit was too low for k candidates, another scan adds those between it and a higher limit:
+Where a limit was too low for k candidates, another scan collects them again with a higher one:
 samples save work, but never change the result.
 """
 

@@ -3,7 +3,7 @@
 Segments are the outer loop and rows the inner one: a segment's signatures are spread once (`near`)
 and stay in L1 while all rows of a block compare theirs. A row's limits begin as those of the row
 before it, are corrected by counting in a sample, and are lowered during the scan as in `hamming`;
-where one proves too low, a scan for that row alone adds what is missing. So each row's choice is
+where one proves too low, that row alone is scanned again. So each row's choice is
 that of `hamming`, whatever its limits were.
 """
 

@@ -33,7 +33,7 @@ def test_as_exact_as_float32(make_cache, head_dim: int, group: int) -> None:
 
 
 def test_queries_without_a_size(make_cache) -> None:
-    """Zeros give zeros; what is not finite gives NaN, and spoils no other head."""
+    """Zeros give zeros; what is not finite gives NaN, in no other head; great ones do not."""
     cache = make_cache(64, "q8_0", "q8_0", 1, N)
     q = np.ones((1, 4, 64), np.float32)
     q[0, 0], q[0, 1, 5], q[0, 2, 63] = 0, np.nan, np.inf
@@ -41,3 +41,5 @@ def test_queries_without_a_size(make_cache) -> None:
     assert not got[0].any()
     assert not np.isfinite(got[1:3]).any()
     np.testing.assert_allclose(got[3], want, atol=2e-5)
+    q[:] = 2.0**122  # whose sum is no float32
+    np.testing.assert_allclose(_products(cache, q)[0] * 2.0**-122, want, atol=2e-5)
