@@ -16,7 +16,8 @@ SAMPLED = 8  # segments of signatures that give the first limits of `signatures.
 LEVELS = 4  # distances that are told apart at a time, see `signatures.counting.limits`
 COUNTERS = (LEVELS + 2) // 2  # vectors that count them
 QUERY_WORDS = 32 + 8 * COUNTERS  # of a query there
-SLICED = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES  # rows are compared as there
+DEEP = 400  # tokens for each one that is chosen, from which rows look for candidates
+SLICED = VARIANT == "avx512" and "avx512vpopcntdq" in FEATURES  # rows can be compared as there
 
 
 def half_words(bits: int) -> int:

@@ -152,7 +152,7 @@ class RowCounts(NamedTuple):
 
 
 class RowScratch(NamedTuple):
-    """Of each thread, for the rows of a block: one of these is empty."""
+    """Of each thread, for the rows of a block; `by_counts` is empty where nothing is counted."""
 
     by_candidates: RowCandidates
     by_counts: RowCounts

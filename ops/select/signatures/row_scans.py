@@ -1,4 +1,4 @@
-"""What the queries of many rows choose, by candidates: where `counting` cannot run.
+"""What the queries of many rows choose, by candidates.
 
 Segments are the outer loop and rows the inner one: a segment's signatures are spread once (`near`)
 and stay in L1 while all rows of a block compare theirs. A row's limits begin as those of the row

@@ -1,8 +1,10 @@
 """The k signatures nearest to each query of many rows: one reading of the signatures for a block.
 
 Segments are the outer loop and rows the inner one, so that a segment's signatures stay in L1 while
-all rows of a block compare theirs: by counting (`counting`) where the CPU has the instructions,
-else by candidates (`row_scans`). Each row's choice is that of `hamming`.
+all rows of a block compare theirs. Each choice is that of `hamming`, found in one of two ways:
+
+    counting   compares each signature twice, whatever is chosen
+    row_scans  compares it once, and looks at each candidate: where few of many are chosen
 """
 
 import numpy as np
@@ -14,19 +16,20 @@ from ...attention.layout import SEGMENT
 from ..choice import Range
 from ..lists import write_list
 from ..masks import kind_of
-from ..work import ROWS, SLICED
+from ..work import ROWS
+from . import counting, row_scans
 from .arguments import RowQueries, RowScratch
 
-if SLICED:
-    from .counting import row_marks, scan_block, scratch_of
-else:
-    from .row_scans import row_marks, scan_block, scratch_of
 
-__all__ = ["make_rows", "row_marks", "scan_block", "scratch_of"]
+def way_of(by_counting):
+    """The functions scan_block, row_marks and scratch_of of one of the two ways."""
+    way = counting if by_counting else row_scans
+    return way.scan_block, way.row_marks, way.scratch_of
 
 
-def make_rows(bits, together):
+def make_rows(bits, together, by_counting):
     """The kernel for signatures of `bits` bits, `together` queries of a group at a time."""
+    scan_block, row_marks, scratch_of = way_of(by_counting)
 
     @kernel
     def rows_kernel(

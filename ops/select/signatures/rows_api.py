@@ -10,6 +10,7 @@ from ...attention.layout import SEGMENT
 from ...errors import OpsError
 from ..choice import I64, Range
 from ..work import (
+    DEEP,
     HISTOGRAM,
     LIMIT_BYTES,
     QUERY_WORDS,
@@ -25,17 +26,22 @@ U64 = NDArray[np.uint64]
 
 
 @lazy_kernels
-def _rows(bits: int, together: int) -> DefinedKernel:
+def _rows(bits: int, together: int, by_counting: bool) -> DefinedKernel:
     from .rows import make_rows
 
-    return make_rows(bits, together)
+    return make_rows(bits, together, by_counting)
+
+
+def by_counting(among: Range, k: int) -> bool:
+    """Which way `rows` choose: by counting, or by candidates."""
+    return SLICED and among.last - among.first < DEEP * k
 
 
 class RowSignatureScratch:
     """Memory for `nearest_rows`: up to k tokens a query head of up to n_ctx, for each thread.
 
-    For each query of 32 rows of a KV head about 2 k + 2,048 candidates of 8 bytes; or, of AVX-512
-    that counts bits, a bit for each token and group of up to 4 queries.
+    For each query of 32 rows of a KV head about 2 k + 2,048 candidates of 8 bytes; with AVX-512
+    that counts bits also a bit for each token, up to 400 k, and group of up to 4 queries.
     """
 
     def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
@@ -55,8 +61,8 @@ class RowSignatureScratch:
 
     def allocate(self, threads: int) -> None:
         """Allocate it anew."""
-        by_candidates = self._candidates(0 if SLICED else threads)
-        self.arrays = RowScratch(by_candidates, self._counts(threads if SLICED else 0))
+        by_counts = self._counts(threads if SLICED else 0)
+        self.arrays = RowScratch(self._candidates(threads), by_counts)
         self.arguments.fill(self.arrays)
 
     def _candidates(self, threads: int) -> RowCandidates:
@@ -83,7 +89,9 @@ class RowSignatureScratch:
         )
 
     def _counts(self, threads: int) -> RowCounts:
-        queries, words = ROWS * self.group, self.n_segments * (SEGMENT // 64) + 8
+        # The segments that a range of fewer than DEEP k tokens can touch.
+        n = min(self.n_segments, DEEP * self.k // SEGMENT + 2)
+        queries, words = ROWS * self.group, n * (SEGMENT // 64) + 8
         return RowCounts(
             signatures=np.empty((threads, ROWS, self.group), np.uint64),
             planes=aligned((threads, SEGMENT), np.uint64),
@@ -100,8 +108,8 @@ class RowSignatureScratch:
             counts=np.zeros((threads, queries), np.int64),
             # Of these, pages are used only as far as queries have candidates.
             words=np.empty((threads, queries, 2, words), np.uint64),
-            positions=np.empty((threads, self.n_segments * SEGMENT + 2), np.uint32),
-            keys=np.empty((threads, self.n_segments * SEGMENT), np.uint64),
+            positions=np.empty((threads, n * SEGMENT + 2), np.uint32),
+            keys=np.empty((threads, n * SEGMENT), np.uint64),
         )
 
 
@@ -126,7 +134,8 @@ def nearest_rows(
     s, given = scratch, RowQueries(queries=queries, items=items, lists=lists, counts=counts)
     check_rows("nearest signatures of rows", given, bits, among, k, s)
     s.ready(n_threads())
-    _rows(bits, s.together)(s.query.fill(given), s.arguments.address, *among, k, seed)
+    choose = _rows(bits, s.together, by_counting(among, k))
+    choose(s.query.fill(given), s.arguments.address, *among, k, seed)
 
 
 def check_rows(

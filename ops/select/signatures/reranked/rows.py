@@ -15,12 +15,13 @@ from ...queries import pack_queries
 from ...rerank.arguments import Wanted
 from ...rerank.rows import rerank_row
 from ...work import ROWS
-from ..rows import row_marks, scan_block, scratch_of
+from ..rows import way_of
 from .arguments import ScoredRows, ScoredRowScratch
 
 
-def make_reranked_rows(k_type, v_type, blocks, bits, together):
+def make_reranked_rows(k_type, v_type, blocks, bits, together, by_counting):
     """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
+    scan_block, row_marks, scratch_of = way_of(by_counting)
 
     @jit
     def choose_row(given, row, j, first, queries, among, wanted, mine):
