@@ -41,6 +41,7 @@ HELP = '''\
 /load FILE      continue a saved conversation
 /quit           leave (also /exit, /bye and Ctrl-D)
 """             begins and ends a message of several lines
+a paste         of several lines is one message, sent by Enter; commands in it are text
 //TEXT          sends /TEXT
 Ctrl-C          stops the answer; at the prompt, twice in a row leaves'''
 
@@ -49,8 +50,8 @@ INTERRUPTED = 130
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Talk with a model: answers go to stdout, everything else to stderr. On a "
-        "pipe each line is one turn. /help lists the commands."
+        "Talk with a model: answers go to stdout, everything else to stderr. At a terminal, lines "
+        "pasted together are one turn; on a pipe, each line is. /help lists the commands."
     )
     parser.epilog = (
         "Ctrl-C stops an answer, not the program. At the prompt, pressing it twice in a "
@@ -185,14 +186,19 @@ class Chat:
         notice(" ".join(message.split()))
 
     def turn(self, text: str) -> None:
-        """One line or block: a command, or a message to answer; blank ones are passed over."""
+        """A command, or a message to answer; blank ones are passed over.
+
+        Of several lines, only `/system` is a command.
+        """
         if not text.strip():
             return
-        if not text.startswith("/") or text.startswith("//"):
-            message = text[1:] if text.startswith("//") else text
-            self.show(partial(self.conversation.ask, message))
-            return
         name, _, rest = text.partition(" ")
+        if not text.startswith("/") or ("\n" in text and name != "/system"):
+            self.show(partial(self.conversation.ask, text))
+            return
+        if text.startswith("//"):
+            self.show(partial(self.conversation.ask, text[1:]))
+            return
         command = self._commands.get(name.strip())
         if command is None:
             raise KvarnError(f"there is no command {name}: /help lists them, //… sends it as text")

@@ -2,16 +2,12 @@
 
 import io
 import json
-import os
-import pty
 import re
-import select
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +18,8 @@ from kvarn.commands.chat.command import Chat as ChatLoop
 from kvarn.commands.chat.input import TurnReader
 from kvarn.runtime.chat import Turn
 from kvarn.runtime.context import Progress
+
+from .pseudo_terminal import PseudoTerminal, pseudo_terminal
 
 ANSWER = ["-n", "4", "--temp", "0"]
 
@@ -196,6 +194,21 @@ def test_ctrl_c_twice_in_a_row_leaves_with_130() -> None:
     assert ChatLoop(Script([], 0), keys).run() == 130  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "text", ["/undo\nHello", "//a\n/undo", "Hello\n/quit\nyou", "/usr/bin/x: bad\nWhy?"]
+)
+def test_messages_of_several_lines_are_sent_as_they_are(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    script = Script(["a"], 9)
+    ask = script.ask
+    script.ask = lambda text, progress: (asked.append(text), ask(text, progress))[1]  # type: ignore[method-assign]
+    assert ChatLoop(script, Keys(text, None)).run() == 0  # type: ignore[arg-type]
+    assert asked == [text]
+    assert "there is no command" not in capsys.readouterr().err
+
+
 def test_a_full_context_and_other_failures_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     loop = ChatLoop(Script(["a"], 9), Keys("Hello", "/regen", None))  # type: ignore[arg-type]
     assert loop.run() == 0
@@ -204,58 +217,25 @@ def test_a_full_context_and_other_failures_are_told(capsys: pytest.CaptureFixtur
     assert "kvarn: broken" in err
 
 
-class Terminal:
+def interrupt(user: PseudoTerminal) -> None:
+    # readline shows its prompt a moment before it listens; Python would hear of a signal that falls
+    # in between only at the next key.
+    time.sleep(0.5)
+    user.process.send_signal(signal.SIGINT)
+
+
+def talk(model: Path) -> AbstractContextManager[PseudoTerminal]:
     """A `kvarn chat` on a pseudo-terminal."""
-
-    def __init__(self, path: Path) -> None:
-        self._fd, child = pty.openpty()
-        command = [sys.executable, "-m", "kvarn", "chat", "-m", str(path), "--temp", "0"]
-        self.process = subprocess.Popen(
-            command, stdin=child, stdout=child, stderr=child, start_new_session=True
-        )
-        os.close(child)
-        self._seen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def interrupt(self) -> None:
-        # readline shows its prompt a moment before it listens; Python would hear of a signal that
-        # falls in between only at the next key.
-        time.sleep(0.5)
-        self.process.send_signal(signal.SIGINT)
-
-    def wait_for(self, text: str, seconds: float = 240.0) -> None:
-        """Reads until `text` appears after what was waited for before."""
-        deadline = time.monotonic() + seconds
-        while text not in self._seen:
-            ready, _, _ = select.select([self._fd], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"{text!r} did not appear in {self._seen!r}"
-            self._seen += os.read(self._fd, 4096).decode("utf-8", "replace")
-        self._seen = self._seen.partition(text)[2]
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._fd)
-
-
-@contextmanager
-def terminal(path: Path) -> Iterator[Terminal]:
-    opened = Terminal(path)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    return pseudo_terminal("-m", "kvarn", "chat", "-m", str(model), "--temp", "0")
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(tiny_path: Path) -> None:
-    with terminal(tiny_path) as user:
+    with talk(tiny_path) as user:
         user.wait_for("> ")
         user.type("Tell me a story that never ends\n")
         user.wait_for("\n")
         time.sleep(1.0)  # into the answer, or the reading, or the compilation before it
-        user.interrupt()
+        interrupt(user)
         user.wait_for("stopped")
         user.wait_for("> ")
         user.type("/stats\n")
@@ -266,23 +246,23 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(tiny_path: Path) -> None:
 
 
 def test_two_ctrl_c_at_the_prompt_leave(tiny_path: Path) -> None:
-    with terminal(tiny_path) as user:
+    with talk(tiny_path) as user:
         user.wait_for("> ")
-        user.interrupt()
+        interrupt(user)
         user.wait_for("Ctrl-C again leaves")
         user.wait_for("> ")
         user.type("/undo\n")
         user.wait_for("nothing to undo")
         user.wait_for("> ")
-        user.interrupt()
+        interrupt(user)
         user.wait_for("Ctrl-C again leaves")
         user.wait_for("> ")
-        user.interrupt()
+        interrupt(user)
         assert user.process.wait(30) == 130
 
 
 def test_the_end_of_input_leaves(tiny_path: Path) -> None:
-    with terminal(tiny_path) as user:
+    with talk(tiny_path) as user:
         user.wait_for("> ")
         user.type("\x04")
         assert user.process.wait(30) == 0
