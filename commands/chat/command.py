@@ -251,7 +251,7 @@ class Chat:
         room = f" of {context.n_ctx}" if context.stats.kept is None else ""
         notice(
             f"{len(conversation.messages)} messages, "
-            f"{len(context.tokens)}{room} tokens in the context"
+            f"{conversation.n_tokens}{room} tokens in the context"
         )
         if conversation.last is not None:
             notice(

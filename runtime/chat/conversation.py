@@ -84,16 +84,31 @@ class Conversation:
         self._redraws += 1
         return self._answer(before, progress)
 
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the context that stand for the messages as they are now; others, which `undo`
+        leaves there, go with the next turn if it does not begin with them."""
+        if not self.messages:
+            return self.base
+        is_answered = self.messages[-1]["role"] == "assistant"
+        asked = self.messages[:-1] if is_answered else self.messages
+        if self._rendered(asked) == self.prompt[0]:
+            return len(self.context.tokens)
+        ids = self._encode(self._rendered(self.messages, add_generation_prompt=False))
+        return self.base + n_common(ids, self._held)
+
     def undo(self) -> None:
         """Removes the last message of the user and the answer to it."""
         if not self.messages:
             raise ConversationError("nothing to undo: the conversation is empty")
         while self.messages and self.messages.pop()["role"] != "user":
             pass
+        self.last = None
 
     def reset(self) -> None:
         """Removes all messages but the system message."""
         self.messages.clear()
+        self.last = None
         self._redraws = 0
 
     def save(self, path: Path) -> None:
@@ -142,8 +157,7 @@ class Conversation:
 
     def _plan(self) -> list[int]:
         """The ids of the whole conversation; for text that the context holds, its own."""
-        system = [] if self.system is None else [{"role": "system", "content": self.system}]
-        text = self.template.render([*system, *self.messages])
+        text = self._rendered(self.messages)
         ids = self._encode(text)
         held = self._held
         kept, index = self._after_answer(text, ids)
@@ -158,6 +172,13 @@ class Conversation:
             )
         self.prompt = text, len(ids)
         return ids
+
+    def _rendered(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """The text of the system message and `messages`."""
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return self.template.render(
+            [*system, *messages], add_generation_prompt=add_generation_prompt
+        )
 
     @property
     def _held(self) -> list[int]:

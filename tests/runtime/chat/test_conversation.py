@@ -85,6 +85,31 @@ def test_changed_history_is_read_from_the_change_on() -> None:
     assert chat.last.reused <= 4
 
 
+def test_tokens_of_messages_that_were_removed_are_not_counted() -> None:
+    context = ScriptedContext([[0], [0], [0]])
+    chat = Conversation(context, template(), base=2)  # type: ignore[arg-type]
+    context.tokens += [0, 0]  # a pack's
+    assert chat.n_tokens == 2
+    list(chat.ask("a"))
+    after_first = chat.n_tokens
+    assert after_first == len(context.tokens)
+    list(chat.ask("b"))
+    assert chat.n_tokens == len(context.tokens) > after_first
+    chat.system = "ab"
+    assert chat.n_tokens < after_first
+    chat.system = None
+    assert chat.n_tokens == len(context.tokens)
+    chat.undo()
+    # The answer's last token and its end have been read by now.
+    text = template().render(chat.messages, add_generation_prompt=False)
+    assert spell(context.tokens[2 : chat.n_tokens]) == text.removeprefix("<s>")
+    chat.undo()
+    assert (chat.n_tokens, chat.last) == (2, None)
+    list(chat.ask("b"))
+    chat.reset()
+    assert (chat.n_tokens, chat.last) == (2, None)
+
+
 def test_a_context_that_cannot_be_cut_back_is_read_anew() -> None:
     context = ScriptedContext([[0], [0], [0]], evicts=True)
     chat = Conversation(context, template())  # type: ignore[arg-type]
