@@ -15,9 +15,9 @@ from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
 from ..system.text import one_line
 from .options.context import add_kv_type_option
-from .options.model import add_device_option, add_model_options, model_from
+from .options.model import add_device_option, add_model_options
 from .options.prefill import add_prefill_options, prefill_from
-from .options.store import n_kept
+from .options.store import model_for, n_kept, saved_in
 from .options.texts import add_files_option, text_from
 from .options.values import count, file_name
 from .terminal.interrupt import on_ctrl_c
@@ -100,7 +100,7 @@ def build(options: argparse.Namespace) -> int:
 
     path, prefill = pack_path(options.output), prefill_from(options)
     text = text_from(options)
-    model = model_from(options)
+    model = model_for(options, saved_in(options, path))
     tokenizer = model.tokenizer
     # What is written in a document is text, also where it looks like a control token.
     ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=False)

@@ -17,10 +17,10 @@ from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
 from . import REAL_MODEL
 from .options.attend import check_recording
-from .options.context import add_context_options, check_methods, context_from, kv_type
+from .options.context import add_context_options, check_methods, context_from
 from .options.draft import add_draft_options, draft_from
 from .options.generation import add_max_tokens_option, add_system_option
-from .options.model import add_device_option, add_model_options, model_from, names_model
+from .options.model import add_device_option, add_model_options, names_model
 from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import (
@@ -29,8 +29,10 @@ from .options.store import (
     add_pack_options,
     disk_from,
     kv_folder,
+    model_for,
     n_kept,
     pack_of,
+    saved_in,
 )
 from .options.texts import decoded
 from .options.values import utf8
@@ -115,12 +117,12 @@ def run(options: argparse.Namespace) -> int:
     sampler, draft = sampler_from(options), draft_from(options)
     prompt = text = _prompt(options)
     pack = pack_of(options)
-    model = model_from(options, None if pack is None else kv_type(pack.kv))
+    folder = kv_folder(options)
+    model = model_for(options, pack or saved_in(options, folder))
     if options.instruct:
         text = _as_message(model, text, options.system)
     else:
         _tell_what_continues(model)
-    folder = kv_folder(options)
     kept = nullcontext() if folder is None else on_ctrl_c(partial(_kept, folder))
     with kept, _context(options, model, pack) as context:
         _read(context, text, after_pack=pack is not None)

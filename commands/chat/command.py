@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
 from .. import REAL_MODEL
-from ..options.context import add_context_options, check_methods, kv_type
+from ..options.context import add_context_options, check_methods
 from ..options.draft import add_draft_options, draft_from
 from ..options.generation import add_max_tokens_option, add_system_option
-from ..options.model import add_device_option, add_model_options, model_from
+from ..options.model import add_device_option, add_model_options
 from ..options.sampling import add_sampling_options, sampler_from
-from ..options.store import add_pack_options, pack_of
+from ..options.store import add_pack_options, model_for, pack_of
 from ..options.values import file_name
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.notices import notice
@@ -86,10 +86,11 @@ def run(options: argparse.Namespace) -> int:
 
     check_methods(options)
     sampler, draft = sampler_from(options), draft_from(options)
-    pack, saved = pack_of(options), saved_session(options)
+    saved = saved_session(options)
+    pack = pack_of(options)
     # A session that has saved no turn yet holds its pack alone.
     held = pack or saved
-    model = model_from(options, None if held is None else kv_type(held.kv))
+    model = model_for(options, held)
     template, stop = _template(model, options.stop)
     from ...runtime.chat import Conversation
 

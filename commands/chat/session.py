@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.home import session_path
+from ...runtime.home import pack_path, session_path
 from ...system.errors import KvarnError
 from ..options.context import context_from
-from ..options.store import disk_from, with_its_model
+from ..options.store import disk_from, saved_in
 from ..terminal.notices import notice
 
 if TYPE_CHECKING:
@@ -23,11 +24,26 @@ def saved_session(options: argparse.Namespace) -> PackInfo | None:
     if options.session is None:
         return None
     path = session_path(options.session)
-    if not (path / "pack.json").exists():
-        return None
-    if options.pack is not None:
+    if (path / "pack.json").exists():
+        _find_parent(options, path)
+    return saved_in(options, path)
+
+
+def _find_parent(options: argparse.Namespace, path: Path) -> None:
+    """A session that has begun takes `--pack` only as the new place of the pack it began with."""
+    from ...runtime.pack_links import missing_parent, name_parent
+
+    gone = missing_parent(path)
+    if options.pack is None and gone:
+        raise KvarnError(
+            f"session {options.session} begins with the pack {gone}, which is gone: if it was "
+            "moved, name its new place once with --pack NAME"
+        )
+    if options.pack is not None and not gone:
         raise KvarnError(f"session {options.session} has begun already: omit --pack")
-    return with_its_model(options, path)
+    if options.pack is not None:
+        name_parent(path, pack_path(options.pack))
+        options.pack = None
 
 
 def chat_context(

@@ -10,10 +10,12 @@ from ...runtime.home import pack_path
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
 from ..terminal.notices import notice
-from .model import names_model
+from .context import kv_type
+from .model import model_from, names_model
 from .values import file_name
 
 if TYPE_CHECKING:
+    from ...runtime.model import Model
     from ...runtime.packs import PackInfo
 
 RAM = Ram.name
@@ -70,14 +72,42 @@ def pack_of(options: argparse.Namespace) -> PackInfo | None:
 
 
 def with_its_model(options: argparse.Namespace, path: Path) -> PackInfo:
-    """The facts of a pack. Without `-m`, its model becomes the one to load, if it is there."""
+    """The facts of a pack. Without `-m`, its model becomes the one to load; `KvarnError` if that is
+    gone."""
+    from ...runtime.pack_links import model_of
     from ...runtime.packs import pack_info
 
     info = pack_info(path)
-    if not names_model(options) and Path(info.model_path).is_file():
-        options.model = Path(info.model_path)
-        notice(f"using the model of the pack: {options.model}")
+    if names_model(options):
+        return info
+    options.model = model_of(info)
+    if options.model is None:
+        raise KvarnError(
+            f"pack {info.path} was made with {info.model}, {info.model_path or 'an unknown file'}, "
+            "which is gone: if it was moved, name its new place once with -m FILE"
+        )
+    notice(f"using the model of the pack: {options.model}")
     return info
+
+
+def saved_in(options: argparse.Namespace, folder: Path | None) -> PackInfo | None:
+    """The pack in a folder, with its model, if there is one already."""
+    there = folder is not None and (folder / "pack.json").exists()
+    return with_its_model(options, folder) if folder is not None and there else None
+
+
+def model_for(options: argparse.Namespace, pack: PackInfo | None) -> Model:
+    """The model that the options name, which a pack whose model was moved finds there from now on.
+
+    pack: what the context begins with.
+    """
+    if pack is None:
+        return model_from(options)
+    from ...runtime.pack_links import name_model
+
+    model = model_from(options, kv_type(pack.kv))
+    name_model(Path(pack.path), model)
+    return model
 
 
 def disk_from(

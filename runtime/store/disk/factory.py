@@ -171,7 +171,11 @@ class Disk(Store):
             )
         facts = facts_of(model)
         if not manifest.model.same_model(facts):
-            raise PackError(path, f"it was made with {manifest.model}, this model is {facts}")
+            raise PackError(
+                path,
+                f"it was made with {manifest.model}, this model is {facts}: use the file that it "
+                f"was made with, {one_line(manifest.model.path)}",
+            )
         _check_tokenizer(path, manifest.model.tokenizer, model)
         k, v = self.k or manifest.k_type, self.v or manifest.v_type
         if (k, v) != (manifest.k_type, manifest.v_type):
