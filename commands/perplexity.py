@@ -10,12 +10,11 @@ from ..runtime.methods import called
 from ..runtime.perplexity import perplexity
 from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
-from ..system.reading import read_text
 from ..system.terminal import show
 from .options.context import add_kv_type_option, ram_from
 from .options.model import add_device_option, add_model_options, model_from
 from .options.prefill import add_prefill_options, prefill_from
-from .options.texts import add_piece_options
+from .options.texts import add_piece_options, text_in
 from .terminal.notices import notice
 
 
@@ -35,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     prefill = prefill_from(options) or Exact()
-    text = read_text(options.file)
+    text = text_in(options.file)
     model, ram = model_from(options), ram_from(options)
     result = None
     for result in perplexity(model, text, options.ctx, options.chunks, ram, prefill):

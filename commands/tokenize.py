@@ -11,6 +11,7 @@ from ..runtime.loading.default_model import usual_model_path
 from ..runtime.tokenizer import load_tokenizer
 from ..system.reading import STDIN, read_text
 from ..system.terminal import show
+from ..system.text_kinds import check_kind
 from .options.values import utf8
 from .terminal.notices import notice
 
@@ -46,12 +47,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    text = " ".join(options.text) if options.text else read_text(options.file or STDIN)
+    text = " ".join(options.text) if options.text else _bytes(options.file)
     path = options.model if options.model is not None else usual_model_path(notice)
     tokenizer = load_tokenizer(path)
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
     show(_render(options, tokenizer, ids))
     return 0
+
+
+def _bytes(file: Path | None) -> bytes:
+    """Of a file, or of standard input; they need not be UTF-8."""
+    data = read_text(file or STDIN)
+    if file is not None:
+        check_kind(data, str(file))
+    return data
 
 
 def _render(options: argparse.Namespace, tokenizer: Tokenizer, ids: list[int]) -> str:

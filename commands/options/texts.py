@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from ...system.errors import KvarnError
 from ...system.reading import MOST_TEXT, STDIN, read_text
+from ...system.text_kinds import check_text
 from .values import positive
 
 
@@ -27,23 +27,25 @@ def text_from(options: argparse.Namespace) -> bytes:
     """The texts of `add_files_option`, joined: at most `MOST_TEXT` together."""
     parts: list[bytes] = []
     for file in options.files:
-        part = read_text(file, MOST_TEXT - sum(map(len, parts)))
-        if part.startswith(b"GGUF"):
-            raise KvarnError(f"{file} is a model, expected a text: give the model before -f, or -m")
-        parts.append(part)
+        parts.append(text_in(file, MOST_TEXT - sum(map(len, parts))))
     return b"".join(parts)
 
 
+def text_in(file: Path, limit: int = MOST_TEXT) -> bytes:
+    """A text of UTF-8; `InputRefused` where it is none, or longer than `limit` bytes."""
+    text = read_text(file, limit)
+    check_text(text, _called(file))
+    return text
+
+
 def decoded(data: bytes, file: Path) -> str:
-    """A text of UTF-8; `KvarnError` where it is none."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        source = "stdin" if file == STDIN else file
-        raise KvarnError(
-            f"the text from {source} is not UTF-8 text: byte {data[error.start]:#04x} at offset "
-            f"{error.start}"
-        ) from error
+    """A text of UTF-8; `InputRefused` where it is none."""
+    check_text(data, _called(file))
+    return data.decode("utf-8")
+
+
+def _called(file: Path) -> str:
+    return "the text from stdin" if file == STDIN else str(file)
 
 
 def add_piece_options(parser: argparse.ArgumentParser) -> None:
