@@ -8,6 +8,7 @@ from pathlib import Path
 from ..convert.embed import embed_encoders
 from ..runtime.attend.encoders.sidecar import sidecar_path
 from ..runtime.home import last_pull, remember_model
+from ..runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ..system.errors import KvarnError
 from ..system.terminal import show_path
 from .options.output import tell_dropped
@@ -37,7 +38,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pre",
         metavar="NAME",
-        help="the vocabulary's pre-tokenizer, if kvarn cannot recognise it (llama-bpe, qwen2, …)",
+        help="the vocabulary's pre-tokenizer, if kvarn cannot recognise it: "
+        + ", ".join(sorted(PRE_TOKENIZERS)),
     )
     parser.add_argument(
         "--embed-hash",

@@ -14,6 +14,8 @@ from kvarn.convert.hf.architectures import HF_ARCHITECTURES
 from kvarn.convert.hf.vocabulary import read_vocabulary
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.tokenizer import Tokenizer
+from kvarn.runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
+from kvarn.system.text import MESSAGE
 
 from . import vocabularies
 from .vocabularies import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
@@ -226,7 +228,9 @@ def test_what_is_refused_says_why(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(small_json()))
     assert "the pre-tokenizer is unknown" in refusal(tmp_path)
-    assert "no pre-tokenizer of this name" in refusal(tmp_path, pre="dance")
+    told = refusal(tmp_path, pre="dance")
+    assert "no pre-tokenizer of this name" in told
+    assert all(name in told for name in PRE_TOKENIZERS) and len(told) < MESSAGE
     assert "beyond the 50" in refusal(tmp_path, pre="gpt-2", n_vocab=50)
     path.write_text(json.dumps(small_json(type="Unigram")))
     assert "'Unigram', expected BPE" in refusal(tmp_path)

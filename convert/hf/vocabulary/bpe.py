@@ -70,7 +70,8 @@ def pre_tokenizer(tokenizer: LibraryTokenizer) -> str:
             return name
     raise ConvertError(
         "the pre-tokenizer is unknown: the vocabulary gives ids that llama.cpp's table of hashes "
-        "does not have; if you know its name, say it with --pre NAME"
+        "does not have; if you know its name, say it with --pre NAME (`kvarn convert --help` lists "
+        "the names)"
     )
 
 

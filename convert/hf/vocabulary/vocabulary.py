@@ -76,7 +76,10 @@ def read_vocabulary(
         return Vocabulary("llama", "default", tokens, prefix, _special(folder, len(tokens.texts)))
     tokenizer, tokens = byte_level_tokens(folder, saved, settings, n_vocab)
     if pre is not None and pre not in PRE_TOKENIZERS:
-        raise ConvertError(f"--pre {pre:.40}: kvarn knows no pre-tokenizer of this name")
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        raise ConvertError(
+            f"--pre {pre:.40}: kvarn knows no pre-tokenizer of this name: expected one of {known}"
+        )
     name = pre or pre_tokenizer(tokenizer)
     add_prefix = settings.get("add_prefix_space")
     prefix = add_prefix if architecture.permuted and isinstance(add_prefix, bool) else None
