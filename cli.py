@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not words:
             show(FIRST_STEPS.format(real=REAL_MODEL))
             return 0
+        words = _as_options(words)
         named = [word for word in words if word in COMMANDS][:1]
         options = build_parser(*named).parse_args(words)
         with libraries_heard():
@@ -42,6 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except BaseException as error:  # also panics of libraries in Rust, which are no Exception
         return _exit_code(error)
+
+
+def _as_options(words: Sequence[str]) -> Sequence[str]:
+    """`kvarn help COMMAND` and `kvarn version` as the options that they are in kvarn."""
+    if words[0] == "help":
+        return [*words[1:], "--help"]
+    return ["--version"] if words[0] == "version" else words
 
 
 def _run(options: argparse.Namespace) -> int:

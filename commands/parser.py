@@ -17,7 +17,7 @@ from .. import __version__
 from ..system.terminal import say, say_lines, show
 from ..system.text import shown
 from . import COMMANDS
-from .options.foreign import COMMANDS_ELSEWHERE, FOREIGN
+from .options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
 from .options.values import file_path, integer, number
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
@@ -50,9 +50,7 @@ class Parser(argparse.ArgumentParser):
             self._refuse_unknown(words[0])
         parsed, left = super().parse_known_args(self._without_dash(words), namespace)
         if left:
-            self.error(
-                f"no word is expected where {shown(left[0])} stands: texts with spaces need quotes"
-            )
+            self.error(f"no word is expected where {shown(left[0])} stands: {self._text_form()}")
         return parsed, left
 
     def error(self, message: str) -> NoReturn:
@@ -74,7 +72,8 @@ class Parser(argparse.ArgumentParser):
             choices = f", one of {', '.join(self._commands())}" if self._commands() else ""
             return f"{self.prog} needs {missing}{choices}"
         if found := _OTHER.fullmatch(message):
-            return f"{_short(found[1])}: {found[2]}"
+            form = f"; {self._text_form()}" if found[1] == "MODEL" else ""
+            return f"{_short(found[1])}: {found[2]}{form}"
         return message
 
     def _refuse(self, what: str) -> NoReturn:
@@ -89,6 +88,18 @@ class Parser(argparse.ArgumentParser):
                 metavar = action.metavar or "|".join(map(str, action.choices or ("VALUE",)))
                 return f"{action.option_strings[0]} {metavar}"
         return name
+
+    def _text_form(self) -> str:
+        """How the command takes what was written as a word alone, which was perhaps a text."""
+        prompt = self._option_string_actions.get("-p")
+        if prompt is not None and prompt.metavar == "TEXT":
+            return 'give a prompt with -p "TEXT"'
+        return ELSEWHERE.get((self._command, "-p"), "names with spaces need quotes")
+
+    @property
+    def _command(self) -> str:
+        """The first word behind kvarn."""
+        return self.prog.partition(" ")[2].partition(" ")[0]
 
     def _commands(self) -> tuple[str, ...]:
         """The commands, or actions, below this parser; none for one of options alone."""
@@ -137,12 +148,13 @@ class Parser(argparse.ArgumentParser):
         known = self._option_string_actions
         if word in ("-", "--") or flag in known:
             return
+        near = _nearest_option(flag, known)
         if self._commands():
-            near = _nearest(flag, known) or ": other options follow the command"
-            self._refuse(f"option {shown(flag)}{near}")
-        if words := FOREIGN.get(flag):
+            self._refuse(f"option {shown(flag)}{near or ': other options follow the command'}")
+        spelt = flag.replace("_", "-")
+        if words := ELSEWHERE.get((self._command, spelt), FOREIGN.get(spelt)):
             self._refuse(f"{flag}: {words}")
-        self._refuse(f"option {shown(flag)}{_nearest(flag, known)}")
+        self._refuse(f"option {shown(flag)}{near}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse what is not among the choices; for a command, say which one was meant."""
@@ -203,9 +215,16 @@ def _short(name: str) -> str:
     return others[0] if others and len(first) == 2 else first
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """`: did you mean …?` where one is like `word`."""
+def _nearest(word: str, known: Iterable[str], least: float = 0.6) -> str:
+    """`: did you mean …?` where one is like `word`; least: how like, from 0 to 1."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word[:100], list(known), 1)
+    found = get_close_matches(word[:100], list(known), 1, least)
     return f": did you mean {found[0]}?" if found else ""
+
+
+def _nearest_option(flag: str, known: Iterable[str]) -> str:
+    """The same for options: one that is spelt with other dashes, or else a long one."""
+    name = flag.replace("_", "-").lstrip("-")
+    same = [option for option in known if option.lstrip("-") == name]
+    return _nearest(same[0] if same else flag, same or [o for o in known if len(o) > 2], 0.7)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..runtime.loading.default_model import usual_model_path
 from ..runtime.tokenizer import load_tokenizer
+from ..system.errors import KvarnError
 from ..system.reading import STDIN, read_text
 from ..system.terminal import show
 from ..system.text_kinds import check_kind
@@ -47,6 +48,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if (first := "".join(options.text[:1])).endswith(".gguf") and Path(first).is_file():
+        raise KvarnError(f"{first} is a model, expected a text: give the model with -m")
     text = " ".join(options.text) if options.text else _bytes(options.file)
     path = options.model if options.model is not None else usual_model_path(notice)
     tokenizer = load_tokenizer(path)

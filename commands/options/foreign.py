@@ -1,4 +1,5 @@
-"""Options and commands of llama.cpp, Ollama and mlx-lm that kvarn has not: what to do instead.
+"""Options and commands of llama.cpp, Ollama, mlx-lm and others that kvarn has not, or not there:
+what to do instead.
 
 What kvarn has under another name is accepted under theirs, where the option is declared.
 """
@@ -6,70 +7,223 @@ What kvarn has under another name is accepted under theirs, where the option is 
 from __future__ import annotations
 
 _OMIT = "omit it"
+_ADAPTERS = "merge adapters into the model first"
 _DEVICE = "kvarn computes on the CPU, or with --device cuda (run, chat, bench …) on one GPU"
-_CPU = f"kvarn holds K and V in the host's memory; {_OMIT}"
 _SAMPLER = "no sampler of kvarn does that"
+_SERVER = "kvarn is no server: talk with `kvarn chat`, or import it in Python"
+_FILE_SAYS = "the model's file says so"
+_TEMPLATE = "kvarn uses the template in the model's file"
+_DRAFT = "use --draft ngram, which needs no model"
+_CACHE = "use --kv DIR, or `kvarn pack`"
+_TEXT_ALONE = "kvarn reads text alone"
+_QUIET = f"only generated text goes to stdout, messages go to stderr: {_OMIT}, or add 2>/dev/null"
+_CHAT = "use `kvarn chat`"
+_EVAL = "kvarn measures perplexity, and with `kvarn eval` recall from long contexts"
+_CONVERT = "use `kvarn convert` or `kvarn quantize` with --type T"
 
-_WORDS = (
-    ("-b --batch-size -ub --ubatch-size", f"kvarn reads prompts 512 tokens at a time; {_OMIT}"),
-    ("-tb --threads-batch", "--threads is for prompts too"),
-    ("-i --interactive -if --interactive-first -cnv --conversation -mli", "use `kvarn chat`"),
-    ("-no-cnv --no-cnv --no-conversation", f"`kvarn run` never holds a conversation; {_OMIT}"),
-    ("-st --single-turn", "use `kvarn run --instruct -p TEXT`"),
-    ("-dev -sm --split-mode -ts --tensor-split -mg --main-gpu", _DEVICE),
-    ("--list-devices", "`kvarn doctor` tells which GPU there is"),
-    ("-nkvo --no-kv-offload", _CPU),
-    ("-ot --override-tensor -cmoe --cpu-moe", _DEVICE),
-    ("--mmap --no-mmap --mlock -dio --direct-io --numa", f"kvarn maps model files; {_OMIT}"),
-    ("--warmup --no-warmup --no-perf --perf --color --simple-io --check-tensors -fit", _OMIT),
-    ("--swa-full -kvu --kv-unified -nr --no-repack", _OMIT),
-    ("-r --reverse-prompt", "use --stop TEXT"),
-    ("-e --escape --no-escape", "texts are taken as they are; bash writes a newline as $'\\n'"),
-    ("-bf --binary-file", "use -f FILE"),
-    ("--prompt-cache --prompt-cache-all --prompt-cache-ro", "use --kv DIR, or `kvarn pack`"),
-    ("-md --model-draft --draft-p-min --spec-type", "use --draft ngram, which needs no model"),
-    ("-mu --model-url", "use -hf USER/REPO, or download the file"),
-    ("-hff --hf-file", "use -hf USER/REPO:QUANT, or `kvarn hf-pull REPO --file NAME`"),
-    ("-hft --hf-token", "set HF_TOKEN"),
-    ("--offline", "set HF_HUB_OFFLINE=1"),
-    ("--lora --lora-scaled --control-vector --adapter-path", "merge adapters into the model first"),
-    ("--grammar --grammar-file -j --json-schema -jf", "kvarn cannot constrain what is generated"),
-    ("-mm --mmproj --image --audio", "kvarn reads text alone"),
-    ("--chat-template --chat-template-file", "kvarn uses the template in the model's file"),
-    ("--jinja --no-jinja", f"kvarn always uses the model's chat template; {_OMIT}"),
-    ("--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale", "the model's file says so"),
-    ("--yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor", "the model's file says so"),
-    ("--mirostat --mirostat-ent --mirostat-lr --samplers --sampler-seq --top-nsigma", _SAMPLER),
-    ("--dry-multiplier --dry-base --dry-allowed-length --xtc-probability", _SAMPLER),
-    ("--xtc-threshold --dynatemp-range --dynatemp-exp --adaptive-target", _SAMPLER),
-    ("-v --verbose --log-verbosity -lv", "use --stats for speed and memory"),
-    ("--host --port -np --parallel", "kvarn is no server"),
-    ("-gan --grp-attn-n -gaw --grp-attn-w", "kvarn has no self-extend"),
-    ("--context-length --num-ctx --max-kv-size", "use --ctx N"),
-    ("--max-new-tokens --max-length --num-predict", "use -n N"),
-    ("--temperature", "use --temp T"),
-    ("--kv-bits --quantized-kv-start", "use --kv-type q8_0 or q4_0"),
-)  # fmt: skip
-FOREIGN = {flag: words for flags, words in _WORDS for flag in flags.split()}
+_FLAGS = {
+    # How it computes
+    f"kvarn reads 512 tokens at once; {_OMIT}": "-b --batch-size -ub --ubatch-size --batch",
+    "--threads is for prompts too": "-tb --threads-batch",
+    "use --threads N": "--num-threads --n-threads --thread",
+    "use taskset, nice or --threads N": (
+        "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb "
+        "--cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch"
+    ),
+    _DEVICE: (
+        "-dev -sm --split-mode -ts --tensor-split -mg --main-gpu -ncmoe --n-cpu-moe -ot "
+        "--override-tensor -cmoe --cpu-moe --low-vram --num-gpu --gpu --cuda --no-gpu --cpu "
+        "--tensor-parallel-size --gpu-memory-utilization --no-host --op-offload "
+        "--no-op-offload"
+    ),
+    "`kvarn doctor` tells which GPU there is": "--list-devices",
+    "with --device cuda, use --kv-on host or gpu": "-nkvo --no-kv-offload -kvo --kv-offload",
+    f"kvarn maps model files; {_OMIT}": (
+        "--mmap --no-mmap --mlock -dio --direct-io -ndio --no-direct-io --numa"
+    ),
+    f"kvarn needs no more memory than it says, and refuses what does not fit; {_OMIT}": (
+        "-fit --fit -fitt --fit-target -fitc --fit-ctx --max-memory --memory-f32"
+    ),
+    _OMIT: (
+        "--warmup --no-warmup --check-tensors --swa-full -kvu --kv-unified -nr --no-repack "
+        "--repack --mul-mat-q --no-mmq -gqa --rms-norm-eps --perf --no-perf --no-show-timings "
+        "--color -co --simple-io --nowordwrap --output-frequency -ofreq --save-frequency "
+        "--output-format --process-output --no-ppl --show-statistics --parse-special"
+    ),
+    "kvarn computes with weights as the file has them": "--dtype --quantization",
+    _DRAFT: (
+        "-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft -md --model-draft "
+        "--draft-model --draft-p-min --draft-p-split --spec-type --spec-replace -td "
+        "--threads-draft -tbd --threads-batch-draft -cd --ctx-size-draft -devd --device-draft "
+        "-ngld --gpu-layers-draft --n-gpu-layers-draft -hfd -hfrd --hf-repo-draft "
+        "--speculative -lcs --lookup-cache-static -lcd --lookup-cache-dynamic --prompt-lookup "
+        "--draft-min --draft-n-min"
+    ),
+    # The prompt, and what is written
+    "use --stop TEXT": "-r --reverse-prompt --stop-string --stop-token --extra-eos-token",
+    "texts are taken as they are; bash writes a newline as $'\\n'": (
+        "-e --escape --no-escape --escape-sequences"
+    ),
+    "use -f FILE": "-bf --binary-file --prompt-file --in-file --input --in",
+    "use -p TEXT": "--text",
+    'use -sys "$(cat FILE)"': "-sysf --system-prompt-file --system-file",
+    "use -sys TEXT": "--system-message",
+    _TEMPLATE: (
+        "--in-prefix --in-prefix-bos --in-suffix --prefill-response --prefill-assistant "
+        "--no-prefill-assistant --chat-template --chat-template-file --chat-template-kwargs "
+        "--template --chat-template-config --use-default-chat-template --modelfile "
+        "--reasoning-format --reasoning-budget -rea --reasoning --think"
+    ),
+    f"`kvarn run` takes texts as they are; {_OMIT}": "--ignore-chat-template --no-instruct --raw",
+    f"kvarn always uses the model's chat template; {_OMIT}": "--jinja --no-jinja",
+    "kvarn writes all that the model generates": "--hidethinking",
+    "control tokens are not written, and count in -p and -f": "-sp --special",
+    "use `kvarn tokenize`": "--verbose-prompt -ptc --print-token-count",
+    _CHAT: (
+        "-i --interactive -if --interactive-first -cnv --conversation -mli --multiline-input "
+        "--chat -ins --history --resume"
+    ),
+    f"`kvarn run` never holds a conversation; {_OMIT}": "-no-cnv --no-cnv --no-conversation",
+    "use `kvarn run --instruct -p TEXT`": "-st --single-turn",
+    "give a prompt with -p TEXT": "--random-prompt",
+    "kvarn cannot constrain what is generated": (
+        "--grammar --grammar-file -j --json-schema -jf --json-schema-file --format"
+    ),
+    _TEXT_ALONE: (
+        "-mm --mmproj -mmu --mmproj-url --image --audio -mv --model-vocoder --mmproj-auto "
+        "--no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --image-min-tokens "
+        "--image-max-tokens --media-path -hfv -hfrv --hf-repo-v -hffv --hf-file-v"
+    ),
+    # How long, and what the context keeps
+    "use --ctx N": (
+        "--context-length --num-ctx --max-kv-size --max-model-len --max-context --context "
+        "--context-size --n-ctx"
+    ),
+    "use -n N": "--max-new-tokens --max-length --num-predict --length --num-tokens --n-tokens",
+    "use --keep streaming --keep-budget N, which goes on beyond --ctx": "--context-shift",
+    f"a full context ends the text, unless --keep is given; {_OMIT}": "--no-context-shift",
+    "kvarn has no self-extend": "-gan --grp-attn-n -gaw --grp-attn-w",
+    "use --kv-type q8_0 or q4_0": "--kv-bits --kv-group-size --quantized-kv-start",
+    f"kvarn needs none; {_OMIT}": "-dt --defrag-thold -ctxcp --ctx-checkpoints -cram --cache-ram",
+    _CACHE: "--prompt-cache --prompt-cache-all --prompt-cache-ro --prompt-cache-file",
+    "use --kv DIR and `kvarn pack info DIR/`": "-dkvc --dump-kv-cache",
+    _FILE_SAYS: (
+        "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx "
+        "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv "
+        "--tokenizer --eos-token"
+    ),
+    # How the next token is chosen, or guessed
+    "use --temp T": "--temperature",
+    "use --repeat-penalty R": "--repetition-penalty",
+    "--temp 0 takes the most likely token, a higher one samples": "--greedy --do-sample --sample",
+    "use --logit-bias ID-inf with the ID of its end token (`kvarn inspect`)": "--ignore-eos",
+    "use --logit-bias ID+BIAS": "-l",
+    _SAMPLER: (
+        "--mirostat --mirostat-ent --mirostat-lr --samplers --sampler-seq --sampling-seq "
+        "--top-nsigma --top-n-sigma --dry-multiplier --dry-base --dry-allowed-length "
+        "--dry-penalty-last-n --dry-sequence-breaker --xtc-probability --xtc-threshold "
+        "--dynatemp-range --dynatemp-exp --adaptive-target --adaptive-decay -tfs --tfs "
+        "--tfs-z --num-beams --penalize-nl --no-penalize-nl --cfg-scale --cfg-negative-prompt "
+        "-bs --backend-sampling --n-probs"
+    ),
+    "use --draft-max N": "--draft-n --num-draft-tokens",
+    # Models
+    "use -hf USER/REPO, or download the file": "-mu --model-url -dr --docker-repo",
+    "use -hf USER/REPO": "--repo --hub --hf-path",
+    "use -hf USER/REPO:QUANT, or `kvarn hf-pull REPO --file NAME`": "-hff --hf-file",
+    "set HF_TOKEN": "-hft --hf-token",
+    "set HF_HUB_OFFLINE=1": "--offline",
+    "use `kvarn ls`": "-cl --cache-list",
+    _ADAPTERS: "--lora --lora-scaled --lora-init-without-apply --adapter-path",
+    "kvarn has no control vectors": (
+        "--control-vector --control-vector-scaled --control-vector-layer-range"
+    ),
+    f"kvarn runs no code of models; {_OMIT}": "--trust-remote-code --insecure",
+    _CONVERT: "--quantize --q-bits --mlx-path",
+    # What it tells
+    "use --stats (run, chat) for speed and memory": (
+        "-v --verbose --log-verbose --log-verbosity -lv --verbosity --debug"
+    ),
+    "use --stats": "--show-timings --timings --time",
+    _QUIET: (
+        "--log-disable --log-colors --log-prefix --log-timestamps --quiet -q --silent --no-progress"
+    ),
+    "append 2>FILE": "--log-file --log --logdir",
+    "append > FILE": "--output",
+    f"text is written as it is generated; {_OMIT}": "--stream --no-stream --keepalive",
+    "use `kvarn completion bash`": "--completion-bash",
+    "use --help": "--usage",
+    "use `kvarn --version`": "--version",
+    # Other programs
+    _SERVER: (
+        "--host --port -np --parallel --path --api-prefix --api-key --api-key-file "
+        "--ssl-key-file --ssl-cert-file --webui --no-webui --threads-http --metrics --slots "
+        "--no-slots --props -cb --cont-batching --no-cont-batching -sps --slot-save-path "
+        "--slot-prompt-similarity --cache-reuse --cache-prompt -to -a --alias --timeout "
+        "--models-dir --models-max --tools"
+    ),
+    "kvarn computes no embeddings": "--embedding --embeddings --pooling --attention --reranking",
+    _EVAL: (
+        "--hellaswag --hellaswag-tasks --winogrande --multiple-choice --kl-divergence "
+        "--ppl-stride --ppl-output-type --all-logits --save-all-logits"
+    ),
+    "use --chunks N: the first N pieces": "--chunk --from-chunk",
+}
+FOREIGN = {flag: words for words, flags in _FLAGS.items() for flag in flags.split()}
 """Option → what to do instead."""
 
-_INSTEAD = {
-    "pull": "hf-pull",
-    "download": "hf-pull",
-    "list": "ls",
-    "models": "ls",
-    "show": "inspect",
-    "info": "inspect",
-    "generate": "run",
-    "ask": "run",
-    "cli": "run",
-    "ppl": "perplexity",
-    "rm": "pack rm",
-    "version": "--version",
+_ONE_ANSWER = "type your message, or pipe it; `kvarn run --instruct -p TEXT` answers one"
+_ASK_A_TEXT = (
+    "`kvarn run --instruct -f FILE` answers one text; to talk about it, `kvarn pack build -f FILE` "
+    "first, then --pack"
+)
+_PULL = "pull it with `kvarn hf-pull USER/REPO:QUANT`, then give its file"
+_DEPTHS = "use -p, -n and -d: tokens to read, to generate, and to have before"
+_ELSEWHERE = (
+    ("run", "--session", "use `kvarn chat --session NAME`, or --kv DIR"),
+    ("run", "--json", "text goes to stdout as it is; --stats-json FILE writes figures"),
+    ("run", "-o", "append > FILE"),
+    ("chat", "-p --prompt", _ONE_ANSWER),
+    ("chat", "-f --file", _ASK_A_TEXT),
+    ("chat", "--instruct", f"a chat always uses the model's template; {_OMIT}"),
+    ("chat", "--kv", "use --session NAME"),
+    ("chat", "--display-prompt --no-display-prompt", f"a chat writes answers alone; {_OMIT}"),
+    ("chat", "--json --stats-json -o", "/save FILE writes the conversation as JSON"),
+    ("perplexity imatrix pack", "-p --prompt", "use -f FILE"),
+    ("bench", "-f --file -c --ctx --ctx-size", _DEPTHS),
+    ("bench", "--json", "use -o json"),
+    ("tokenize", "-p --prompt", "give the text as it is, in quotes"),
+    ("inspect tokenize quantize lens learn", "-hf -hfr --hf-repo", _PULL),
+    ("inspect quantize learn", "-m --model", "give the file without it"),
+)
+ELSEWHERE = {
+    (command, flag): words
+    for commands, flags, words in _ELSEWHERE
+    for command in commands.split()
+    for flag in flags.split()
 }
-COMMANDS_ELSEWHERE = {
-    **{name: f"did you mean `kvarn {ours}`?" for name, ours in _INSTEAD.items()},
-    "serve": "kvarn is no server; talk with `kvarn chat`, or import it in Python",
-    "server": "kvarn is no server; talk with `kvarn chat`, or import it in Python",
+"""Command, option that others of kvarn's commands have → what to do instead."""
+
+_COMMANDS = {
+    "did you mean `kvarn hf-pull`?": "pull get download",
+    "did you mean `kvarn ls`?": "list models",
+    "did you mean `kvarn inspect`?": "show info",
+    "did you mean `kvarn run`?": "generate ask cli complete",
+    "did you mean `kvarn chat`?": "repl talk",
+    "did you mean `kvarn perplexity`?": "ppl",
+    "did you mean `kvarn bench`?": "benchmark",
+    _SERVER: "serve server api start",
+    "a model is one file, and each command one process; there is nothing to do": (
+        "ps stop push create cp"
+    ),
+    "`kvarn pack rm` removes packs; a model is a file (`kvarn ls`): remove it as any other": (
+        "rm remove delete"
+    ),
+    "use pip install --upgrade": "update upgrade",
+    "set HF_TOKEN to a token of the Hugging Face hub": "login signin",
+    "kvarn computes no embeddings": "embed embedding embeddings",
+    "kvarn trains hash encoders alone, with `kvarn learn`": "train finetune lora fuse",
+    "search huggingface.co for GGUF files, then `kvarn chat -hf USER/REPO`": "search",
 }
+COMMANDS_ELSEWHERE = {name: words for words, names in _COMMANDS.items() for name in names.split()}
 """Command → what to do instead."""

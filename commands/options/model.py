@@ -98,7 +98,7 @@ def model_word(text: str) -> Path:
     path = file_path(text)
     if path.exists() or path.suffix == ".gguf":
         return path
-    mend = "give a GGUF file, -hf USER/REPO, or put a text with spaces in quotes"
+    mend = "give a GGUF file or -hf USER/REPO"
     if text.count("/") == 1:
         mend = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
     raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {mend}")

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.options.foreign import FOREIGN
+from kvarn.commands import COMMANDS
+from kvarn.commands.options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
 from kvarn.commands.parser import build_parser
 from kvarn.runtime.keep import KEEPS
 
 SEE = "; see `kvarn run --help`"
+PROMPT = 'give a prompt with -p "TEXT"'
 USAGE = {
     "run --cxt 5": "run has no option '--cxt': did you mean --ctx? See `kvarn run --help`",
     "run --prom x": "run has no option '--prom': did you mean --prompt? See `kvarn run --help`",
@@ -22,11 +24,14 @@ USAGE = {
     "run --stats=yes": f"--stats takes no value: found 'yes'{SEE}",
     "run -p x -f t.txt": f"give one of --prompt and --file, not both{SEE}",
     "run -m a.gguf -hf a/b": f"give one of --model and -hf, not both{SEE}",
-    "run t.txt -p x y": "no word is expected where 'y' stands: texts with spaces need quotes" + SEE,
-    "run -p Once upon": "MODEL: there is no file 'upon': give a GGUF file, -hf USER/REPO, or put a "
-    f"text with spaces in quotes{SEE}",
+    "run t.txt -p x y": f"no word is expected where 'y' stands: {PROMPT}{SEE}",
+    "run t.gguf x": f"no word is expected where 'x' stands: {PROMPT}{SEE}",
+    "chat t.gguf x": "no word is expected where 'x' stands: type your message, or pipe it; `kvarn "
+    "run --instruct -p TEXT` answers one; see `kvarn chat --help`",
+    "run -p Once upon": "MODEL: there is no file 'upon': give a GGUF file or -hf USER/REPO; "
+    f"{PROMPT}{SEE}",
     "run org/model -p x": "MODEL: there is no file 'org/model': for a model of the Hugging Face "
-    f"hub, use -hf org/model{SEE}",
+    f"hub, use -hf org/model; {PROMPT}{SEE}",
     "run -p x -ngl 99": "-ngl: kvarn puts all layers on one device: omit it, and give --device "
     f"cuda for a GPU{SEE}",
     "run -p x --device gpu": "--device: expected cpu, cuda, found 'gpu': did you mean "
@@ -52,7 +57,26 @@ USAGE = {
     "t.gguf": "there is no command 't.gguf': did you mean `kvarn run t.gguf`? See `kvarn --help`",
     "--ctx 5 run": "there is no option '--ctx': other options follow the command; see "
     "`kvarn --help`",
-    "inspect -hf a/b": "inspect has no option '-hf': did you mean -h? See `kvarn inspect --help`",
+    "inspect -hf a/b": "inspect has no -hf: pull it with `kvarn hf-pull USER/REPO:QUANT`, then "
+    "give its file; see `kvarn inspect --help`",
+    "run -p x --json": "run has no --json: text goes to stdout as it is; --stats-json FILE "
+    f"writes figures{SEE}",
+    "run -p x --ignore-eos": "run has no --ignore-eos: use --logit-bias ID-inf with the ID of its "
+    f"end token (`kvarn inspect`){SEE}",
+    "run -p x --context-shift": "run has no --context-shift: use --keep streaming --keep-budget N, "
+    f"which goes on beyond --ctx{SEE}",
+    "run -p x --num_ctx 9": f"run has no --num_ctx: use --ctx N{SEE}",
+    "run -p x --top_p 1": "run has no option '--top_p': did you mean --top-p? See `kvarn "
+    "run --help`",
+    "run -p x --xyzzy": f"run has no option '--xyzzy'{SEE}",
+    "chat -p x": "chat has no -p: type your message, or pipe it; `kvarn run --instruct -p TEXT` "
+    "answers one; see `kvarn chat --help`",
+    "pack build -p x": "pack build has no -p: use -f FILE; see `kvarn pack build --help`",
+    "serve": "there is no command 'serve': kvarn is no server: talk with `kvarn chat`, or "
+    "import it in Python; see `kvarn --help`",
+    "list": "there is no command 'list': did you mean `kvarn ls`? See `kvarn --help`",
+    "show": "there is no command 'show': did you mean `kvarn inspect`? See `kvarn --help`",
+    "help rnu": "there is no command 'rnu': did you mean run? See `kvarn --help`",
 }
 """Exit code 2."""
 REFUSED = {
@@ -64,6 +88,7 @@ REFUSED = {
     "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
     "auto or hash or quest or topk",
     "tokenize -f gone.txt": "gone.txt: no such file or folder",
+    "tokenize t.gguf x": "t.gguf is a model, expected a text: give the model with -m",
     "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
     "imatrix -f t.gguf -o o": "t.gguf is a model, expected a text: give the model before -f, or -m",
 }
@@ -91,8 +116,71 @@ def test_what_cannot_be_done_names_the_mend(line: str, capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("", f"kvarn: {REFUSED[line]}\n")
 
 
+LLAMA_CPP = """
+-t -tb -C -Cr --cpu-strict --prio --poll -Cb -Crb --cpu-strict-batch --prio-batch --poll-batch -c
+-n -b -ub --keep --swa-full -fa --perf --no-perf -p -f -bf -e --no-escape --rope-scaling
+--rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor
+--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast -kvo -nkvo --kv-offload --no-kv-offload
+--repack -nr --no-host -ctk -ctv -dt -np --mlock --mmap --no-mmap -dio -ndio --numa -dev
+--list-devices -ot -cmoe -ncmoe -ngl -sm -ts -mg -fit -fitt -fitc --check-tensors --override-kv
+--op-offload --no-op-offload --lora --lora-scaled --control-vector --control-vector-scaled
+--control-vector-layer-range -m -mu -dr -hf -hfr -hfd -hff -hfv -hffv -hft --log-disable
+--log-file --log-colors -v --offline -lv --log-prefix --log-timestamps -ctkd -ctvd --samplers -s
+--sampler-seq --ignore-eos --temp --top-k --top-p --min-p --top-nsigma --xtc-probability
+--xtc-threshold --typical --repeat-last-n --repeat-penalty --presence-penalty --frequency-penalty
+--dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker
+--adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp --mirostat --mirostat-lr
+--mirostat-ent -l --grammar --grammar-file -j -jf -bs --verbose-prompt --display-prompt
+--no-display-prompt -co --context-shift --no-context-shift -sys -sysf --show-timings
+--no-show-timings -r -sp -cnv -no-cnv -st -i -if -mli --in-prefix --in-prefix-bos --in-suffix
+--warmup --no-warmup -gan -gaw --prompt-cache --prompt-cache-all --prompt-cache-ro --simple-io
+--chat-template --chat-template-file --chat-template-kwargs --jinja --no-jinja --reasoning-format
+--reasoning-budget -mm --mmproj-offload --image --audio -td -tbd --draft --draft-min --draft-p-min
+--draft-p-split -cd -devd -ngld -md --spec-replace -lcs -lcd -mv --version --completion-bash -cl
+-h
+"""
+"""Options of llama-cli, as its documentation lists them."""
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_each_option_of_llama_cpp_is_taken_or_answered(command: str) -> None:
+    known = options_of(command)
+    assert [
+        flag
+        for flag in LLAMA_CPP.split()
+        if flag not in known | FOREIGN.keys() and (command, flag) not in ELSEWHERE
+    ] == []
+
+
+def options_of(command: str) -> set[str]:
+    (actions,) = (a for a in build_parser(command)._actions if a.dest == "command")
+    return set(actions.choices[command]._option_string_actions)
+
+
 def test_an_option_of_others_is_not_one_of_ours() -> None:
     """Or the words about it would never be said."""
     for command in ("run", "chat"):
-        (actions,) = (a for a in build_parser(command)._actions if a.dest == "command")
-        assert not FOREIGN.keys() & actions.choices[command]._option_string_actions.keys()
+        assert not FOREIGN.keys() & options_of(command)
+    for command, flag in ELSEWHERE:
+        assert flag not in options_of(command)
+    assert not COMMANDS_ELSEWHERE.keys() & COMMANDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("help", "--help"),
+        ("help run", "run --help"),
+        ("help pack build", "pack build --help"),
+        ("version", "--version"),
+    ],
+)
+def test_help_and_version_are_commands_too(
+    line: str, same: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for words in (line, same):
+        with pytest.raises(SystemExit, match="0"):
+            main(words.split())
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1] != ""
