@@ -52,6 +52,7 @@ class Hash(Budgeted, OverSlots):
     name: ClassVar[str] = "hash"
     summary: ClassVar[str] = "the tokens whose signatures are nearest to the query's"
 
+    budget: str | int = "2%"
     sink: int = 128
     window: int = 128
     bits: int | None = option(

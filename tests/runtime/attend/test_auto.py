@@ -52,6 +52,7 @@ def test_full_stays_the_default() -> None:
         Auto(full_up_to=-1)
     assert kvarn.Auto().budget == "2%"
     assert kvarn.TopK().budget == "1%"
+    assert kvarn.Hash().budget == "2%"
     from kvarn.commands.options.attend import ATTEND_AXIS
 
     assert ATTEND_AXIS.default == "full"
