@@ -16,6 +16,9 @@ from .document_commands import ROOT, Step
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 NOT_TYPED = {
+    "python3 -m venv .venv": "makes an environment for the next lines",
+    ". .venv/bin/activate": "changes the shell that it is typed in",
+    "pip install": "names a command that installs",
     "pip install .": "installs from the package registry",
     "pip install '.[train]'": "installs PyTorch from the package registry",
     "pip install 'kvarn[ann]'": "installs faiss from the package registry",
