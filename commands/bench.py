@@ -93,11 +93,12 @@ def run(options: argparse.Namespace) -> int:
         keep=keep_from(options),
         prefill=prefill_from(options) or Exact(),
     )
-    model = model_from(options)
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
+    if not sizes:
+        raise KvarnError("nothing to measure: -p and -n are 0")
     if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
         raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
-    observer = terminal()
+    model, observer = model_from(options), terminal()
     results = [
         result
         for depth in options.n_depth

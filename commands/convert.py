@@ -83,6 +83,10 @@ def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
     if pulled is None:
         raise KvarnError("nothing to convert: give SRC, or pull a model with `kvarn hf-pull`")
     name, source = pulled
+    if not source.exists():
+        raise KvarnError(
+            f"{name} was pulled last, and {source} is gone: pull it again, or give SRC"
+        )
     notice(f"converting the last pull, {name}")
     return source, name, out
 

@@ -18,7 +18,7 @@ from ..system.terminal import say, say_lines, show
 from ..system.text import shown
 from . import COMMANDS
 from .options.foreign import COMMANDS_ELSEWHERE, ELSEWHERE, FOREIGN
-from .options.values import file_path, integer, number
+from .options.values import NO_MODEL, file_path, integer, number
 
 _NEEDS_VALUE = re.compile(r"argument (.+): expected (?:one|at least one) argument")
 _TAKES_NONE = re.compile(r"argument (.+): ignored explicit argument (.+)")
@@ -37,6 +37,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
         self.color = False  # Python 3.14 paints help and errors; what is painted is escaped here
         self.dash = ""
+        self._words: list[str] = []
         self.register("type", Path, file_path)
         self.register("type", int, integer)
         self.register("type", float, number)
@@ -48,6 +49,7 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else list(args)
         if self._commands() and words and words[0][:1] == "-":
             self._refuse_unknown(words[0])
+        self._words = words
         parsed, left = super().parse_known_args(self._without_dash(words), namespace)
         if left:
             self.error(f"no word is expected where {shown(left[0])} stands: {self._text_form()}")
@@ -72,7 +74,7 @@ class Parser(argparse.ArgumentParser):
             choices = f", one of {', '.join(self._commands())}" if self._commands() else ""
             return f"{self.prog} needs {missing}{choices}"
         if found := _OTHER.fullmatch(message):
-            form = f"; {self._text_form()}" if found[1] == "MODEL" else ""
+            form = f"; {self._text_form()}" if found[2].endswith(NO_MODEL) else ""
             return f"{_short(found[1])}: {found[2]}{form}"
         return message
 
@@ -91,10 +93,14 @@ class Parser(argparse.ArgumentParser):
 
     def _text_form(self) -> str:
         """How the command takes what was written as a word alone, which was perhaps a text."""
-        prompt = self._option_string_actions.get("-p")
-        if prompt is not None and prompt.metavar == "TEXT":
+        known = self._option_string_actions
+        flags = (word.partition("=")[0] for word in self._words)
+        given = {known[flag].dest for flag in flags if flag in known}
+        if "-p" in known and known["-p"].metavar == "TEXT" and not given & {"prompt", "file"}:
             return 'give a prompt with -p "TEXT"'
-        return ELSEWHERE.get((self._command, "-p"), "names with spaces need quotes")
+        if not any(not action.option_strings for action in self._actions):
+            return "omit it"
+        return ELSEWHERE.get((self._command, "-p"), "texts with spaces need quotes")
 
     @property
     def _command(self) -> str:

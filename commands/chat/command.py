@@ -203,6 +203,8 @@ class Chat:
         command = self._commands.get(name.strip())
         if command is None:
             raise KvarnError(f"there is no command {name}: /help lists them, //… sends it as text")
+        if rest.strip() and name not in ("/system", "/save", "/load"):
+            raise KvarnError(f"{name} takes no more words: //… sends them as text")
         command(rest.strip())
 
     def show(self, answer: Callable[[Progress], Generator[str, None, None]]) -> None:

@@ -22,7 +22,7 @@ from .context import ROOM
 from .hub import hub_model
 from .keep import keep_from
 from .prefill import prefill_from
-from .values import calling, file_path, positive
+from .values import NO_MODEL, calling, file_path, positive
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
@@ -98,7 +98,7 @@ def model_word(text: str) -> Path:
     path = file_path(text)
     if path.exists() or path.suffix == ".gguf":
         return path
-    mend = "give a GGUF file or -hf USER/REPO"
+    mend = NO_MODEL
     if text.count("/") == 1:
         mend = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
     raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {mend}")

@@ -55,8 +55,13 @@ def add_kv_option(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def kv_folder(options: argparse.Namespace) -> Path | None:
-    """The folder of `--kv`; None for memory."""
-    return None if options.kv == RAM else Path(options.kv).expanduser()
+    """The folder of `--kv`, which may not exist yet; None for memory."""
+    if options.kv == RAM:
+        return None
+    folder = Path(options.kv).expanduser()
+    if folder.is_file():
+        raise KvarnError(f"--kv {folder} is a file: expected a folder, or a name for a new one")
+    return folder
 
 
 def pack_of(options: argparse.Namespace) -> PackInfo | None:
@@ -77,6 +82,10 @@ def with_its_model(options: argparse.Namespace, path: Path) -> PackInfo:
     from ...runtime.pack_links import model_of
     from ...runtime.packs import pack_info
 
+    if not path.exists():
+        raise KvarnError(
+            f"pack {path}: not a context pack: no such folder; `kvarn pack ls` lists the packs"
+        )
     info = pack_info(path)
     if names_model(options):
         return info

@@ -8,6 +8,8 @@ from typing import Any
 from ...system.text import shown
 
 _MULTIPLES = {"k": 1 << 10, "m": 1 << 20}
+NO_MODEL = "give a GGUF file or -hf USER/REPO"
+"""The end of what is said of a word that is no model."""
 LARGEST = 2**31 - 1
 """No count that an option takes is larger: kernels number tokens in 32 bits."""
 LARGEST_SEED = 2**32 - 1

@@ -28,6 +28,6 @@ def usual_model_path(notice: Callable[[str], None]) -> Path:
         notice(f"no -m FILE given: using the last converted or pulled model {last}")
         return last
     default = default_model_path()
-    gone = "" if last is None else f" ({last}, the last converted or pulled one, is gone)"
-    notice(f"no -m FILE given: using the default model {default.name}{gone}")
+    gone = f" ({last}, the last converted or pulled one, is gone: if it was moved, give -m FILE)"
+    notice(f"no -m FILE given: using the default model {default.name}{gone if last else ''}")
     return default

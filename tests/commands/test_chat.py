@@ -88,6 +88,7 @@ def test_commands(chat: Chat, tmp_path: Path) -> None:
         ("/save", "/save needs a file"),
         ("/load /no/such.json", "/no/such.json: No such file"),
         ("/undo", "nothing to undo"),
+        ("/undo 3", "/undo takes no more words"),
         ("/regen", "nothing to answer"),
         ("x" * 2000, "leaves no room for an answer"),
     ],

@@ -24,14 +24,18 @@ USAGE = {
     "run --stats=yes": f"--stats takes no value: found 'yes'{SEE}",
     "run -p x -f t.txt": f"give one of --prompt and --file, not both{SEE}",
     "run -m a.gguf -hf a/b": f"give one of --model and -hf, not both{SEE}",
-    "run t.txt -p x y": f"no word is expected where 'y' stands: {PROMPT}{SEE}",
+    "run t.txt -p x y": "no word is expected where 'y' stands: texts with spaces need quotes" + SEE,
+    "run t.txt -f t.txt y": "no word is expected where 'y' stands: texts with spaces need quotes"
+    + SEE,
     "run t.gguf x": f"no word is expected where 'x' stands: {PROMPT}{SEE}",
     "chat t.gguf x": "no word is expected where 'x' stands: type your message, or pipe it; `kvarn "
     "run --instruct -p TEXT` answers one; see `kvarn chat --help`",
     "run -p Once upon": "MODEL: there is no file 'upon': give a GGUF file or -hf USER/REPO; "
-    f"{PROMPT}{SEE}",
+    f"texts with spaces need quotes{SEE}",
+    "run Once": f"MODEL: there is no file 'Once': give a GGUF file or -hf USER/REPO; {PROMPT}{SEE}",
+    "ls x": "no word is expected where 'x' stands: omit it; see `kvarn ls --help`",
     "run org/model -p x": "MODEL: there is no file 'org/model': for a model of the Hugging Face "
-    f"hub, use -hf org/model; {PROMPT}{SEE}",
+    f"hub, use -hf org/model{SEE}",
     "run -p x -ngl 99": "-ngl: kvarn puts all layers on one device: omit it, and give --device "
     f"cuda for a GPU{SEE}",
     "run -p x --device gpu": "--device: expected cpu, cuda, found 'gpu': did you mean "
@@ -87,6 +91,10 @@ REFUSED = {
     "run -p x --system y": "--system has no effect without --instruct",
     "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
     "auto or hash or quest or topk",
+    "run -p x --pack ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` "
+    "lists the packs",
+    "run -p x --kv t.txt": "--kv t.txt is a file: expected a folder, or a name for a new one",
+    "bench -p 0 -n 0": "nothing to measure: -p and -n are 0",
     "tokenize -f gone.txt": "gone.txt: no such file or folder",
     "tokenize t.gguf x": "t.gguf is a model, expected a text: give the model with -m",
     "perplexity t.gguf -f gone.txt": "gone.txt: no such file or folder",
