@@ -98,7 +98,7 @@ class Parser(argparse.ArgumentParser):
         given = {known[flag].dest for flag in flags if flag in known}
         if "-p" in known and known["-p"].metavar == "TEXT" and not given & {"prompt", "file"}:
             return 'give a prompt with -p "TEXT"'
-        if not any(not action.option_strings for action in self._actions):
+        if all(action.option_strings for action in self._actions):
             return "omit it"
         return ELSEWHERE.get((self._command, "-p"), "texts with spaces need quotes")
 

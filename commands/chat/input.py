@@ -1,7 +1,9 @@
 """Reads turns from a terminal or a pipe: lines, pastes, and blocks between triple quotes.
 
-What is pasted in one go is one turn. GNU readline asks the terminal to mark pastes. Elsewhere, a
-line that follows the one before at once was pasted with it: nobody types so fast.
+What is pasted in one go is one turn. GNU readline asks the terminal to mark pastes, and Enter sends
+them. Elsewhere, a line that follows the one before at once was pasted with it, because nobody types
+so fast: a last line without an end waits for Enter. Lines that were typed before the prompt came
+cannot be told from a paste.
 """
 
 from __future__ import annotations

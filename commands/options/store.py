@@ -101,8 +101,9 @@ def with_its_model(options: argparse.Namespace, path: Path) -> PackInfo:
 
 def saved_in(options: argparse.Namespace, folder: Path | None) -> PackInfo | None:
     """The pack in a folder, with its model, if there is one already."""
-    there = folder is not None and (folder / "pack.json").exists()
-    return with_its_model(options, folder) if folder is not None and there else None
+    if folder is None or not (folder / "pack.json").exists():
+        return None
+    return with_its_model(options, folder)
 
 
 def model_for(options: argparse.Namespace, pack: PackInfo | None) -> Model:
