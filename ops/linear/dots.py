@@ -200,7 +200,7 @@ def add_scaled(
 def _add_in_order(b: Builder, x: Value, y: Value) -> Value:
     """x + y, which LLVM may not reorder with other sums (see `pinned`)."""
     total = b.add(x, y)
-    return in_halves(b, pinned, 32 // (total.type.element.width // 8), total) if AVX2 else total
+    return pinned(b, total) if AVX2 else total
 
 
 def join(b: Builder, low: Value, high: Value | None) -> Value:

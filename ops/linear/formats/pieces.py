@@ -27,6 +27,7 @@ from ....jit.simd import (
 Value = Any  # an llvmlite value
 Builder = Any
 X86 = VARIANT in ("avx2", "avx512")
+_REGISTER_BITS = 512 if VARIANT == "avx512" else 256
 
 
 class Columns(ABC):
@@ -148,12 +149,17 @@ def gather(b: Builder, pointers: Blocks, ty: Any, offset: int) -> Value:
 def pinned(b: Builder, x: Value) -> Value:
     """x, as a value that LLVM knows nothing about: the result of `asm("" : "+x"(x))`.
 
-    On x86: a vector, or an integer. LLVM would turn sums into trees, keep all operands in registers
-    for that, and spill most of them (half the speed). Pinned sums are computed as written.
+    On x86: integers, or a vector of them. LLVM would turn sums into trees, keep all operands in
+    registers for that, and spill most of them (half the speed). Pinned sums stay as written.
     Other code is pinned to keep LLVM from undoing what makes it fast.
     """
+    vector = isinstance(x.type, ir.VectorType)
+    if vector and x.type.count * x.type.element.width > _REGISTER_BITS:
+        half = x.type.count // 2
+        parts = (shuffle(b, x, range(k, k + half)) for k in (0, half))
+        return emit_join(b, *(pinned(b, part) for part in parts))
     register = "v" if VARIANT == "avx512" else "x"
-    constraint = f"={register},0" if isinstance(x.type, ir.VectorType) else "=r,0"
+    constraint = f"={register},0" if vector else "=r,0"
     pin = ir.InlineAsm(ir.FunctionType(x.type, [x.type]), "", constraint, side_effect=True)
     return b.call(pin, [x])
 
