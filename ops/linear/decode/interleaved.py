@@ -30,9 +30,8 @@ from ..formats.pieces import SideBySide, gather
 from ..prefill.tiles import scaled_sums
 from ..prefill.units import unit_of_bytes
 from ..sums import no_sums, store_rows, tile_of, vectors_of
-from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on
+from .blocks import PREFETCH_DISTANCE, make_blocks_on, pointers_on, rows_of_part
 
-ROWS_AT_ONCE = 2 * ROWS  # that a thread takes from the ticket
 # One token waits for memory alone, and L1 has few requests under way: with those of L2, two cores
 # of a Zen 4 read Q4_0 at 29.5 GB/s instead of 25.5, further ahead at 27. Four tokens, which compute
 # meanwhile, are read a quarter faster through L1, and so is one with AVX2 (a Cascade Lake, which
@@ -118,9 +117,10 @@ def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
     @kernel
     def interleaved_kernel(share: Share, w: Matrix, x: Quantised, n_blocks: int, out: Output):
         """Rows of n_blocks blocks by each token."""
-        first = take(share.ticket) * ROWS_AT_ONCE
+        n_rows = rows_of_part(w, share.parts)
+        first = take(share.ticket) * n_rows
         while first < w.n_rows:
-            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows), ROWS):
+            for r in range(first, min(first + n_rows, w.n_rows), ROWS):
                 block, xt, sums = w.data + r * w.row_bytes, x, no_sums(tokens)
                 for _ in range(n_blocks):
                     for line in range(distance, distance + size, 64):
@@ -128,6 +128,6 @@ def make_interleaved(type_name: str, tokens: int) -> DefinedKernel:
                     sums = add_block(kind, sums, block, xt, n_blocks)
                     block, xt = block + size, blocks_on(xt, 1)
                 store_rows(tokens, sums, Output(out.data + 4 * r, out.row_bytes, out.n_tokens))
-            first = take(share.ticket) * ROWS_AT_ONCE
+            first = take(share.ticket) * n_rows
 
     return interleaved_kernel

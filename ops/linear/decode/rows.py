@@ -27,9 +27,8 @@ from .blocks import (
     low_type,
     make_blocks_on,
     pointers_on,
+    rows_of_part,
 )
-
-ROWS_AT_ONCE = 32  # that a thread takes from the ticket
 
 
 @intrinsic(prefer_literal=True)
@@ -87,12 +86,13 @@ def by_rows(product: Any, vectors: type) -> DefinedKernel:
 
     @kernel
     def rows_kernel(share: Share, w: Matrix, x: vectors, n: int, out: Output):  # type: ignore[valid-type]
-        first = take(share.ticket) * ROWS_AT_ONCE
+        n_rows = rows_of_part(w, share.parts)
+        first = take(share.ticket) * n_rows
         while first < w.n_rows:
-            for r in range(first, min(first + ROWS_AT_ONCE, w.n_rows)):
+            for r in range(first, min(first + n_rows, w.n_rows)):
                 to = Output(out.data + 4 * r, out.row_bytes, out.n_tokens)
                 product(w.data + r * w.row_bytes, x, n, to)
-            first = take(share.ticket) * ROWS_AT_ONCE
+            first = take(share.ticket) * n_rows
 
     return rows_kernel
 
