@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if options.hash is not None and not options.embed_hash:
         raise KvarnError("--hash FILE goes with --embed-hash, which copies what it holds")
     with on_ctrl_c(lambda: f"stopped: {out} was not written"):
-        if source.suffix == ".gguf":
+        if source.suffix.lower() == ".gguf":
             _from_gguf(options, source, out)
         elif options.embed_hash:
             raise KvarnError("--embed-hash takes a GGUF file: convert the model first")

@@ -29,14 +29,19 @@ SMALL = (
 )
 """What a conversion reads beside the weights, and the model's licence."""
 
-_SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)")
-# Files that are no models: vision projectors, importance matrices, multi-token predictors.
-_NO_MODEL = re.compile(r"(^|[/_.-])(mmproj|imatrix|mtp)([_.-]|$)", re.IGNORECASE)
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
+_PROJECTOR = re.compile(r"(^|[/_.-])mmproj([_.-]|$)", re.IGNORECASE)
+_MATRIX = re.compile(r"(^|[/_.-])imatrix([_.-]|$)", re.IGNORECASE)
+# llama.cpp's prefixes of the small models that draft for the one beside them.
+_DRAFTS = ("mtp-", "eagle3-", "dflash-", "dspark-")
 _TYPE = re.compile(
-    r"(?<![a-z0-9])(i?q\d(_[a-z0-9]+)*|tq\d_\d|mxfp4(_moe)?|bf16|f16|f32)(?![a-z0-9])",
+    r"(?<![a-z0-9])((?:ud-|i1-)?(?:i?q\d(?:_[a-z0-9]+)*|tq\d_\d|mxfp4(?:_moe)?|bf16|f16|f32))"
+    r"(?![a-z0-9])",
     re.IGNORECASE,
 )
 _UNQUANTISED = ("F32", "BF16", "F16")
+ANY = ("", "latest")
+"""Tags that leave the choice to kvarn."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Quantisation:
     """One ready model of a repository: a GGUF file, or all shards of one."""
 
     type: str
-    """As its name says: Q4_K_M; "" where it says nothing."""
+    """As its path says: Q4_K_M, UD-Q4_K_XL; "" where it says nothing."""
     files: tuple[Listed, ...]
 
     @property
@@ -66,6 +71,15 @@ class Quantisation:
     def n_bytes(self) -> int:
         """Size of all its files."""
         return sum(file.n_bytes for file in self.files)
+
+    def is_named(self, tag: str) -> bool:
+        """Whether a tag is its type or the name of a file of it, in any case."""
+        names = (self.type, *(file.name for file in self.files))
+        return tag.lower() in (name.lower() for name in names if name)
+
+    def has_type(self, tag: str) -> bool:
+        """Whether a tag is its type, with or without what stands before it: Q4_K_XL for UD-…"""
+        return tag.upper() in (self.type, self.type.partition("-")[2])
 
 
 @dataclass(frozen=True)
@@ -91,16 +105,16 @@ def choose(
 
     Safetensors in the root with a config.json come first, with what their conversion reads; else
     one ready model. include, exclude: patterns of names that decide instead; file: the name of a
-    ready model, or its type; "" for one that suits the memory. budget: bytes that a model may take
-    in memory.
+    ready model, its type, or a part of its path before "." or "-", in any case; "" and "latest" for
+    one that suits the memory. budget: bytes that a model may take in memory.
 
     Raises `HubError` where nothing fits: no weights, pickles alone, an unknown `file`.
     """
     if file is not None:
         ready = quantisations(files)
-        if not ready and not file:
+        if not ready:
             raise HubError("it has no GGUF file: pull its weights with `kvarn hf-pull` and convert")
-        return _ready(ready, file or None, budget)
+        return _ready(ready, file, budget)
     if include or exclude:
         return _by_pattern(files, include, exclude)
     weights = _safetensors(files)
@@ -109,7 +123,7 @@ def choose(
         return Choice((*small, *weights))
     ready = quantisations(files)
     if ready:
-        return _ready(ready, None, budget)
+        return _ready(ready, "", budget)
     if any(f.name.endswith(PICKLES) for f in files):
         raise HubError(
             "it has its weights as pickles alone, which can run any code when read; "
@@ -122,22 +136,33 @@ def quantisations(files: Sequence[Listed]) -> tuple[Quantisation, ...]:
     """The ready models, smallest first; shards of one count together."""
     groups: dict[str, list[Listed]] = {}
     for file in sorted(files, key=lambda f: f.name):
-        if file.name.endswith(".gguf") and not _NO_MODEL.search(file.name):
-            groups.setdefault(_SHARD.sub("", file.name), []).append(file)
-    found = [Quantisation(_type_of(name), tuple(group)) for name, group in groups.items()]
-    return tuple(sorted(found, key=lambda q: (q.n_bytes, q.name)))
+        if _is_model(file.name):
+            groups.setdefault(_SHARD.sub(r"-of-\2", file.name), []).append(file)
+    models = [Quantisation(_type_of(name), tuple(group)) for name, group in groups.items()]
+    return tuple(sorted(models, key=lambda q: (q.n_bytes, q.name)))
 
 
-def _type_of(name: str) -> str:
-    found = [match[1] for match in _TYPE.finditer(name.rsplit("/", 1)[-1])]
-    return found[-1].upper() if found else ""
+def _is_model(path: str) -> bool:
+    """Whether a file is a GGUF model: no projector, no draft, no importance matrix.
+
+    A model may have been quantised with a matrix and say so beside its type.
+    """
+    name = path.rsplit("/", 1)[-1]
+    if not name.lower().endswith(".gguf") or _PROJECTOR.search(path) or name.startswith(_DRAFTS):
+        return False
+    return not _MATRIX.search(name) or _type_of(name) != ""
 
 
-def _ready(ready: tuple[Quantisation, ...], file: str | None, budget: int) -> Choice:
-    chosen = _fitting(ready, budget) if file is None else _named(ready, file)
-    found = [int(match[2]) for f in chosen.files if (match := _SHARD.search(f.name))]
-    if found and found[0] != len(chosen.files):
-        raise HubError(f"{chosen.name} is one of {found[0]} shards, {len(chosen.files)} are there")
+def _type_of(path: str) -> str:
+    types = _TYPE.findall(path)
+    return types[-1].upper() if types else ""
+
+
+def _ready(ready: tuple[Quantisation, ...], tag: str, budget: int) -> Choice:
+    chosen = _fitting(ready, budget) if tag.lower() in ANY else _named(ready, tag)
+    counts = [int(match[2]) for f in chosen.files if (match := _SHARD.search(f.name))]
+    if counts and counts[0] != len(chosen.files):
+        raise HubError(f"{chosen.name} is one of {counts[0]} shards, {len(chosen.files)} are there")
     return Choice(chosen.files, chosen.name, ready)
 
 
@@ -148,13 +173,16 @@ def _fitting(ready: tuple[Quantisation, ...], budget: int) -> Quantisation:
     return fitting[-1] if fitting else quantised[0]
 
 
-def _named(ready: tuple[Quantisation, ...], file: str) -> Quantisation:
-    wanted = file.lower()
-    for q in ready:
-        if wanted in (q.type.lower(), q.name.lower()) or any(f.name == file for f in q.files):
-            return q
-    known = ", ".join(q.type or q.name for q in ready) or "no GGUF file"
-    raise HubError(f"there is no {file!r:.80}; it has {known}")
+def _named(ready: tuple[Quantisation, ...], tag: str) -> Quantisation:
+    """The first by name that a tag names, or else llama.cpp's: the tag before "." or "-"."""
+    by_name = sorted(ready, key=lambda q: q.name)
+    part = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
+    named = [q for q in by_name if q.is_named(tag)] or [q for q in by_name if part.search(q.name)]
+    if named:
+        return named[0]
+    types = [q.type for q in ready]
+    known = (q.type if q.type and types.count(q.type) == 1 else q.name for q in ready)
+    raise HubError(f"there is no {tag!r:.80}; it has {', '.join(known)}")
 
 
 def _by_pattern(files: Sequence[Listed], include: Sequence[str], exclude: Sequence[str]) -> Choice:

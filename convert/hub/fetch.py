@@ -100,7 +100,7 @@ class Download:
             raise self._wrong("its checksum is not the one that is listed")
         self._out.flush()
         self._out.seek(0)
-        if self._file.name.endswith(".gguf") and self._out.read(len(_MAGIC)) != _MAGIC:
+        if self._file.name.lower().endswith(".gguf") and self._out.read(len(_MAGIC)) != _MAGIC:
             raise self._wrong("it is not a GGUF file")
 
     def _go_on(self, notice: Notice) -> None:

@@ -15,7 +15,7 @@ from ..errors import HubError, HubOutOfReach
 from ..hf.folder import INDEX, optional_json
 from ..writing import check_room
 from .ask import Notice
-from .choose import Choice, Listed, choose
+from .choose import ANY, Choice, Listed, choose
 from .fetch import Progress, check, fetch
 from .listing import list_files
 from .names import check_files, check_repository, check_revision
@@ -108,6 +108,9 @@ def pulled_before(repo: str, file: str) -> Path | None:
         return None
     if choice.model is None or any(place.stored(file) is None for file in choice.files):
         return None
+    chosen = next(q for q in choice.ready if q.name == choice.model)
+    if not (file.lower() in ANY or chosen.is_named(file) or chosen.has_type(file)):
+        return None  # the hub may have one that fits better
     return place.folder / choice.model
 
 
@@ -146,7 +149,7 @@ def _choose(
             notice(f"  {q.type or '?':<10} {human_bytes(q.n_bytes):>9}  {name}{taken}")
         if (n_more := len(choice.ready) - _MAX_SHOWN) > 0:
             notice(f"  and {n_more} more")
-    if choice.model is not None and not file and len(choice.ready) > 1:
+    if choice.model is not None and (file or "").lower() in ANY and len(choice.ready) > 1:
         notice(f"chosen for {human_bytes(free)} of free memory; --file takes another")
     return choice
 

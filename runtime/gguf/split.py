@@ -13,7 +13,10 @@ SPLIT_TENSORS = "split.tensors.count"
 
 # The name has five digits, the count in the metadata is 16 bits wide.
 _MAX_SHARDS = (1 << 16) - 1
-_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+_NAME = re.compile(
+    r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 def shard_paths(path: Path, number: int, count: int) -> list[Path]:
@@ -39,7 +42,8 @@ def shard_paths(path: Path, number: int, count: int) -> list[Path]:
             "the other shards are found by name: give all of them their names back",
         )
     paths = [
-        path.with_name(f"{match['stem']}-{i + 1:05d}-of-{count:05d}.gguf") for i in range(count)
+        path.with_name(f"{match['stem']}-{i + 1:05d}-of-{count:05d}{match['suffix']}")
+        for i in range(count)
     ]
     missing = [shard for shard in paths if not shard.exists()]
     if missing:

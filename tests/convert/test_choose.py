@@ -93,6 +93,57 @@ def test_a_ready_model_may_be_named() -> None:
     assert chosen({"only-f16.gguf": GB}).model == "only-f16.gguf"
 
 
+TAGS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    # tag, the file that it names, and files of the repository
+    ("UD-Q4_K_XL", "M-UD-Q4_K_XL.gguf", ("M-Q4_K_M.gguf", "M-UD-IQ2_M.gguf")),
+    ("ud-iq2_m", "M-UD-IQ2_M.gguf", ("M-Q4_K_M.gguf",)),
+    ("Q4_K_XL", "M-UD-Q4_K_XL.gguf", ("M-Q4_K_M.gguf",)),
+    ("Q4_K_XL", "M-Q4_K_XL.gguf", ("A-UD-Q4_K_XL.gguf",)),
+    ("i1-Q4_K_M", "m.i1-Q4_K_M.gguf", ("m.Q4_K_M.gguf",)),
+    ("Q4_K_M", "m.Q4_K_M.gguf", ("a.i1-Q4_K_M.gguf",)),
+    ("F16", "z-F16.gguf", ("a-BF16.gguf",)),
+    ("small", "m-small-Q8_0.gguf", ("m-large-Q8_0.gguf",)),
+    ("Q6_K", "Qwen-9B-MTP-Q6_K.gguf", ("mtp-Qwen-9B-Q6_K.gguf", "eagle3-Qwen-Q6_K.gguf")),
+    ("Q4_K_M", "M-imatrix-Q4_K_M.gguf", ("imatrix.gguf", "M.imatrix.gguf", "imatrix_M.gguf")),
+    ("Q8_0", "M-Q8_0.gguf", ("M.mmproj-Q8_0.gguf", "mmproj-Q8_0.gguf")),
+    ("Q4_K_M", "Q4_K_M/model.gguf", ("Q8_0/model.gguf",)),
+    ("Q8_0", "Q8_0/m-00001-of-00001.gguf", ("Q4_K_M/m-00001-of-00001.gguf",)),
+    ("q8_0", "M-Q8_0.GGUF", ("M-Q4_K_M.GGUF",)),
+    ("m-q8_0.gguf", "M-Q8_0.gguf", ("M-Q4_K_M.gguf",)),
+    ("", "Qwen-MTP-Q6_K.gguf", ("mtp-Qwen-Q8_0.gguf",)),
+    ("latest", "M-Q8_0.gguf", ("A-Q4_K_M.gguf",)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("tag", "expected", "others"), TAGS)
+def test_tags_name_what_llama_cpp_takes(tag: str, expected: str, others: tuple[str, ...]) -> None:
+    """Its rule (common/download.cpp): the tag before "." or "-", any case, anywhere in the path;
+    beyond it, types exactly before that, folders named as types, "latest", and .GGUF."""
+    sizes = {name: GB for name in others} | {expected: 2 * GB}
+    assert chosen(sizes, file=tag).model == expected
+
+
+def test_a_tag_that_is_half_a_type_names_nothing() -> None:
+    with pytest.raises(HubError, match="no 'Q8'; it has Q4_K_M, Q8_0"):
+        chosen({"M-Q4_K_M.gguf": GB, "M-Q8_0.gguf": 2 * GB}, file="Q8")
+
+
+def test_models_of_one_type_are_listed_by_name() -> None:
+    sizes = {"a-Q4_K_M.gguf": GB, "b-Q4_K_M.gguf": 2 * GB, "a-UD-Q4_K_M.gguf": 3 * GB}
+    with pytest.raises(HubError, match="it has a-Q4_K_M.gguf, b-Q4_K_M.gguf, UD-Q4_K_M$"):
+        chosen(sizes, file="Q8_0")
+    assert chosen(sizes, file="Q4_K_M").model == "a-Q4_K_M.gguf"
+
+
+def test_shards_belong_to_one_model_by_their_count() -> None:
+    halves = {f"m-Q8_0-0000{i}-of-00002.GGUF": GB for i in (1, 2)}
+    thirds = {f"m-Q8_0-0000{i}-of-00003.GGUF": GB for i in (1, 2, 3)}
+    choice = chosen(halves, thirds, {"m-Q8_0.GGUF": GB}, file="m-Q8_0-00002-of-00003.GGUF")
+    assert names(choice) == thirds.keys()
+    assert choice.model == min(thirds)
+    assert len(choice.ready) == 3
+
+
 def test_patterns_decide_alone() -> None:
     choice = chosen(WEIGHTS, BESIDE, include=["*.json"], exclude=["token*"])
     assert names(choice) == {

@@ -85,3 +85,11 @@ def test_hf_pull_takes_the_same_name(kvarn: Run) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("tiny-F16.gguf\n")
     assert "names the file already" in kvarn("hf-pull", "org/tiny:F16", "--include", "x").stderr
+
+
+def test_a_file_that_fits_the_tag_by_half_is_no_reason_not_to_ask(kvarn: Run, hub: Hub) -> None:
+    data = hub.repositories["org/tiny"].files["tiny-F16.gguf"]
+    hub.repositories["org/pair"] = Repository({"p-BF16.gguf": data, "p-F16.gguf": data})
+    assert kvarn("hf-pull", "org/pair:BF16").stdout.endswith("p-BF16.gguf\n")
+    done = kvarn("run", "-hf", "org/pair:F16", "-p", "x", *MODEL)
+    assert "using p-F16.gguf" in done.stderr

@@ -41,6 +41,12 @@ def test_any_shard_opens_all(shards: list[Path], opened: int) -> None:
         assert file.n_bytes == sum(path.stat().st_size for path in shards)
 
 
+def test_names_in_capitals_are_found(shards: list[Path]) -> None:
+    capitals = [path.rename(path.with_suffix(".GGUF")) for path in shards]
+    with open_gguf(capitals[1]) as file:
+        assert file.paths == tuple(capitals)
+
+
 def test_links_keep_their_folder(shards: list[Path], tmp_path: Path) -> None:
     # As in the cache of huggingface_hub: names are links to files called after their hashes.
     blobs, names = tmp_path / "blobs", tmp_path / "names"
