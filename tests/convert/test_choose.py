@@ -119,7 +119,7 @@ TAGS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 def test_tags_name_what_llama_cpp_takes(tag: str, expected: str, others: tuple[str, ...]) -> None:
     """Its rule (common/download.cpp): the tag before "." or "-", any case, anywhere in the path;
     beyond it, types exactly before that, folders named as types, "latest", and .GGUF."""
-    sizes = {name: GB for name in others} | {expected: 2 * GB}
+    sizes = dict.fromkeys(others, GB) | {expected: 2 * GB}
     assert chosen(sizes, file=tag).model == expected
 
 
@@ -130,7 +130,7 @@ def test_a_tag_that_is_half_a_type_names_nothing() -> None:
 
 def test_models_of_one_type_are_listed_by_name() -> None:
     sizes = {"a-Q4_K_M.gguf": GB, "b-Q4_K_M.gguf": 2 * GB, "a-UD-Q4_K_M.gguf": 3 * GB}
-    with pytest.raises(HubError, match="it has a-Q4_K_M.gguf, b-Q4_K_M.gguf, UD-Q4_K_M$"):
+    with pytest.raises(HubError, match=r"it has a-Q4_K_M\.gguf, b-Q4_K_M\.gguf, UD-Q4_K_M$"):
         chosen(sizes, file="Q8_0")
     assert chosen(sizes, file="Q4_K_M").model == "a-Q4_K_M.gguf"
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kvarn.convert.hub import pulled_before
+
 from .hub_server import Hub, Repository
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -87,9 +89,16 @@ def test_hf_pull_takes_the_same_name(kvarn: Run) -> None:
     assert "names the file already" in kvarn("hf-pull", "org/tiny:F16", "--include", "x").stderr
 
 
-def test_a_file_that_fits_the_tag_by_half_is_no_reason_not_to_ask(kvarn: Run, hub: Hub) -> None:
-    data = hub.repositories["org/tiny"].files["tiny-F16.gguf"]
-    hub.repositories["org/pair"] = Repository({"p-BF16.gguf": data, "p-F16.gguf": data})
-    assert kvarn("hf-pull", "org/pair:BF16").stdout.endswith("p-BF16.gguf\n")
-    done = kvarn("run", "-hf", "org/pair:F16", "-p", "x", *MODEL)
-    assert "using p-F16.gguf" in done.stderr
+@pytest.mark.parametrize(
+    ("tag", "taken"), [("BF16", True), ("", True), ("latest", True), ("F16", False), ("p", False)]
+)
+def test_a_pulled_file_is_taken_unasked_only_for_its_own_type(
+    tag: str, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--org--pair"
+    model = repository / "snapshots" / ("a" * 40) / "p-BF16.gguf"
+    for path, content in ((repository / "refs" / "main", "a" * 40), (model, "GGUF")):
+        path.parent.mkdir(parents=True)
+        path.write_text(content)
+    assert pulled_before("org/pair", tag) == (model if taken else None)
