@@ -64,8 +64,6 @@ class Architecture:
     """Rope must rotate the whole head."""
     scale_by_embedding_at: int | None = None
     """At this number of layers attention is scaled by 1/sqrt(n_embd/n_heads), not 1/sqrt(E)."""
-    yarn_keys: bool = False
-    """YaRN's betas and log multiplier may be set in the metadata."""
     temperature: bool = False
     """Queries may be scaled up by position (`attention.temperature_scale`)."""
 
@@ -74,9 +72,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     architecture.name: architecture
     for architecture in (
         Architecture("llama", rope="normal", rope_tensors="by scaling"),
-        Architecture(
-            "mistral3", rope="normal", rope_tensors="by scaling", yarn_keys=True, temperature=True
-        ),
+        Architecture("mistral3", rope="normal", rope_tensors="by scaling", temperature=True),
         Architecture("qwen2", rope="neox"),
         Architecture("qwen3", rope="neox", qk_norm=True),
         # phi3 files name a sliding window that llama.cpp does not apply (its pull request 13676).

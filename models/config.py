@@ -27,7 +27,9 @@ MAX_CONTEXT = (1 << 31) - 1
 ROPE_BASE = 10_000.0
 YARN_BETA_FAST = 32.0
 YARN_BETA_SLOW = 1.0
-LEAST_FACTOR = 1e-6
+YARN_BETAS = (1e-3, 1e6)
+"""Least and greatest of the two."""
+LEAST_FACTOR, MAX_FACTOR = 1e-6, 1e6
 
 RopeScaling = Literal["none", "linear", "yarn", "longrope"]
 
@@ -186,19 +188,22 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
     scaling = keys.text("rope.scaling.type", "linear")
     if scaling not in ("none", "linear", "yarn", "longrope"):
         raise keys.error("rope.scaling.type", scaling, "none, linear, yarn or longrope")
-    factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0), high=1e6)
+    factor = keys.number(
+        "rope.scaling.factor", keys.number("rope.scale_linear", 0.0), high=MAX_FACTOR
+    )
     if scaling == "none" or factor == 0.0:
         factor = 1.0
     if factor < LEAST_FACTOR:
         raise keys.error("rope.scaling.factor", factor, f"0 or a number from {LEAST_FACTOR:g}")
-    log_multiplier, beta_fast, beta_slow = 0.0, YARN_BETA_FAST, YARN_BETA_SLOW
-    if architecture.yarn_keys:
-        log_multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0, high=1e3)
-        beta_fast = keys.number("rope.scaling.yarn_beta_fast", beta_fast, low=1e-3, high=1e6)
-        beta_slow = keys.number("rope.scaling.yarn_beta_slow", beta_slow, low=1e-3, high=1e6)
-    amplitude = keys.number("rope.scaling.attn_factor", 1.0, high=1e6)
+    amplitude = _attention_factor(keys)
     if scaling == "yarn":
-        amplitude *= _yarn_amplitude(factor, log_multiplier)
+        log_multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0, high=1e3)
+        amplitude *= yarn_amplitude(factor, log_multiplier)
+
+    def beta(name: str, default: float) -> float:
+        low, high = YARN_BETAS
+        return keys.number(f"rope.scaling.yarn_beta_{name}", default, low=low, high=high)
+
     return RopeConfig(
         n_rot=n_rot,
         base=keys.number("rope.freq_base", ROPE_BASE, low=1.0001, high=1e12),
@@ -206,13 +211,18 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
         scaling=cast(RopeScaling, scaling),
         n_ctx_orig=n_ctx_orig,
         amplitude=amplitude,
-        beta_fast=beta_fast,
-        beta_slow=beta_slow,
+        beta_fast=beta("fast", YARN_BETA_FAST),
+        beta_slow=beta("slow", YARN_BETA_SLOW),
     )
 
 
-def _yarn_amplitude(factor: float, log_multiplier: float) -> float:
-    """m(1) / m(log_multiplier) with m(k) = 1 + 0.1 k ln(factor).
+def _attention_factor(keys: Keys) -> float:
+    """A factor on the amplitude, beside what the kind of scaling makes of it."""
+    return keys.number("rope.scaling.attn_factor", 1.0, high=1e6)
+
+
+def yarn_amplitude(factor: float, log_multiplier: float = 0.0) -> float:
+    """m(1) / m(log_multiplier) with m(k) = 1 + 0.1 k ln(factor), m(k) = 1 for factors up to 1.
 
     Source: YaRN (arXiv 2309.00071) section 3.4, as llama.cpp's context applies it.
     """
@@ -286,4 +296,6 @@ def _windowed_rope(keys: Keys, architecture: Architecture, rope: RopeConfig) -> 
     base = keys.number(
         "rope.freq_base_swa", windowing.rope_base or rope.base, low=1.0001, high=1e12
     )
-    return replace(rope, base=base, scale=rope.scale if windowing.scaled else 1.0)
+    if windowing.scaled:
+        return replace(rope, base=base)
+    return replace(rope, base=base, scale=1.0, amplitude=_attention_factor(keys))

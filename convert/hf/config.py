@@ -141,25 +141,32 @@ def _is_f32(value: float) -> bool:
 
 
 def _rope_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The rotation of global layers, in today's names; `local_theta` where windowed ones differ.
+    """The rotation of global layers, in today's names; under `local` that of windowed ones.
 
     Three ages of the same facts: rope_theta and rope_scaling {"type"} at the top; rope_parameters
-    {"rope_theta", "rope_type"}; rope_parameters by kind of layer.
+    {"rope_theta", "rope_type"}; rope_parameters by kind of layer. Where two of them speak, the one
+    that transformers follows counts.
     """
-    found = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    if not isinstance(found, Mapping):
-        raise ConvertError(f"config.json: rope_parameters is {brief(found)}, expected an object")
-    rope: dict[str, Any] = dict(found)
-    if isinstance(found.get("full_attention"), Mapping):
-        rope = dict(found["full_attention"])
-        local = found.get("sliding_attention") or {}
-        if isinstance(local, Mapping) and "rope_theta" in local:
-            rope["local_theta"] = local["rope_theta"]
-    if "type" in rope:
-        rope.setdefault("rope_type", rope["type"])
-    if values.get("rope_local_base_freq") is not None:
-        rope.setdefault("local_theta", values["rope_local_base_freq"])
-    for key in ("rope_theta", "original_max_position_embeddings"):
-        if values.get(key) is not None:
-            rope.setdefault(key, values[key])
+    parameters, scaling = _object(values, "rope_parameters"), _object(values, "rope_scaling")
+    by_layer = "full_attention" in parameters
+    if by_layer:
+        rope = {**_object(parameters, "full_attention"), **scaling}
+        rope["local"] = _object(parameters, "sliding_attention")
+    else:
+        rope = dict(scaling or parameters)
+    rope.setdefault("rope_type", rope.get("type", "default"))
+    original, length = "original_max_position_embeddings", values.get("max_position_embeddings")
+    if not by_layer and values.get(original) is not None:
+        rope[original] = values[original]
+    for key, value in (("rope_theta", values.get("rope_theta")), (original, length)):
+        if value is not None:
+            rope.setdefault(key, value)
     return rope
+
+
+def _object(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """An object with names; empty where there is none."""
+    value = values.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise ConvertError(f"config.json: {key} is {brief(value)}, expected an object")
+    return dict(value)

@@ -12,7 +12,7 @@ from ...models.architectures import ARCHITECTURES
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
-from .rope import add_rope, long_factors
+from .rope import add_rope, add_scaling
 
 
 def add_sizes(writer: GGUFWriter, config: Config) -> None:
@@ -56,7 +56,6 @@ def add_mistral3(writer: GGUFWriter, config: Config) -> None:
         return
     if config.rope.get("rope_type") != "yarn":
         raise ConvertError("config.json: rope_type of ministral3 is not yarn")
-    writer.add_rope_scaling_yarn_log_mul(number(config.rope, "mscale_all_dim", "rope_parameters"))
     beta = number(config.rope, "llama_4_scaling_beta", "rope_parameters")
     writer.add_attn_temperature_scale(beta)
 
@@ -86,11 +85,9 @@ def add_phi3(writer: GGUFWriter, config: Config) -> None:
     writer.add_rope_scaling_orig_ctx_len(config.integer("original_max_position_embeddings"))
     writer.add_layer_norm_rms_eps(config.number("rms_norm_eps"))
     writer.add_rope_dimension_count(config.rotated_dims)
-    writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
+    add_rope(writer, config)
     # 0 is how readers tell Phi 4 from the others.
     writer.add_sliding_window(config.optional_integer("sliding_window"))
-    if (factors := long_factors(config)) is not None:
-        writer.add_rope_scaling_attn_factors(factors.amplitude)
 
 
 def add_gemma2(writer: GGUFWriter, config: Config) -> None:
@@ -103,6 +100,7 @@ def add_gemma2(writer: GGUFWriter, config: Config) -> None:
     writer.add_final_logit_softcapping(config.optional_number("final_logit_softcapping"))
     writer.add_sliding_window(config.integer("sliding_window"))
     _add_window_pattern(writer, config, "gemma2")
+    add_scaling(writer, config)
     if config.rope.get("rope_theta") != 10_000.0:  # what readers take where the file says nothing
         writer.add_rope_freq_base(number(config.rope, "rope_theta", "config.json"))
 

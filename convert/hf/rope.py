@@ -1,74 +1,157 @@
-"""Scaling of positions: metadata, and the tensors of factors that some models have."""
+"""Scaling of positions: metadata, and the tensors of factors that some models have.
+
+What transformers computes of config.json (`modeling_rope_utils`) in the words of GGUF; what these
+cannot say is refused.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gguf import GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
 from ...models.architectures import ARCHITECTURES
-from ...models.config import MAX_CONTEXT
+from ...models.config import LEAST_FACTOR, MAX_CONTEXT, MAX_FACTOR, YARN_BETAS, yarn_amplitude
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
 
 _WHERE = "config.json's rope parameters"
+_PLAIN = ("default", "linear", "yarn")
+_KINDS = {"by scaling": (*_PLAIN, "llama3", "longrope"), "longrope": ("default", "longrope")}
+"""Kinds of scaling by the tensors that an architecture may have; `_PLAIN` where it has none."""
+
+
+def scaling_kind(name: str, config: Config) -> str:
+    """How positions are scaled in a file of architecture `name`, in transformers' words.
+
+    Raises `ConvertError` for a kind that such a file cannot have.
+    """
+    tensors = ARCHITECTURES[name].rope_tensors
+    kind = config.rope["rope_type"]
+    if tensors == "longrope" and kind in ("su", "yarn"):
+        return "longrope"  # as in transformers' Phi3Config
+    kinds = _KINDS.get(tensors, _PLAIN)
+    if kind not in kinds:
+        raise ConvertError(
+            f"{_WHERE}: rope_type is {brief(kind)}, expected {', '.join(kinds)} for a {name} file"
+        )
+    if (local := config.rope.get("local")) is not None:
+        if not _rotates_windowed_layers_apart(name):
+            raise ConvertError(f"{_WHERE} differ by kind of layer, which a {name} file cannot say")
+        windowed = local.get("rope_type", local.get("type", "default"))
+        if windowed != "default":
+            raise _refused("rope_type of sliding_attention", windowed, "default")
+    share = config.rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    if kind != "default" and ARCHITECTURES[name].whole_head_rope and share not in (None, 1):
+        raise ConvertError(
+            f"{_WHERE}: partial_rotary_factor is {brief(share)} with rope_type {kind}, expected 1 "
+            f"for a {name} file"
+        )
+    return str(kind)
 
 
 def add_rope(writer: GGUFWriter, config: Config) -> None:
-    """Base frequencies and the kind of scaling; `ConvertError` for an unknown kind."""
-    rope = config.rope
-    kind = rope.get("rope_type", "default")
+    """Base frequencies and the scaling of positions."""
+    add_scaling(writer, config)
+    writer.add_rope_freq_base(number(config.rope, "rope_theta", _WHERE))
+    if _rotates_windowed_layers_apart(writer.arch):
+        local = {"rope_theta": config.get("rope_local_base_freq"), **config.rope.get("local", {})}
+        writer.add_rope_freq_base_swa(number(local, "rope_theta", _WHERE))
+
+
+def add_scaling(writer: GGUFWriter, config: Config) -> None:
+    """The scaling of positions; `ConvertError` for what a file of the architecture cannot say."""
+    kind = scaling_kind(writer.arch, config)
     if kind == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(number(rope, "factor", _WHERE))
+        writer.add_rope_scaling_factor(_within(config.rope, "factor", LEAST_FACTOR, MAX_FACTOR))
     elif kind == "yarn":
         _add_yarn(writer, config)
-    elif kind == "llama3":
-        if ARCHITECTURES[writer.arch].rope_tensors != "by scaling":
-            raise ConvertError(f"{_WHERE}: a {writer.arch} file cannot have rope_type llama3")
-    elif kind != "default":
-        raise ConvertError(
-            f"{_WHERE}: rope_type is {brief(kind)}, expected default, linear, yarn or llama3"
-        )
-    writer.add_rope_freq_base(number(rope, "rope_theta", _WHERE))
-    if "local_theta" in rope:
-        writer.add_rope_freq_base_swa(number(rope, "local_theta", _WHERE))
+    elif kind == "longrope":
+        if ARCHITECTURES[writer.arch].rope_tensors == "by scaling":
+            writer.add_rope_scaling_type(RopeScalingType.LONGROPE)
+            writer.add_rope_scaling_orig_ctx_len(_original(config))
+        writer.add_rope_scaling_attn_factors(long_factors(config).amplitude)
+
+
+def _rotates_windowed_layers_apart(name: str) -> bool:
+    windowing = ARCHITECTURES[name].windowing
+    return windowing is not None and windowing.rope_base is not None
+
+
+def factor_tensors(name: str, config: Config) -> dict[str, NDArray[np.float32]]:
+    """Divisors of the frequencies that a file of architecture `name` has as tensors, by name."""
+    kind = scaling_kind(name, config)
+    if kind == "llama3":
+        return {"rope_freqs.weight": llama3_factors(config)}
+    if kind == "longrope":
+        factors = long_factors(config)
+        return {
+            "rope_factors_long.weight": factors.long,
+            "rope_factors_short.weight": factors.short,
+        }
+    return {}
 
 
 def _add_yarn(writer: GGUFWriter, config: Config) -> None:
     rope = config.rope
+    for key in ("attn_factor", "extrapolation_factor"):
+        if rope.get(key) not in (None, 1):
+            raise _refused(key, rope[key], "1, the only value that transformers knows")
+    if not rope.get("truncate", True):
+        raise _refused("truncate", rope["truncate"], "true: readers of GGUF files round the range")
+    factor = _stretch(config)
     writer.add_rope_scaling_type(RopeScalingType.YARN)
-    writer.add_rope_scaling_factor(number(rope, "factor", _WHERE))
-    original = number(rope, "original_max_position_embeddings", _WHERE)
-    if not 1 <= original <= MAX_CONTEXT:
-        raise ConvertError(f"{_WHERE}: original_max_position_embeddings is {original:g}")
-    writer.add_rope_scaling_orig_ctx_len(int(original))
-    optional = {
-        "extrapolation_factor": writer.add_rope_scaling_yarn_ext_factor,
-        "attn_factor": writer.add_rope_scaling_yarn_attn_factor,
-        "attention_factor": writer.add_rope_scaling_yarn_attn_factor,
+    writer.add_rope_scaling_factor(factor)
+    writer.add_rope_scaling_orig_ctx_len(_original(config))
+    betas = {
         "beta_fast": writer.add_rope_scaling_yarn_beta_fast,
         "beta_slow": writer.add_rope_scaling_yarn_beta_slow,
     }
-    for key, add in optional.items():
-        if rope.get(key) is not None:
-            add(number(rope, key, _WHERE))
+    for key, add in betas.items():
+        if rope.get(key):  # transformers takes 0 for none
+            add(_within(rope, key, *YARN_BETAS))
+    implied = yarn_amplitude(factor)
+    if config.get("model_type") == "ministral3":
+        log_multiplier = number(rope, "mscale_all_dim", _WHERE)
+        writer.add_rope_scaling_yarn_log_mul(log_multiplier)
+        implied = yarn_amplitude(factor, log_multiplier)
+    relative = _yarn_amplitude(config, factor) / implied
+    if math.isclose(relative, 1.0, rel_tol=1e-7):
+        return
+    if _rotates_windowed_layers_apart(writer.arch):
+        raise ConvertError(
+            f"{_WHERE}: attention_factor or mscale make an amplitude of {relative * implied:g}, "
+            f"expected {implied:g}: a {writer.arch} file would apply it to windowed layers too"
+        )
+    writer.add_rope_scaling_attn_factors(relative)
 
 
-def llama3_factors(config: Config) -> NDArray[np.float32] | None:
-    """Divisors of the frequencies, float32 (head_dim / 2,); None for another kind of scaling.
+def _yarn_amplitude(config: Config, factor: float) -> float:
+    """Of the rotation, as transformers' `_compute_yarn_parameters` has it."""
+    rope = config.rope
+    if rope.get("attention_factor") is not None:
+        return _within(rope, "attention_factor", 0.0, MAX_FACTOR)
+    if not (rope.get("mscale") and rope.get("mscale_all_dim")):
+        return yarn_amplitude(factor)
+    scale, scale_all = (_within(rope, key, 0.0, 1e3) for key in ("mscale", "mscale_all_dim"))
+    return yarn_amplitude(factor, scale_all) / yarn_amplitude(factor, scale)
+
+
+def llama3_factors(config: Config) -> NDArray[np.float32]:
+    """Divisors of the frequencies, float32 (head_dim / 2,).
 
     A frequency f = theta^(-2i/E) whose wavelength 2π/f is below original/high_freq_factor stays,
     one above original/low_freq_factor is divided by `factor`, between them the two are blended.
     Source: Llama 3.1, as transformers' `_compute_llama3_parameters` has it.
     """
     rope = config.rope
-    if rope.get("rope_type") != "llama3":
-        return None
     keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     factor, low, high, original = (number(rope, key, _WHERE) for key in keys)
     theta = number(rope, "rope_theta", _WHERE)
@@ -93,26 +176,20 @@ class LongFactors:
     amplitude: float
 
 
-def long_factors(config: Config) -> LongFactors | None:
-    """The factors of a phi3 model; None for one that has none.
+def long_factors(config: Config) -> LongFactors:
+    """The factors of a model with rope_type longrope.
 
-    amplitude = sqrt(1 + ln s / ln original) for a context s times the original one (yarn:
-    1 + 0.1 ln s). Source: LongRoPE (arXiv 2402.13753), as llama.cpp's converter computes it.
+    amplitude = sqrt(1 + ln s / ln original) for a context s times the original one, or
+    `attention_factor`. Source: LongRoPE (arXiv 2402.13753), as transformers'
+    `_compute_longrope_parameters` has it.
     """
-    rope = config.rope
-    if not rope.get("long_factor"):
-        return None
-    original = config.integer("original_max_position_embeddings")
-    stretch = max(1.0, config.integer("max_position_embeddings") / original)
+    rope, original = config.rope, _original(config)
     if original < 2:
-        raise ConvertError(f"config.json: original_max_position_embeddings is {original}")
-    kind = rope.get("rope_type")
-    if kind in ("su", "longrope"):
-        amplitude = math.sqrt(1 + math.log(stretch) / math.log(original))
-    elif kind == "yarn":
-        amplitude = 1.0 + 0.1 * math.log(stretch)
-    else:
-        raise ConvertError(f"{_WHERE}: rope_type is {brief(kind)}, expected longrope, su or yarn")
+        raise _refused("original_max_position_embeddings", original, "2 or more")
+    stretch = max(1.0, _stretch(config))
+    amplitude = math.sqrt(1 + math.log(stretch) / math.log(original))
+    if rope.get("attention_factor") is not None:
+        amplitude = _within(rope, "attention_factor", 0.0, MAX_FACTOR)
     long, short = (_factors(config, key) for key in ("long_factor", "short_factor"))
     return LongFactors(long, short, amplitude)
 
@@ -121,6 +198,29 @@ def _factors(config: Config, key: str) -> NDArray[np.float32]:
     n = config.rotated_dims // 2
     values = config.rope.get(key)
     if not isinstance(values, list) or len(values) != n:
-        raise ConvertError(f"{_WHERE}: {key} is {brief(values)}, expected {n} numbers")
+        raise _refused(key, values, f"{n} numbers")
     factors = {str(i): value for i, value in enumerate(values)}
     return np.array([number(factors, i, f"{_WHERE}: {key}") for i in factors], np.float32)
+
+
+def _stretch(config: Config) -> float:
+    """How much longer contexts are than the original ones: `factor`, or by their lengths."""
+    if config.rope.get("factor") is None:
+        return config.integer("max_position_embeddings") / _original(config)
+    return _within(config.rope, "factor", LEAST_FACTOR, MAX_FACTOR)
+
+
+def _original(config: Config) -> int:
+    """Tokens of the contexts before positions were scaled."""
+    return int(_within(config.rope, "original_max_position_embeddings", 1, MAX_CONTEXT))
+
+
+def _within(values: Mapping[str, Any], key: str, low: float, high: float) -> float:
+    value = number(values, key, _WHERE)
+    if not low <= value <= high:
+        raise _refused(key, value, f"a number from {low:g} to {high:g}")
+    return value
+
+
+def _refused(key: str, value: object, expected: str) -> ConvertError:
+    return ConvertError(f"{_WHERE}: {key} is {brief(value)}, expected {expected}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import ConvertError
 from .architectures import HFArchitecture
 from .config import Config
-from .rope import llama3_factors, long_factors
+from .rope import factor_tensors
 from .safetensors import StoredTensor
 
 F32 = NDArray[np.float32]
@@ -143,7 +143,8 @@ def plan(
     keep, and an output matrix that is missing where the model does not share the embedding's.
     """
     names = gguf.get_tensor_name_map(_arch(architecture.name), config.n_layers)
-    planned = list(_factors(config))
+    factors = factor_tensors(architecture.name, config)
+    planned = [Planned(name, values.shape, _Given(values)) for name, values in factors.items()]
     for name, tensor in stored.items():
         plain = name.replace("language_model.", "").replace("model.model.", "model.")
         if _is_left_out(architecture, config, plain, tensor):
@@ -168,16 +169,6 @@ def check_embedding(stored: Mapping[str, StoredTensor], n_vocab: int | None) -> 
 
 def _arch(name: str) -> gguf.MODEL_ARCH:
     return next(arch for arch, found in gguf.MODEL_ARCH_NAMES.items() if found == name)
-
-
-def _factors(config: Config) -> Iterator[Planned]:
-    found = {"rope_freqs.weight": llama3_factors(config)}
-    if (factors := long_factors(config)) is not None:
-        found["rope_factors_long.weight"] = factors.long
-        found["rope_factors_short.weight"] = factors.short
-    for name, values in found.items():
-        if values is not None:
-            yield Planned(name, values.shape, _Given(values))
 
 
 def _is_left_out(

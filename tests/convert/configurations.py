@@ -126,7 +126,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 4.0,
             ORIGINAL: 512,
-            "rope.scaling.yarn_attn_factor": 0.9,
+            "rope.scaling.attn_factor": 0.9 / (1.0 + 0.1 * math.log(4.0)),
         },
     ),
     "phi 3.5 with long factors": (

@@ -116,16 +116,66 @@ def test_long_factors_are_those_of_the_configuration() -> None:
     np.testing.assert_array_equal(factors.short, [1.0] * 16)
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
 REFUSED = {
     "unknown to kvarn, expected one of Llama": {"architectures": ["BertModel"]},
     "quantised .'gptq'": common("LlamaForCausalLM", quantization_config={"quant_method": "gptq"}),
     "activation is 'relu', expected silu": common("LlamaForCausalLM", hidden_act="relu"),
-    "rope_type is 'dynamic'": common(
+    "rope_type is 'dynamic', expected default, linear, yarn, llama3, longrope for a llama": common(
         "LlamaForCausalLM", rope_scaling={"type": "dynamic", "factor": 2}
     ),
-    "qwen2 file cannot have rope_type llama3": common(
+    "rope_type is 'llama3', expected default, linear, yarn for a qwen2 file": common(
         "Qwen2ForCausalLM", rope_scaling={"rope_type": "llama3", "factor": 8.0}
     ),
+    "rope_type is 'linear', expected default, longrope for a phi3 file": common(
+        "Phi3ForCausalLM", rope_scaling={"rope_type": "linear", "factor": 8.0}
+    ),
+    "rope_type is 'proportional'": common(
+        "Gemma3ForCausalLM", rope_scaling={"rope_type": "proportional", "factor": 8.0}
+    ),
+    "rope_type is 'longrope', expected default, linear, yarn for a qwen3 file": common(
+        "Qwen3ForCausalLM", rope_scaling={"rope_type": "longrope"}
+    ),
+    "rope_type is .'yarn'.": common("LlamaForCausalLM", rope_scaling={"rope_type": ["yarn"]}),
+    "cohere2 does not have": common("Cohere2ForCausalLM", rope_scaling=YARN),
+    "truncate is False, expected true": common(
+        "LlamaForCausalLM", rope_scaling=YARN | {"truncate": False}
+    ),
+    "extrapolation_factor is 0.5, expected 1": common(
+        "LlamaForCausalLM", rope_scaling=YARN | {"extrapolation_factor": 0.5}
+    ),
+    "attn_factor is 2, expected 1": common(
+        "LlamaForCausalLM", rope_scaling=YARN | {"attn_factor": 2}
+    ),
+    "beta_fast is -1.0, expected a number from 0.001": common(
+        "LlamaForCausalLM", rope_scaling=YARN | {"beta_fast": -1}
+    ),
+    "attention_factor is -2.0, expected a number from 0": common(
+        "LlamaForCausalLM", rope_scaling=YARN | {"attention_factor": -2}
+    ),
+    "mscale_all_dim is 'all', expected a number": common(
+        "LlamaForCausalLM", rope_scaling=YARN | {"mscale": 1.0, "mscale_all_dim": "all"}
+    ),
+    "amplitude of 1, expected 1.13863: a gemma3 file": common(
+        "Gemma3ForCausalLM", rope_scaling=YARN | {"attention_factor": 1.0}
+    ),
+    "factor is 0.0, expected a number from 1e-06": common(
+        "LlamaForCausalLM", rope_scaling={"rope_type": "linear", "factor": 0}
+    ),
+    "partial_rotary_factor is 0.5 with rope_type yarn": common(
+        "LlamaForCausalLM", rope_scaling=YARN, partial_rotary_factor=0.5
+    ),
+    "differ by kind of layer, which a qwen3 file cannot say": common(
+        "Qwen3ForCausalLM", rope_parameters={"full_attention": YARN, "sliding_attention": {}}
+    ),
+    "rope_type of sliding_attention is 'linear', expected default": common(
+        "Gemma3ForCausalLM",
+        rope_parameters={"full_attention": {}, "sliding_attention": {"type": "linear"}},
+    ),
+    "full_attention is 7, expected an object": common(
+        "Gemma3ForCausalLM", rope_parameters={"full_attention": 7}
+    ),
+    "rope_scaling is 'yarn', expected an object": common("LlamaForCausalLM", rope_scaling="yarn"),
     "factor is missing, expected a number": common(
         "LlamaForCausalLM", rope_scaling={"type": "linear"}
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -90,6 +91,24 @@ def test_gemma3_rotates_windowed_layers_by_their_own_unscaled_base() -> None:
     assert local is not None and distant is not None
     assert (local.base, local.scale) == (10_000.0, 1.0)
     assert (distant.base, distant.scale) == (1e6, 0.125)
+
+
+def test_yarn_leaves_the_amplitude_of_unscaled_windowed_layers() -> None:
+    """llama.cpp's ggml multiplies it by 1 + 0.1 ln(factor), which is 1 in windowed layers."""
+    values = keys("gemma3", rope__scaling__type="yarn", rope__scaling__attn_factor=0.9)
+    config = ModelConfig.from_metadata(values)
+    local, distant = config.layers[0].rope, config.layers[5].rope
+    assert local is not None and distant is not None
+    assert local.amplitude == 0.9
+    assert distant.amplitude == pytest.approx(0.9 * (1 + 0.1 * math.log(8)))
+
+
+@pytest.mark.parametrize("name", ["llama-yarn", "qwen2-yarn", "mistral3"])
+def test_the_betas_of_yarn_are_those_of_the_file(name: str) -> None:
+    betas = {"rope__scaling__yarn_beta_fast": 8.0, "rope__scaling__yarn_beta_slow": 2.0}
+    rope = ModelConfig.from_metadata(keys(name, **betas)).layers[0].rope
+    assert rope is not None
+    assert (rope.beta_fast, rope.beta_slow) == (8.0, 2.0)
 
 
 def test_a_window_of_zero_layers_per_period_means_all() -> None:
