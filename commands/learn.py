@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..runtime.attend.encoders.sidecar import sidecar_path, write_sidecar
 from ..runtime.engine import on_engine
 from ..system.errors import KvarnError
+from ..system.extras import how_to_install
 from ..system.terminal import show
 from .options.context import add_kv_type_option, ram_from
 from .options.model import model_from
@@ -38,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Read text with the model and train, on its own queries and keys, small "
         "networks whose signatures tell which tokens matter (HashAttention). `--method hash` finds "
         "MODEL.hash.gguf beside MODEL.gguf by itself. If interrupted, run the same command to "
-        "resume. Needs torch: pip install 'kvarn[train]'."
+        f"resume. Needs torch: {how_to_install('train')}."
     )
     parser.add_argument("model", metavar="MODEL", type=Path, help="a GGUF file")
     parser.set_defaults(hf=None)
@@ -109,7 +110,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if find_spec("torch") is None:
         raise KvarnError(
-            "kvarn learn needs torch, which is not installed: pip install 'kvarn[train]'"
+            f"kvarn learn needs torch, which is not installed: {how_to_install('train')}"
         )
     output = options.output or sidecar_path(options.model)
     checkpoint = output.with_name(f"{output.name}.checkpoint")

@@ -17,9 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..system.extras import how_to_install
 from .errors import CudaOpsError
 
-INSTALL = "pip install 'kvarn[cuda]'"
+INSTALL = how_to_install("cuda")
 LEAST = (7, 5)
 """Compute capability: Turing. What Triton compiles for older cards is neither compiled nor tested
 here (`ahead`)."""

@@ -14,6 +14,7 @@ from ...runtime.loading.load import load
 from ...runtime.prefill import for_questions
 from ...runtime.rehearsal import rehearsals
 from ...system.errors import KvarnError
+from ...system.extras import how_to_install
 from ...system.text import one_line, shown
 from ..terminal.compiling import FirstUse
 from ..terminal.notices import notice
@@ -76,7 +77,7 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
         choices=DEVICES,
         default="cpu",
         help="what computes: cpu (default), or cuda: an NVIDIA GPU, which has the model's matrices "
-        "in its memory (needs pip install 'kvarn[cuda]')",
+        f"in its memory (needs {how_to_install('cuda')})",
     )
     parser.add_argument(
         "--kv-on",

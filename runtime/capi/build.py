@@ -26,6 +26,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...system.errors import KvarnError
+from ...system.extras import how_to_install
 from ...system.text import one_line
 
 HERE = Path(__file__).resolve().parent
@@ -136,7 +137,7 @@ def _compiled(folder: Path, place: Place) -> Path:
     try:
         from cffi import FFI
     except ImportError as error:
-        raise BuildError("building libkvarn: cffi is missing: pip install 'kvarn[lib]'") from error
+        raise BuildError(f"building libkvarn: cffi is missing: {how_to_install('lib')}") from error
     functions = (HERE / "python_functions.h").read_text()
     declared = re.findall(r"^static (long (py_\w+)\([^;]*\);)", functions, re.MULTILINE)
     ffi = FFI()

@@ -11,4 +11,4 @@ def test_without_torch_it_says_so_in_one_line(tiny_path: Path, monkeypatch, caps
     assert cli.main(["learn", str(tiny_path), "--text", str(tiny_path)]) == 1
     out, err = capsys.readouterr()
     assert not out and len(err.splitlines()) == 1
-    assert "needs torch" in err and "pip install 'kvarn[train]'" in err
+    assert "needs torch" in err and "pip install 'torch>=2.6'" in err

@@ -7,9 +7,7 @@ import gguf
 import numpy as np
 import pytest
 
-torch = pytest.importorskip(
-    "torch", reason="torch is only needed to train: pip install kvarn[train]"
-)
+torch = pytest.importorskip("torch", reason="torch is only needed to train: pip install torch")
 
 from kvarn.mini.data import new_tokenizer  # noqa: E402
 from kvarn.mini.export import NAMES, write_gguf  # noqa: E402

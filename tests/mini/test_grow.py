@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip(
-    "torch", reason="torch is only needed to train: pip install kvarn[train]"
-)
+torch = pytest.importorskip("torch", reason="torch is only needed to train: pip install torch")
 
 from kvarn.mini import grow as growing  # noqa: E402
 from kvarn.mini.data import BOS, EOS, new_tokenizer, token_id  # noqa: E402

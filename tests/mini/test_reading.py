@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-pytest.importorskip("tokenizers", reason="only needed to train: pip install kvarn[train]")
+pytest.importorskip("tokenizers", reason="only needed to train: pip install tokenizers")
 
 from kvarn.evals.tasks import Plain
 from kvarn.mini.reading import contexts

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-pytest.importorskip("tokenizers", reason="only needed to train: pip install kvarn[train]")
+pytest.importorskip("tokenizers", reason="only needed to train: pip install tokenizers")
 
 from kvarn.evals.tasks import TASKS, Plain, Sample, Task
 from kvarn.mini.data import Corpus, new_tokenizer

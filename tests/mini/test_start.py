@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-torch = pytest.importorskip(
-    "torch", reason="torch is only needed to train: pip install kvarn[train]"
-)
+torch = pytest.importorskip("torch", reason="torch is only needed to train: pip install torch")
 
 from kvarn.mini.model import Mini, MiniConfig, rope, rope_table  # noqa: E402
 from kvarn.mini.start import look_back  # noqa: E402

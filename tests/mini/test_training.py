@@ -4,9 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-torch = pytest.importorskip(
-    "torch", reason="torch is only needed to train: pip install kvarn[train]"
-)
+torch = pytest.importorskip("torch", reason="torch is only needed to train: pip install torch")
 
 from kvarn.mini.data import paragraphs, words_per_sentence  # noqa: E402
 from kvarn.mini.losses import accumulate, loss_sum  # noqa: E402

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....ops.attention.layout import SEGMENT
+from ....system.extras import how_to_install
 from ...store import Column
 from ..base import AttendError, LayerView
 from ..sparse import SEED, Chosen, TokenIndex
@@ -200,5 +201,5 @@ def _import_faiss(name: str) -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise AttendError(f"topk --index {name} needs faiss: pip install 'kvarn[ann]'") from error
+        raise AttendError(f"topk --index {name} needs faiss: {how_to_install('ann')}") from error
     return faiss

@@ -35,9 +35,7 @@ def copy_packages(out: Path) -> Path:
         try:
             _copy(distribution(name), name, out)
         except PackageNotFoundError as error:
-            raise BuildError(
-                f"bundling libkvarn: {name} is missing: pip install 'kvarn[lib]'"
-            ) from error
+            raise BuildError(f"bundling libkvarn: {name} is missing: pip install {name}") from error
     return _copy_kvarn(out)
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip(
-    "torch", reason="torch is only needed to learn: pip install kvarn[train]"
-)
+torch = pytest.importorskip("torch", reason="torch is only needed to learn: pip install torch")
 
 from kvarn import cli  # noqa: E402
 from kvarn.commands.terminal.interrupt import Interruptible  # noqa: E402

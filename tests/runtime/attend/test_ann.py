@@ -20,7 +20,7 @@ from ..reading import ids_of
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 FLAT = TopK(index="flat", **COMMON)
 METHODS = [TopK(index="ivf", **COMMON), TopK(index="hnsw", **COMMON)]
-EXTRA = "faiss is only needed for topk --index ivf and hnsw: pip install kvarn[ann]"
+EXTRA = "faiss is only needed for topk --index ivf and hnsw: pip install faiss-cpu"
 
 
 def name_of(method: TopK) -> str:
@@ -136,7 +136,7 @@ def test_without_faiss_one_line_says_what_to_install(
     for name in ("ivf", "hnsw"):
         with pytest.raises(AttendError) as raised:
             tiny.context(64, kvarn.TopK(index=name))
-        assert str(raised.value) == f"topk --index {name} needs faiss: pip install 'kvarn[ann]'"
+        assert str(raised.value) == f"topk --index {name} needs faiss: pip install 'faiss-cpu>=1.9'"
 
 
 def test_impossible_options_are_refused_in_words() -> None:

@@ -36,7 +36,7 @@ def environment() -> dict[str, str]:
 def built(tmp_path_factory: pytest.TempPathFactory, compiler: str) -> Path:
     """The folder of libkvarn; skips where it cannot be built."""
     if find_spec("cffi") is None:
-        pytest.skip("cffi is not installed: pip install 'kvarn[lib]'")
+        pytest.skip("cffi is not installed: pip install cffi")
     if sys.platform != "linux" or not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         pytest.skip("this Python has no shared library (libpython3.so)")
     out = tmp_path_factory.mktemp("built") / "libkvarn"

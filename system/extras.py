@@ -1,0 +1,16 @@
+"""Packages that only some of kvarn needs, and how to get them."""
+
+from __future__ import annotations
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "train": ("torch>=2.6",),
+    "ann": ("faiss-cpu>=1.9",),
+    "cuda": ("torch>=2.13", "triton>=3.7"),
+    "lib": ("cffi>=2",),
+}
+"""Extra → what pip calls its packages: pyproject.toml's table, which only a checkout has."""
+
+
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra's packages, however kvarn itself was installed."""
+    return f"pip install {' '.join(repr(package) for package in EXTRAS[extra])}"
