@@ -69,6 +69,8 @@ def describe(file: GGUFFile) -> dict[str, Any]:
         for tensor in file.tensors.values()
     ]
     supported, reason = _support(file)
+    two_sets = supported and "rope_factors_long.weight" in file.tensors
+    short = ModelConfig.from_metadata(file.metadata).n_ctx_orig if two_sets else None
     n_tensor_bytes = sum(tensor.n_bytes for tensor in file.tensors.values())
     return {
         "file": str(file.path),
@@ -79,6 +81,7 @@ def describe(file: GGUFFile) -> dict[str, Any]:
         "architecture": file.get("general.architecture", str, "") or None,
         "supported": supported,
         "reason": reason,
+        "short_factors_up_to": short,
         "hash_encoders": _hash_encoders(file),
         "n_parameters": file.n_parameters,
         "bits_per_weight": _bits(n_tensor_bytes, file.n_parameters),
@@ -172,6 +175,8 @@ def render(description: dict[str, Any]) -> str:
     """The description as text for people."""
     runs = "yes" if description["supported"] else f"no: {description['reason']}"
     bits = description["bits_per_weight"]
+    short = description["short_factors_up_to"]
+    factors = f"short in contexts of up to {short or 0:,} tokens, long in larger ones (LongRoPE)"
     n_files = len(description["files"])
     summary = [
         ("file", f"{description['file']}{f' and {n_files - 1} more' if n_files > 1 else ''}"),
@@ -179,6 +184,7 @@ def render(description: dict[str, Any]) -> str:
         ("format", f"GGUF version {description['version']}, alignment {description['alignment']}"),
         ("architecture", description["architecture"] or "not named"),
         ("runs in kvarn", runs),
+        *([("rope factors", factors)] if short is not None else []),
         *_encoder_rows(description["hash_encoders"]),
         ("parameters", f"{description['n_parameters']:,}"),
         ("bits per weight", "none" if bits is None else f"{bits:.2f}"),

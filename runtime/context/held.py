@@ -48,8 +48,20 @@ class Held:
 
     @property
     def notices(self) -> Sequence[str]:
-        """Lines about the context's methods, and where K and V are, that its user should see."""
-        return (self.where, *self._cache.notices) if self.where else self._cache.notices
+        """Lines about the context's methods, its factors, and where K and V are, for its user."""
+        first = (line for line in (self.where, self._rotation()) if line)
+        return (*first, *self._cache.notices)
+
+    def _rotation(self) -> str:
+        """A line where LongRoPE's long factors are taken, else ""."""
+        original = self.model.config.n_ctx_orig
+        two_sets = self.model.transformer.weights.rope_long is not None
+        if not two_sets or self._cache.most_tokens <= original:
+            return ""
+        return (
+            f"LongRoPE: the context may have more than {original:,} tokens, so all positions take "
+            "the long factors; contexts up to that size take the short ones"
+        )
 
     def index(self, progress: Progress | None = None) -> None:
         """Index the tokens that the attend method has not indexed, as in a pack that was read with

@@ -17,6 +17,7 @@ from kvarn.commands import inspect
 from kvarn.runtime.gguf import open_gguf
 from kvarn.system.errors import KvarnError
 
+from ..models import tiny_cases, tiny_models
 from ..runtime.gguf import gguf_bytes
 
 
@@ -117,6 +118,19 @@ def test_text_is_tidy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     rows = lines[lines.index(header) + 1 :]
     assert {row.index(kind) for row, kind in zip(rows, ("Q4_K", "F32"))} == {header.index("type")}
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 100
+
+
+@pytest.mark.parametrize(
+    ("name", "up_to"), [("phi3-long", 64), ("phi3", None), ("llama-yarn", None)]
+)
+def test_which_rope_factors_contexts_take(
+    name: str, up_to: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = next(case for case in tiny_cases.CASES if case.name == name)
+    tiny_models.write(tmp_path / "m.gguf", case, 1)
+    assert as_json(capsys, tmp_path / "m.gguf")["short_factors_up_to"] == up_to
+    row = f"short in contexts of up to {up_to} tokens, long in larger ones"
+    assert (row in as_text(capsys, tmp_path / "m.gguf")) == (up_to is not None)
 
 
 @pytest.mark.parametrize(

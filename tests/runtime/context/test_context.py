@@ -1,5 +1,7 @@
 """Contexts: what was read decides what comes next, however it was cut into calls."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Ram, StoreError
 
+from ...models import tiny_cases, tiny_models
 from ..reading import ids_of
 
 GREEDY = kvarn.Sampler(temp=0)
@@ -219,3 +222,13 @@ def test_recorded_tokens_have_the_bits_of_tokens_run_layer_by_layer(tiny: Model)
         seen.append(np.stack(rows))
     assert recorded._cache.attention.graphs
     np.testing.assert_array_equal(*seen)
+
+
+def test_which_of_two_sets_of_factors_rotates_is_told(tmp_path: Path) -> None:
+    """phi3-long was trained on contexts of 64 tokens."""
+    case = next(case for case in tiny_cases.CASES if case.name == "phi3-long")
+    tiny_models.write(tmp_path / "m.gguf", case, 1)
+    model = kvarn.load(tmp_path / "m.gguf")
+    assert model.context(64).notices == ()
+    (line,) = model.context(65).notices
+    assert "more than 64 tokens, so all positions take the long factors" in line
