@@ -127,13 +127,18 @@ class Vocab:
 
     @cached_property
     def merges(self) -> list[str]:
-        """BPE merges "left right", best first."""
+        """BPE merges "left right", best first; none where all tokens are single bytes."""
         merges = self._strings("merges")
-        if merges is None and self.pre != "kimi-k2":
+        if merges is None and self.pre != "kimi-k2" and not self._has_bytes_only():
             raise TokenizerError(
                 "the file has a BPE vocabulary but no merges (tokenizer.ggml.merges)"
             )
         return merges or []
+
+    def _has_bytes_only(self) -> bool:
+        """Whether each normal token is one character, which stands for a byte."""
+        texts = enumerate(self.tokens)
+        return all(len(text) == 1 for token, text in texts if self.attr(token) is Attr.NORMAL)
 
     @cached_property
     def ranks(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import gguf
 import pytest
+import tokenizers
 
 from kvarn.convert.errors import ConvertError
 from kvarn.convert.hf.architectures import HF_ARCHITECTURES
@@ -215,6 +216,22 @@ def test_special_tokens_merges_and_template(tmp_path: Path) -> None:
     assert list(keys["ggml.token_type"])[90:] == [NORMAL, CONTROL, UNUSED, UNUSED, UNUSED]
 
 
+def test_a_vocabulary_of_bytes_needs_no_merges(tmp_path: Path) -> None:
+    """The tokenizers library is the oracle."""
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    tokens = [*sorted(alphabet), "<|end|>"]
+    kinds = [NORMAL] * len(alphabet) + [CONTROL]
+    names = ("tokens", "token_type", "merges")
+    metadata = {f"tokenizer.ggml.{k}": v for k, v in zip(names, (tokens, kinds, []))}
+    saved = vocabularies.tokenizer_json(metadata, None, None)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
+    keys = converted(tmp_path, pre="gpt-2")
+    assert "ggml.merges" not in keys
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["", "the mill", " Mühle\n\n", "水\x00\t", "👍🏽"]
+    check_ids(keys, texts, [library.encode(text).ids for text in texts])
+
+
 def refusal(folder: Path, **arguments: Any) -> str:
     with pytest.raises(ConvertError) as refused:
         converted(folder, **arguments)
@@ -236,6 +253,8 @@ def test_what_is_refused_says_why(tmp_path: Path) -> None:
     assert "'Unigram', expected BPE" in refusal(tmp_path)
     path.write_text(json.dumps(small_json(merges=[1])))
     assert "tokenizer.json" in refusal(tmp_path, pre="gpt-2")
+    path.write_text(json.dumps(small_json(merges=[])))
+    assert "no merges, and nothing else makes its token 'ab'" in refusal(tmp_path, pre="gpt-2")
     path.write_text("[]")
     assert "expected a JSON object" in refusal(tmp_path)
     vocabularies.save_sentencepiece(tmp_path, model_type=1)

@@ -47,6 +47,11 @@ class Tokens:
             )
         self.texts[token], self.scores[token], self.types[token] = text, score, kind
 
+    def first_of_several_bytes(self) -> str | None:
+        """The first normal token of a byte-level vocabulary that is longer than one byte."""
+        normal = (t for t, kind in zip(self.texts, self.types) if kind is PieceType.NORMAL)
+        return next((text for text in normal if len(text) > 1), None)
+
     def set_added(self, token: int, text: str, special: bool, as_listed: bool) -> None:
         """An added token: control where it is special, or looks so unless `as_listed`.
 

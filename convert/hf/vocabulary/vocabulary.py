@@ -83,7 +83,13 @@ def read_vocabulary(
     name = pre or pre_tokenizer(tokenizer)
     add_prefix = settings.get("add_prefix_space")
     prefix = add_prefix if architecture.permuted and isinstance(add_prefix, bool) else None
-    return Vocabulary("gpt2", name, tokens, prefix, _special(folder, None))
+    special = _special(folder, None)
+    if not special.merges and (joined := tokens.first_of_several_bytes()) is not None:
+        raise ConvertError(
+            f"the tokenizer has no merges, and nothing else makes its token {brief(joined)}: "
+            "expected merges in tokenizer.json or merges.txt"
+        )
+    return Vocabulary("gpt2", name, tokens, prefix, special)
 
 
 def _saved_tokenizer(folder: Path) -> dict[str, Any]:
