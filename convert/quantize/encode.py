@@ -104,9 +104,11 @@ def _check_values(weights: F32, quant_type: QuantType) -> None:
     if tops.max().view(np.float32) <= limit:
         return
     row, column = np.argwhere(~(np.abs(weights) <= limit))[0]
+    value = weights[row, column]
+    remedy = ": the types bf16 and f32 hold larger ones" if np.isfinite(value) else ""
     raise EncodeError(
-        f"encoding {quant_type.name}: found {weights[row, column]} in row {row}, column {column},"
-        f" expected numbers from -{limit:g} to {limit:g}"
+        f"encoding {quant_type.name}: found {value} in row {row}, column {column}, expected numbers"
+        f" from -{limit:g} to {limit:g}{remedy}"
     )
 
 

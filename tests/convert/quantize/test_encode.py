@@ -196,8 +196,10 @@ def test_it_writes_into_out() -> None:
 def test_weights_that_no_scale_can_hold_are_refused(place: tuple[int, int], value: float) -> None:
     x = weights(3, 256)
     x[place] = value
-    with pytest.raises(EncodeError, match=f"row {place[0]}, column {place[1]},"):
-        encode(x, "Q6_K")
+    for kind in ("Q6_K", "F16"):
+        with pytest.raises(EncodeError, match=f"row {place[0]}, column {place[1]},") as refused:
+            encode(x, kind)
+        assert ("bf16 and f32 hold" in str(refused.value)) == (value == 70000.0)
     if value == 70000.0:
         assert encode(x, "BF16").shape == (3, 512)
 
