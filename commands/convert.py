@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..convert.embed import embed_encoders
 from ..runtime.attend.encoders.sidecar import sidecar_path
+from ..runtime.gguf.layout import MAGIC
 from ..runtime.home import last_pull, remember_model
 from ..runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ..system.errors import KvarnError
@@ -24,9 +25,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "kvarn convert [SRC] OUT.gguf [--type T] [--pre NAME] [--embed-hash [--hash FILE]]"
     )
     parser.description = (
-        "Convert the model in folder SRC (safetensors, config.json, tokenizer), or the "
-        "one that was pulled last, to the file OUT.gguf, which appears when it is complete. SRC "
-        "may also be a GGUF file, to change its types or embed hash encoders."
+        "Convert the model in folder SRC (safetensors, config.json, tokenizer) to the file "
+        "OUT.gguf, which appears when it is complete. With one name, that is the file to write, "
+        "and the model is the one that was pulled last. SRC may also be a GGUF file, to change "
+        "its types or embed hash encoders."
     )
     parser.add_argument("paths", metavar="[SRC] OUT.gguf", nargs="+", type=Path)
     parser.add_argument(
@@ -79,6 +81,11 @@ def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
         raise KvarnError(f"{out}: expected the name of the file to write, ending in .gguf")
     if len(paths) == 2:
         return paths[0], None, out
+    if _is_model(out):
+        raise KvarnError(
+            f"{out} is a model already; to run it: kvarn run {out}; to change its types: kvarn "
+            f"quantize {out} OUT.gguf --type T; to convert another over it: kvarn convert SRC {out}"
+        )
     pulled = last_pull()
     if pulled is None:
         raise KvarnError("nothing to convert: give SRC, or pull a model with `kvarn hf-pull`")
@@ -87,8 +94,16 @@ def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
         raise KvarnError(
             f"{name} was pulled last, and {source} is gone: pull it again, or give SRC"
         )
-    notice(f"converting the last pull, {name}")
+    notice(f"converting {name}, the last pull ({source}), to {out}")
     return source, name, out
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a GGUF file has this name."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _from_folder(options: argparse.Namespace, source: Path, name: str | None, out: Path) -> None:

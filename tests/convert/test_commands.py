@@ -40,6 +40,7 @@ def test_three_commands_and_again_offline(at_home: Path, hub: Hub) -> None:
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(at_home / "hf")}
     texts = []
     for more in ({}, {"HF_HUB_OFFLINE": "1"}):
+        Path("model.gguf").unlink(missing_ok=True)
         for command in (
             ["hf-pull", REPO],
             ["convert", "model.gguf"],
@@ -129,6 +130,27 @@ def test_what_cannot_be_converted_is_said_in_one_line(
     hf_folders.write_llama(folder, {"vocab_size": 299}, tensors=hf_folders.llama_tensors())
     assert "296 rows for 299 tokens" in refusal(capsys, str(folder), "out.gguf")
     assert list(Path().iterdir()) == []
+
+
+def test_one_name_is_the_file_to_write(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is converted is said before it is, and a model of that name stays as it is."""
+    hf_folders.write_llama(at_home / "model")
+    assert main(["convert", str(at_home / "model"), "mine.gguf"]) == 0
+    before = Path("mine.gguf").read_bytes()
+    capsys.readouterr()
+    for pulled in (False, True):
+        told = refusal(capsys, "mine.gguf", "--type", "f16")
+        assert "mine.gguf is a model already; to run it: kvarn run mine.gguf; to change" in told
+        assert "over it: kvarn convert SRC mine.gguf" in told
+        assert Path("mine.gguf").read_bytes() == before
+        if not pulled:
+            remember_pull("org/tiny", at_home / "model")
+    Path("part.gguf").write_text("no model")
+    assert main(["convert", "part.gguf"]) == 0
+    told = capsys.readouterr().err
+    assert f"converting org/tiny, the last pull ({at_home / 'model'}), to part.gguf\n" in told
+    assert main(["convert", str(at_home / "model"), "mine.gguf", "--type", "f16"]) == 0
+    assert Path("mine.gguf").read_bytes() != before
 
 
 def test_a_gguf_file_gets_other_types(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:

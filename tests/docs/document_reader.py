@@ -25,7 +25,7 @@ class Reader:
         """What came of each step; options: see `document_runner`."""
         jobs = [
             {
-                "folder": str(self._provided(number)),
+                "folder": str(self._provided(number, steps)),
                 "home": str(self._folder / f"home-{number}"),
                 "steps": [
                     {"kind": s.kind, "text": s.text, "words": s.words if s.kind == "shell" else []}
@@ -52,11 +52,12 @@ class Reader:
         assert done.returncode == 0, done.stderr[-3000:]
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def _provided(self, number: int) -> Path:
+    def _provided(self, number: int, steps: Block) -> Path:
         folder = self._folder / f"work-{number}"
         (folder / "TEXTS").mkdir(parents=True)
         for name in ("book.txt", "notes.txt", "text.txt", "TEXTS/novel.txt"):
             (folder / name).write_text(self.book, encoding="utf-8")
-        for name in ("model.gguf", "IN.gguf"):
+        makes_model = any(step.text == "kvarn convert model.gguf" for step in steps)
+        for name in ("IN.gguf",) if makes_model else ("IN.gguf", "model.gguf"):
             shutil.copy(self._model, folder / name)
         return folder
