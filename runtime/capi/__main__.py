@@ -9,7 +9,7 @@ from pathlib import Path
 from ...system.errors import KvarnError
 from ...system.terminal import say, show, show_path
 from ..loading.default_model import default_model_path
-from .build import build, flags_to_compile, flags_to_link
+from .build import DEFAULT, build, built_library, flags_to_compile, flags_to_link
 from .bundle import ALL, CHOICES, bundle
 
 
@@ -22,8 +22,7 @@ def main() -> int:
         "--out",
         metavar="DIR",
         type=Path,
-        default=Path("build/libkvarn"),
-        help="the folder of the library (default %(default)s)",
+        help=f"the folder of the library (default {DEFAULT}; for flags also that of a checkout)",
     )
     parser.add_argument(
         "--bundle",
@@ -51,17 +50,16 @@ def main() -> int:
     flags.add_argument("--cflags", action="store_true", help="print flags for a compiler")
     flags.add_argument("--libs", action="store_true", help="print flags for a linker")
     options = parser.parse_args()
-    out = options.out.absolute()
     try:
         if options.bundle:
             models = options.model or [default_model_path()]
             show_path(bundle(options.bundle.absolute(), options.kernels, models, say))
         elif options.cflags:
-            show(flags_to_compile(out))
+            show(flags_to_compile(built_library(options.out)))
         elif options.libs:
-            show(flags_to_link(out))
+            show(flags_to_link(built_library(options.out)))
         else:
-            show_path(build(out))
+            show_path(build((options.out or DEFAULT).absolute()))
     except (KvarnError, OSError) as error:
         say(str(error))
         return 1

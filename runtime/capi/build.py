@@ -30,6 +30,8 @@ from ...system.extras import how_to_install
 from ...system.text import one_line
 
 HERE = Path(__file__).resolve().parent
+DEFAULT = Path("build/libkvarn")
+"""Where the library is built unless a folder is named."""
 _MODULE = "_libkvarn"
 
 # What Python calls, and the types of the functions that C calls.
@@ -89,6 +91,19 @@ def build(out: Path, place: Place | None = None) -> Path:
         made = _compiled(Path(folder), place or _installed())
         Path(shutil.copy(made, library.with_suffix(".new"))).replace(library)
     return library
+
+
+def built_library(out: Path | None) -> Path:
+    """The absolute folder of a library that was built: `out`, or else the default one here, or in
+    kvarn's checkout. `BuildError` where there is none."""
+    places = [DEFAULT, HERE.parents[1] / DEFAULT] if out is None else [out]
+    for place in places:
+        if (place / "lib" / "libkvarn.so").is_file():
+            return place.resolve()
+    raise BuildError(
+        f"there is no libkvarn in {' or '.join(str(place.absolute()) for place in places)}: name "
+        "the folder it was built in with --out DIR, or build it first"
+    )
 
 
 def flags_to_compile(out: Path) -> str:

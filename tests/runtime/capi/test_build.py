@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.capi import build as building
+from kvarn.runtime.capi.__main__ import main
 from kvarn.system.errors import KvarnError
 
 
@@ -37,6 +38,33 @@ def test_a_failing_compiler_is_told(
     monkeypatch.setenv("CC", named)
     with pytest.raises(KvarnError, match=what):
         building.build(tmp_path)
+
+
+def test_flags_are_those_of_a_library_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From whatever folder: absolute, and of a checkout where none is named."""
+    checkout, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(building, "HERE", checkout / "runtime" / "capi")
+    monkeypatch.chdir(elsewhere)
+
+    def printed(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["capi", "--cflags", *words])
+        return (main(), *capsys.readouterr())
+
+    code, out, err = printed()
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert f"no libkvarn in {elsewhere}/build/libkvarn or {checkout}/build/libkvarn: name" in err
+    for folder, words in (
+        (checkout / "build/libkvarn", ()),
+        (tmp_path / "own", ("--out", "../own")),
+        (elsewhere / "build/libkvarn", ()),
+    ):
+        (folder / "lib").mkdir(parents=True)
+        (folder / "lib" / "libkvarn.so").touch()
+        assert printed(*words) == (0, f"-I{folder}/include\n", "")
+    assert printed("--out", "none")[0] == 1
 
 
 def test_flags_and_pkg_config_name_the_folder(built: Path) -> None:
