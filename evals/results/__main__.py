@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from ...jit.machine import physical_cores
+from ...system.errors import KvarnError, message_of
 from ...system.terminal import say, say_lines, show
 from .data import read_measured
 from .page.report import write_report
@@ -40,7 +41,14 @@ def main() -> int:
     runner.add_argument(
         "--processes", type=int, default=physical_cores(), help="that share the contexts"
     )
-    options = p.parse_args()
+    try:
+        return _run(p, p.parse_args())
+    except (KvarnError, OSError) as error:
+        say(message_of(error))
+        return 1
+
+
+def _run(p: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     results = read_plan(options.plan)
     if options.command == "plan":
         show(estimate(results))

@@ -245,7 +245,13 @@ def _budgets(name: str, without: Sequence[str], budgets: Sequence[str]) -> Seque
 
 
 def read_plan(path: Path = PLAN) -> Results:
-    """The plan in a file. Raises `PlanError` where a claim names an arm that is not measured."""
+    """The plan in a file. Raises `PlanError` where there is none, and where a claim names an arm
+    that is not measured."""
+    if not path.exists():
+        raise PlanError(
+            f"there is no plan {path}: kvarn's own is in its checkout, not in what pip installs; "
+            "run this there, or name another with --plan"
+        )
     raw = json.loads(read_file(path, MOST_TEXT))
     models = {
         name: Model(model["file"], Rates(**model["rates"])) for name, model in raw["models"].items()

@@ -233,3 +233,15 @@ def test_a_plot_is_xml_with_a_mark_for_each_point() -> None:
     assert float(marks[0].get("cx") or 0) < float(marks[1].get("cx") or 0)
     assert float(marks[0].get("cy") or 0) > float(marks[1].get("cy") or 0)
     assert re.search("topk &amp; co", picture) and "a &lt; b" in picture
+
+
+def test_a_plan_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where pip installed kvarn: the plan is no file of the package."""
+    for words in (["plan"], ["report"], ["run", str(tmp_path)]):
+        monkeypatch.setattr("sys.argv", ["results", "--plan", str(tmp_path / "plan.json"), *words])
+        assert main() == 1
+        captured = capsys.readouterr()
+        assert captured.out == "" and captured.err.count("\n") == 1
+        assert f"there is no plan {tmp_path / 'plan.json'}: kvarn's own is in its" in captured.err
