@@ -175,8 +175,6 @@ def render(description: dict[str, Any]) -> str:
     """The description as text for people."""
     runs = "yes" if description["supported"] else f"no: {description['reason']}"
     bits = description["bits_per_weight"]
-    short = description["short_factors_up_to"]
-    factors = f"short in contexts of up to {short or 0:,} tokens, long in larger ones (LongRoPE)"
     n_files = len(description["files"])
     summary = [
         ("file", f"{description['file']}{f' and {n_files - 1} more' if n_files > 1 else ''}"),
@@ -184,7 +182,7 @@ def render(description: dict[str, Any]) -> str:
         ("format", f"GGUF version {description['version']}, alignment {description['alignment']}"),
         ("architecture", description["architecture"] or "not named"),
         ("runs in kvarn", runs),
-        *([("rope factors", factors)] if short is not None else []),
+        *_factor_rows(description["short_factors_up_to"]),
         *_encoder_rows(description["hash_encoders"]),
         ("parameters", f"{description['n_parameters']:,}"),
         ("bits per weight", "none" if bits is None else f"{bits:.2f}"),
@@ -220,6 +218,13 @@ def render(description: dict[str, Any]) -> str:
     if tensors:
         sections.append(f"tensors: {len(tensors)}\n{columns([tensor_heads, *tensors], '<<>><')}")
     return "\n\n".join(sections)
+
+
+def _factor_rows(up_to: int | None) -> list[tuple[str, str]]:
+    if up_to is None:
+        return []
+    said = f"short in contexts of up to {up_to:,} tokens, long in larger ones (LongRoPE)"
+    return [("rope factors", said)]
 
 
 def _encoder_rows(said: dict[str, Any] | None) -> list[tuple[str, str]]:
