@@ -188,22 +188,19 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
     scaling = keys.text("rope.scaling.type", "linear")
     if scaling not in ("none", "linear", "yarn", "longrope"):
         raise keys.error("rope.scaling.type", scaling, "none, linear, yarn or longrope")
-    factor = keys.number(
-        "rope.scaling.factor", keys.number("rope.scale_linear", 0.0), high=MAX_FACTOR
-    )
+    old_factor = keys.number("rope.scale_linear", 0.0)
+    factor = keys.number("rope.scaling.factor", old_factor, high=MAX_FACTOR)
     if scaling == "none" or factor == 0.0:
         factor = 1.0
     if factor < LEAST_FACTOR:
         raise keys.error("rope.scaling.factor", factor, f"0 or a number from {LEAST_FACTOR:g}")
-    amplitude = _attention_factor(keys)
+    amplitude, beta_fast, beta_slow = _attention_factor(keys), YARN_BETA_FAST, YARN_BETA_SLOW
     if scaling == "yarn":
         log_multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0, high=1e3)
         amplitude *= yarn_amplitude(factor, log_multiplier)
-
-    def beta(name: str, default: float) -> float:
         low, high = YARN_BETAS
-        return keys.number(f"rope.scaling.yarn_beta_{name}", default, low=low, high=high)
-
+        beta_fast = keys.number("rope.scaling.yarn_beta_fast", beta_fast, low=low, high=high)
+        beta_slow = keys.number("rope.scaling.yarn_beta_slow", beta_slow, low=low, high=high)
     return RopeConfig(
         n_rot=n_rot,
         base=keys.number("rope.freq_base", ROPE_BASE, low=1.0001, high=1e12),
@@ -211,8 +208,8 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
         scaling=cast(RopeScaling, scaling),
         n_ctx_orig=n_ctx_orig,
         amplitude=amplitude,
-        beta_fast=beta("fast", YARN_BETA_FAST),
-        beta_slow=beta("slow", YARN_BETA_SLOW),
+        beta_fast=beta_fast,
+        beta_slow=beta_slow,
     )
 
 

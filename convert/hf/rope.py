@@ -48,7 +48,7 @@ def scaling_kind(name: str, config: Config) -> str:
         if windowed != "default":
             raise _refused("rope_type of sliding_attention", windowed, "default")
     share = config.rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    if kind != "default" and ARCHITECTURES[name].whole_head_rope and share not in (None, 1):
+    if kind != "default" and tensors != "longrope" and share not in (None, 1):
         raise ConvertError(
             f"{_WHERE}: partial_rotary_factor is {brief(share)} with rope_type {kind}, expected 1 "
             f"for a {name} file"
@@ -103,7 +103,7 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
     rope = config.rope
     for key in ("attn_factor", "extrapolation_factor"):
         if rope.get(key) not in (None, 1):
-            raise _refused(key, rope[key], "1, the only value that transformers knows")
+            raise _refused(key, rope[key], "1: transformers ignores it")
     if not rope.get("truncate", True):
         raise _refused("truncate", rope["truncate"], "true: readers of GGUF files round the range")
     factor = _stretch(config)

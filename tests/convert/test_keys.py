@@ -165,6 +165,11 @@ REFUSED = {
     "partial_rotary_factor is 0.5 with rope_type yarn": common(
         "LlamaForCausalLM", rope_scaling=YARN, partial_rotary_factor=0.5
     ),
+    "partial_rotary_factor is 0.5 with rope_type linear, expected 1 for a gemma2 file": common(
+        "Gemma2ForCausalLM",
+        rope_parameters={"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+        query_pre_attn_scalar=256,
+    ),
     "differ by kind of layer, which a qwen3 file cannot say": common(
         "Qwen3ForCausalLM", rope_parameters={"full_attention": YARN, "sliding_attention": {}}
     ),
