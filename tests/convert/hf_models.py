@@ -69,6 +69,12 @@ CASES = (
     HFCase("llama-tied-bias", "LlamaConfig", {"tie_word_embeddings": True, "attention_bias": True}),
     HFCase("llama-31", "LlamaConfig", {"rope_parameters": LLAMA3, "head_dim": 32}),
     HFCase("llama-yarn", "LlamaConfig", {"rope_parameters": YARN}),
+    HFCase(
+        "llama-yarn-amplitude",
+        "LlamaConfig",
+        {"rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0.5}},
+    ),
+    HFCase("llama-long", "LlamaConfig", {"rope_parameters": LONGROPE}),
     HFCase("mistral", "MistralConfig", {"sliding_window": None, "head_dim": 32}),
     HFCase(
         "mistral3",
@@ -92,6 +98,27 @@ CASES = (
         "Gemma2Config",
         {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8},
         n_layers=4,
+    ),
+    HFCase(
+        "gemma2-linear",
+        "Gemma2Config",
+        {
+            "head_dim": 32,
+            "query_pre_attn_scalar": 32,
+            "sliding_window": 8,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0},
+        },
+    ),
+    HFCase(
+        "gemma3-yarn",
+        "Gemma3TextConfig",
+        {
+            "head_dim": 32,
+            "query_pre_attn_scalar": 32,
+            "sliding_window": 8,
+            "rope_parameters": {"full_attention": YARN | {"rope_theta": 1e6}},
+        },
+        n_layers=7,
     ),
     HFCase(
         "gemma3",
