@@ -217,7 +217,8 @@ def _find_candidates(kind, given, j, among, n_queries, wanted, block):
     if tokens >= 4 * SEGMENT:
         scanned = min(due * SEGMENT, tokens)
         _raise(n_queries, scanned / tokens, wanted.n_candidates, block)
-    floors[:n_queries] = limits[:n_queries]
+    for query in range(n_queries):  # assigning slices would allocate
+        floors[query] = limits[query]
     _scan(kind, given, j, among, due, n, passes, wanted, block)
     tries = 1
     passes = _lower(n_queries, together, wanted.n_candidates, tries, block)
