@@ -34,6 +34,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
+from ..system.terminal import say
 from . import bundled, kernel_cache, threads, variant
 from .compiler import Compiler
 from .errors import JitError
@@ -123,15 +124,15 @@ class KernelCache(_Cache):  # type: ignore[misc]
         rebuild = partial(_rebuild, target_context)
         found = kernel_cache.find(name, rebuild) if self._enabled else None
         if found is None or not _takes(found, sig):
-            kernel_cache.missing(self.name)
             kernel_cache.Counts.compiled += 1
             return None
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
-            # Every process would compile it again: a mistake in the kernel, which tests look for.
+            # A mistake in the kernel, which tests look for.
             kernel_cache.Counts.uncachable += (self.name,)
+            say(f"cannot keep a kernel, compiling it in every process: {self.name}")
             return
         if self._enabled:
             name = self.file_name(sig, data.codegen.magic_tuple())

@@ -15,12 +15,15 @@ from typing import Any
 from llvmlite import binding as llvm
 from numba.core import codegen, compiler
 
+from .kernel_cache import compiling
+
 
 class Compiler(compiler.Compiler):  # type: ignore[misc]
     """Numba's pipeline; each kernel that it compiles, callees included, is a `Library`."""
 
     def compile_extra(self, func: Any) -> Any:
-        with _libraries(self.state.targetctx.codegen()):
+        name = f"{func.__module__}.{func.__name__}"
+        with compiling(name), _libraries(self.state.targetctx.codegen()):
             return super().compile_extra(func)
 
 

@@ -100,6 +100,10 @@ class Folder:
         finally:
             os.close(fd)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        return os.access(name, os.F_OK, dir_fd=self.fd)
+
     def write(self, name: str, *parts: bytes) -> None:
         """Write a file that holds `parts`: readers find all of it or the file before it.
 

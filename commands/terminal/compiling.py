@@ -31,7 +31,9 @@ class FirstUse:
     def __init__(self, tasks: Callable[[], Sequence[Rehearsal]]) -> None:
         self._tasks, self._told, self._ran = tasks, False, False
 
-    def __call__(self, kernel: str) -> None:
+    def __call__(self, kernel: str, seconds: float | None) -> None:
+        if seconds is not None:
+            return
         if not self._ran:
             self._ran = True
             tasks = self._tasks()

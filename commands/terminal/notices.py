@@ -13,7 +13,7 @@ class EncoderNotice:
 
     said = False
 
-    def __call__(self, kernel: str) -> None:
+    def __call__(self, kernel: str, seconds: float | None) -> None:
         if not self.said:
             self.said = True
             notice("compiling encoders (first use on this machine) …")

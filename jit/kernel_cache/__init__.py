@@ -1,5 +1,17 @@
 """Compiled kernels on disk, for later processes: folders, files, machine code. Imports no Numba."""
 
-from .files import Counts, Damaged, compiling, find, keep, missing, on_compile, place
+from .events import Listener, compiling, on_compile
+from .files import Counts, Damaged, Unlinkable, find, has, keep, place
 
-__all__ = ["Counts", "Damaged", "compiling", "find", "keep", "missing", "on_compile", "place"]
+__all__ = [
+    "Counts",
+    "Damaged",
+    "Listener",
+    "Unlinkable",
+    "compiling",
+    "find",
+    "has",
+    "keep",
+    "on_compile",
+    "place",
+]

@@ -9,11 +9,9 @@ renamed or moved here from another folder: the kernel is compiled again and repl
 """
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from ...system.terminal import say
 from ...system.trust import Folder, Untrusted
@@ -25,48 +23,26 @@ T = TypeVar("T")
 _DIGEST = 32
 
 
-def _nobody(name: str) -> None:
-    """The listener before there is one."""
-
-
-_listener: Callable[[str], None] = _nobody
-
-
 class Damaged(ValueError):
     """A file's content is not what kvarn writes."""
+
+
+class Unlinkable(Exception):
+    """Machine code calls functions that a process may lack; the text names them."""
 
 
 class Counts:
     """Kernels that this process compiled, loaded from files, and could not keep on disk.
 
-    seconds: what first calls of recorded kernels waited for them to be compiled.
+    seconds: what first calls of kernels waited for them to be compiled.
+    names: of the files that were loaded or kept, and others that could not be kept.
     """
 
     compiled: int = 0
     loaded: int = 0
     seconds: float = 0.0
     uncachable: tuple[str, ...] = ()
-
-
-def on_compile(listener: Callable[[str], None] = _nobody) -> None:
-    """Call `listener(name of the kernel)` before each compilation, instead of the one before it."""
-    global _listener  # noqa: PLW0603  there is one terminal to tell
-    _listener = listener
-
-
-def missing(name: str) -> None:
-    """Call the listener for a kernel that is about to be compiled."""
-    _listener(name)
-
-
-@contextmanager
-def compiling() -> Iterator[None]:
-    """Count the seconds that compiling takes, with what the listener does."""
-    begin = time.perf_counter()
-    try:
-        yield
-    finally:
-        Counts.seconds += time.perf_counter() - begin
+    names: ClassVar[set[str]] = set()
 
 
 def find(name: str, parse: Callable[[bytes], T]) -> T | None:
@@ -79,9 +55,18 @@ def find(name: str, parse: Callable[[bytes], T]) -> T | None:
         except Untrusted as error:
             _Places.say(f"cannot use a compiled kernel: {Against.of(error, folder.path)}")
             continue
+        except Unlinkable as error:
+            _Places.say(f"cannot use compiled kernels, compiling again: {name} {error}")
+            continue
         Counts.loaded += 1
+        Counts.names.add(name)
         return found
     return None
+
+
+def has(names: Iterable[str]) -> bool:
+    """Whether there are files of all these names; they are not read."""
+    return all(any(folder.has(name) for folder in _Places.readable()) for name in names)
 
 
 def keep(name: str, payload: bytes) -> None:
@@ -89,8 +74,14 @@ def keep(name: str, payload: bytes) -> None:
 
     A kernel imported after the change would get into the folder of the sources before it.
     """
+    Counts.names.add(name)
     if folders.sources_hash() == folders.SOURCES:
         _Places.write(name, payload)
+    else:
+        _Places.say(
+            "cannot keep compiled kernels: kvarn's sources have changed since this process "
+            "began; start it again"
+        )
 
 
 def place() -> Path | None:

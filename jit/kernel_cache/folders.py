@@ -5,6 +5,7 @@
            └─ <key>/           variant, and hash of: sources of jit/ and ops/, versions, CPU
                 ├─ <kernel>-<hash>.kernel      a specialisation with its types (`cached`)
                 ├─ <kernel>-<hash>.code        its machine code alone (`machine_code`)
+                ├─ rehearsed-<hash>.names      kernels that a feature of a model uses
                 └─ <name>.<hex digits>.tmp     a file that a process is writing
 
 Machine code is run as it is read, so folders and files are opened by the rule of `system.trust`.
@@ -41,7 +42,7 @@ CHOOSE = "set KVARN_CACHE to a folder with free space that only you can write to
 
 _KEY = re.compile(rf"({'|'.join(NEEDS)})-[0-9a-f]{{24}}")
 _FILE = re.compile(
-    r"(.+-[0-9a-f]{40}\.(kernel|code)|kvarn_launch\.code|keys-[0-9a-f]{16}\.means|probe)"
+    r"(.+-[0-9a-f]{40}\.(kernel|code|names)|kvarn_launch\.code|keys-[0-9a-f]{16}\.means|probe)"
     r"(\.[0-9a-f]{16}\.tmp)?"
 )
 

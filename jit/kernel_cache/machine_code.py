@@ -19,6 +19,7 @@ nothing and raises nothing, so its machine code is enough. A file `.code` holds 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cache
 from struct import Struct, error, pack, unpack_from
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 from llvmlite import binding as llvm
 
 from ..variant import CPU, LISTED
-from .files import Damaged
+from .files import Damaged, Unlinkable
 
 _MAGIC = b"kvarn1.c"
 _HEAD = Struct("<8s5I")
@@ -113,27 +114,37 @@ def from_bytes(data: bytes) -> Code:
 def load(data: bytes) -> tuple[int, Code]:
     """Link a file's code into this process: its address, and the code.
 
-    Raises `Damaged` where it is not as kvarn writes it, or calls what the process does not have.
+    Raises `Damaged` where it is not as kvarn writes it, and `Unlinkable`.
     """
     code = from_bytes(data)
-    address = link(code)
-    if address is None:
-        raise Damaged(f"a kernel's code: {code.symbol} cannot be linked")
-    return address, code
+    return link(code), code
 
 
-def link(code: Code) -> int | None:
-    """Link code into this process for good: its address. None if the process lacks a callee."""
-    if any(llvm.address_of_symbol(name) is None for name in code.called):
-        return None
+def link(code: Code) -> int:
+    """Link code into this process for good: its address.
+
+    Raises `Unlinkable` where the process lacks what it calls, for which LLVM would end it, and
+    `Damaged` where its symbol is missing.
+    """
     engine = _engine()
+    _check([name for name in code.called if llvm.address_of_symbol(name) is None])
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
     engine.finalize_object()
-    return int(engine.get_function_address(code.symbol)) or None
+    if not (address := int(engine.get_function_address(code.symbol))):
+        raise Damaged(f"a kernel's code: its object file has no {code.symbol}")
+    return address
 
 
-def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code | None:
-    """The code of what Numba has compiled or loaded, as `symbol`; None if it needs Numba."""
+def _check(lacking: list[str]) -> None:
+    if lacking:
+        raise Unlinkable(f"calls what is not there without Numba: {', '.join(lacking)}")
+
+
+def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> Code:
+    """The code of what Numba has compiled or loaded, as `symbol`.
+
+    Raises `Unlinkable` if it needs Numba.
+    """
     module = llvm.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
     kernel, layout = result.fndesc.llvm_func_name, module.data_layout
     entry = _ENTRY.format(triple=module.triple, layout=layout, kernel=kernel, symbol=symbol)
@@ -146,8 +157,7 @@ def of_kernel(result: Any, symbol: str, kinds: str, traits: tuple[int, ...]) -> 
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options()))
     called = external(module)
-    if any(function.startswith(_NUMBA) for function in called):
-        return None
+    _check([function for function in called if function.startswith(_NUMBA)])
     return Code(called, symbol, kinds, traits, _machine().emit_object(module))
 
 
@@ -178,6 +188,9 @@ def _machine() -> llvm.TargetMachine:
 
 @cache
 def _engine() -> llvm.ExecutionEngine:
-    """Links object files into this process."""
+    """Links object files into this process, and has LLVM look for functions in all of it."""
     machine = _machine()
+    with suppress(RuntimeError):  # musl and macOS have these functions in their C library
+        # Not every process that Python runs in is linked to it: C programs may not be.
+        llvm.load_library_permanently("libm.so.6")
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)

@@ -58,13 +58,13 @@ class CompiledKernel(DefinedKernel):
         kernel, arguments = jit(function), _reader(fields)
         kernel._cache.disable()  # it is linked into `_entry`, whose file is enough
 
-        @jit
-        def _entry(record, part, parts):  # type: ignore[no-untyped-def]
+        def entry(record, part, parts):  # type: ignore[no-untyped-def]
             kernel(Share(part, parts, record + TICKET), *arguments(record))
             return 0
 
-        _entry._cache.name = kernel._cache.name  # by which users know it
-        self.kernel, self._entry = kernel, _entry
+        # By which users know it.
+        entry.__module__, entry.__name__ = function.__module__, function.__name__
+        self.kernel, self._entry = kernel, jit(entry)
 
     @cached_property
     def _result(self) -> Any:
@@ -76,8 +76,8 @@ class CompiledKernel(DefinedKernel):
         name = self._result.fndesc.llvm_cfunc_wrapper_name
         return int(self._result.library.get_pointer_to_function(name))
 
-    def code(self, symbol: str) -> machine_code.Code | None:
-        """Its machine code, as a function `symbol`; None if it needs Numba to run."""
+    def code(self, symbol: str) -> machine_code.Code:
+        """Its machine code, as a function `symbol`. Raises `Unlinkable` if it needs Numba."""
         return machine_code.of_kernel(self._result, symbol, self.kinds, self.traits)
 
 

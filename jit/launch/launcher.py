@@ -231,12 +231,11 @@ def stopping_at(flag: int) -> Iterator[None]:
 def _gnu() -> _Launchers:
     name = f"{_SYMBOL}.code"
     if (found := kernel_cache.find(name, machine_code.load)) is not None:
-        address: int | None = found[0]
+        address, _ = found
     else:
         made = machine_code.of_text(_TEXT, _SYMBOL)
         kernel_cache.keep(name, machine_code.to_bytes(made))
         address = machine_code.link(made)
-    assert address is not None  # `uses_gnu` has loaded the library that it calls
     kinds = (ctypes.c_int64,) * 5
     return _Launchers(ctypes.PYFUNCTYPE(*kinds)(address), ctypes.CFUNCTYPE(*kinds)(address))
 

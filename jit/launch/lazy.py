@@ -21,6 +21,7 @@ from functools import cache, cached_property, update_wrapper
 from struct import Struct
 from typing import NamedTuple, ParamSpec
 
+from ...system.terminal import say
 from .. import kernel_cache
 from ..kernel_cache import machine_code
 from . import graph
@@ -67,8 +68,8 @@ class DefinedKernel(Kernel):
     """A kernel that can be compiled here, as its definition has been imported."""
 
     @abstractmethod
-    def code(self, symbol: str) -> machine_code.Code | None:
-        """Its machine code, as a function `symbol`; None if it needs Numba to run."""
+    def code(self, symbol: str) -> machine_code.Code:
+        """Its machine code, as a function `symbol`. Raises `Unlinkable` if it needs Numba."""
 
 
 class _Linked(NamedTuple):
@@ -94,10 +95,13 @@ class LazyKernel(Kernel):
         name = f"{self._find.__name__.strip('_')}-{self._hash}.code"
         if found := self._kept(name):
             return found
-        with kernel_cache.compiling():
+        with kernel_cache.compiling(self._title):
             # Whoever listens may have compiled it meanwhile.
-            kernel_cache.missing(f"{self._find.__module__}.{self._find.__name__}")
             return self._kept(name) or self._compiled(name)
+
+    @property
+    def _title(self) -> str:
+        return f"{self._find.__module__}.{self._find.__name__}"
 
     def _kept(self, name: str) -> _Linked | None:
         if (found := kernel_cache.find(name, machine_code.load)) is None:
@@ -107,11 +111,15 @@ class LazyKernel(Kernel):
 
     def _compiled(self, name: str) -> _Linked:
         defined = self._find(*self._parameters)
-        made = defined.code(f"kvarn_kernel_{self._hash}")
-        if made is None:
-            return _Linked(defined.address, defined.kinds, defined.traits)
-        kernel_cache.keep(name, machine_code.to_bytes(made))
-        return _Linked(machine_code.link(made) or defined.address, defined.kinds, defined.traits)
+        try:
+            made = defined.code(f"kvarn_kernel_{self._hash}")
+            address = machine_code.link(made)
+        except kernel_cache.Unlinkable as error:
+            say(f"cannot keep a kernel, importing Numba in every process: {self._title} {error}")
+            address = defined.address
+        else:
+            kernel_cache.keep(name, machine_code.to_bytes(made))
+        return _Linked(address, defined.kinds, defined.traits)
 
     @property
     def address(self) -> int:

@@ -97,12 +97,14 @@ class _Lines(io.TextIOBase):
 
 
 class _Compiling:
-    """Tells once that kernels are compiled, which takes a while."""
+    """Tells that kernels are compiled, which takes a while, and after each how many they were."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
-        self._log, self._told = log, False
+        self._log, self._n, self._seconds = log, 0, 0.0
 
-    def __call__(self, kernel: str) -> None:
-        if not self._told:
-            self._told = True
+    def __call__(self, kernel: str, seconds: float | None) -> None:
+        if seconds is not None:
+            self._n, self._seconds = self._n + 1, self._seconds + seconds
+            self._log(f"compiled {self._n} kernels in {self._seconds:.0f} s so far")
+        elif not self._n:
             self._log("compiling kernels, on first use; `kvarn build` does it ahead")

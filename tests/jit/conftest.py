@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.jit.kernel_cache import files, folders
+from kvarn.jit.kernel_cache import events, files, folders
 
 
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Path]]:
     """Has this process keep its kernels below the roots given, and gives their folders."""
 
-    monkeypatch.setattr(files, "_listener", files._nobody)  # other tests run commands
+    monkeypatch.setattr(events._Now, "listener", None)  # other tests run commands
 
     def use(*roots: Path) -> list[Path]:
         monkeypatch.setattr(folders, "candidates", lambda: list(roots))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kvarn.jit import kernel_cache
 from kvarn.jit.errors import JitError
+from kvarn.jit.kernel_cache import events
 from kvarn.jit.launch import Arguments, record
 from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated
 from kvarn.jit.launch.define import CompiledKernel, Share, kernel
@@ -145,12 +146,13 @@ def test_what_no_record_can_hold_is_refused():
 def test_a_kernel_has_one_file_and_is_told_by_its_name(places, tmp_path, monkeypatch):
     (folder,) = places(tmp_path)
     heard: list[str] = []
-    monkeypatch.setattr(kernel_cache, "missing", heard.append)
+    monkeypatch.setattr(events, "_Now", type("Now", (events._Now,), {}))
+    kernel_cache.on_compile(lambda kernel, seconds: heard.append(kernel))
     for _ in range(2):
         assert CompiledKernel(describe.kernel.py_func, ()).address
         (file,) = folder.iterdir()
-        assert file.name.startswith("_entry-")
-    assert heard == 2 * [f"{describe.kernel.py_func.__module__}.describe"]
+        assert file.name.startswith("describe-")
+    assert heard == 2 * [f"{describe.kernel.py_func.__module__}.describe"]  # its begin and its end
 
 
 def test_references_to_a_kernels_arrays_are_not_counted():

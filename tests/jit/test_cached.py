@@ -34,7 +34,7 @@ def factory(k):
     return kernel
 
 heard = []
-kernel_cache.on_compile(heard.append)
+kernel_cache.on_compile(lambda *told: heard.append(told))
 with event.install_recorder("numba:compile") as recorder:
     out = np.zeros(3, np.float32)
     for k in map(int, sys.argv[1:]):
@@ -43,7 +43,12 @@ with event.install_recorder("numba:compile") as recorder:
 compiled = sum(e.is_start for _, e in recorder.buffer)
 assert numba.config.CACHE_DIR == "", numba.config.CACHE_DIR
 assert not kernel_cache.Counts.uncachable
-assert len(heard) == kernel_cache.Counts.compiled == compiled, (heard, compiled)
+assert kernel_cache.Counts.compiled == compiled
+# Each kernel's begin and end, with the functions that it calls.
+begun, ended = heard[::2], [(name, seconds > 0) for name, seconds in heard[1::2]]
+assert bool(begun) == bool(compiled), (heard, compiled)
+assert begun == len(ended) * [("__main__.kernel", None)], heard
+assert ended == len(begun) * [("__main__.kernel", True)], heard
 print(compiled, kernel_cache.Counts.loaded)
 """
 

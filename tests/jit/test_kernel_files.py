@@ -107,12 +107,14 @@ def test_wrong_content_under_a_right_checksum_is_compiled_anew(places, tmp_path,
         assert kernel_cache.Counts.compiled - before == compiled
 
 
-def test_kernels_of_changed_sources_are_not_kept(monkeypatch):
+def test_kernels_of_changed_sources_are_not_kept(places, tmp_path, monkeypatch, capsys):
+    places(tmp_path)
     written = []
     monkeypatch.setattr(files._Places, "write", lambda name, payload: written.append(name))
     monkeypatch.setattr(folders, "sources_hash", lambda: "edited since")
     assert _double(5)(1) == 7
     assert written == []
+    assert "kvarn's sources have changed since this process began" in capsys.readouterr().err
     monkeypatch.setattr(folders, "sources_hash", lambda: folders.SOURCES)
     assert _double(6)(1) == 8
     assert len(written) == 1

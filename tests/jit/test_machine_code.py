@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvarn.jit import kernel_cache
 from kvarn.jit.kernel_cache import Damaged, machine_code
 
 KERNELS = """
@@ -103,7 +104,8 @@ print(int("numba" in sys.modules))
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs PROGRAM: kernels compiled and loaded, whether Numba was needed; again for `allocate`."""
+    """Runs PROGRAM: kernels compiled and loaded, whether Numba was needed; again for `allocate`,
+    which the process tells of."""
     (tmp_path / "made.py").write_text(KERNELS)
     (tmp_path / "program.py").write_text(PROGRAM)
 
@@ -116,6 +118,10 @@ def run(tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith(
+            "kvarn: cannot keep a kernel, importing Numba in every process: __main__.allocate calls"
+        )
+        assert done.stderr.count("\n") == 1
         return [int(number) for number in done.stdout.split()]
 
     return start
@@ -146,13 +152,58 @@ def test_wrong_content_is_damage_and_not_run():
     good = machine_code.of_text("define i64 @named(i64 %a, i64 %b, i64 %c) { ret i64 %a }", "named")
     address, found = machine_code.load(machine_code.to_bytes(good))
     assert address and found == good
-    for wrong in (
-        good._replace(object=b"no object file"),
-        good._replace(called=("no_such_function_anywhere",)),
-        good._replace(symbol="another"),
-    ):
+    for wrong in (good._replace(object=b"no object file"), good._replace(symbol="another")):
         with pytest.raises(Damaged):
             machine_code.load(machine_code.to_bytes(wrong))
+
+
+ROOT = """
+declare double @sqrt(double)
+declare double @{other}(double)
+
+define i64 @rooted(i64 %a, i64 %b, i64 %c) {{
+  %x = sitofp i64 %a to double
+  %y = call double @sqrt(double %x)
+  %z = call double @{other}(double %y)
+  %n = fptosi double %z to i64
+  ret i64 %n
+}}
+"""
+LINKS = """
+import ctypes, sys
+from pathlib import Path
+from kvarn.jit.kernel_cache import machine_code
+
+address, _ = machine_code.load(Path(sys.argv[1]).read_bytes())
+print(ctypes.CFUNCTYPE(*4 * [ctypes.c_int64])(address)(81, 0, 0), "numba" in sys.modules)
+"""
+
+
+def test_functions_of_the_c_library_are_there_before_anything_was_compiled(tmp_path):
+    """The first code that a process links may call them."""
+    kept = tmp_path / "rooted.code"
+    made = machine_code.of_text(ROOT.format(other="fabs"), "rooted")
+    kept.write_bytes(machine_code.to_bytes(made))
+    assert made.called == ("fabs", "sqrt")
+    done = subprocess.run(
+        [sys.executable, "-c", LINKS, kept], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("9 False\n", "")
+
+
+def test_a_function_that_is_nowhere_is_told(places, tmp_path, capsys):
+    """Such a kernel is there and of no use, which is another thing than no kernel."""
+    places(tmp_path)
+    made = machine_code.of_text(ROOT.format(other="no_such_function_anywhere"), "rooted")
+    with pytest.raises(kernel_cache.Unlinkable, match=r"calls .*: no_such_function_anywhere$"):
+        machine_code.load(machine_code.to_bytes(made))
+    name = f"rooted-{'0' * 40}.code"
+    kernel_cache.keep(name, machine_code.to_bytes(made))
+    for _ in range(2):
+        assert kernel_cache.find(name, machine_code.load) is None
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"kvarn: cannot use compiled kernels, compiling again: {name} calls")
+    assert "no_such_function_anywhere" in said
 
 
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)

@@ -97,7 +97,8 @@ def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(compiling, "compile_all", lambda tasks, say: ran.extend(tasks))
     listener = FirstUse(lambda: ["prompts"])  # type: ignore[arg-type,list-item,return-value]
     for kernel in ("a", "b", "c"):
-        listener(kernel)
+        listener(kernel, None)
+        listener(kernel, 0.5)
     assert ran == ["prompts"]
     assert said == [
         "compiling kernels, on first use; `kvarn build` does it ahead",
