@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .jit.kernel_cache import on_compile as on_compile
     from .runtime.attend.registry import *
     from .runtime.context import Context as Context
     from .runtime.draft import Ngram as Ngram
@@ -39,6 +40,7 @@ _HOMES = {
     "Sampler": ".runtime.sampling",
     "load": ".runtime.loading.load",
     "load_tokenizer": ".runtime.tokenizer",
+    "on_compile": ".jit.kernel_cache",
     "open_gguf": ".runtime.gguf",
 }
 _REGISTRIES = {

@@ -1,12 +1,13 @@
 """What a kernel works on: declared once, filled and read by name."""
 
+import logging
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvarn.jit import kernel_cache
+import kvarn
 from kvarn.jit.errors import JitError
 from kvarn.jit.kernel_cache import events
 from kvarn.jit.launch import Arguments, record
@@ -143,16 +144,20 @@ def test_what_no_record_can_hold_is_refused():
         Arguments(Wrong)
 
 
-def test_a_kernel_has_one_file_and_is_told_by_its_name(places, tmp_path, monkeypatch):
+def test_a_kernel_has_one_file_and_is_told_by_its_name(places, tmp_path, monkeypatch, caplog):
     (folder,) = places(tmp_path)
+    caplog.set_level(logging.INFO, "kvarn")
     heard: list[str] = []
     monkeypatch.setattr(events, "_Now", type("Now", (events._Now,), {}))
-    kernel_cache.on_compile(lambda kernel, seconds: heard.append(kernel))
+    kvarn.on_compile(lambda kernel, seconds: heard.append(kernel))
     for _ in range(2):
         assert CompiledKernel(describe.kernel.py_func, ()).address
         (file,) = folder.iterdir()
         assert file.name.startswith("describe-")
-    assert heard == 2 * [f"{describe.kernel.py_func.__module__}.describe"]  # its begin and its end
+    name = f"{describe.kernel.py_func.__module__}.describe"
+    assert heard == [name, name]  # its begin and its end
+    begun, ended = (record.getMessage() for record in caplog.records)
+    assert begun == f"compiling {name}" and ended.startswith(f"compiled {name} in ")
 
 
 def test_references_to_a_kernels_arrays_are_not_counted():
