@@ -92,7 +92,9 @@ def _field(name: str, hint: Any) -> Field:
         return known
     if get_origin(hint) is Annotated:
         array, ndim = get_args(hint)
-        (scalar,) = get_args(get_args(array)[1])
+        # NDArray[T] is ndarray[…, dtype[T]]; from NumPy 2.5 on it is an alias, with T itself.
+        *_, last = get_args(array)
+        (scalar,) = get_args(last) or (last,)
         return ArrayField(np.dtype(scalar), ndim)
     raise JitError(
         f"{name} is declared as {hint}: expected int, float, an array such as F32_2D, a NamedTuple"

@@ -1,6 +1,7 @@
 """What a kernel works on: declared once, filled and read by name."""
 
 import logging
+from types import GenericAlias
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import kvarn
 from kvarn.jit.errors import JitError
 from kvarn.jit.kernel_cache import events
 from kvarn.jit.launch import Arguments, record
-from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated
+from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated, ArrayField, fields_of
 from kvarn.jit.launch.define import CompiledKernel, Share, kernel
 
 
@@ -142,6 +143,16 @@ def test_what_no_record_can_hold_is_refused():
         CompiledKernel(undeclared, ())
     with pytest.raises(JitError, match=r"Wrong\.text is declared as .*str"):
         Arguments(Wrong)
+
+
+@pytest.mark.parametrize("inner", [np.float32, np.dtype[np.float32]])
+def test_arrays_of_all_versions_of_numpy_are_read(inner):
+    """The arguments of NDArray[float32], which is an alias from NumPy 2.5 on."""
+
+    class Declared(NamedTuple):
+        x: Annotated[GenericAlias(np.ndarray, (inner,)), 2]
+
+    assert fields_of(Declared) == {"x": ArrayField(np.dtype(np.float32), 2)}
 
 
 def test_a_kernel_has_one_file_and_is_told_by_its_name(places, tmp_path, monkeypatch, caplog):
