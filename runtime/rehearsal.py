@@ -2,10 +2,14 @@
 
 A rehearsal uses the feature itself and not a list of its kernels, so that the two cannot differ.
 Contexts are filled rather than read (`Context.fill`): it takes a second once kernels are compiled.
+Which kernels were used is then kept beside them, for models of the same sizes and types:
+
+    rehearsed-<hash of rehearsal and model>.names     names of files, each followed by a newline
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..models.tensors import re_encoded_bytes, repacked_bytes
 from .attend import ATTENDS, Attend, Full
+from .attend.encoders.sidecar import sidecar_path
 from .gguf import open_gguf
 from .keep import KEEPS, Keep, KeepAll
 from .loading.load import load
@@ -54,11 +59,31 @@ class Rehearsal:
         tensors = open_gguf(self.path).tensors
         return repacked_bytes(tensors) + re_encoded_bytes(tensors)
 
-    def __call__(self) -> None:
+    def __call__(self, model: Model | None = None) -> None:
+        """Run with the file's model, loaded or not."""
+        from ..jit import kernel_cache
+
+        model = model or _model(self.path)
         n_ctx = 2 * N_EVICTING if self.keep.evicts(N_FILLED) else N_FILLED + N_READ
-        model, store = _model(self.path), Ram(*self.kv)
+        store = Ram(*self.kv)
         with model.context(n_ctx, self.attend, self.keep, store, self.prefill) as context:
             self.run(context)
+        # With those that this process has used before: which ones these need, nobody knows.
+        names = sorted(name for name in kernel_cache.Counts.names if name.endswith(".code"))
+        kernel_cache.keep(self._record(model), "".join(f"{name}\n" for name in names).encode())
+
+    def is_compiled(self, model: Model) -> bool:
+        """Whether it has run, and the kernels that it used are in the cache: looks for files."""
+        from ..jit import kernel_cache  # imports llvmlite
+
+        names = kernel_cache.find(self._record(model), lambda data: data.decode().splitlines())
+        return names is not None and kernel_cache.has(names)
+
+    def _record(self, model: Model) -> str:
+        """The name of the file that keeps which kernels it used."""
+        feature = self.run.__name__, self.kv, self.attend, self.keep, self.prefill
+        digest = hashlib.sha256(repr((feature, model.config, _sizes(model))).encode())
+        return f"rehearsed-{digest.hexdigest()[:40]}.names"
 
 
 def read_prompt(context: Context) -> None:
@@ -85,6 +110,7 @@ def generate_deep(context: Context) -> None:
     read_prompt(context)
     context.fill(N_FILLED)
     generate(context)
+    context.rehearse()
 
 
 def read_deep(context: Context) -> None:
@@ -92,6 +118,7 @@ def read_deep(context: Context) -> None:
     read_prompt(context)
     context.fill(N_FILLED)
     read_prompt(context)
+    context.rehearse()
 
 
 def evict(context: Context) -> None:
@@ -130,6 +157,7 @@ def rehearsals(
     found += [
         Rehearsal(f"generation, {types}", path, generate, kv),
         Rehearsal(f"prompts, {types}", path, read_prompt, kv),
+        Rehearsal(f"short prompts and drafts, {types}", path, read_few, kv),
     ]
     # The first of those that use the same kernels.
     return list(
@@ -161,15 +189,20 @@ def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
     attends = [variant for method in ATTENDS.values() for variant in method.variants()]
     keeps = [variant for method in KEEPS.values() for variant in method.variants()]
     prefills = [variant for method in PREFILLS.values() for variant in method.variants()]
-    found: list[Rehearsal] = []
-    for kv in kv_types:
-        found += rehearsals(path, kv, attends, keeps, prefills)
-        found.append(Rehearsal(f"drafts and short prompts, {kv[0]}", path, read_few, kv))
-    return found
+    return [one for kv in kv_types for one in rehearsals(path, kv, attends, keeps, prefills)]
 
 
 def _ids(context: Context, n: int) -> list[int]:
     return [1 + i % (context.model.config.n_vocab - 1) for i in range(n)]
+
+
+def _sizes(model: Model) -> tuple[object, ...]:
+    """What kernels depend on, beside the configuration: tensors, and encoders of signatures."""
+    file, sidecar = model.file, sidecar_path(model.path)
+    tensors = sorted({(tensor.type.name, tuple(tensor.shape)) for tensor in file.tensors.values()})
+    encoders = [file.metadata.get(f"kvarn.hash.{name}") for name in ("bits", "hidden")]
+    beside = sidecar.stat() if sidecar.exists() else None
+    return tensors, encoders, beside and (beside.st_size, beside.st_mtime_ns)
 
 
 @cache

@@ -129,6 +129,9 @@ class BoundAttend(ABC):
         progress is called with (layers done, layers in all).
         """
 
+    def rehearse(self, layers: list[LayerView]) -> None:  # noqa: B027
+        """See `Context.rehearse`."""
+
     @abstractmethod
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         """out[T, H, E] = attention of q[T, H, E] at positions start … start + T - 1.

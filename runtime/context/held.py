@@ -63,6 +63,11 @@ class Held:
             "the long factors; contexts up to that size take the short ones"
         )
 
+    def rehearse(self) -> None:
+        """Run the kernels that contexts of these methods need only where they are far longer, or on
+        disk. At least 1,024 tokens have been read; nothing changes."""
+        on_engine(self._cache.attend.rehearse, self._cache.attention.layers)
+
     def index(self, progress: Progress | None = None) -> None:
         """Index the tokens that the attend method has not indexed, as in a pack that was read with
         another method; otherwise, this happens with the next token.

@@ -92,6 +92,15 @@ class SparsePrompts(BoundAttend):
         for layer in layers:
             self._extend(layer, n_tokens // CHUNK * CHUNK, n_tokens)
 
+    def rehearse(self, layers: list[LayerView]) -> None:
+        self._inner.rehearse(layers)
+        self._ahead.rehearse(layers[0])
+        config = self._config
+        q = np.zeros((1, config.n_heads, config.head_dim), np.float32)
+        for layer in layers:
+            if layer.config.window is None:
+                self.choose(layer, q, Between(0, SEGMENT), 1)  # few of many
+
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         self._inner(layer, q, start, out)
 

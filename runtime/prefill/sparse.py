@@ -100,7 +100,8 @@ class SparsePrefill(Prefill):
         return (*(cls(index=index) for index in INDEXES), cls(index="hash", rerank=1))
 
     def shortened(self) -> SparsePrefill:
-        return replace(self, k=LEAST_K, from_=0, probe=min(self.probe, 1))
+        rerank = self.rerank and min(self.rerank, RERANK)
+        return replace(self, k=LEAST_K, from_=0, probe=min(self.probe, 1), rerank=rerank)
 
     def resolved(self, model: ModelInfo) -> SparsePrefill:
         index = self.index

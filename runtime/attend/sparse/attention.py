@@ -70,6 +70,9 @@ class SparseAttention(BoundAttend):
             if progress is not None:
                 progress(done, len(layers))
 
+    def rehearse(self, layers: list[LayerView]) -> None:
+        self._ahead.rehearse(layers[0])
+
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         self._full(layer, q, start, out)
 

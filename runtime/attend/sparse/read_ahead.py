@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from ..base import I64, U32, LayerView
@@ -70,6 +71,15 @@ class ReadAhead:
             for row, n in zip(lists, counts):
                 self._ask(layer, layer.index, row, n)
             self._pages.pop(layer.index, None)
+
+    def rehearse(self, layer: LayerView) -> None:
+        """Ask for nothing, as a context on disk asks for its tiles."""
+        from ....ops.attention.decode.read_ahead import CAN_READ_AHEAD, read_ahead
+
+        store, none = layer.store, np.zeros(layer.store.n_kv_heads, np.int64)
+        if CAN_READ_AHEAD:
+            lists = np.zeros((len(none), 1), np.uint32)
+            read_ahead(lists, none, store.segments(layer.index), 0, store.layout)
 
     def _awake(self, layer: LayerView) -> bool:
         """Whether the process has lately read from disk."""

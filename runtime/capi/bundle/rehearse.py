@@ -18,7 +18,7 @@ from ....jit.launch import launcher
 from ....ops.attention.layout import KV_TYPES
 from ....ops.errors import OpsError
 from ....system.terminal import show, show_json
-from ...rehearsal import Rehearsal, all_rehearsals, read_few, rehearsals
+from ...rehearsal import Rehearsal, all_rehearsals, rehearsals
 from .kernels import ALL
 
 
@@ -30,7 +30,6 @@ def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
             yield from all_rehearsals(path, [f16])
         for kv in others if which == ALL else [f16]:
             yield from rehearsals(path, kv)
-            yield Rehearsal("drafts and short prompts", path, read_few, kv)
 
 
 def main(which: str, *models: str) -> int:

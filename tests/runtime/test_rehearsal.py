@@ -1,0 +1,110 @@
+"""Rehearsals leave all that a feature needs: the next process compiles nothing."""
+
+import pickle
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kvarn
+from kvarn.jit import kernel_cache, threads
+from kvarn.ops.attention.layout import KV_TYPES
+from kvarn.runtime.attend import ATTENDS, Hash, TopK
+from kvarn.runtime.attend.encoders.sidecar import sidecar_path
+from kvarn.runtime.keep import KEEPS
+from kvarn.runtime.loading.default_model import default_model_path
+from kvarn.runtime.model import Model
+from kvarn.runtime.prefill import SparsePrefill
+from kvarn.runtime.rehearsal import Rehearsal, all_rehearsals, generate, read_few, rehearsals
+from kvarn.system.trust import open_folder
+
+PROGRAM = """
+import pickle, sys
+tasks = pickle.load(sys.stdin.buffer)
+if sys.argv[1:] == ["without Numba"]:
+    sys.modules["numba"] = None  # importing it fails
+for task in tasks:
+    task()
+"""
+
+
+def run_twice(tasks: list[Rehearsal]) -> None:
+    """In a process that may compile, and in one that cannot: what is missing there is told."""
+    if not threads.uses_gnu():
+        pytest.skip("Numba's threads run the kernels: there is no OpenMP of GNU's")
+    for words in ([], ["without Numba"]):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *words],
+            input=pickle.dumps(tasks),
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
+def test_the_next_process_needs_no_numba() -> None:
+    """Of kernels that call the C library, and of those for which slices were assigned."""
+    attends = [Hash(), TopK(), ATTENDS["quest"]()]
+    tasks = rehearsals(
+        default_model_path(),
+        ("f16", "f16"),
+        attends,
+        [KEEPS["snapkv"]()],
+        [SparsePrefill(index="sketch")],
+    )
+    assert len(tasks) > 8
+    run_twice(tasks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KV_TYPES)
+def test_no_feature_needs_numba_in_the_next_process(kind: str, tiny_path: Path) -> None:
+    for path in (default_model_path(), tiny_path):
+        run_twice(all_rehearsals(path, [(kind, kind)]))
+
+
+def test_what_was_rehearsed_is_known_by_its_kernels(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Rehearsal("generation", tiny.path, generate)
+    task(tiny)  # which may compile, and keeps more then
+    kept: dict[str, bytes] = {}
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel_cache, "keep", kept.__setitem__)
+        task(tiny)
+    ((name, payload),) = kept.items()
+    assert name == task._record(tiny)
+    names = payload.decode().splitlines()
+    assert "kvarn_launch.code" in names and len(names) > 5
+    for gone in (*names, None):
+        monkeypatch.setattr(kernel_cache, "find", lambda name, parse: parse(payload))
+        monkeypatch.setattr(kernel_cache, "has", lambda asked, gone=gone: gone not in asked)
+        assert task.is_compiled(tiny) == (gone is None)
+    monkeypatch.setattr(kernel_cache, "find", lambda name, parse: None)
+    assert not task.is_compiled(tiny)
+
+
+def test_what_kernels_depend_on_has_another_record(tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / "copy.gguf"
+    shutil.copy(tiny.path, path)
+    task, copy = Rehearsal("generation", path, generate), kvarn.load(path)
+    same = task._record(tiny)
+    assert task._record(copy) == same
+    others = [
+        replace(task, kv=("q8_0", "f16"))._record(copy),
+        replace(task, run=read_few)._record(copy),
+        replace(task, attend=TopK().shortened())._record(copy),
+        task._record(kvarn.load()),
+    ]
+    sidecar_path(path).write_bytes(b"learned since")
+    others.append(task._record(copy))
+    assert len({same, *others}) == 6
+
+
+def test_files_are_looked_for_and_not_read(tmp_path: Path) -> None:
+    with open_folder(tmp_path / "kernels", make=True) as folder:
+        folder.write("there", b"")
+        assert folder.has("there") and not folder.has("gone")
