@@ -20,7 +20,7 @@ from .options.attend import check_recording
 from .options.context import add_context_options, check_methods, context_from
 from .options.draft import add_draft_options, draft_from
 from .options.generation import add_max_tokens_option, add_system_option
-from .options.model import add_device_option, add_model_options, names_model
+from .options.model import add_device_option, add_model_options, compile_ahead, names_model
 from .options.output import check_output
 from .options.sampling import add_sampling_options, sampler_from
 from .options.store import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..runtime.context.generation import Generation
     from ..runtime.model import Model
     from ..runtime.packs import PackInfo
+    from ..runtime.store import Disk
     from .parser import Parser
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
@@ -118,13 +119,17 @@ def run(options: argparse.Namespace) -> int:
     prompt = text = _prompt(options)
     pack = pack_of(options)
     folder = kv_folder(options)
-    model = model_for(options, pack or saved_in(options, folder))
+    held = pack or saved_in(options, folder)
+    disk = _disk(options, pack)
+    model = model_for(options, held, disk, ahead=False)
     if options.instruct:
         text = _as_message(model, text, options.system)
     else:
         _tell_what_continues(model)
     kept = nullcontext() if folder is None else on_ctrl_c(partial(_kept, folder))
-    with kept, _context(options, model, pack) as context:
+    n_held = 0 if pack is None else pack.n_tokens
+    with kept, context_from(options, model, disk, n_held) as context:
+        compile_ahead(options, model, disk)
         _read(context, text, after_pack=pack is not None)
         if options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= SHOWN else f"… {prompt[-SHOWN:]}")
@@ -156,13 +161,12 @@ def _tell_what_continues(model: Model) -> None:
         )
 
 
-def _context(options: argparse.Namespace, model: Model, pack: PackInfo | None) -> Context:
-    """The context to read into: empty, or what a pack or `--kv DIR` holds."""
+def _disk(options: argparse.Namespace, pack: PackInfo | None) -> Disk | None:
+    """Where the KV cache is: after a pack, in the folder of `--kv DIR`, or in memory."""
     if pack is not None:
-        disk = disk_from(options, pack.path, read_only=True)
-        return context_from(options, model, disk, pack.n_tokens)
+        return disk_from(options, pack.path, read_only=True)
     folder = kv_folder(options)
-    return context_from(options, model, None if folder is None else disk_from(options, folder))
+    return None if folder is None else disk_from(options, folder)
 
 
 def _read(context: Context, text: str, after_pack: bool) -> None:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
 from .. import REAL_MODEL
-from ..options.context import add_context_options, check_methods
+from ..options.context import add_context_options, check_methods, context_from
 from ..options.draft import add_draft_options, draft_from
 from ..options.generation import add_max_tokens_option, add_system_option
-from ..options.model import add_device_option, add_model_options
+from ..options.model import add_device_option, add_model_options, compile_ahead
 from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, model_for, pack_of
 from ..options.values import file_name
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.notices import notice
 from ..terminal.reading import index_held
-from .session import chat_context, saved_session, session_of
+from .session import chat_disk, saved_session, session_of
 
 if TYPE_CHECKING:
     from ...runtime.chat import ChatTemplate, Conversation, Session
@@ -90,11 +90,14 @@ def run(options: argparse.Namespace) -> int:
     pack = pack_of(options)
     # A session that has saved no turn yet holds its pack alone.
     held = pack or saved
-    model = model_for(options, held)
+    disk = chat_disk(options, pack)
+    model = model_for(options, held, disk, ahead=False)
     template, stop = _template(model, options.stop)
     from ...runtime.chat import Conversation
 
-    with chat_context(options, model, pack, held) as context:
+    n_held = 0 if held is None else held.n_tokens
+    with context_from(options, model, disk, n_held) as context:
+        compile_ahead(options, model, disk)
         template.check()  # its process started while the context was made
         index_held(context)
         conversation = Conversation(

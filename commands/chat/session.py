@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from ...runtime.home import pack_path, session_path
 from ...system.errors import KvarnError
-from ..options.context import context_from
 from ..options.store import disk_from, saved_in
 from ..terminal.notices import notice
 
 if TYPE_CHECKING:
     from ...runtime.chat import Conversation, Session
-    from ...runtime.context import Context
-    from ...runtime.model import Model
     from ...runtime.packs import PackInfo
+    from ...runtime.store import Disk
 
 
 def saved_session(options: argparse.Namespace) -> PackInfo | None:
@@ -46,21 +44,12 @@ def _find_parent(options: argparse.Namespace, path: Path) -> None:
         options.pack = None
 
 
-def chat_context(
-    options: argparse.Namespace, model: Model, pack: PackInfo | None, held: PackInfo | None
-) -> Context:
-    """A context in memory, perhaps after a pack; on disk for a session, which may follow a pack.
-
-    held: what the context begins with, the session's own state or the pack.
-    """
+def chat_disk(options: argparse.Namespace, pack: PackInfo | None) -> Disk | None:
+    """Where the KV cache is: in a session, which may follow a pack, after a pack, or in memory."""
     if options.session is not None:
         parent = None if pack is None else pack.path
-        disk = disk_from(options, session_path(options.session), parent=parent)
-        return context_from(options, model, disk, 0 if held is None else held.n_tokens)
-    if pack is not None:
-        disk = disk_from(options, pack.path, read_only=True)
-        return context_from(options, model, disk, pack.n_tokens)
-    return context_from(options, model)
+        return disk_from(options, session_path(options.session), parent=parent)
+    return None if pack is None else disk_from(options, pack.path, read_only=True)
 
 
 def session_of(options: argparse.Namespace, conversation: Conversation) -> Session | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.loading.devices import DEVICES, KV_ON, card_for
 from ...runtime.loading.load import load
-from ...runtime.prefill import for_questions
+from ...runtime.prefill import for_questions, recorded
 from ...runtime.rehearsal import rehearsals
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
@@ -22,13 +21,15 @@ from .attend import attend_from
 from .context import ROOM
 from .hub import hub_model
 from .keep import keep_from
-from .prefill import prefill_from
+from .prefill import follows_pack, prefill_from
 from .values import NO_MODEL, calling, file_path, positive
 
 if TYPE_CHECKING:
     from ...runtime.attend import Attend
     from ...runtime.model import Model
     from ...runtime.prefill import Prefill
+    from ...runtime.rehearsal import Rehearsal
+    from ...runtime.store import Disk
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -124,14 +125,16 @@ def _flash_attention(text: str) -> str:
 
 def model_from(
     options: argparse.Namespace,
-    kv: tuple[str, str] | None = None,
+    disk: Disk | None = None,
     attends: Sequence[Attend] = (),
     prefills: Sequence[Prefill] = (),
+    ahead: bool = True,
 ) -> Model:
     """The model that the options name; where they name none, says which it is.
 
-    kv, attends, prefills: what its contexts will have where that is not one value of `--kv-type`,
-    `--method` and `--prefill`, so that all kernels can be compiled at once.
+    disk: where the KV cache of its contexts will be, if it is not in memory. attends, prefills:
+    what they will have where that is not one value of `--method` and `--prefill`. ahead: whether to
+    compile what they need; else `compile_ahead` does, once it is clear that they can be opened.
     """
     from ...jit.kernel_cache import on_compile
 
@@ -140,26 +143,56 @@ def model_from(
         raise KvarnError(f"--kv-on {kv_on} has no effect without --device cuda: give both")
     card_for(device)  # before a model is pulled, or kernels compiled
     path = model_path(options)
-    types = getattr(options, "kv_type", None) or kv or ("f16", "f16")
+    first_use = FirstUse(_rehearsals(options, path, disk, attends, prefills))
+    on_compile(first_use)
+    model = load(path, threads=options.threads, notice=notice, device=device, kv_on=kv_on)
+    if ahead and device == "cpu":
+        first_use.begin(model)
+    return model
+
+
+def compile_ahead(options: argparse.Namespace, model: Model, disk: Disk | None) -> None:
+    """Compile what a context on the CPU needs, before it reads anything."""
+    from ...jit.kernel_cache import on_compile
+
+    if options.device == "cpu":
+        first_use = FirstUse(_rehearsals(options, model.path, disk))
+        on_compile(first_use)
+        first_use.begin(model)
+
+
+def _rehearsals(
+    options: argparse.Namespace,
+    path: Path,
+    disk: Disk | None,
+    attends: Sequence[Attend] = (),
+    prefills: Sequence[Prefill] = (),
+) -> list[Rehearsal]:
+    """What contexts of these options do: see `model_from`."""
+    types = getattr(options, "kv_type", None) or ("f16", "f16")
     one = isinstance(getattr(options, "method", None), str)
     methods = [attend_from(options)] if one else attends
     keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-    prefills = _prefills(options, methods) or prefills
-    on_compile(FirstUse(partial(rehearsals, path, types, methods, keeps, prefills)))
-    return load(path, threads=options.threads, notice=notice, device=device, kv_on=kv_on)
+    prefills = _prefills(options, methods, disk) or prefills
+    return rehearsals(path, disk.types() if disk else types, methods, keeps, prefills)
 
 
-def _prefills(options: argparse.Namespace, attends: Sequence[Attend]) -> list[Prefill]:
-    """How prompts may be read: as the options say, or as questions about a pack are.
+def _prefills(
+    options: argparse.Namespace, attends: Sequence[Attend], disk: Disk | None
+) -> list[Prefill]:
+    """How prompts may be read: as the options say, as questions about a pack are, or as what is on
+    disk was read.
 
     Nothing where a command has no `--prefill`, or one that names several methods.
     """
     if isinstance(getattr(options, "prefill", []), list):
         return []
     named = prefill_from(options)
-    if named is not None or getattr(options, "pack", None) is None:
+    if named is not None or disk is None:
         return [named] if named else []
-    return [for_questions(attend, keep_from(options), ROOM) for attend in attends]
+    if follows_pack(disk):
+        return [for_questions(attend, keep_from(options), ROOM) for attend in attends]
+    return [recorded(disk.recorded_prefill())]
 
 
 def model_path(options: argparse.Namespace) -> Path:

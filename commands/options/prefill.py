@@ -33,6 +33,11 @@ def prefill_from(options: argparse.Namespace) -> Prefill | None:
     return found if options.prefill else None
 
 
+def follows_pack(disk: Disk) -> bool:
+    """Whether what is read into this store follows a pack, which it leaves as it is."""
+    return disk.read_only or disk.parent is not None
+
+
 def prefill_of_question(
     model: Model, attend: Attend, keep: Keep, n_ctx: int, disk: Disk | None
 ) -> Prefill | None:
@@ -42,7 +47,7 @@ def prefill_of_question(
     The question stays in memory, or in a new pack that begins with the other one. What a pack holds
     already says how others in it are read.
     """
-    if disk is None or not (disk.read_only or disk.parent is not None):
+    if disk is None or not follows_pack(disk):
         return None
     prefill = model.prefill_of_question(attend, keep, n_ctx, disk)
     if not isinstance(prefill, SparsePrefill):

@@ -10,7 +10,6 @@ from ...runtime.home import pack_path
 from ...runtime.store import Disk, Ram
 from ...system.errors import KvarnError
 from ..terminal.notices import notice
-from .context import kv_type
 from .model import model_from, names_model
 from .values import file_name
 
@@ -106,17 +105,21 @@ def saved_in(options: argparse.Namespace, folder: Path | None) -> PackInfo | Non
     return with_its_model(options, folder)
 
 
-def model_for(options: argparse.Namespace, pack: PackInfo | None) -> Model:
+def model_for(
+    options: argparse.Namespace,
+    pack: PackInfo | None,
+    disk: Disk | None = None,
+    ahead: bool = True,
+) -> Model:
     """The model that the options name, which a pack whose model was moved finds there from now on.
 
-    pack: what the context begins with.
+    pack: what the context begins with. disk, ahead: see `model_from`.
     """
-    if pack is None:
-        return model_from(options)
     from ...runtime.pack_links import name_model
 
-    model = model_from(options, kv_type(pack.kv))
-    name_model(Path(pack.path), model)
+    model = model_from(options, disk, ahead=ahead)
+    if pack is not None:
+        name_model(Path(pack.path), model)
     return model
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 from ...jit import machine
 from ...runtime.memory import available_bytes
 from ...system.children import end_with_parent
 from ...system.text import one_line
 from .notices import notice
+from .progress import TICK_SECONDS, Elapsed
 
 if TYPE_CHECKING:
+    from ...runtime.model import Model
     from ...runtime.rehearsal import Rehearsal
 
     Task = Callable[[], None]
@@ -28,20 +32,35 @@ class FirstUse:
     A kernel that none of them used is compiled where it is called, which is said once.
     """
 
-    def __init__(self, tasks: Callable[[], Sequence[Rehearsal]]) -> None:
+    def __init__(self, tasks: Sequence[Rehearsal]) -> None:
         self._tasks, self._told, self._ran = tasks, False, False
+        self._shown = ExitStack()
 
     def __call__(self, kernel: str, seconds: float | None) -> None:
+        self._shown.close()
         if seconds is not None:
             return
         if not self._ran:
             self._ran = True
-            tasks = self._tasks()
             notice("compiling kernels, on first use; `kvarn build` does it ahead")
-            compile_all(tasks, notice)
+            compile_all(self._tasks, notice)
         elif not self._told:
             self._told = True
             notice(f"compiling {one_line(kernel)} and what else is missing …")
+        self._shown.enter_context(Elapsed(lambda: _progress(_n_compiled())))
+
+    def begin(self, model: Model) -> None:
+        """Compile what is missing for the tasks, before any work. What ran once is not run again:
+        its kernels are looked for."""
+        for task in self._tasks:
+            if not task.is_compiled(model):
+                with self._shown:
+                    self._shown.enter_context(Elapsed(lambda: "looking for kernels"))
+                    task(model)
+
+
+def _progress(n_compiled: int) -> str:
+    return f"compiling kernels: {n_compiled} functions done"
 
 
 def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
@@ -53,15 +72,18 @@ def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    total, n_workers = 0, _workers(tasks)
-    pool = ProcessPoolExecutor(n_workers, get_context("spawn"), end_with_parent)
+    total, n_workers, spawning = 0, _workers(tasks), get_context("spawn")
+    n_compiled = spawning.Value("q", 0)
+    pool = ProcessPoolExecutor(n_workers, spawning, _begin, (n_compiled,))
     try:
-        running = {pool.submit(_timed, task): task for task in tasks}
-        for done, future in enumerate(as_completed(running), 1):
-            compiled, seconds = future.result()
-            total += compiled
-            what = f"{compiled} functions in {seconds:.1f} s" if compiled else "in the cache"
-            say(f"[{done}/{len(tasks)}] {running[future].name}: {what}")
+        with Elapsed(lambda: _progress(n_compiled.value)) as shown:
+            running = {pool.submit(_timed, task): task for task in tasks}
+            for done, future in enumerate(as_completed(running), 1):
+                compiled, seconds = future.result()
+                total += compiled
+                what = f"{compiled} functions in {seconds:.1f} s" if compiled else "in the cache"
+                shown.clear()
+                say(f"[{done}/{len(tasks)}] {running[future].name}: {what}")
     except BrokenProcessPool:
         say("a process that compiled kernels ended early (out of memory?)")
     finally:
@@ -75,10 +97,31 @@ def _workers(tasks: Sequence[Rehearsal]) -> int:
     return max(1, min(machine.physical_cores(), len(tasks), fitting))
 
 
-def _timed(task: Task) -> tuple[int, float]:
-    """In a worker: kernels compiled by a task, and its seconds."""
-    from ...jit.kernel_cache import Counts
+def _begin(n_compiled: Any) -> None:
+    """In a worker: has functions that it compiles counted in a number that all of them share."""
+    end_with_parent()
+    Thread(target=_count, args=(n_compiled,), daemon=True).start()
 
-    compiled, begin = Counts.compiled, time.perf_counter()
+
+def _count(n_compiled: Any) -> None:
+    counted = 0
+    while True:
+        time.sleep(TICK_SECONDS)
+        now = _n_compiled()
+        with n_compiled.get_lock():
+            n_compiled.value += now - counted
+        counted = now
+
+
+def _timed(task: Task) -> tuple[int, float]:
+    """In a worker: functions compiled by a task, and its seconds."""
+    compiled, begin = _n_compiled(), time.perf_counter()
     task()
-    return Counts.compiled - compiled, time.perf_counter() - begin
+    return _n_compiled() - compiled, time.perf_counter() - begin
+
+
+def _n_compiled() -> int:
+    """Functions that this process has compiled."""
+    from ...jit.kernel_cache import Counts  # imports llvmlite
+
+    return Counts.compiled

@@ -1,11 +1,13 @@
-"""Progress bars on standard error, where that is a terminal."""
+"""Progress on standard error: bars where that is a terminal."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, Self
 
 from ...system.text import one_line
 from .notices import notice
@@ -13,6 +15,9 @@ from .notices import notice
 if TYPE_CHECKING:
     from ...runtime.bench import Observer
     from ...runtime.context import Progress
+
+TICK_SECONDS, LINE_SECONDS = 1.0, 30.0
+"""Between two times that a line is rewritten, and between two lines where stderr is no terminal."""
 
 
 def bar(
@@ -33,6 +38,43 @@ def bar(
         disable=None,
         **options,
     )
+
+
+class Elapsed:
+    """While it is open, tells `text()` and the seconds since: on a terminal in one line that is
+    rewritten each second, elsewhere in a line now and then."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text, self._began = text, time.perf_counter()
+        self._said, self._bar = self._began, bar("", bar_format="{desc}")
+        self._lock, self._ended = Lock(), Event()
+        self._thread = Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._bar.clear()
+        self._bar.close()
+
+    def clear(self) -> None:
+        """Take the line off the terminal, until it is written again."""
+        with self._lock:
+            self._bar.clear()
+
+    def _tell(self) -> None:
+        while not self._ended.wait(TICK_SECONDS):
+            now = time.perf_counter()
+            line = f"{self._text()}, {now - self._began:.0f} s"
+            if not self._bar.disable:
+                with self._lock:
+                    self._bar.set_description_str(f"kvarn: {line}")
+            elif now - self._said >= LINE_SECONDS:
+                self._said = now
+                notice(line)
 
 
 @contextmanager

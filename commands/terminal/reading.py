@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.attend.reads import probed
 from .notices import notice
-from .progress import bar
+from .progress import LINE_SECONDS, bar
 
 if TYPE_CHECKING:
     from ...runtime.context import Context
     from ...runtime.stats import Stats
 
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
-
-LINE_SECONDS = 30.0
-"""Between two lines, where stderr is no terminal."""
 
 
 class Pace:

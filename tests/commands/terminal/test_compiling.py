@@ -1,15 +1,18 @@
 """Kernels are compiled by several processes, which tell of each task and may fail."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
-from kvarn.commands.terminal import compiling
+from kvarn.commands.terminal import compiling, progress
 from kvarn.commands.terminal.compiling import FirstUse, compile_all
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.keep import HashEvict, KeepAll
@@ -41,6 +44,21 @@ def test_each_task_is_told() -> None:
         "prompts: in the cache",
     ]
     assert [line[:5] for line in said] == ["[1/2]", "[2/2]"]
+
+
+def test_functions_of_all_processes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process adds those that it has compiled since it last did."""
+    monkeypatch.setattr(compiling, "TICK_SECONDS", 0.01)
+    counts = SimpleNamespace(compiled=0)
+    monkeypatch.setattr(compiling, "_n_compiled", lambda: counts.compiled)
+    n_compiled = multiprocessing.get_context("spawn").Value("q", 100)
+    Thread(target=compiling._count, args=(n_compiled,), daemon=True).start()
+    for more in (3, 4):
+        before, deadline = n_compiled.value, time.monotonic() + 60
+        counts.compiled += more
+        while n_compiled.value == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert n_compiled.value == before + more
 
 
 def test_a_process_that_ends_early_is_told() -> None:
@@ -95,7 +113,7 @@ def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) 
     ran: list[str] = []
     monkeypatch.setattr(compiling, "notice", said.append)
     monkeypatch.setattr(compiling, "compile_all", lambda tasks, say: ran.extend(tasks))
-    listener = FirstUse(lambda: ["prompts"])  # type: ignore[arg-type,list-item,return-value]
+    listener = FirstUse(["prompts"])  # type: ignore[list-item]
     for kernel in ("a", "b", "c"):
         listener(kernel, None)
         listener(kernel, 0.5)
@@ -106,14 +124,70 @@ def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+class Rehearsed:
+    """Stands for a rehearsal that may have run before."""
+
+    def __init__(self, ran: list[object], is_compiled: bool) -> None:
+        self._ran, self._is_compiled = ran, is_compiled
+
+    def is_compiled(self, model: object) -> bool:
+        assert model == "model"
+        return self._is_compiled
+
+    def __call__(self, model: object) -> None:
+        assert model == "model"
+        self._ran.append(self)
+
+
+def test_what_ran_once_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[object] = []
+    tasks = [Rehearsed(ran, is_compiled) for is_compiled in (True, False, True, False)]
+    FirstUse(tasks).begin("model")  # type: ignore[arg-type]
+    assert ran == [tasks[1], tasks[3]]
+    assert capsys.readouterr().err == ""
+
+
 def test_rehearsals_are_those_of_the_choices() -> None:
     path = Path("model.gguf")
     names = [one.name for one in rehearsals(path, ("f16", "f16"), [Full()], [KeepAll()])]
-    assert names == ["generation, f16", "prompts, f16"]
+    assert names == ["generation, f16", "prompts, f16", "short prompts and drafts, f16"]
     several = [TopK(budget="1%"), TopK(budget="2%"), TopK(levels=2), Hash()]
     names = [one.name for one in rehearsals(path, ("q8_0", "q4_0"), several, [HashEvict()])]
     assert names == [
         *("topk, q8_0/q4_0", "topk levels=2, q8_0/q4_0", "hash, q8_0/q4_0"),
         *("keep hashevict, q8_0/q4_0", "topk over slots, q8_0/q4_0", "hash over slots, q8_0/q4_0"),
-        *("generation, q8_0/q4_0", "prompts, q8_0/q4_0"),
+        *("generation, q8_0/q4_0", "prompts, q8_0/q4_0", "short prompts and drafts, q8_0/q4_0"),
     ]
+
+
+def _told_meanwhile(capsys: pytest.CaptureFixture[str]) -> str:
+    """What `Elapsed` writes while numbers rise, each of which it is given time to tell."""
+    n, told = 0, ""
+    with progress.Elapsed(lambda: f"compiling kernels: {n} done") as shown:
+        for n in range(3):
+            deadline = time.monotonic() + 60
+            while f"{n} done" not in told and time.monotonic() < deadline:
+                time.sleep(0.01)
+                told += capsys.readouterr().err
+            assert f"kvarn: compiling kernels: {n} done, 0 s" in told
+            shown.clear()
+    return told + capsys.readouterr().err
+
+
+def test_what_takes_long_is_told_with_its_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line that is rewritten on a terminal, elsewhere in a line now and then."""
+    monkeypatch.setattr(progress, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: 1.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    assert _told_meanwhile(capsys).endswith(" done, 0 s\n")
+    monkeypatch.setattr(progress, "LINE_SECONDS", 1.0)
+    with progress.Elapsed(lambda: "compiling kernels"):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    told = _told_meanwhile(capsys)
+    assert "\n" not in told and told.split("\r")[-1].strip() == ""
