@@ -193,7 +193,7 @@ def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
 
 
 def _ids(context: Context, n: int) -> list[int]:
-    return [1 + i % (context.model.config.n_vocab - 1) for i in range(n)]
+    return [(1 + i) % context.model.config.n_vocab for i in range(n)]
 
 
 def _sizes(model: Model) -> tuple[object, ...]:

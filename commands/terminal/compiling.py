@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...jit import machine
 from ...runtime.memory import available_bytes
 from ...system.children import end_with_parent
+from ...system.errors import KvarnError
 from ...system.text import one_line
 from .notices import notice
 from .progress import TICK_SECONDS, Elapsed
@@ -51,12 +52,16 @@ class FirstUse:
 
     def begin(self, model: Model) -> None:
         """Compile what is missing for the tasks, before any work. What ran once is not run again:
-        its kernels are looked for."""
+        its kernels are looked for. What cannot run, for lack of memory, is told."""
         for task in self._tasks:
-            if not task.is_compiled(model):
+            if task.is_compiled(model):
+                continue
+            try:
                 with self._shown:
                     self._shown.enter_context(Elapsed(lambda: "looking for kernels"))
                     task(model)
+            except KvarnError as error:
+                notice(f"cannot compile ahead for {one_line(task.name)}: {error}")
 
 
 def _progress(n_compiled: int) -> str:

@@ -127,8 +127,10 @@ def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) 
 class Rehearsed:
     """Stands for a rehearsal that may have run before."""
 
-    def __init__(self, ran: list[object], is_compiled: bool) -> None:
-        self._ran, self._is_compiled = ran, is_compiled
+    name = "prompts"
+
+    def __init__(self, ran: list[object], is_compiled: bool, fails: bool = False) -> None:
+        self._ran, self._is_compiled, self._fails = ran, is_compiled, fails
 
     def is_compiled(self, model: object) -> bool:
         assert model == "model"
@@ -137,6 +139,8 @@ class Rehearsed:
     def __call__(self, model: object) -> None:
         assert model == "model"
         self._ran.append(self)
+        if self._fails:
+            raise KvarnError("no memory")
 
 
 def test_what_ran_once_is_not_run_again(
@@ -147,6 +151,16 @@ def test_what_ran_once_is_not_run_again(
     FirstUse(tasks).begin("model")  # type: ignore[arg-type]
     assert ran == [tasks[1], tasks[3]]
     assert capsys.readouterr().err == ""
+
+
+def test_what_cannot_be_rehearsed_is_told_and_stops_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ran: list[object] = []
+    tasks = [Rehearsed(ran, is_compiled=False, fails=fails) for fails in (True, False)]
+    FirstUse(tasks).begin("model")  # type: ignore[arg-type]
+    assert ran == tasks
+    assert capsys.readouterr().err == "kvarn: cannot compile ahead for prompts: no memory\n"
 
 
 def test_rehearsals_are_those_of_the_choices() -> None:
