@@ -3,9 +3,19 @@
 The ids equal llama.cpp's, for SentencePiece (`llama`), BPE (`gpt2`) and WordPiece (`bert`).
 """
 
+from .control import ControlTexts
 from .errors import TokenizerError
+from .rendered import Rendered
 from .stream import TokenStream
 from .tokenizer import Tokenizer, load_tokenizer
 from .vocab import Attr
 
-__all__ = ["Attr", "TokenStream", "Tokenizer", "TokenizerError", "load_tokenizer"]
+__all__ = [
+    "Attr",
+    "ControlTexts",
+    "Rendered",
+    "TokenStream",
+    "Tokenizer",
+    "TokenizerError",
+    "load_tokenizer",
+]

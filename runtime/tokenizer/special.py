@@ -3,11 +3,14 @@
 GGUF files name only a few special tokens. llama.cpp finds the others by their text, as kvarn does.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from .vocab import Attr, Vocab
+from .control import ControlTexts
+from .rendered import Span
+from .vocab import HIDDEN, Attr, Vocab
 
 # Tokens by role, for roles to which the file assigns none (llama.cpp's lists).
 ROLE_TEXTS: Mapping[str, list[str]] = {
@@ -108,46 +111,58 @@ class Partition:
         # Most vocabularies have thousands of special tokens and few beginnings: "<|", "[", "\n\n".
         self._starts = {texts[i][:2] for i in ids.tolist()}
 
-    def cut(self, text: str, special: bool) -> list[str | int]:
+    def control_texts(self) -> ControlTexts:
+        """The texts of the tokens that only `special` finds."""
+        return ControlTexts(self._texts[i] for i in self._ids.tolist() if self._attr(i) & HIDDEN)
+
+    def cut(self, text: str, special: bool, quoted: Sequence[Span] = ()) -> list[str | int]:
         """Pieces of text, none empty, and the ids of the special tokens between them, in order.
 
-        User-defined tokens are always found; control and unknown tokens where `special` is set.
+        User-defined tokens are always found; control and unknown tokens where `special` is set and
+        none of their characters is `quoted`.
         """
-        fragments: list[str | int] = [text] if text else []
+        fragments: list[Span | int] = [(0, len(text))] if text else []
         starts = {start for start in self._starts if start in text}
-        if not starts:
-            return fragments
-        for token in self._ids.tolist():
+        for token in self._ids.tolist() if starts else ():
             spelling = self._texts[token]
             if spelling[:2] not in starts or spelling not in text:
                 continue
             attr = self._attr(token)
-            if not special and attr & (Attr.CONTROL | Attr.UNKNOWN):
+            if not special and attr & HIDDEN:
                 continue
-            cut: list[str | int] = []
+            barred = quoted if attr & HIDDEN else ()
+            cut: list[Span | int] = []
             for fragment in fragments:
-                if isinstance(fragment, int) or spelling not in fragment:
+                if isinstance(fragment, int):
                     cut.append(fragment)
                 else:
-                    cut += _cut_one(fragment, token, spelling, attr)
+                    cut += _cut_one(text, fragment, token, spelling, attr, barred)
             fragments = cut
-        return fragments
+        return [one if isinstance(one, int) else text[slice(*one)] for one in fragments]
 
 
-def _cut_one(text: str, token: int, spelling: str, attr: Attr) -> list[str | int]:
-    pieces: list[str | int] = []
-    start = 0
-    while True:
-        found = text.find(spelling, start)
-        before = text[start : found if found >= 0 else len(text)]
-        if found >= 0 and attr & Attr.LSTRIP:
-            before = before.rstrip(_SPACES)
-        if before:
-            pieces.append(before)
-        if found < 0:
-            return pieces
-        pieces.append(token)
-        start = found + len(spelling)
-        if attr & Attr.RSTRIP:
-            while start < len(text) and text[start] in _SPACES:
-                start += 1
+def _cut_one(
+    text: str, span: Span, token: int, spelling: str, attr: Attr, barred: Sequence[Span]
+) -> list[Span | int]:
+    """A span of the text, cut at one token."""
+    pieces: list[Span | int] = []
+    start, stop = span
+    search = start
+    while (place := text.find(spelling, search, stop)) >= 0:
+        after = place + len(spelling)
+        if _overlaps(barred, place, after):
+            search = place + 1
+            continue
+        while attr & Attr.LSTRIP and place > start and text[place - 1] in _SPACES:
+            place -= 1
+        while attr & Attr.RSTRIP and after < stop and text[after] in _SPACES:
+            after += 1
+        pieces += [(start, place), token] if start < place else [token]
+        start = search = after
+    return [*pieces, (start, stop)] if start < stop else pieces
+
+
+def _overlaps(spans: Sequence[Span], start: int, stop: int) -> bool:
+    """Whether a character of start … stop - 1 is in one of the spans."""
+    before = bisect_left(spans, (stop,))
+    return before > 0 and spans[before - 1][1] > start

@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file: its vocabulary's rules, special tokens, BOS and EOS."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,15 +9,15 @@ from typing import Any, Protocol
 from ..gguf import open_gguf
 from .bpe import CHARACTER_TO_BYTE, BytePair
 from .errors import TokenizerError
+from .rendered import Rendered, Span
 from .special import Partition, find_roles, set_stripping
 from .spm import SPACE, SentencePiece
 from .stream import TokenStream
-from .vocab import Attr, Vocab
+from .vocab import HIDDEN, Attr, Vocab
 from .wordpiece import WordPiece
 
-_HIDDEN = Attr.CONTROL | Attr.UNKNOWN
 _NAME_LENGTH = 1000
-_AS_STORED = _HIDDEN | Attr.USER_DEFINED
+_AS_STORED = HIDDEN | Attr.USER_DEFINED
 
 
 class Engine(Protocol):
@@ -44,6 +44,7 @@ class Tokenizer:
     there is none. add_bos, add_eos: whether `encode(bos=True)` begins with BOS and ends with EOS.
     roles: ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …;
     bos_id and eos_id are two of them, or None. eog_ids: the tokens that end generation.
+    control: the texts of control tokens, which `encode` reads as such only where it is told to.
     """
 
     def __init__(self, vocab: Vocab, name: str = "", architecture: str = "") -> None:
@@ -58,6 +59,7 @@ class Tokenizer:
         special = vocab.special()
         set_stripping(vocab, special, name, architecture)
         self._partition = Partition(vocab, special)
+        self.control = self._partition.control_texts()
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -83,15 +85,16 @@ class Tokenizer:
 
         text: str, or any bytes. bos: add what the file asks for around the text: BOS if `add_bos`,
         EOS if `add_eos`, CLS and SEP for WordPiece. special: recognise control tokens that are
-        written out in the text, else read them as plain text; user-defined tokens are always
-        recognised.
+        written out in the text and not quoted in it (`Rendered`), else read them as plain text;
+        user-defined tokens are always recognised.
         """
+        quoted = _quoted(text) if isinstance(text, Rendered) else ()
         text, valid = _as_text(text)
         vocab = self._vocab
         wordpiece = vocab.kind == "wordpiece"
         ids = [self._role("bos")] if bos and (vocab.add_bos or wordpiece) else []
         after_special = True
-        for fragment in self._partition.cut(text, special):
+        for fragment in self._partition.cut(text, special, quoted):
             if isinstance(fragment, int):
                 ids.append(fragment)
                 after_special = True
@@ -145,7 +148,7 @@ class Tokenizer:
 
     def _shown(self, token: int, special: bool) -> bytes:
         piece = self.piece(token)
-        return b"" if not special and self._vocab.attr(token) & _HIDDEN else piece
+        return b"" if not special and self._vocab.attr(token) & HIDDEN else piece
 
     def _make_piece(self, token: int) -> bytes:
         text, attr = self._vocab.tokens[token], self._vocab.attr(token)
@@ -202,6 +205,14 @@ def _as_text(text: str | bytes) -> tuple[str, bool]:
         return raw.decode("utf-8"), True
     except UnicodeDecodeError:
         return raw.decode("utf-8", "surrogateescape"), False
+
+
+def _quoted(text: Rendered) -> Sequence[Span]:
+    """What is quoted in the text that `_as_text` makes of it."""
+    if _as_text(text)[0] is text:
+        return text.quoted
+    length = {i: len(_as_text(text[:i])[0]) for span in text.quoted for i in span}
+    return [(length[start], length[stop]) for start, stop in text.quoted]
 
 
 def _lone_surrogates(text: str) -> bytes:

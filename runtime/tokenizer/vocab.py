@@ -32,6 +32,10 @@ class Attr(IntFlag):
     RSTRIP = 128  # absorbs white space after it
 
 
+HIDDEN = Attr.CONTROL | Attr.UNKNOWN
+"""Tokens that no text shows, and that count in a text only where it is asked for."""
+
+
 # Values of tokenizer.ggml.token_type.
 _TYPES = (
     Attr.UNDEFINED,
