@@ -96,14 +96,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def build(options: argparse.Namespace) -> int:
+    from ..runtime.context.prompt import prompt_ids
     from ..runtime.packs import build_pack
 
     path, prefill = pack_path(options.output), prefill_from(options)
     text = text_from(options)
     model = model_for(options, saved_in(options, path))
-    tokenizer = model.tokenizer
-    # What is written in a document is text, also where it looks like a control token.
-    ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=False)
+    ids = prompt_ids(model.tokenizer, text)
     n_ctx = options.ctx or model.config.n_ctx_train
     if not ids:
         raise KvarnError("nothing to read: the files are empty")

@@ -15,6 +15,7 @@ from ..system.errors import KvarnError
 from ..system.files import write_file
 from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
+from ..system.text import one_line
 from . import REAL_MODEL
 from .options.attend import check_recording
 from .options.context import add_context_options, check_methods, context_from
@@ -100,6 +101,11 @@ def _add_prompt(parser: Parser) -> None:
     )
     add_system_option(parser, "the system message before it")
     parser.add_argument(
+        "--special",
+        action="store_true",
+        help="control tokens written out in the prompt count as such (default: plain text)",
+    )
+    parser.add_argument(
         "--display-prompt",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -112,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
     if options.system is not None and not options.instruct:
         raise KvarnError("--system has no effect without --instruct")
+    if options.special and options.instruct:
+        raise KvarnError("--special has no effect with --instruct: what a message says is text")
     check_methods(options)
     check_recording(options)
     check_output(options.stats_json, options.model, options.file)
@@ -126,11 +134,13 @@ def run(options: argparse.Namespace) -> int:
         text = _as_message(model, text, options.system)
     else:
         _tell_what_continues(model)
+        if not options.special:
+            _tell_of_control_tokens(model, prompt)
     kept = nullcontext() if folder is None else on_ctrl_c(partial(_kept, folder))
     n_held = 0 if pack is None else pack.n_tokens
     with kept, context_from(options, model, disk, n_held) as context:
         compile_ahead(options, model, disk)
-        _read(context, text, after_pack=pack is not None)
+        _read(context, text, pack is not None, options.special)
         if options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= SHOWN else f"… {prompt[-SHOWN:]}")
         most = None if options.max_tokens < 0 else options.max_tokens
@@ -161,6 +171,15 @@ def _tell_what_continues(model: Model) -> None:
         )
 
 
+def _tell_of_control_tokens(model: Model, prompt: str) -> None:
+    """Say that they are text, where the prompt may mean them."""
+    if written := model.tokenizer.control.within(prompt):
+        notice(
+            f"{one_line(written[0], 40)} in the prompt is read as text: --special reads control "
+            "tokens as such, --instruct writes those of messages"
+        )
+
+
 def _disk(options: argparse.Namespace, pack: PackInfo | None) -> Disk | None:
     """Where the KV cache is: after a pack, in the folder of `--kv DIR`, or in memory."""
     if pack is not None:
@@ -169,14 +188,12 @@ def _disk(options: argparse.Namespace, pack: PackInfo | None) -> Disk | None:
     return None if folder is None else disk_from(options, folder)
 
 
-def _read(context: Context, text: str, after_pack: bool) -> None:
+def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
     """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds."""
-    tokenizer = context.model.tokenizer
-    if after_pack:
-        ids = tokenizer.encode(text, bos=False, special=True)
-        ids = ids[1:] if ids[:1] == [tokenizer.bos_id] else ids
-    else:
-        ids = tokenizer.encode(text, bos=tokenizer.add_bos, special=True)
+    from ..runtime.context.prompt import prompt_ids
+
+    ids = prompt_ids(context.model.tokenizer, text, begins=not after_pack, special=special)
+    if not after_pack:
         ids = ids[context.cut_to_shared(ids) :]
     index_held(context)
     with closing(ReadingBar("reading", len(context.tokens), context.stats)) as progress:

@@ -34,7 +34,7 @@ class Model(LoadedModel):
             None if i is None else tokenizer.piece(i).decode("utf-8", "replace")
             for i in (tokenizer.bos_id, tokenizer.eos_id)
         )
-        return ChatTemplate.from_metadata(self.file.metadata, bos, eos)
+        return ChatTemplate.from_metadata(self.file.metadata, bos, eos, tokenizer.control)
 
     def prefill_of_question(
         self, attend: Attend, keep: Keep, n_ctx: int, store: Store, kv_on: str | None = None

@@ -132,7 +132,7 @@ def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
         f"marked '### User:' and '### Assistant:'): `kvarn chat -hf {REAL_MODEL}` gets a model "
         "that was"
     )
-    return ChatTemplate.plain(), [*stop, PLAIN_STOP]
+    return ChatTemplate.plain(model.tokenizer.control), [*stop, PLAIN_STOP]
 
 
 class Chat:

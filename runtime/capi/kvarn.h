@@ -72,7 +72,9 @@ long kvarn_context_free(void *context);
 long kvarn_context_info(void *context, char *json, size_t room);
 
 /* Read after what the context holds; they return the tokens that it holds then + 1, as do
-   kvarn_truncate (to the first n tokens) and kvarn_save. A cancelled read keeps whole chunks. */
+   kvarn_truncate (to the first n tokens) and kvarn_save. A cancelled read keeps whole chunks.
+   Control tokens that are written out in a text are text, as in messages and packs; to have them
+   count in a prompt, give the ids of kvarn_tokenize with KVARN_SPECIAL to kvarn_read_ids. */
 long kvarn_read(void *context, const char *text, size_t n, kvarn_on_progress on_progress,
                 void *user);
 long kvarn_read_ids(void *context, const int32_t *ids, size_t n, kvarn_on_progress on_progress,

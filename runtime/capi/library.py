@@ -10,17 +10,20 @@ import json
 import os
 from array import array
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...jit.launch import launcher
 from ...system.errors import KvarnError
 from ..chat import PLAIN_STOP, ChatTemplate, Conversation
+from ..context.prompt import prompt_ids
 from ..engine import on_engine
 from ..home import pack_path
 from ..loading.default_model import default_model_path
 from ..loading.load import load
 from ..packs import build_pack, pack_info
+from ..tokenizer import Rendered
 from . import options
 from .arguments import check_flags, messages_of
 from .errors import BadArgument, Cancelled, InUse
@@ -94,7 +97,8 @@ class Library(Handles):
     def tokenize(self, handle: int, text: Any, n: int, flags: int, buffer: Any, room: int) -> int:
         tokenizer, said = self.model_of(handle).tokenizer, self.utf8(text, n)
         check_flags(flags, _BOS | _SPECIAL)
-        found = tokenizer.encode(said, bos=bool(flags & _BOS), special=bool(flags & _SPECIAL))
+        encode = partial(prompt_ids, tokenizer) if flags & _BOS else tokenizer.encode
+        found = encode(said, special=bool(flags & _SPECIAL))
         ids = array("i", [*found, -1])
         self.copy(buffer, room, ids.tobytes(), len(ids))
         return len(ids)
@@ -189,7 +193,7 @@ class Library(Handles):
                 f"the option base is {base}, and the context holds {len(opened.context.tokens)}"
             )
         if base != conversation.base:
-            conversation.base, conversation.prompt = base, ("", 0)
+            conversation.base, conversation.prompt = base, (Rendered(), 0)
         how = options.generation_of(given)
         is_plain = conversation.template is not self.models[opened.model].chat_template
         conversation.sampler, conversation.draft = how["sampler"], how["draft"]
@@ -202,8 +206,9 @@ class Library(Handles):
         return conversation.last.n_tokens + 1
 
     def _conversation(self, opened: Opened) -> Conversation:
-        template = self.models[opened.model].chat_template
-        return Conversation(opened.context, template or ChatTemplate.plain())
+        model = self.models[opened.model]
+        template = model.chat_template or ChatTemplate.plain(model.tokenizer.control)
+        return Conversation(opened.context, template)
 
     def _write(self, handle: int, pieces: Iterator[str], on_text: Any, user: Any) -> None:
         """Give an answer to the program as it comes."""
@@ -224,9 +229,7 @@ class Library(Handles):
     ) -> int:
         model, wanted = self.model_of(handle), options.parsed(self.string(given), options.PACK)
         path, said = pack_path(self.name(name)), self.utf8(text, n)
-        tokenizer = model.tokenizer
-        # What is written in a document is text, also where it looks like a control token.
-        ids = tokenizer.encode(said, bos=tokenizer.add_bos, special=False)
+        ids = prompt_ids(model.tokenizer, said)
         n_ctx = wanted.get("ctx", model.config.n_ctx_train)
         if not said:
             raise KvarnError("nothing to read: the text is empty")

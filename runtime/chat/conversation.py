@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ...system.errors import KvarnError
 from ...system.files import write_file
 from ...system.reading import MOST_TEXT, read_file
-from ..context.prompt import n_common
+from ..context.prompt import n_common, prompt_ids
 from ..sampling import Sampler
+from ..tokenizer import Rendered
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
@@ -56,7 +57,7 @@ class Conversation:
     draft: Draft | None = None
     base: int = 0
     """Tokens of a pack, with which the context begins; they stay."""
-    prompt: tuple[str, int] = ("", 0)
+    prompt: tuple[Rendered, int] = (Rendered(), 0)
     """The text of the last prompt, and its number of tokens in the context."""
     _redraws: int = 0
 
@@ -94,7 +95,7 @@ class Conversation:
         asked = self.messages[:-1] if is_answered else self.messages
         if self._rendered(asked) == self.prompt[0]:
             return len(self.context.tokens)
-        ids = self._encode(self._rendered(self.messages, add_generation_prompt=False))
+        ids = self._ids(self._rendered(self.messages, add_generation_prompt=False))
         return self.base + n_common(ids, self._held)
 
     def undo(self) -> None:
@@ -158,7 +159,7 @@ class Conversation:
     def _plan(self) -> list[int]:
         """The ids of the whole conversation; for text that the context holds, its own."""
         text = self._rendered(self.messages)
-        ids = self._encode(text)
+        ids = self._ids(text)
         held = self._held
         kept, index = self._after_answer(text, ids)
         if kept > n_common(ids, held):
@@ -173,7 +174,13 @@ class Conversation:
         self.prompt = text, len(ids)
         return ids
 
-    def _rendered(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def _ids(self, text: Rendered) -> list[int]:
+        """BOS stands where the context begins: at the beginning of a pack, if there is one."""
+        return prompt_ids(self.context.model.tokenizer, text, begins=not self.base)
+
+    def _rendered(
+        self, messages: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> Rendered:
         """The text of the system message and `messages`."""
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
         return self.template.render(
@@ -185,17 +192,7 @@ class Conversation:
         """The tokens that the context holds of the conversation."""
         return self.context.tokens[self.base :]
 
-    def _encode(self, text: str) -> list[int]:
-        """The ids of a prompt; BOS only where the context begins, in the template or not."""
-        tokenizer = self.context.model.tokenizer
-        ids = tokenizer.encode(text, special=True)
-        if self.base:  # BOS stands at the beginning of the pack
-            return ids[1:] if ids[:1] == [tokenizer.bos_id] else ids
-        if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
-            ids.insert(0, tokenizer.bos_id)
-        return ids
-
-    def _after_answer(self, text: str, ids: list[int]) -> tuple[int, int]:
+    def _after_answer(self, text: Rendered, ids: list[int]) -> tuple[int, int]:
         """(n, i) so that the context's first n tokens, followed by ids[i:], spell `text`.
 
         Follows the answer in the context token by token, while `text` agrees with it, to the last
@@ -204,7 +201,7 @@ class Conversation:
         """
         before, n = self.prompt
         held = self._held
-        if not before or not text.startswith(before) or len(held) < n:
+        if not before or not text.continues(before) or len(held) < n:
             return 0, 0
         piece = self.context.model.tokenizer.piece
         rest = text[len(before) :].encode("utf-8", "surrogateescape")

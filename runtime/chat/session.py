@@ -1,7 +1,8 @@
 """A conversation that outlasts the process: its messages beside the KV cache of its context.
 
     SESSION/                 a context pack (store/disk/folder.py), and in it
-      conversation.json      {"system", "messages", "base", "prompt": {"text", "n_tokens", "check"}}
+      conversation.json      {"system", "messages", "base",
+                              "prompt": {"text", "quoted", "n_tokens", "check"}}
 
 The file is written after the context. If a crash leaves it older or newer than the context, the
 next turn only reads more of the conversation again.
@@ -16,6 +17,7 @@ from typing import Any
 
 from ..store.disk import files
 from ..store.disk.contents import CONVERSATION as NAME
+from ..tokenizer import Rendered
 from .conversation import Conversation, ConversationError, decoded, encoded
 
 _MOST_BYTES = 1 << 28  # far more than any context holds
@@ -40,7 +42,12 @@ class Session:
             "system": conversation.system,
             "messages": conversation.messages,
             "base": conversation.base,
-            "prompt": {"text": text, "n_tokens": n_tokens, "check": _check(conversation, n_tokens)},
+            "prompt": {
+                "text": text,
+                "quoted": text.quoted,
+                "n_tokens": n_tokens,
+                "check": _check(conversation, n_tokens),
+            },
         }
         files.replace(self.file, encoded(data))
 
@@ -67,16 +74,23 @@ class Session:
         return True
 
 
-def _prompt(conversation: Conversation, data: Any) -> tuple[str, int]:
-    """The last prompt if the context still holds it, else ("", 0)."""
+def _prompt(conversation: Conversation, data: Any) -> tuple[Rendered, int]:
+    """The last prompt if the context still holds it, else an empty one."""
+    nothing = Rendered(), 0
     if not isinstance(data, dict):
-        return "", 0
-    text, n_tokens = data.get("text"), data.get("n_tokens")
+        return nothing
+    text, n_tokens, quoted = data.get("text"), data.get("n_tokens"), data.get("quoted", [])
     held = len(conversation.context.tokens) - conversation.base
     if not isinstance(text, str) or type(n_tokens) is not int or not 0 <= n_tokens <= held:
-        return "", 0
+        return nothing
+    if not isinstance(quoted, list) or not all(map(_is_span, quoted)):
+        return nothing
     same = data.get("check") == _check(conversation, n_tokens)
-    return (text, n_tokens) if same else ("", 0)
+    return (Rendered(text, map(tuple, quoted)), n_tokens) if same else nothing
+
+
+def _is_span(value: Any) -> bool:
+    return isinstance(value, list) and [type(item) for item in value] == [int, int]
 
 
 def _check(conversation: Conversation, n_tokens: int) -> str:

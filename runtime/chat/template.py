@@ -10,6 +10,8 @@ from typing import Any
 
 from ...system.errors import KvarnError
 from ...system.text import one_line
+from ..tokenizer import ControlTexts, Rendered
+from .quoting import Quoting, texts_in
 from .sandbox.errors import TemplateError
 from .sandbox.limits import MAX_SOURCE
 from .sandbox.renderer import Renderer
@@ -38,6 +40,7 @@ class ChatTemplate:
     """A chat template, for any number of conversations and threads.
 
     `bos_token` and `eos_token` are the texts that templates insert; None leaves them undefined.
+    `control` are the control tokens that messages may spell out: `Tokenizer.control`.
     `variants` are other templates by name: `tool_use` is taken when tools are given.
     `now` is the clock behind `strftime_now`.
 
@@ -51,6 +54,7 @@ class ChatTemplate:
         *,
         bos_token: str | None,
         eos_token: str | None,
+        control: ControlTexts | None = None,
         variants: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
@@ -62,15 +66,22 @@ class ChatTemplate:
         self._now = now
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: text for name, text in tokens.items() if text is not None}
+        self._control = control or ControlTexts()
         self._renderer = Renderer(source)
         self.variants = {
-            name: ChatTemplate(text, bos_token=bos_token, eos_token=eos_token, now=now)
+            name: ChatTemplate(
+                text, bos_token=bos_token, eos_token=eos_token, control=control, now=now
+            )
             for name, text in (variants or {}).items()
         }
 
     @classmethod
     def from_metadata(
-        cls, metadata: Mapping[str, Any], bos_token: str | None, eos_token: str | None
+        cls,
+        metadata: Mapping[str, Any],
+        bos_token: str | None,
+        eos_token: str | None,
+        control: ControlTexts | None = None,
     ) -> "ChatTemplate | None":
         """The template of a GGUF file, or None where it has none.
 
@@ -84,12 +95,14 @@ class ChatTemplate:
         source = _text(metadata, KEY) if KEY in metadata else variants.get("default")
         if source is None:
             return None
-        return cls(source, bos_token=bos_token, eos_token=eos_token, variants=variants)
+        return cls(
+            source, bos_token=bos_token, eos_token=eos_token, control=control, variants=variants
+        )
 
     @classmethod
-    def plain(cls) -> "ChatTemplate":
+    def plain(cls, control: ControlTexts) -> "ChatTemplate":
         """The stand-in for models without a template: `### User:` / `### Assistant:`."""
-        return cls(PLAIN_SOURCE, bos_token=None, eos_token=None)
+        return cls(PLAIN_SOURCE, bos_token=None, eos_token=None, control=control)
 
     def start(self) -> None:
         """Starts the process that renders, without waiting for it."""
@@ -106,27 +119,31 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
         **extra: Any,
-    ) -> str:
+    ) -> Rendered:
         """The text of `messages`, each a mapping with `role`, `content` and perhaps other keys.
 
-        `tools` are JSON schemas, `extra` further variables of the template. Raises `TemplateError`
-        where the template is not valid, refuses the conversation, fails, or does not end.
+        `tools` are JSON schemas, `extra` further variables of the template. A control token that
+        one of them spells out is text: the template does not see it, and it is quoted in what is
+        returned. Raises `TemplateError` where the template is not valid, refuses the conversation,
+        fails, or does not end.
         """
         if tools and _TOOL_VARIANT in self.variants:
             variant = self.variants[_TOOL_VARIANT]
             return variant.render(
                 messages, add_generation_prompt=add_generation_prompt, tools=tools, **extra
             )
-        variables = {
+        given = {
             "documents": None,
-            **self._tokens,
             **extra,
             "messages": [_message(message) for message in messages],
             "tools": None if tools is None else list(tools),
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return self._renderer.render(_plain(variables), self._now())
+            given = _plain(given)
+            quoting = Quoting(self._control, list(texts_in(given)), self.source)
+            variables = {**self._tokens, **_plain(given, quoting.hide)}
+            return quoting.shown(self._renderer.render(variables, self._now()))
         except KvarnError:
             raise
         except Exception as error:  # values nested too deeply, or invalid names
@@ -148,15 +165,18 @@ def _message(message: Message) -> dict[str, Any]:
     return given
 
 
-def _plain(value: Any) -> Any:
-    """`value` rebuilt of plain JSON types, so that a template never holds a live object."""
-    if value is None or type(value) in (str, int, float, bool):
+def _plain(value: Any, text: Callable[[str], str] = str) -> Any:
+    """`value` rebuilt of plain JSON types, so that a template never holds a live object; its texts
+    as `text` gives them."""
+    if isinstance(value, str):
+        return text(value)
+    if value is None or type(value) in (int, float, bool):
         return value
     if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
+        return {_plain(key, text): _plain(item, text) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    for kind in (str, int, float):
+        return [_plain(item, text) for item in value]
+    for kind in (int, float):
         if isinstance(value, kind):
             return kind(value)
     return f"<{type(value).__name__}>"

@@ -19,7 +19,7 @@ from .generation import Generation
 from .held import Held
 from .mark import Mark, mark, return_to
 from .placing import Placing
-from .prompt import ContextError, checked_ids, n_common
+from .prompt import ContextError, checked_ids, n_common, prompt_ids
 from .saving import Saving
 from .token_reader import TokenReader
 
@@ -166,23 +166,27 @@ class Context(Held):
         """
         return_to(mark, self._cache, self._reader)
 
-    def encode(self, prompt: str | Sequence[int]) -> list[int]:
-        """Ids of a prompt: in text, special tokens are parsed, and BOS is put first in an empty
-        context if the model wants it; ids are checked. Raises `ContextError` for anything else."""
+    def encode(self, prompt: str | Sequence[int], *, special: bool = False) -> list[int]:
+        """Ids of a prompt that follows what was read: for text, `prompt_ids`; ids are checked.
+        Raises `ContextError` for anything else."""
         if not isinstance(prompt, str):
             return checked_ids(prompt)
-        tokenizer = self.model.tokenizer
-        return tokenizer.encode(prompt, bos=tokenizer.add_bos and not self.tokens, special=True)
+        return prompt_ids(self.model.tokenizer, prompt, begins=not self.tokens, special=special)
 
     def prefill(
-        self, prompt: str | Sequence[int], progress: Progress | None = None
+        self,
+        prompt: str | Sequence[int],
+        progress: Progress | None = None,
+        *,
+        special: bool = False,
     ) -> NDArray[np.float32]:
         """Read `prompt` after the tokens already there; return the last logits, float32 (V,).
 
+        Control tokens count in what `ChatTemplate.render` gives; in other text if `special`.
         Raises `ContextError` for an empty prompt in an empty context, ids outside the vocabulary,
         bytes, and prompts longer than the room left; the context is unchanged then.
         """
-        ids = self.encode(prompt)
+        ids = self.encode(prompt, special=special)
         self._reader.check(ids)
         clock, done = Clock(), 0
         for chunk in self._reader.chunks(ids):

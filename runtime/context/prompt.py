@@ -1,4 +1,4 @@
-"""Prompts: checks of their ids, the size of chunks."""
+"""Prompts: their ids, checks of these, the size of chunks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,31 @@ from typing import SupportsIndex
 
 from ...system.errors import KvarnError
 from ..prefill import CHUNK as CHUNK  # noqa: PLC0414 - a name imported as itself is exported
+from ..tokenizer import Rendered, Tokenizer
 
 
 class ContextError(KvarnError):
     """The context cannot take what it was given."""
+
+
+def prompt_ids(
+    tokenizer: Tokenizer, text: str | bytes, *, begins: bool = True, special: bool = False
+) -> list[int]:
+    """Ids of a prompt. What a chat template wrote is instruction, what people wrote is text.
+
+    Control tokens count in a `Rendered` text, outside of what it quotes; in other text only if
+    `special`. begins: nothing stands before the prompt. Then it has one BOS at its beginning, if
+    the vocabulary asks for it or the text writes it; else it has none there.
+    """
+    rendered, bos = isinstance(text, Rendered), tokenizer.bos_id
+    adds, special = begins and tokenizer.add_bos, special or rendered
+    # `encode` would add EOS, too, which ends a conversation.
+    ids = tokenizer.encode(text, bos=adds and not rendered, special=special)
+    if adds and rendered and bos is not None:
+        ids.insert(0, bos)
+    if special and ids[:1] == [bos] and (not begins or (adds and ids[1:2] == [bos])):
+        del ids[0]
+    return ids
 
 
 def checked_ids(prompt: Iterable[SupportsIndex]) -> list[int]:

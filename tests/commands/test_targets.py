@@ -23,6 +23,7 @@ from kvarn.runtime.attend.selections import Source, selection_file
 from kvarn.runtime.chat import Conversation
 from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.loading.load import load
+from kvarn.runtime.tokenizer import ControlTexts
 from kvarn.system.files import FileRefused
 
 TEXT = "The mill stood by the river, and the wheel turned all day. " * 40
@@ -31,7 +32,7 @@ HASH = ["--method", "hash", "--budget", "16", "--sink", "4", "--window", "8"]
 
 def save_chat(path: str) -> int:
     context = load("model.gguf").context(16)
-    conversation = Conversation(context, ChatTemplate.plain())
+    conversation = Conversation(context, ChatTemplate.plain(ControlTexts()))
     try:
         conversation.save(Path(path))
     except FileRefused as error:

@@ -109,7 +109,8 @@ def answer() -> str:
     model = load(default_model_path())
     with model.context(16384) as context:
         context.prefill(model.tokenizer.encode(TEXT, bos=True))
-        conversation = Conversation(context, model.chat_template or ChatTemplate.plain())
+        template = model.chat_template or ChatTemplate.plain(model.tokenizer.control)
+        conversation = Conversation(context, template)
         conversation.base, conversation.max_tokens = len(context.tokens), 24
         conversation.stop = [] if model.chat_template else [PLAIN_STOP]
         conversation.sampler = Sampler(temp=0, logit_bias={0: -100.0})

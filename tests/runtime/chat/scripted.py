@@ -30,8 +30,8 @@ class LongestMatch:
     add_bos = True
     bos_id = SPECIAL[0]
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
-        assert special
+    def encode(self, text: str, bos: bool = False, special: bool = False) -> list[int]:
+        assert special and not bos
         ids = []
         words = sorted(range(len(WORDS)), key=lambda i: -len(WORDS[i]))
         while text:

@@ -18,6 +18,7 @@ from kvarn.runtime.chat import (
     TemplateError,
 )
 from kvarn.runtime.model import Model
+from kvarn.runtime.tokenizer import ControlTexts
 
 from .scripted import SPECIAL, WORDS, LongestMatch, ScriptedContext, spell
 
@@ -32,7 +33,7 @@ def template(source: str = TURNS) -> ChatTemplate:
     return ChatTemplate(source, bos_token="<s>", eos_token="</s>")
 
 
-PLAIN = ChatTemplate.plain()
+PLAIN = ChatTemplate.plain(ControlTexts())
 LETTERS = [i for i in range(len(WORDS)) if i not in SPECIAL]
 ANSWERS = st.lists(
     st.lists(st.sampled_from(LETTERS), min_size=1, max_size=8), min_size=2, max_size=4
@@ -57,13 +58,15 @@ def test_context_spells_the_rendered_text_and_reads_only_what_is_new(
         if previous and not plain:
             # Read anew: the answer's last token and what follows it, never the answer itself.
             # (Fewer where that token and what follows are one word.)
-            assert chat.last.read <= 1 + len(LongestMatch().encode(f"<|e|>u:{text}<|e|>a:", True))
+            assert chat.last.read <= 1 + len(
+                LongestMatch().encode(f"<|e|>u:{text}<|e|>a:", special=True)
+            )
         previous = True
 
 
 def test_answer_in_other_tokens_than_the_tokenizers_stays() -> None:
     spelt = [WORDS.index("a"), WORDS.index("b"), WORDS.index("a"), WORDS.index(".")]
-    assert LongestMatch().encode("aba.", True) != spelt
+    assert LongestMatch().encode("aba.", special=True) != spelt
     context = ScriptedContext([spelt, [0]])
     chat = Conversation(context, template())  # type: ignore[arg-type]
     list(chat.ask("b"))
@@ -217,7 +220,7 @@ def test_other_files_are_no_conversations(tmp_path: Path, content: bytes) -> Non
 def test_a_real_context_gives_what_a_fresh_one_gives(tiny: Model) -> None:
     # Oracle: the same tokens prefilled at once into an empty context.
     greedy = kvarn.Sampler(temp=0)
-    chat = Conversation(tiny.context(512), ChatTemplate.plain(), greedy, [PLAIN_STOP], max_tokens=6)
+    chat = Conversation(tiny.context(512), PLAIN, greedy, [PLAIN_STOP], max_tokens=6)
     for text in ("Hello", "Who are you?", "Why é?"):
         answer = "".join(chat.ask(text))
         prompt = chat.context.tokens[: chat.prompt[1]]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kvarn.runtime.chat import PLAIN_STOP, ChatTemplate, TemplateError
+from kvarn.runtime.tokenizer import ControlTexts
 from kvarn.system.errors import KvarnError
 
 GOLDEN = json.loads(
@@ -230,7 +231,7 @@ def test_metadata_gives_template_and_variants() -> None:
 
 def test_plain_template_marks_turns() -> None:
     messages = [{"role": "system", "content": "S"}, *USER, {"role": "assistant", "content": "A"}]
-    text = ChatTemplate.plain().render([*messages, *USER])
+    text = ChatTemplate.plain(ControlTexts()).render([*messages, *USER])
     assert text == ("S\n\n### User:\nhi\n\n### Assistant:\nA\n\n### User:\nhi\n\n### Assistant:\n")
     assert PLAIN_STOP in text
 
