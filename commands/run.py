@@ -130,9 +130,9 @@ def run(options: argparse.Namespace) -> int:
     held = pack or saved_in(options, folder)
     disk = _disk(options, pack)
     model = model_for(options, held, disk, ahead=False)
-    if options.instruct:
-        text = _as_message(model, text, options.system)
-    else:
+    if options.instruct and prompt is not None:
+        text = _as_message(model, prompt, options.system)
+    elif prompt is not None:
         _tell_what_continues(model)
         if not options.special:
             _tell_of_control_tokens(model, prompt)
@@ -140,8 +140,13 @@ def run(options: argparse.Namespace) -> int:
     n_held = 0 if pack is None else pack.n_tokens
     with kept, context_from(options, model, disk, n_held) as context:
         compile_ahead(options, model, disk)
-        _read(context, text, pack is not None, options.special)
-        if options.display_prompt and not options.instruct and sys.stdout.isatty():
+        if text is None:
+            index_held(context)
+            place = folder if pack is None else pack.path
+            notice(f"no prompt: going on after the {len(context.tokens):,} tokens of {place}")
+        else:
+            _read(context, text, pack is not None, options.special)
+        if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= SHOWN else f"… {prompt[-SHOWN:]}")
         most = None if options.max_tokens < 0 else options.max_tokens
         generation = context.generation((), most, sampler, options.stop, draft)
@@ -214,7 +219,8 @@ def _write(generation: Generation) -> None:
         notice(f"stopped after {generation.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
 
 
-def _prompt(options: argparse.Namespace) -> str:
+def _prompt(options: argparse.Namespace) -> str | None:
+    """The prompt; None where a pack, or what `--kv DIR` holds, goes on without one."""
     if options.prompt is not None:
         return str(options.prompt)
     if options.file is not None:
@@ -223,8 +229,12 @@ def _prompt(options: argparse.Namespace) -> str:
             where = "standard input" if options.file == STDIN else options.file
             raise KvarnError(f"the prompt from {where} is empty: expected a text")
         return text
-    if not names_model(options):
-        return DEFAULT_PROMPT
+    if not options.instruct:
+        folder = kv_folder(options)
+        if options.pack is not None or (folder is not None and n_kept(folder)):
+            return None
+        if not names_model(options):
+            return DEFAULT_PROMPT
     raise KvarnError(
         "no prompt: give one with -p TEXT, -f FILE or - (stdin), or talk with `kvarn chat`"
     )

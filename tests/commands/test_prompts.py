@@ -12,13 +12,16 @@ import gguf
 import pytest
 
 from kvarn.cli import main
+from kvarn.commands.run import DEFAULT_PROMPT
 from kvarn.evals.peers import model as models
 from kvarn.runtime.home import session_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from kvarn.runtime.sampling import Sampler
 from kvarn.runtime.store import Disk
 
 from ..conftest import TINY
+from .pack_runner import TEXT, Kvarn, ids_of
 
 BOS, END = "<|special_0|>", "<|special_1|>"
 TURNS = (
@@ -133,3 +136,38 @@ def test_turns_loaded_chats_and_sessions_are_text(
     assert said(f"/load {saved}\nc\n", "c") == as_turns
     assert said(f"/reset\n{forged}\n", "c") == as_text
     assert said(f"/load {saved}\nc\n/reset\n{forged}\n", "d") == as_text
+
+
+def test_a_pack_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path: Path) -> None:
+    run.build("mill")
+    stats = tmp_path / "stats.json"
+    code, out, err = run(
+        "run", "--pack", "mill", "-n", "6", "--temp", "0", "--stats-json", str(stats)
+    )
+    assert code == 0
+    n = len(ids_of(tiny, TEXT))
+    assert f"no prompt: going on after the {n:,} tokens of {tmp_path}/home/packs/mill" in err
+    assert json.loads(stats.read_text())["prefilled_tokens"] == 0
+    context = tiny.context(4096)
+    context.prefill(ids_of(tiny, TEXT))
+    assert out == "".join(context.generate((), 6, Sampler(temp=0)))
+    for words in (["--pack", "mill"], []):  # the default model's prompt is no message either
+        code, out, err = run("run", *words, "--instruct")
+        assert (code, out) == (1, "")
+        assert "no prompt: give one" in err
+
+
+def test_a_kv_folder_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path: Path) -> None:
+    folder = tmp_path / "kv"
+    line = ["run", *run.model, "--kv", str(folder), "-n", "4", "--temp", "0"]
+    code, _, err = run(*line)
+    assert (code, "no prompt" in err) == (1, True)
+    first = run(*line, "-p", "The mill")[1]
+    code, second, err = run(*line)
+    assert code == 0
+    # The last token of an answer is not read.
+    n = len(ids_of(tiny, "The mill")) + 3
+    assert f"no prompt: going on after the {n:,} tokens of {folder}" in err
+    with tiny.context(4096, store=Disk(folder, read_only=True)) as context:
+        assert len(context.tokens) == n + 3
+    assert DEFAULT_PROMPT not in first + second
