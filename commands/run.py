@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ..runtime.loading.default_model import default_model_path
 from ..system.errors import KvarnError
 from ..system.files import write_file
-from ..system.reading import STDIN, read_text
 from ..system.terminal import generate
 from ..system.text import one_line
 from . import REAL_MODEL
@@ -35,7 +34,7 @@ from .options.store import (
     pack_of,
     saved_in,
 )
-from .options.texts import decoded
+from .options.texts import prompt_from
 from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
 from .terminal.notices import notice
@@ -86,7 +85,8 @@ def _add_prompt(parser: Parser) -> None:
         "--file",
         metavar="FILE",
         type=Path,
-        help="read the prompt from FILE; -, also without -f: from stdin",
+        help="read the prompt from FILE, without its last line break; -, also without -f: from "
+        "stdin",
     )
     parser.dash = "-f"
     add_max_tokens_option(
@@ -224,11 +224,7 @@ def _prompt(options: argparse.Namespace) -> str | None:
     if options.prompt is not None:
         return str(options.prompt)
     if options.file is not None:
-        text = decoded(read_text(options.file), options.file)
-        if not text.strip():
-            where = "standard input" if options.file == STDIN else options.file
-            raise KvarnError(f"the prompt from {where} is empty: expected a text")
-        return text
+        return prompt_from(options.file)
     if not options.instruct:
         folder = kv_folder(options)
         if options.pack is not None or (folder is not None and n_kept(folder)):

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from ...system.errors import KvarnError
 from ...system.reading import MOST_TEXT, STDIN, read_text
 from ...system.text_kinds import check_text
 from .values import positive
@@ -46,6 +47,16 @@ def decoded(data: bytes, file: Path) -> str:
 
 def _called(file: Path) -> str:
     return "the text from stdin" if file == STDIN else str(file)
+
+
+def prompt_from(file: Path) -> str:
+    """The prompt in a file or on stdin. As in llama.cpp without its last line break, which editors
+    and `echo` write after any text. Raises `KvarnError` where nothing else is in it."""
+    text = decoded(read_text(file), file)
+    if not text.strip():
+        where = "standard input" if file == STDIN else file
+        raise KvarnError(f"the prompt from {where} is empty: expected a text")
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 
 def add_piece_options(parser: argparse.ArgumentParser) -> None:

@@ -171,3 +171,33 @@ def test_a_kv_folder_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path:
     with tiny.context(4096, store=Disk(folder, read_only=True)) as context:
         assert len(context.tokens) == n + 3
     assert DEFAULT_PROMPT not in first + second
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("\na", "\na"), ("a ", "a ")],
+)
+def test_a_files_last_line_break_is_no_part_of_the_prompt(
+    read: Callable, chat_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    text: str, read_as: str,
+) -> None:  # fmt: skip
+    # Oracle: llama.cpp, which removes one "\n" from the end of its --file.
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(text.encode())
+    expected = [chat_model.tokenizer.bos_id, *chat_model.tokenizer.encode(read_as)]
+    assert read("-f", file)[0] == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert read("-")[0] == expected
+    ids, _ = read("--instruct", "-f", file)
+    assert ids == message_ids(chat_model, f"[user]{read_as}")
+    ids, _ = read("-p", text)
+    assert ids == [chat_model.tokenizer.bos_id, *chat_model.tokenizer.encode(text)]
+
+
+def test_documents_of_packs_keep_all_line_breaks(run: Kvarn, tiny: Model, tmp_path: Path) -> None:
+    for name, text in (("a", "One\n"), ("b", "Two\n")):
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name) for name in "ab"]
+    assert run("pack", "build", *run.model, "-f", *files, "-o", "both")[0] == 0
+    info = json.loads(run("pack", "info", "both", "--json")[1])
+    assert info["n_tokens"] == len(ids_of(tiny, "One\nTwo\n"))
