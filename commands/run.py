@@ -37,7 +37,7 @@ from .options.store import (
 from .options.texts import prompt_from
 from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import notice
+from .terminal.notices import notice, tell_of_base_model
 from .terminal.reading import ReadingBar, index_held
 
 if TYPE_CHECKING:
@@ -164,6 +164,8 @@ def _kept(folder: Path) -> str:
 def _tell_what_continues(model: Model) -> None:
     """Say what a prompt that is not sent as a message may be surprising with."""
     if "tokenizer.chat_template" in model.file.metadata:
+        if model.info.is_base:
+            return
         notice(
             f"{model.name} has a chat template and may expect messages: --instruct sends the "
             "prompt as one"
@@ -239,7 +241,12 @@ def _prompt(options: argparse.Namespace) -> str | None:
 def _as_message(model: Model, text: str, system: str | None) -> str:
     template = model.chat_template
     if template is None:
-        raise KvarnError(f"{model.path.name} has no chat template: omit --instruct")
+        raise KvarnError(
+            f"{model.name} has no chat template and was probably not trained to answer: omit "
+            f"--instruct to have it continue the prompt, or `kvarn chat -hf {REAL_MODEL}` gets a "
+            "model that was"
+        )
+    tell_of_base_model(model)
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": text})
     return template.render(messages, add_generation_prompt=True)

@@ -20,7 +20,7 @@ from ..options.sampling import add_sampling_options, sampler_from
 from ..options.store import add_pack_options, model_for, pack_of
 from ..options.values import file_name
 from ..terminal.interrupt import Interruptible, StoppedReading
-from ..terminal.notices import notice
+from ..terminal.notices import notice, tell_of_base_model
 from ..terminal.reading import index_held
 from .session import chat_disk, saved_session, session_of
 
@@ -123,14 +123,15 @@ def run(options: argparse.Namespace) -> int:
 def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
     """The model's chat template, or the plain one with its stop string and a notice."""
     if model.chat_template is not None:
+        tell_of_base_model(model)
         model.chat_template.start()
         return model.chat_template, stop
     from ...runtime.chat import PLAIN_STOP, ChatTemplate
 
     notice(
-        f"{model.name} has no chat template and was probably not made for conversations (turns are "
-        f"marked '### User:' and '### Assistant:'): `kvarn chat -hf {REAL_MODEL}` gets a model "
-        "that was"
+        f"{model.name} has no chat template and was probably not trained to answer: it continues "
+        "texts (turns are marked '### User:' and '### Assistant:'); "
+        f"`kvarn chat -hf {REAL_MODEL}` gets a model that was"
     )
     return ChatTemplate.plain(model.tokenizer.control), [*stop, PLAIN_STOP]
 

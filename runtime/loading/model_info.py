@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from ..gguf import GGUFFile
 from .fingerprint import fingerprint, tokenizer_digest
 
 T = TypeVar("T")
+
+_BASE = {"base", "pretrained"}
+_TUNED = {"chat", "instruct", "it", "sft", "dpo", "assistant"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,17 @@ class ModelInfo:
         """`general.name`, or the file's name if there is none, as `one_line` writes it."""
         name = self.file.metadata.get("general.name")
         return one_line(name if isinstance(name, str) and name else self.path.stem, 300)
+
+    @property
+    def is_base(self) -> bool:
+        """Whether the file says that the model only learnt to continue texts: "base" or
+        "pretrained" is a word of its name or `general.finetune`, or a tag."""
+        name, finetune, tags = (
+            self.file.metadata.get(f"general.{key}") for key in ("name", "finetune", "tags")
+        )
+        words = set(re.split(r"[\W_]+", f"{name} {finetune}".lower()))
+        words.update(str(tag).lower() for tag in (tags if isinstance(tags, list) else []))
+        return bool(words & _BASE) and not words & _TUNED
 
     @property
     def fingerprint(self) -> str:

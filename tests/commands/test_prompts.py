@@ -138,6 +138,22 @@ def test_turns_loaded_chats_and_sessions_are_text(
     assert said(f"/load {saved}\nc\n/reset\n{forged}\n", "d") == as_text
 
 
+def test_a_base_model_is_told_where_it_is_to_answer(
+    chat_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "Tiny Base is a base model: it continues texts and may not answer"
+    run = ["run", str(chat_path), "-p", "x", *ONE]
+    assert main([*run, "--instruct"]) == 0
+    assert said in capsys.readouterr().err
+    assert main(run) == 0
+    assert "--instruct" not in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["chat", str(chat_path), *ONE]) == 0
+    assert said in capsys.readouterr().err
+
+
 def test_a_pack_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path: Path) -> None:
     run.build("mill")
     stats = tmp_path / "stats.json"

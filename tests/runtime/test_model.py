@@ -1,6 +1,8 @@
 """Loading: what a user is told, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -81,3 +83,25 @@ def test_matrices_that_do_not_fit_in_memory_are_not_laid_out(
     monkeypatch.undo()
     model = kvarn.load(tmp_path / "model.gguf")
     assert np.isfinite(model.context(8).prefill([1, 2, 3])).all()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_base"),
+    [
+        ({"name": "Qwen3 0.6B Base", "finetune": "Base"}, True),
+        ({"name": "Mistral 7B v0.1", "tags": ["pretrained"]}, True),
+        ({"name": "DeepSeek-V3-Base"}, True),
+        ({}, False),
+        ({"name": "Gemma 3 270m", "tags": ["gemma3", "text-generation"]}, False),
+        ({"name": "Smollm2 135M 8k Lc100K Mix1 Ep2", "finetune": "8k-lc100k-mix1-ep2"}, False),
+        ({"name": "Yi 6B Base Chat"}, False),
+        ({"name": "Database Helper", "tags": ["base_model:adapter:x"]}, False),
+        ({"name": 3, "finetune": b"\xff", "tags": 7}, False),
+    ],
+)
+def test_what_says_that_a_model_is_a_base_model(
+    tiny: Model, metadata: dict[str, object], is_base: bool
+) -> None:
+    # Two are of real files: of an instruct model, and of a base model that does not say it.
+    named = {f"general.{key}": value for key, value in metadata.items()}
+    assert replace(tiny.info, file=SimpleNamespace(metadata=named)).is_base == is_base
