@@ -262,5 +262,18 @@ def sizes(k: Kvarn, text: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def spellings(k: Kvarn, text: str) -> dict[str, Any]:
+    """Tokens that `read` makes of a text, and its ids with and without KVARN_SPECIAL."""
+    assert k.start_api(1, None) == 1, k.error()
+    model = k.model_open(None, None, None, None)
+    context, raw = k.context_new(model, b'{"ctx": 512}'), text.encode()
+    found: dict[str, Any] = {"read": read(k, context, text) - 1}
+    for name, flags in (("plain", 1), ("special", 3)):
+        ids = (ctypes.c_int32 * 100)()
+        n = k.tokenize(model, raw, len(raw), flags, ids, 100)
+        found[name] = list(ids)[: n - 1]
+    return found
+
+
 if __name__ == "__main__":
     print(json.dumps(globals()[sys.argv[2]](Kvarn(sys.argv[1]), *sys.argv[3:])))

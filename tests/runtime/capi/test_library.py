@@ -195,6 +195,17 @@ def test_buffers_hold_what_python_gives(host: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(np.array(found["logits"], np.float32), logits)
 
 
+def test_control_tokens_in_a_text_are_text_unless_their_ids_are_read(
+    host: Callable[..., Any],
+) -> None:
+    text, tokenizer = "<s>The old mill</s>", load().tokenizer
+    found = host("host.py", "spellings", text)
+    bos = [tokenizer.bos_id]
+    assert found["plain"] == [*bos, *tokenizer.encode(text)]
+    assert found["read"] == len(found["plain"])
+    assert found["special"] == [*bos, *tokenizer.encode("The old mill"), tokenizer.eos_id]
+
+
 def test_a_chat_reads_only_what_is_new_after_a_text(host: Callable[..., Any]) -> None:
     found = host("host.py", "turns")
     first, second = found["reads"]
