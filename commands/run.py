@@ -124,18 +124,13 @@ def run(options: argparse.Namespace) -> int:
     check_recording(options)
     check_output(options.stats_json, options.model, options.file)
     sampler, draft = sampler_from(options), draft_from(options)
-    prompt = text = _prompt(options)
+    prompt = _prompt(options)
     pack = pack_of(options)
     folder = kv_folder(options)
     held = pack or saved_in(options, folder)
     disk = _disk(options, pack)
     model = model_for(options, held, disk, ahead=False)
-    if options.instruct and prompt is not None:
-        text = _as_message(model, prompt, options.system)
-    elif prompt is not None:
-        _tell_what_continues(model)
-        if not options.special:
-            _tell_of_control_tokens(model, prompt)
+    text = None if prompt is None else _text(options, model, prompt)
     kept = nullcontext() if folder is None else on_ctrl_c(partial(_kept, folder))
     n_held = 0 if pack is None else pack.n_tokens
     with kept, context_from(options, model, disk, n_held) as context:
@@ -236,6 +231,16 @@ def _prompt(options: argparse.Namespace) -> str | None:
     raise KvarnError(
         "no prompt: give one with -p TEXT, -f FILE or - (stdin), or talk with `kvarn chat`"
     )
+
+
+def _text(options: argparse.Namespace, model: Model, prompt: str) -> str:
+    """What is read: the prompt, or what the chat template writes with it as a message."""
+    if options.instruct:
+        return _as_message(model, prompt, options.system)
+    _tell_what_continues(model)
+    if not options.special:
+        _tell_of_control_tokens(model, prompt)
+    return prompt
 
 
 def _as_message(model: Model, text: str, system: str | None) -> str:
