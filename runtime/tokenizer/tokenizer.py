@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..gguf import open_gguf
 from .bpe import CHARACTER_TO_BYTE, BytePair
+from .control import ControlTexts
 from .errors import TokenizerError
 from .rendered import Rendered, Span
 from .special import Partition, find_roles, set_stripping
@@ -44,7 +46,6 @@ class Tokenizer:
     there is none. add_bos, add_eos: whether `encode(bos=True)` begins with BOS and ends with EOS.
     roles: ids of the special tokens: bos eos eot eom unk sep pad mask fim_pre fim_suf fim_mid …;
     bos_id and eos_id are two of them, or None. eog_ids: the tokens that end generation.
-    control: the texts of control tokens, which `encode` reads as such only where it is told to.
     """
 
     def __init__(self, vocab: Vocab, name: str = "", architecture: str = "") -> None:
@@ -59,7 +60,6 @@ class Tokenizer:
         special = vocab.special()
         set_stripping(vocab, special, name, architecture)
         self._partition = Partition(vocab, special)
-        self.control = self._partition.control_texts()
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -67,6 +67,11 @@ class Tokenizer:
         """From the `tokenizer.ggml.*` keys of a GGUF file; TokenizerError if they are unsound."""
         name, architecture = (metadata.get(f"general.{k}") for k in ("name", "architecture"))
         return cls(Vocab(metadata), _start_of(name), _start_of(architecture))
+
+    @cached_property
+    def control(self) -> ControlTexts:
+        """The texts of control tokens, which `encode` reads as such only where it is told to."""
+        return self._partition.control_texts()
 
     def id_of(self, text: str) -> int | None:
         """The token with this text in the file, if there is one."""
