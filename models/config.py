@@ -29,7 +29,7 @@ YARN_BETA_FAST = 32.0
 YARN_BETA_SLOW = 1.0
 YARN_BETAS = (1e-3, 1e6)
 """Least and greatest of the two."""
-LEAST_FACTOR, MAX_FACTOR = 1e-6, 1e6
+LEAST_FACTOR, MAX_FACTOR, MAX_LOG_MULTIPLIER = 1e-6, 1e6, 1e3
 
 RopeScaling = Literal["none", "linear", "yarn", "longrope"]
 
@@ -196,7 +196,8 @@ def _rope(keys: Keys, architecture: Architecture, head_dim: int, n_ctx_orig: int
         raise keys.error("rope.scaling.factor", factor, f"0 or a number from {LEAST_FACTOR:g}")
     amplitude, beta_fast, beta_slow = _attention_factor(keys), YARN_BETA_FAST, YARN_BETA_SLOW
     if scaling == "yarn":
-        log_multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0, high=1e3)
+        key = "rope.scaling.yarn_log_multiplier"
+        log_multiplier = keys.number(key, 0.0, high=MAX_LOG_MULTIPLIER)
         amplitude *= yarn_amplitude(factor, log_multiplier)
         low, high = YARN_BETAS
         beta_fast = keys.number("rope.scaling.yarn_beta_fast", beta_fast, low=low, high=high)

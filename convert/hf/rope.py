@@ -16,7 +16,14 @@ from gguf import GGUFWriter, RopeScalingType
 from numpy.typing import NDArray
 
 from ...models.architectures import ARCHITECTURES
-from ...models.config import LEAST_FACTOR, MAX_CONTEXT, MAX_FACTOR, YARN_BETAS, yarn_amplitude
+from ...models.config import (
+    LEAST_FACTOR,
+    MAX_CONTEXT,
+    MAX_FACTOR,
+    MAX_LOG_MULTIPLIER,
+    YARN_BETAS,
+    yarn_amplitude,
+)
 from ...system.text import brief
 from ..errors import ConvertError
 from .config import Config, number
@@ -119,7 +126,7 @@ def _add_yarn(writer: GGUFWriter, config: Config) -> None:
             add(_within(rope, key, *YARN_BETAS))
     implied = yarn_amplitude(factor)
     if config.get("model_type") == "ministral3":
-        log_multiplier = number(rope, "mscale_all_dim", _WHERE)
+        log_multiplier = _within(rope, "mscale_all_dim", 0.0, MAX_LOG_MULTIPLIER)
         writer.add_rope_scaling_yarn_log_mul(log_multiplier)
         implied = yarn_amplitude(factor, log_multiplier)
     relative = _yarn_amplitude(config, factor) / implied
@@ -140,7 +147,9 @@ def _yarn_amplitude(config: Config, factor: float) -> float:
         return _within(rope, "attention_factor", 0.0, MAX_FACTOR)
     if not (rope.get("mscale") and rope.get("mscale_all_dim")):
         return yarn_amplitude(factor)
-    scale, scale_all = (_within(rope, key, 0.0, 1e3) for key in ("mscale", "mscale_all_dim"))
+    scale, scale_all = (
+        _within(rope, key, 0.0, MAX_LOG_MULTIPLIER) for key in ("mscale", "mscale_all_dim")
+    )
     return yarn_amplitude(factor, scale_all) / yarn_amplitude(factor, scale)
 
 

@@ -156,6 +156,11 @@ REFUSED = {
     "mscale_all_dim is 'all', expected a number": common(
         "LlamaForCausalLM", rope_scaling=YARN | {"mscale": 1.0, "mscale_all_dim": "all"}
     ),
+    "mscale_all_dim is -1.0, expected a number from 0 to 1000": common(
+        "Ministral3ForCausalLM",
+        model_type="ministral3",
+        rope_parameters=YARN | {"rope_theta": 1e6, "mscale_all_dim": -1},
+    ),
     "amplitude of 1, expected 1.13863: a gemma3 file": common(
         "Gemma3ForCausalLM", rope_scaling=YARN | {"attention_factor": 1.0}
     ),
