@@ -22,6 +22,7 @@ NOT_TYPED = {
     "pip install .": "installs from the package registry",
     "pip install '.[train]'": "installs PyTorch from the package registry",
     "pip install faiss-cpu": "installs faiss from the package registry",
+    "pip install cffi": "installs cffi from the package registry",
     "pip install '.[cuda]'": "installs PyTorch from the package registry",
     "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",
     "kvarn doctor --compile": "needs a GPU",
