@@ -99,10 +99,11 @@ class KVOperations(KVDevice):
         out: torch.Tensor,
         *,
         scratch: AttentionScratch,
+        prompt: bool = False,
         **options: Any,
     ) -> None:
-        """`ops.attention.attention`. Up to MAX_TOKENS rows have the bits of single tokens; those
-        of more are read as f16."""
+        """`ops.attention.attention`. Up to MAX_TOKENS rows have the bits of single tokens, of a
+        prompt too; those of more are read as f16."""
         with telling(f"attention of {len(q)} tokens"):
             if len(q) == 1:
                 place = in_memory(start, self.torch)

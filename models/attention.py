@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from ..ops.device import Array, Recorded
@@ -33,3 +33,18 @@ class Attention(Protocol):
         R is T, or less in the last layer, where only the outputs of the last R tokens are needed.
         q and k are rotated; q is not multiplied by `attention_scale` yet.
         """
+
+
+class FirstRows:
+    """The attention of a pass of which only the first `n` rows are tokens."""
+
+    every_query: ClassVar[bool] = True
+    graphs: ClassVar[dict[bool, Recorded] | None] = None
+
+    def __init__(self, attention: Attention, n: int) -> None:
+        self._attention, self._n = attention, n
+
+    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+        """See `Attention`."""
+        n = self._n
+        self._attention(layer, q[:n], k[:n], v[:n], out[:n])

@@ -54,6 +54,8 @@ class Buffers:
         self._memory = {
             name: device.memory((max_chunk, width), np.float32) for name, width in widths.items()
         }
+        # Rows that are no tokens are computed, too: of numbers.
+        device.put(np.zeros((max_chunk, n_q), np.float32), self._memory["attended"])
         # Valid token ids from the start: recording a graph reads them.
         self._ids = device.memory((max_chunk,), np.int32)
         device.put(np.zeros(max_chunk, np.int32), self._ids)

@@ -3,8 +3,7 @@
 Per layer: norm → q, k, v (→ norms) → rope → attention object → output projection (→ norm) → add →
 norm → gate, up → activation → down (→ norm) → add. In cohere2 both halves read the same norm.
 
-In the last layer, all that follows K and V affects only a token's own logits: it is computed only
-for the tokens whose hidden states are wanted.
+In the last layer, what follows K and V is computed only for tokens whose hidden states are wanted.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ops.device import Activations, Array, Recorded, Weight
-from .attention import Attention
+from .attention import Attention, FirstRows
 from .buffers import Buffers, Rows
 from .config import ModelConfig
 from .errors import ModelError
@@ -26,10 +25,6 @@ from .weights import LayerWeights, Linear, Weights
 I32 = npt.NDArray[np.int32]
 Watcher = Callable[[Activations, Weight], None]
 """Called with inputs of T rows, and the matrix that they will be multiplied by."""
-
-_LEAST_ROWS = 8
-"""Of a chunk, in the last layer: kernels for few tokens add in another order than those for many,
-so with fewer rows than this the bits of the result would differ."""
 
 
 class Transformer:
@@ -66,6 +61,8 @@ class Transformer:
         attention: Attention,
         n_ctx: int | None = None,
         n_out: int | None = None,
+        *,
+        prompt: bool = False,
     ) -> Array:
         """Hidden states after `output_norm` of the last `n_out` (default: all) of the tokens `ids`
         (T,) at positions start….
@@ -73,22 +70,29 @@ class Transformer:
         `attention` must hold the keys and values of positions 0 … start - 1. `n_ctx` is the size of
         the context (default: the training length): longrope models have one set of frequencies
         for contexts up to their original length and another beyond. Returns the device's float32
-        (n_out, n_embd), which the next call overwrites; their bits do not depend on `n_out`. Raises
+        (n_out, n_embd), which the next call overwrites; their bits do not depend on `n_out`, nor
+        in a `prompt` on how many are read at a time: few are read among `Device.least_rows`. Raises
         `ModelError` for ids outside the vocabulary, more than `max_chunk` ids, or an `n_out` that
         is not 1 to T.
         """
         n = len(ids)
         n_out = n if n_out is None else n_out
         self._check(ids, start, n_out)
-        config, device, b = self.config, self.device, self._buffers.rows(0, n)
-        device.put(ids, b.ids)
+        config, device = self.config, self.device
+        many = device.least_rows if prompt and not self._watchers else 1
+        n_rows = max(n, min(many, self.max_chunk))
+        b = self._buffers.rows(0, n_rows)
+        device.put(ids, b.ids[:n])
         if config.temperature_scale:
-            device.put(self._temperatures(start, n), b.temperature)
+            device.put(self._temperatures(start, n_rows), b.temperature)
         long = (n_ctx or config.n_ctx_train) > config.n_ctx_orig
-        angles = self._rotations.angles(start, n, long)
+        angles = self._rotations.angles(start, n_rows, long)
+        if n_rows > n:
+            self._run(b, b, angles, FirstRows(attention, n))
+            return b.normed[n - n_out : n]
         if n > 1 or self._watchers:
             every = attention.every_query or self._watchers
-            wanted = n if every else min(n, max(n_out, _LEAST_ROWS))
+            wanted = n if every else min(n, max(n_out, device.least_rows))
             self._run(b, self._buffers.rows(n - wanted, n), angles, attention)
             return b.normed[n - n_out :]
         if (kept := attention.graphs) is not None:

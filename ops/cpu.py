@@ -56,6 +56,7 @@ class Cpu(Device):
 
     name: ClassVar[str] = "cpu"
     chunk: ClassVar[int] = 512
+    least_rows: ClassVar[int] = 8  # products of up to 4 rows have kernels of their own
 
     @property
     def threads(self) -> int:

@@ -91,6 +91,8 @@ class Device(ABC):
     name: ClassVar[str]
     chunk: ClassVar[int]
     """How many tokens of a prompt are best read in one pass, a multiple of 512."""
+    least_rows: ClassVar[int]
+    """From so many rows on, the bits of each do not depend on how many are read in one pass."""
 
     @property
     @abstractmethod

@@ -85,7 +85,7 @@ class BoundShadow(BoundAttend):
         self._inner.build(layers, n_tokens, progress)
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        self._full(layer, q, start, out)
+        self._full.attend_prompt(layer, q, start, out)
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         self._full(layer, q, start, out)

@@ -141,14 +141,15 @@ def attention(
     softcap: float = 0.0,
     scratch: AttentionScratch,
     log_sums: F32 | None = None,
+    prompt: bool = False,
 ) -> None:
     """out = softmax(cap(scale q K^T) + causal mask) V, exact.
 
     q, out float32 (T, H, E) at positions start .. start+T-1, all of which are appended already;
     query t sees tokens max(0, pos - window + 1) .. pos. cap(s) = softcap tanh(s / softcap), unless
-    softcap is 0. log_sums float32 (T, H), if given: becomes the log-sum-exp of each query's scores,
-    and one token takes the kernel of many. Bit-equal for any number of threads. Raises OpsError
-    where shapes do not fit.
+    softcap is 0. log_sums float32 (T, H), if given: becomes the log-sum-exp of each query's scores.
+    A token alone has a kernel that adds in another order, unless it belongs to a prompt or log_sums
+    are wanted. Bit-equal for any number of threads. Raises OpsError where shapes do not fit.
     """
     n_tokens, n_heads, n = shape = q.shape
     check_floats("attention: q", q, shape)
@@ -173,7 +174,7 @@ def attention(
     if window is not None and window < 1:
         raise _fail("attention: window", window, "at least 1")
     s, seen, scoring = scratch, window or _NO_WINDOW, Scoring(scale, softcap)
-    if n_tokens == 1 and log_sums is None:
+    if n_tokens == 1 and log_sums is None and not prompt:
         _one_token(q, segments, start, seen, out, scoring, s)
         return
     if n_tokens > s.max_rows:

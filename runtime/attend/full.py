@@ -38,6 +38,12 @@ class FullAttention(BoundAttend):
     records = True
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        self._attend(layer, q, start, out, prompt=False)
+
+    def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+        self._attend(layer, q, start, out, prompt=True)
+
+    def _attend(self, layer: LayerView, q: F32, start: int, out: F32, *, prompt: bool) -> None:
         config, store = layer.config, layer.store
         layer.device.attention(
             q,
@@ -50,4 +56,5 @@ class FullAttention(BoundAttend):
             window=config.window,
             softcap=config.attention_softcap,
             scratch=layer.scratch,
+            prompt=prompt,
         )

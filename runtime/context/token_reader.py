@@ -147,7 +147,12 @@ class TokenReader:
             attention = attention_for(self._device, cache.attention, cache.store.device)
             try:
                 result = self._transformer.forward(
-                    np.asarray(ids, np.int32), start, attention, cache.most_tokens, n_out
+                    np.asarray(ids, np.int32),
+                    start,
+                    attention,
+                    cache.most_tokens,
+                    n_out,
+                    prompt=prompt,
                 )
                 hidden: F32 = self._device.get(result)
             except (Stopped, OutOfDeviceMemory):

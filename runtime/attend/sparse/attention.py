@@ -74,7 +74,7 @@ class SparseAttention(BoundAttend):
         self._ahead.rehearse(layers[0])
 
     def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
-        self._full(layer, q, start, out)
+        self._full.attend_prompt(layer, q, start, out)
 
     def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
         for row in range(len(q)):

@@ -141,7 +141,7 @@ class ResidentAttention(BoundAttend):
                 progress(done, len(layers))
 
     def attend_prompt(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
-        self._full(layer, q, start, out)
+        self._full.attend_prompt(layer, q, start, out)
 
     def __call__(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
         if not self._rows.choosing(layer.index):

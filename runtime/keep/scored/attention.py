@@ -97,10 +97,6 @@ class ScoredAttention:
         if not slots.collects:
             self.attend.attend_prompt(view, q, slot, out)
             return None
-        log_sums, several = np.empty(q.shape[:2], np.float32), len(q) > 1
-        if not several:  # the kernel for one token gives no sums
-            self.attend.attend_prompt(view, q, slot, out)
-        slots.attend(
-            q, slot, out if several else np.empty_like(q), view.config.attention_scale, log_sums
-        )
+        log_sums = np.empty(q.shape[:2], np.float32)
+        slots.attend(q, slot, out, view.config.attention_scale, log_sums)
         return log_sums
