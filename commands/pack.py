@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.attend.reads import probed
 from ..runtime.home import pack_path
 from ..runtime.memory import human_bytes
 from ..runtime.stats import Stats
@@ -138,7 +137,7 @@ def build(options: argparse.Namespace) -> int:
         f"{path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
         f"{len(ids) - bar.held:,} of them read in {time.perf_counter() - began:.1f} s"
     )
-    for one in probed(stats.prompt_layers):
+    for one in info.probe:
         notice(str(one))
     return 0
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .attend.reads import probed
 from .context.prompt import n_common
 from .home import home
 from .store import Disk, PackError, ProbeFacts
@@ -71,9 +70,11 @@ def pack_info(path: Path) -> PackInfo:
 def _info(path: Path) -> PackInfo:
     folder = PackFolder(path)
     manifest, above = folder.manifest, folder.parent
+    probe: list[ProbeFacts] = []
     if manifest.slots is None:
         state = folder.state()
         n_tokens, commits = state.commit.n_tokens, state.commit.sequence
+        probe = [sums.means(layer) for layer, sums in sorted(state.commit.probe.items())]
         indexes = sorted(name for name in state.tables.places if name != KV)
     else:
         facts = snapshot.read_facts(path)
@@ -91,7 +92,7 @@ def _info(path: Path) -> PackInfo:
         commits=commits,
         indexes=indexes,
         prefill=str(manifest.prefill or "exact"),
-        probe=list(manifest.probe),
+        probe=probe,
         parent="" if manifest.parent is None else manifest.parent.path,
         parent_prefill="" if above is None else str(above.manifest.prefill or "exact"),
         n_bytes=sum(file.lstat().st_blocks * 512 for file in path.iterdir()),
@@ -170,9 +171,6 @@ def build_pack(
             )
         if opened is not None:
             opened(context)
-        try:
-            if done < len(ids):
-                context.prefill(ids[done:], progress)
-        finally:
-            context.store.keep_probe(probed(context.stats.prompt_layers))
+        if done < len(ids):
+            context.prefill(ids[done:], progress)
     return pack_info(path)

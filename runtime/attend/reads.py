@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..store.base import ProbeFacts
+from ..store.base import ProbeFacts, ProbeSums
 
 
 @dataclass(slots=True)
@@ -33,6 +33,13 @@ class LayerReads:
     output_error: float = 0.0
     """Sum over probes of the mean of ‖o - o_full‖ / ‖o_full‖ over the query heads."""
 
+    def add_probes(self, other: LayerReads) -> None:
+        """Add what a probe has measured there."""
+        self.probes += other.probes
+        self.covered_mass += other.covered_mass
+        self.entropy += other.entropy
+        self.output_error += other.output_error
+
     def as_dict(self) -> dict[str, Any]:
         """The counters; covered_mass, entropy, output_error as means, None without a probe."""
         out = {name: getattr(self, name) for name in self.__slots__}
@@ -41,10 +48,15 @@ class LayerReads:
         return out
 
 
-def probed(layers: Iterable[LayerReads]) -> list[ProbeFacts]:
+def sums_of(layers: Iterable[LayerReads]) -> dict[int, ProbeSums]:
     """What a probe has measured, of each layer that it has."""
-    return [
-        ProbeFacts(one.layer, n, one.covered_mass / n, one.output_error / n)
+    return {
+        one.layer: ProbeSums(one.probes, one.covered_mass, one.output_error)
         for one in layers
-        if (n := one.probes)
-    ]
+        if one.probes
+    }
+
+
+def probed(layers: Iterable[LayerReads]) -> list[ProbeFacts]:
+    """The means of that."""
+    return [sums.means(layer) for layer, sums in sums_of(layers).items()]

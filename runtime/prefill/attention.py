@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT
 from ..attend import BoundAttend, LayerView
-from ..attend.reads import LayerReads
+from ..attend.reads import LayerReads, sums_of
 from ..attend.sparse.index import Chosen
 from ..attend.sparse.probe import Probe
 from ..attend.sparse.read_ahead import ReadAhead
@@ -17,6 +17,8 @@ from .base import CHUNK
 from .tail import RowTail
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from numpy.typing import NDArray
 
     from ...models.config import ModelConfig
@@ -72,6 +74,18 @@ class SparsePrompts(BoundAttend):
         self._softmaxes = np.zeros((ROWS, config.n_heads, 2), np.float32)
         self._ahead = ReadAhead([])
         self._probe = Probe(config, store, n_ctx) if options.probe else None
+        self._store, self._measured = store, [LayerReads(i) for i in range(config.n_layers)]
+
+    def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
+        self._measured = [LayerReads(reads.layer) for reads in self.prompt_reads]
+        return self._inner.expect(start, n_tokens, prompt)
+
+    def done(self, n_tokens: int) -> None:
+        """Count what was measured in a pass that was not stopped."""
+        self._inner.done(n_tokens)
+        for reads, measured in zip(self.prompt_reads, self._measured):
+            reads.add_probes(measured)
+        self._store.add_probes(sums_of(self._measured))
 
     @property
     def writer(self) -> SelectionWriter | None:  # type: ignore[override]
@@ -206,7 +220,7 @@ class SparsePrompts(BoundAttend):
         for to, one in zip(padded, lists):
             to[: len(one)] = one
         reads, chosen = (
-            self.prompt_reads[layer.index],
+            self._measured[layer.index],
             Chosen(padded, n, np.empty((0, 0), np.float32), np.empty((len(lists), 0), np.uint64)),
         )
         reads.probes += 1

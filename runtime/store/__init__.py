@@ -3,7 +3,17 @@
 A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """
 
-from .base import Column, KVStore, PrefillFacts, ProbeFacts, Saved, SlotPlan, Store, StoreError
+from .base import (
+    Column,
+    KVStore,
+    PrefillFacts,
+    ProbeFacts,
+    ProbeSums,
+    Saved,
+    SlotPlan,
+    Store,
+    StoreError,
+)
 from .disk import DiskStore, PackError
 from .ram import RamStore
 from .registry import STORES, Disk, Ram
@@ -18,6 +28,7 @@ __all__ = [
     "PackError",
     "PrefillFacts",
     "ProbeFacts",
+    "ProbeSums",
     "Ram",
     "RamStore",
     "Saved",

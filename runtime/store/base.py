@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
@@ -60,9 +60,11 @@ class Column(ABC):
 class Saved:
     """What a store held when it was opened: K and V of these tokens."""
 
-    tokens: list[int]
+    tokens: Sequence[int]
     hidden: NDArray[np.float32] | None
     """Hidden state of the last token, after `output_norm`: float32 (D,); None: unknown."""
+    n_prompt: int = 0
+    """How many tokens, from the first on, are known to have been read as a prompt."""
 
 
 class KVStore(ABC):
@@ -101,14 +103,16 @@ class KVStore(ABC):
         """Whether `commit` makes tokens outlast the process."""
         return False
 
-    def commit(self, tokens: Sequence[int], hidden: F32 | None) -> None:  # noqa: B027 - not all save
+    def commit(  # noqa: B027 - not all save
+        self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0
+    ) -> None:
         """Save `tokens`, which every layer has, if the store saves; `StoreError` if that fails.
 
-        hidden: hidden state of the last token, float32 (D,).
+        hidden: hidden state of the last token, float32 (D,). n_prompt: see `Saved`.
         """
 
-    def keep_probe(self, measured: Sequence[ProbeFacts]) -> None:  # noqa: B027 - nor what to keep
-        """Add what was measured to what is kept of earlier calls, if the store saves."""
+    def add_probes(self, measured: Mapping[int, ProbeSums]) -> None:  # noqa: B027 - nor what to keep
+        """Add, by layer, what was measured of the last tokens to what the next commit saves."""
 
     def close(self) -> None:  # noqa: B027 - nor to close
         """Close files, without another commit. Nothing is appended or read after that."""
@@ -212,16 +216,26 @@ class ProbeFacts:
             f"{self.output_error:.3f} ({self.n_tokens:,} tokens measured)"
         )
 
-    def __add__(self, other: ProbeFacts) -> ProbeFacts:
-        """Of the tokens of both."""
-        n = self.n_tokens + other.n_tokens
-        share = other.n_tokens / n
-        return ProbeFacts(
-            self.layer,
-            n,
-            self.covered_mass + share * (other.covered_mass - self.covered_mass),
-            self.output_error + share * (other.output_error - self.output_error),
+
+@dataclass(frozen=True)
+class ProbeSums:
+    """What `ProbeFacts` are the means of: sums over the tokens measured, in one layer."""
+
+    n_tokens: int = 0
+    covered_mass: float = 0.0
+    output_error: float = 0.0
+
+    def __add__(self, other: ProbeSums) -> ProbeSums:
+        return ProbeSums(
+            self.n_tokens + other.n_tokens,
+            self.covered_mass + other.covered_mass,
+            self.output_error + other.output_error,
         )
+
+    def means(self, layer: int) -> ProbeFacts:
+        """Of at least one token."""
+        n = self.n_tokens
+        return ProbeFacts(layer, n, self.covered_mass / n, self.output_error / n)
 
 
 class Store(Method, ABC):

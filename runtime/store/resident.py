@@ -172,7 +172,7 @@ class ResidentStore(KVStore):
     def saves(self) -> bool:
         return self._behind is not None and self._behind.saves
 
-    def commit(self, tokens: Sequence[int], hidden: F32 | None) -> None:
+    def commit(self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0) -> None:
         behind, n = self._behind, len(tokens)
         if behind is None or not behind.saves:
             return
@@ -189,7 +189,7 @@ class ResidentStore(KVStore):
                 places = column.segments(layer), saved.segments(layer)
                 self._hand_over(*places, column.item_bytes, segments)
             np.maximum(saved.filled, full * SEGMENT, out=saved.filled)
-        behind.commit(tokens, hidden)
+        behind.commit(tokens, hidden, n_prompt)
         self._copied = n
 
     def close(self) -> None:

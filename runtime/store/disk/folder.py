@@ -28,7 +28,7 @@ from ....ops.attention.layout import SEGMENT, TileLayout
 from ....ops.errors import OpsError
 from ....system.text import one_line
 from ...home import make_folder, remove_empty
-from ..base import ProbeFacts
+from ..base import Saved
 from . import files
 from .contents import LOCK, is_left_by_creation, take_lock
 from .errors import PackDamaged, PackError
@@ -60,6 +60,11 @@ class State:
     @property
     def n_full(self) -> int:
         return len(self.tables.places[KV])
+
+    @property
+    def saved(self) -> Saved:
+        """What a context goes on from."""
+        return Saved(self.tokens, self.hidden, self.commit.n_prompt)
 
 
 class PackFolder:
@@ -102,11 +107,6 @@ class PackFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def keep_probe(self, probe: tuple[ProbeFacts, ...]) -> None:
-        """Write what was measured of how prompts were read; OSError if that fails."""
-        self.manifest = replace(self.manifest, probe=probe)
-        self.manifest.write(self.path)
 
     def names(self, plane: str) -> list[str]:
         """The files of K and V (`KV`) or of a column."""
@@ -188,6 +188,7 @@ class PackFolder:
             data, self.rows.n_bytes, n_full * SEGMENT, n_open, chain, self.path
         )
         ids = np.frombuffer(b"".join(tables.tokens), "<u4").tolist()
+        commit = replace(commit, probe=commit.probe or self.manifest.probe)
         return State(commit, tables, rows, ids + last, hidden)
 
     def _tables(self, log_bytes: int, chain: str) -> Tables:

@@ -31,7 +31,7 @@ class DiskSlots(SlotStore):
     ) -> None:
         super().__init__(layout, plan.sizes, n_kv_heads, plan.whole)
         self.folder, self._n_saved = folder, 0
-        self._unsaved: tuple[list[int], NDArray[np.float32] | None] | None = None
+        self._unsaved: Saved | None = None
         self._next = 0.0
         facts = snapshot.read_facts(folder.path)
         if facts is not None:
@@ -48,7 +48,7 @@ class DiskSlots(SlotStore):
             raise PackDamaged(self.folder.path, "its slots hold tokens that it has not read")
         for column in self.columns.values():
             column.filled[:] = np.minimum(len(tokens), self.slots)
-        self.saved, self._n_saved = Saved(tokens, hidden), len(tokens)
+        self.saved, self._n_saved = Saved(tokens, hidden, facts.n_prompt), len(tokens)
 
     def _kept(self, tokens: Sequence[int]) -> list[NDArray[np.uint32]]:
         return [self.kept(layer, len(tokens)) for layer in range(self.n_layers)]
@@ -60,10 +60,12 @@ class DiskSlots(SlotStore):
     def cut(self, n_tokens: int) -> None:
         self._unsaved = None  # the slots are about to change
 
-    def commit(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
+    def commit(
+        self, tokens: Sequence[int], hidden: NDArray[np.float32] | None, n_prompt: int = 0
+    ) -> None:
         if not self.saves:
             return
-        self._unsaved = list(tokens), hidden if hidden is None else hidden.copy()
+        self._unsaved = Saved(list(tokens), hidden if hidden is None else hidden.copy(), n_prompt)
         if time.perf_counter() >= self._next:
             self._write()
 
@@ -71,10 +73,16 @@ class DiskSlots(SlotStore):
         """Write the snapshot that is due; if that fails, it is not tried again."""
         if self._unsaved is None:
             return
-        (tokens, hidden), self._unsaved = self._unsaved, None
+        now, self._unsaved = self._unsaved, None
         columns = {name: column.item_bytes for name, column in self.columns.items()}
         state = snapshot.Snapshot(
-            tokens, hidden, self.reserved, columns, self.parts(), self.extra_parts()
+            now.tokens,
+            now.hidden,
+            now.n_prompt,
+            self.reserved,
+            columns,
+            self.parts(),
+            self.extra_parts(),
         )
         began = time.perf_counter()
         try:
@@ -85,8 +93,8 @@ class DiskSlots(SlotStore):
                 f"cannot be written: {error.strerror or error}; it keeps its last snapshot, of "
                 f"{self._n_saved:,} tokens",
             ) from error
-        now = time.perf_counter()
-        self._n_saved, self._next = len(tokens), now + PATIENCE * (now - began)
+        ended = time.perf_counter()
+        self._n_saved, self._next = len(now.tokens), ended + PATIENCE * (ended - began)
 
     def close(self) -> None:
         """Save what is not saved yet, and close the folder."""

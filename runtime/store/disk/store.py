@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
-from ..base import Column, KVStore, ProbeFacts, Saved, StoreError
+from ..base import Column, KVStore, ProbeSums, Saved, StoreError
 from . import files
 from .errors import PackError
 from .folder import PackFolder, State
@@ -71,8 +71,9 @@ class DiskStore(KVStore):
         self._kv.grow(n_segments(self._reserved))
         if len(state.rows):
             folder.rows.scatter(state.rows, self._kv.buffer(state.n_full))
-        self.saved = Saved(state.tokens, state.hidden)
+        self.saved = state.saved
         self._writer = Writer(folder, state) if folder.writable else None
+        self._probe = dict(state.commit.probe)
         for name, item_bytes in state.tables.item_bytes.items():
             self._column(name, item_bytes)
 
@@ -82,8 +83,8 @@ class DiskStore(KVStore):
         if len(state.rows):
             self.reserve(len(state.tokens))
             self.folder.rows.scatter(state.rows, self._kv.buffer(state.n_full))
-        self.saved = Saved(state.tokens, state.hidden)
-        self.commit(state.tokens, state.hidden)
+        self.saved = saved = state.saved
+        self.commit(saved.tokens, saved.hidden, saved.n_prompt)
 
     @property
     def n_mapped(self) -> int:
@@ -172,13 +173,13 @@ class DiskStore(KVStore):
         )
         return in_files + sum(plane.memory_bytes for plane in self._planes())
 
-    def commit(self, tokens: Sequence[int], hidden: F32 | None) -> None:
+    def commit(self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0) -> None:
         if self._writer is None:
             return
         self.cut(len(tokens))
         columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
         try:
-            self._writer.commit(tokens, hidden, self._kv, columns)
+            self._writer.commit(Saved(tokens, hidden, n_prompt), self._probe, self._kv, columns)
         except OSError as error:
             raise PackError(
                 self.folder.path,
@@ -186,18 +187,9 @@ class DiskStore(KVStore):
                 f"{self._writer.n_tokens:,} tokens",
             ) from error
 
-    def keep_probe(self, measured: Sequence[ProbeFacts]) -> None:
-        if self._writer is None or not measured:
-            return
-        found = {one.layer: one for one in self.folder.manifest.probe}
-        for one in measured:
-            found[one.layer] = found[one.layer] + one if one.layer in found else one
-        probe = tuple(found[layer] for layer in sorted(found))
-        try:
-            self.folder.keep_probe(probe)
-        except OSError as error:
-            what = f"what was measured cannot be written: {error.strerror or error}"
-            raise PackError(self.folder.path, what) from error
+    def add_probes(self, measured: Mapping[int, ProbeSums]) -> None:
+        for layer, sums in measured.items():
+            self._probe[layer] = self._probe.get(layer, ProbeSums()) + sums
 
     def close(self) -> None:
         self.folder.close()

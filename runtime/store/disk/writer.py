@@ -11,12 +11,13 @@ happens in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
+from ..base import ProbeSums, Saved
 from . import files
 from .errors import PackError
 from .folder import PackFolder, State
@@ -57,9 +58,10 @@ class Writer:
         self._tail_end = min(self._tail_end, start)
 
     def commit(
-        self, tokens: Sequence[int], hidden: NDArray[np.float32] | None, kv: Plane, columns: Columns
+        self, state: Saved, probe: Mapping[int, ProbeSums], kv: Plane, columns: Columns
     ) -> None:
-        """Make `tokens` and their K and V the pack's state. An OSError ends all commits."""
+        """Make tokens and their K and V the pack's state. An OSError ends all commits."""
+        tokens = state.tokens
         if self._failed:
             raise PackError(
                 self._folder.path, "writing to it has failed before: open it again to go on"
@@ -71,7 +73,10 @@ class Writer:
         log_bytes, log_chain = self._append_log(tokens, sealed)
         place = self._append_tail(tokens, kv)
         sequence = self._commit.sequence + 1
-        self._put(Commit(sequence, len(tokens), log_bytes, log_chain, place), hidden)
+        self._put(
+            Commit(sequence, len(tokens), log_bytes, log_chain, place, state.n_prompt, dict(probe)),
+            state.hidden,
+        )
         for plane, _, written in sealed:
             plane.places.append(written)
         self._failed = False

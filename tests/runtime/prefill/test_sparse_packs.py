@@ -1,20 +1,25 @@
 """Packs whose prompts were read sparsely: marked, bound to their mode, the same in any sessions."""
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import kvarn
+from kvarn.jit.launch.launcher import Stopped
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.select import means_item_bytes
 from kvarn.runtime.attend import Hash
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import build_pack, pack_info
 from kvarn.runtime.prefill import Exact, PrefillError, SparsePrefill
-from kvarn.runtime.store import Disk, PackError
+from kvarn.runtime.store import Disk, PackError, ProbeFacts
 from kvarn.runtime.store.disk import store as disk_store
 from kvarn.runtime.store.disk.archive.exporting import export_pack
 from kvarn.runtime.store.disk.archive.importing import import_pack
@@ -113,8 +118,87 @@ def test_sessions_give_the_bytes_of_one(pack: Path, model: Model, tmp_path: Path
         np.testing.assert_array_equal(context.logits, logits)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import kvarn
+from kvarn.runtime.packs import build_pack
+
+def kill(done, total):
+    if done == 2048:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+path, pack, ids = sys.argv[1:]
+prefill = kvarn.SparsePrefill(k=40, index="hash", from_=1024, rerank=1, probe=64)
+ids = [int(i) for i in ids.split(",")]
+build_pack(kvarn.load(path, threads=1), Path(pack), ids, len(ids), prefill=prefill, progress=kill)
+"""
+
+
+def test_what_a_killed_process_has_measured_is_kept(model: Model, tmp_path: Path) -> None:
+    """Numbers, K, V and columns are those of a process that nobody killed."""
+    ids, prefill = ids_of(model, N), replace(SPARSE, probe=64)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    build_pack(model, whole, ids, N, prefill=prefill)
+    code = [sys.executable, "-c", KILLED, str(model.path), str(killed), ",".join(map(str, ids))]
+    assert subprocess.run(code, timeout=300, check=False).returncode == -signal.SIGKILL
+    assert pack_info(killed).n_tokens == 2048
+    assert pack_info(killed).probe[0].n_tokens == 1024 // 64
+    build_pack(model, killed, ids, N, prefill=prefill)
+    assert pack_info(killed).probe == pack_info(whole).probe
+    assert _bytes_of(killed) == _bytes_of(whole)
+
+
+def test_what_a_stopped_pass_has_measured_does_not_count(model: Model, tmp_path: Path) -> None:
+    """Stopped in its second layer, and read again by the same context."""
+    ids, prefill, flag = ids_of(model, 2048), replace(SPARSE, probe=64), np.zeros(1, np.int64)
+    for name in ("whole", "stopped"):
+        with model.context(N, store=Disk(tmp_path / name), prefill=prefill) as context:
+            context.prefill(ids[:1536])
+            context.stop_at(flag.ctypes.data)
+            attention, stop = context._cache.attention, name == "stopped"
+            context._cache.attention = Stopping(attention, flag) if stop else attention
+            if stop:
+                with pytest.raises(Stopped):
+                    context.prefill(ids[1536:])
+                flag[0], context._cache.attention = 0, attention
+            context.prefill(ids[1536:])
+    assert pack_info(tmp_path / "stopped").probe == pack_info(tmp_path / "whole").probe
+
+
+class Stopping:
+    """Sets the flag once the last layer has attended."""
+
+    def __init__(self, inner: Any, flag: np.ndarray) -> None:
+        self._inner, self._flag = inner, flag
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __call__(self, layer: int, *arrays: Any) -> None:
+        self._inner(layer, *arrays)
+        self._flag[0] = layer == 1
+
+
+def test_a_probe_of_an_older_kvarn_goes_on(model: Model, tmp_path: Path) -> None:
+    """It stood in pack.json, in means."""
+    ids, path = ids_of(model, N), tmp_path / "pack"
+    with model.context(N, store=Disk(path), prefill=SPARSE) as context:
+        context.prefill(ids[:1536])
+    data = json.loads((path / "pack.json").read_text())
+    write_checked(path, {**data, "probe": {"0": [8, 0.5, 0.25]}})
+    (old,) = pack_info(path).probe
+    assert old == ProbeFacts(0, 8, 0.5, 0.25)
+    export_pack(path, tmp_path / "file")
+    import_pack(tmp_path / "file", tmp_path / "copy")
+    for pack in (path, tmp_path / "copy"):
+        build_pack(model, pack, ids, N, prefill=replace(SPARSE, probe=64))
+        (both,) = pack_info(pack).probe
+        assert both.n_tokens == 8 + -(-(N - 1536) // 64)
+
+
 def test_what_a_probe_measures_is_kept_and_grows(model: Model, tmp_path: Path) -> None:
-    """The means over all sessions, in pack.json."""
+    """The means over all sessions."""
     ids, path = ids_of(model, N), tmp_path / "pack"
     with pytest.raises(InterruptedError):
         build_pack(model, path, ids, N, progress=_stop_at(1536), prefill=replace(SPARSE, probe=64))

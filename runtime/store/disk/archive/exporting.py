@@ -15,7 +15,7 @@ from ..folder import PackFolder, State, stride_of
 from ..format import centre, log, manifest, superblock, tail
 from ..format.log import KV, Place
 from ..format.manifest import Manifest
-from ..format.superblock import Commit, Tail
+from ..format.superblock import Tail
 from ..plane import read_slot
 
 Progress = Callable[[int, int], None]
@@ -88,7 +88,9 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
     rows, tokens = state.rows, state.tokens[state.n_full * SEGMENT :]
     tail_data, tail_chain = tail.encode(rows, tokens, state.n_full * SEGMENT, b"")
     place = Tail(1, len(tail_data), tail_chain.hex()) if tokens else Tail()
-    commit = Commit(0, len(state.tokens), len(records), chain.hex(), place)
+    commit = replace(
+        state.commit, sequence=0, log_bytes=len(records), log_chain=chain.hex(), tail=place
+    )
     small = {
         manifest.NAME: facts.encode(),
         superblock.NAME: superblock.encode(commit, state.hidden),

@@ -17,9 +17,9 @@ that of packs whose prompts were not read exactly; it adds to format 1 or 3
 
      "prefill": {"mode", "index", "k", "from", "tail", "column digest"}
 
-and, where a probe has measured what that left out, "probe": {"LAYER": [tokens measured, mean share
-of the softmax covered, mean output error]}, written anew when more has been read. Format 6 adds to
-format 5 "rerank" in "prefill": candidates by signatures for each token that is chosen, if not 1.
+Format 6 adds to format 5 "rerank" in "prefill": candidates by signatures for each token that is
+chosen, if not 1. Older versions of kvarn added to both, where a probe had measured what was left
+out, "probe": {"LAYER": [tokens measured, mean share of the softmax covered, mean output error]}.
 
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
@@ -28,14 +28,15 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
-from ...base import PrefillFacts, ProbeFacts, SlotPlan
+from ...base import PrefillFacts, ProbeSums, SlotPlan
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
@@ -115,8 +116,8 @@ class Manifest:
     slots: SlotPlan | None = None
     centre: str = ""
     prefill: PrefillFacts | None = None
-    probe: tuple[ProbeFacts, ...] = ()
-    """What was measured beside sparse reading."""
+    probe: Mapping[int, ProbeSums] = field(default_factory=dict)
+    """What older versions of kvarn have measured beside sparse reading, by layer."""
 
     @staticmethod
     def new(
@@ -170,8 +171,6 @@ class Manifest:
             data["kv"]["centre"] = self.centre
         if self.prefill is not None:
             data["prefill"] = prompts.prefill_data(self.prefill)
-        if self.probe:
-            data["probe"] = prompts.probe_data(self.probe)
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -243,8 +242,16 @@ def _typed(data: dict[str, Any]) -> Manifest:
         _slots(data["slots"], sizes["n_layers"]) if slots else None,
         bytes.fromhex(kv["centre"]).hex() if centred else "",
         prompts.prefill_of(data["prefill"]) if sparse else None,
-        prompts.probe_of(data.get("probe", {}), sizes["n_layers"]) if sparse else (),
+        _probe(data.get("probe", {}), sizes["n_layers"]) if sparse else {},
     )
+
+
+def _probe(data: dict[str, Any], n_layers: int) -> dict[int, ProbeSums]:
+    means = prompts.probe_of(data, n_layers)
+    return {
+        layer: ProbeSums(n := one.n_tokens, n * one.covered_mass, n * one.output_error)
+        for layer, one in means.items()
+    }
 
 
 def _slots(data: dict[str, Any], n_layers: int) -> SlotPlan:

@@ -1,14 +1,13 @@
-"""What `pack.json` says of how prompts were read: "prefill" and "probe", see manifest.py."""
+"""How prompts were read: "prefill" of `pack.json`, and "probe" of superblocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
-from ...base import PrefillFacts, ProbeFacts
+from ...base import PrefillFacts, ProbeSums
 from .values import number, real, text
-
-_DIGITS = 6  # after the point, of what was measured
 
 
 def prefill_data(facts: PrefillFacts) -> dict[str, Any]:
@@ -36,24 +35,17 @@ def prefill_of(data: dict[str, Any]) -> PrefillFacts:
     )
 
 
-def probe_data(measured: Sequence[ProbeFacts]) -> dict[str, list[float]]:
-    """For JSON."""
-    return {
-        str(one.layer): [
-            one.n_tokens,
-            round(one.covered_mass, _DIGITS),
-            round(one.output_error, _DIGITS),
-        ]
-        for one in measured
-    }
+def probe_data(sums: Mapping[int, ProbeSums]) -> dict[str, list[float]]:
+    """For JSON, by layer; floats in all their digits."""
+    return {str(layer): [*astuple(one)] for layer, one in sums.items()}
 
 
-def probe_of(data: dict[str, Any], n_layers: int) -> tuple[ProbeFacts, ...]:
+def probe_of(data: dict[str, Any], n_layers: int) -> dict[int, ProbeSums]:
     """ValueError, TypeError or AttributeError where `probe_data` wrote something else."""
     if not isinstance(data, dict):
         raise ValueError(f"probe is {data!r:.40}")
-    found = []
+    sums = {}
     for layer, (n_tokens, covered, error) in data.items():
         at = number(int(layer), 0, n_layers - 1)
-        found.append(ProbeFacts(at, number(n_tokens, 1), real(covered), real(error)))
-    return tuple(found)
+        sums[at] = ProbeSums(number(n_tokens, 1), real(covered), real(error))
+    return sums

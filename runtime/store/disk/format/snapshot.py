@@ -42,7 +42,7 @@ class Facts:
 
     reserved: tokens that the store had room for, which determines the size of its parts. columns:
     bytes per item of each. digest: of all contents, in hexadecimal. n_extra: bytes at the end
-    that the keep method added.
+    that the keep method added. n_prompt: see `Saved`; older versions of kvarn did not know it.
     """
 
     n_tokens: int
@@ -52,6 +52,7 @@ class Facts:
     n_bytes: int
     digest: str
     n_extra: int = 0
+    n_prompt: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Snapshot:
 
     tokens: Sequence[int]
     hidden: NDArray[np.float32] | None
+    n_prompt: int
     reserved: int
     columns: dict[str, int]
     parts: Iterable[memoryview]
@@ -85,6 +87,7 @@ def write(folder: Path, state: Snapshot) -> None:
             n_bytes=end - _CONTENT,
             digest=content.hexdigest(),
             n_extra=sum(part.nbytes for part in state.extra),
+            n_prompt=state.n_prompt,
         )
         files.write_at(fd, _encode(facts), 0)
 
@@ -174,7 +177,9 @@ def _decode(data: bytes) -> Facts | None:
 def _sound(facts: Facts) -> bool:
     """Whether the facts are possible: numbers from 0 on, columns that a store can have."""
     numbers = facts.n_tokens, facts.reserved, facts.n_hidden, facts.n_bytes, facts.n_extra
-    if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+    if not all(type(n) is int and 0 <= n < 1 << 62 for n in (*numbers, facts.n_prompt)):
+        return False
+    if facts.n_prompt > facts.n_tokens:
         return False
     if not isinstance(facts.columns, dict) or not isinstance(facts.digest, str):
         return False

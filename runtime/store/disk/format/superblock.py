@@ -16,13 +16,18 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .....models.config import MAX_LAYERS
+from ...base import ProbeSums
 from ..files import DIGEST, digest
+from . import prompts
+from .values import number
 
 NAME = "commits"
 _HEAD = struct.Struct("<8sII")
@@ -48,6 +53,10 @@ class Commit:
     log_bytes: int
     log_chain: str
     tail: Tail
+    n_prompt: int = 0
+    """See `Saved`; older versions of kvarn did not write it, nor `probe`."""
+    probe: Mapping[int, ProbeSums] = field(default_factory=dict)
+    """By layer, what was measured of prompts that were read sparsely."""
 
 
 def slot_bytes(n_embd: int) -> int:
@@ -57,7 +66,8 @@ def slot_bytes(n_embd: int) -> int:
 
 def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
     """The bytes of a superblock."""
-    body = json.dumps(asdict(commit)).encode()
+    data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
+    body = json.dumps(data).encode()
     state = b"" if hidden is None else hidden.astype("<f4").tobytes()
     head = _HEAD.pack(_MAGIC, len(body), len(state))
     return head + digest(body + state, head) + body + state
@@ -83,20 +93,16 @@ def decode(data: bytes, n_embd: int) -> tuple[Commit, NDArray[np.float32] | None
 
 
 def _commit(data: dict[str, Any]) -> Commit:
-    tail = data["tail"]
+    tail, n_tokens = data["tail"], number(data["n_tokens"])
     return Commit(
-        _number(data["sequence"]),
-        _number(data["n_tokens"]),
-        _number(data["log_bytes"]),
+        number(data["sequence"]),
+        n_tokens,
+        number(data["log_bytes"]),
         _chain(data["log_chain"]),
-        Tail(_number(tail["epoch"]), _number(tail["n_bytes"]), _chain(tail["chain"])),
+        Tail(number(tail["epoch"]), number(tail["n_bytes"]), _chain(tail["chain"])),
+        number(data.get("n_prompt", 0), 0, n_tokens),
+        prompts.probe_of(data.get("probe", {}), MAX_LAYERS),
     )
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"found {value!r}, expected a whole number")
-    return value
 
 
 def _chain(value: Any) -> str:

@@ -1,6 +1,7 @@
 """The KV cache on disk holds what the one in memory holds, and keeps it."""
 
 import ctypes
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 
 from kvarn.ops.attention.layout import SEGMENT
-from kvarn.runtime.store import DiskStore, PackError, RamStore, StoreError
+from kvarn.runtime.store import DiskStore, PackError, ProbeSums, RamStore, StoreError
 from kvarn.runtime.store.disk import store as disk_store
 from kvarn.runtime.store.disk.errors import PackDamaged
+from kvarn.runtime.store.disk.files import DIGEST, digest
 from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.format import superblock
 from kvarn.runtime.store.disk.format.manifest import Manifest
 
 from .packs import (
@@ -197,6 +200,30 @@ def test_sessions_on_one_pack_go_on_in_memory(pack: Path) -> None:
     check(first, one)
     check(second, two)
     assert opened(pack).saved.tokens == tokens
+
+
+def test_a_commit_says_how_many_tokens_were_a_prompt(pack: Path) -> None:
+    """Those of older versions do not, which counts as none; more than there are is not sound."""
+    tokens, store = random_tokens(40), opened(pack)
+    fill(store, tokens, 0)
+    store.commit(tokens, None, 30)
+    assert opened(pack, writable=False).saved.n_prompt == 30
+    commit = replace(store.folder.state().commit, probe={1: ProbeSums(3, 2.5, 1 / 3)})
+    data = superblock.encode(commit, None)
+    assert superblock.decode(data, FACTS.n_embd) == (commit, None)
+    head = superblock._HEAD.size
+    body = json.loads(data[head + DIGEST :])
+    for changes, n_prompt in (({}, 30), ({"n_prompt": 41}, None), ({"n_prompt": -1}, None)):
+        assert _n_prompt({**body, **changes}) == n_prompt
+    assert _n_prompt({key: body[key] for key in body if key not in ("n_prompt", "probe")}) == 0
+
+
+def _n_prompt(body: dict) -> int | None:
+    """What a superblock with this body says; None if it is not sound."""
+    raw = json.dumps(body).encode()
+    head = superblock._HEAD.pack(superblock._MAGIC, len(raw), 0)
+    found = superblock.decode(head + digest(raw, head) + raw, FACTS.n_embd)
+    return None if found is None else found[0].n_prompt
 
 
 def test_there_is_one_writer(pack: Path) -> None:
