@@ -196,7 +196,7 @@ def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
 
     ids = prompt_ids(context.model.tokenizer, text, begins=not after_pack, special=special)
     if not after_pack:
-        ids = ids[context.cut_to_shared(ids) :]
+        ids = ids[context.cut_to_prompt(ids) :]
     index_held(context)
     with closing(ReadingBar("reading", len(context.tokens), context.stats)) as progress:
         context.prefill(ids, progress)

@@ -19,7 +19,7 @@ from .generation import Generation
 from .held import Held
 from .mark import Mark, mark, return_to
 from .placing import Placing
-from .prompt import ContextError, checked_ids, n_common, prompt_ids
+from .prompt import ContextError, checked_ids, n_shared, prompt_ids
 from .saving import Saving
 from .token_reader import TokenReader
 
@@ -141,14 +141,22 @@ class Context(Held):
 
     def cut_to_shared(self, ids: Sequence[int], after: int = 0) -> int:
         """Forget the tokens from `after` on, except those that equal the beginning of `ids`;
-        returns how many of `ids` stay, so that the others are to be read.
+        returns how many of `ids` stay (`n_shared`), so that the others are to be read.
 
         Once tokens have been evicted, no part can stay: it is 0. Raises what `truncate` raises.
         """
-        shared = n_common(ids, self.tokens[after:])
+        shared = n_shared(ids, self.tokens[after:])
         if not self.can_truncate(after + shared):
             shared = 0
         self.truncate(after + shared)
+        return shared
+
+    def cut_to_prompt(self, ids: Sequence[int]) -> int:
+        """Forget all tokens but those with which `ids` begins and which were read as a prompt;
+        returns how many stay. Once the others are read, all is as in an empty context that has read
+        `ids`, bit for bit, whatever was read or generated before."""
+        shared = self._reader.shared_prompt(ids)
+        self.truncate(shared)
         return shared
 
     def mark(self) -> Mark:

@@ -105,9 +105,9 @@ class Filling:
         stop = min(n_tokens, (done // SEGMENT + 1) * SEGMENT)
         self._reader.forget()
         self._append(done, stop)
-        tokens.extend(tokens[i % self._n_read] for i in range(done, stop))
+        self._reader.add([tokens[i % self._n_read] for i in range(done, stop)], prompt=False)
         if self._store.saves and stop // SEGMENT % SAVED_SEGMENTS == 0:
-            self._saving.save(tokens, None)
+            self._saving.save()
 
     def _append(self, start: int, stop: int) -> None:
         """Store tokens start … stop - 1, at most 1,024."""

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Mark:
     """Made by `Context.mark`. cache: the one that was marked; copy: of it, where tokens are
-    evicted. hidden: the hidden state of the last token, where it is known."""
+    evicted. of_prompt: see `TokenReader`. hidden: the hidden state of the last token, where it is
+    known."""
 
     cache: KVCache
     tokens: list[int]
+    of_prompt: bytes
     hidden: NDArray[np.float32] | None
     copy: SlotCopy | None
 
@@ -31,22 +33,24 @@ class Mark:
 def mark(cache: KVCache, reader: TokenReader) -> Mark:
     """See `Context.mark`."""
     hidden = None if reader.hidden is None else reader.hidden.copy()
-    return Mark(cache, list(reader.tokens), hidden, on_engine(cache.copied))
+    copy = on_engine(cache.copied)
+    return Mark(cache, list(reader.tokens), bytes(reader.of_prompt), hidden, copy)
 
 
 def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:
     """See `Context.return_to`."""
     if mark.cache is not cache:
         raise ContextError("a mark of another context: a context returns to its own")
+    n = len(mark.tokens)
     if mark.copy is not None:
         on_engine(cache.put_back, mark.copy)
-    elif n_common(mark.tokens, reader.tokens) < len(mark.tokens):
+    elif n_common(mark.tokens, reader.tokens) < n or mark.of_prompt != reader.of_prompt[:n]:
         raise ContextError(
-            f"cannot return to {len(mark.tokens)} tokens: the context has been cut since then, and "
-            "holds others; read them again"
+            f"cannot return to {n} tokens: the context has been cut since then, and holds others, "
+            "or has read them in another way; read them again"
         )
     reader.forget()
-    reader.tokens[:] = mark.tokens
+    reader.tokens[:], reader.of_prompt[:] = mark.tokens, mark.of_prompt
     reader.hidden = None if mark.hidden is None else mark.hidden.copy()
     if mark.copy is not None:
         on_engine(cache.index, len(mark.tokens), None)

@@ -71,3 +71,10 @@ def n_common(a: Sequence[int], b: Sequence[int]) -> int:
     if a[:n] == b[:n]:  # the usual case: of lists, a hundred times as fast
         return n
     return next((i for i in range(n) if a[i] != b[i]), n)
+
+
+def n_shared(ids: Sequence[int], tokens: Sequence[int]) -> int:
+    """How many of `ids` need not be read after `tokens`, which `ids` continues or replaces: what
+    they have in common; the last of `ids` is read again, for its logits, if tokens followed it."""
+    n = n_common(ids, tokens)
+    return n if n == len(tokens) else min(n, max(0, len(ids) - 1))

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ..store import KVStore
     from .token_reader import TokenReader
 
@@ -42,7 +38,7 @@ class Saving:
         """
         if self._store.saves:
             self._reader.read_last_again()
-            self.save(self._reader.tokens, self._reader.hidden)
+            self.save()
 
     def close(self) -> None:
         """Save what is not saved yet, unless a save has failed, and close the store. Runs on the
@@ -53,12 +49,12 @@ class Saving:
         finally:
             self._store.close()
 
-    def save(self, tokens: Sequence[int], hidden: NDArray[np.float32] | None) -> None:
-        """Save; `StoreError` if that fails."""
-        self.failed = True
-        self._store.commit(tokens, hidden)
+    def save(self) -> None:
+        """Save, the hidden state too if it is known; `StoreError` if that fails."""
+        self.failed, reader = True, self._reader
+        self._store.commit(reader.tokens, reader.hidden, reader.n_prompt)
         self.failed = False
-        self._saved(len(tokens))
+        self._saved(len(reader.tokens))
 
     def _saved(self, n_tokens: int) -> None:
         self._n, self._at = n_tokens, time.perf_counter()

@@ -13,7 +13,7 @@ import numpy as np
 from ...jit.launch.launcher import Stopped, stopping_at
 from ...system.errors import OutOfDeviceMemory
 from .hosted import attention_for
-from .prompt import ContextError, check_readable
+from .prompt import ContextError, check_readable, n_shared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +47,9 @@ class TokenReader:
                 f"{cache.most_tokens}: use a larger --ctx"
             )
         self.tokens: list[int] = list(saved.tokens)
+        self.of_prompt = bytearray(len(saved.tokens))
+        """Of each token, 1 if it was read as part of a prompt, 0 if it was generated or filled."""
+        self.of_prompt[: saved.n_prompt] = b"\1" * saved.n_prompt
         self.logits: F32 | None = None
         """Of the last token; None: still to be computed from `hidden`."""
         self.hidden: F32 | None = saved.hidden
@@ -61,6 +64,31 @@ class TokenReader:
         """Forget the logits and hidden state of the last token, and the draft."""
         self.logits = self.hidden = None
         self._draft.clear()
+
+    @property
+    def n_prompt(self) -> int:
+        """How many tokens, from the first on, were read as a prompt, none of them generated: their
+        K and V are those of any reading of the same tokens."""
+        first = self.of_prompt.find(0)
+        return len(self.tokens) if first < 0 else first
+
+    def shared_prompt(self, ids: Sequence[int]) -> int:
+        """How many of the first tokens can stay: see `Context.cut_to_prompt`.
+
+        Once tokens have been evicted, where a prompt is cut into passes makes a difference.
+        """
+        n = min(n_shared(ids, self.tokens), self.n_prompt)
+        seam = n < len(ids) and n % self._chunk and self._cache.evicted(n)
+        return n if self.can_truncate(n) and not seam else 0
+
+    def add(self, ids: Sequence[int], *, prompt: bool) -> None:
+        """Count tokens, which every layer has, as read."""
+        self.tokens.extend(ids)
+        self.of_prompt.extend((b"\1" if prompt else b"\0") * len(ids))
+
+    def drop(self, n_tokens: int) -> None:
+        """Count the tokens from `n_tokens` on as not read; what is known of the last one stays."""
+        del self.tokens[n_tokens:], self.of_prompt[n_tokens:]
 
     def check(self, ids: Sequence[int]) -> None:
         """`ContextError` if `ids` cannot be read now.
@@ -129,7 +157,7 @@ class TokenReader:
     def _cut(self, n_tokens: int) -> None:
         if n_tokens < len(self.tokens):
             self.forget()
-            del self.tokens[n_tokens:]
+            self.drop(n_tokens)
 
     def forward(self, ids: Sequence[int], n_out: int | None = None, *, prompt: bool = True) -> F32:
         """Read a chunk; returns the hidden states (n_out, D) of its last tokens (default: all),
@@ -159,7 +187,7 @@ class TokenReader:
                 self.logits, self.hidden = known
                 raise
         cache.done(len(ids))
-        self.tokens.extend(ids)
+        self.add(ids, prompt=prompt)
         self._hidden_memory[:] = hidden[-1]
         self.hidden = self._hidden_memory
         return hidden
@@ -173,9 +201,9 @@ class TokenReader:
             raise Stopped("stopped before a pass")
         return stopping_at(self.stop_flag) if self._cache.keeps_all else nullcontext()
 
-    def step(self, ids: Sequence[int], want_logits: bool) -> None:
+    def step(self, ids: Sequence[int], want_logits: bool, *, prompt: bool = True) -> None:
         """Read a chunk, and compute the logits of its last token if wanted."""
-        hidden = self.forward(ids, n_out=1)
+        hidden = self.forward(ids, n_out=1, prompt=prompt)
         if want_logits:
             self.logits = self.project(hidden)[0]
 
@@ -187,7 +215,7 @@ class TokenReader:
         """Read one token, and in the same pass the drafted tokens after it."""
         hidden = self.forward([token, *draft], prompt=False)
         if draft:
-            del self.tokens[-len(draft) :]
+            self.drop(len(self.tokens) - len(draft))
             self.hidden, hidden = hidden[0].copy(), hidden.copy()
         logits = self.project(hidden)
         self.logits = logits[0]
@@ -196,7 +224,7 @@ class TokenReader:
     def accept(self) -> None:
         """Make the next token of the draft one of those that were read."""
         token, self.logits, self.hidden = self._draft.popleft()
-        self.tokens.append(token)
+        self.add([token], prompt=False)
 
     def project(self, hidden: F32) -> F32:
         """Logits (T, V) of hidden states (T, D)."""
@@ -219,12 +247,13 @@ class TokenReader:
         return self.logits
 
     def read_last_again(self) -> None:
-        """Read the last token again if its hidden state is unknown, as after a cut."""
+        """Read the last token again, as it was read, if its hidden state is unknown, as after a
+        cut."""
         if self.tokens and self.hidden is None:
-            last = self.tokens[-1]
+            last, prompt = self.tokens[-1], bool(self.of_prompt[-1])
             self._cut(len(self.tokens) - 1)
             try:
-                self.step([last], True)
+                self.step([last], True, prompt=prompt)
             except (Stopped, OutOfDeviceMemory):
-                self.tokens.append(last)  # its hidden state stays unknown
+                self.add([last], prompt=prompt)  # its hidden state stays unknown
                 raise

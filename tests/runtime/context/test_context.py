@@ -93,6 +93,19 @@ def test_logits_after_a_cut_are_those_of_the_last_token_left(tiny: Model) -> Non
     assert context.tokens == ids[:7]
 
 
+@pytest.mark.parametrize("attend", [kvarn.Full(), kvarn.TopK(budget=16, sink=4, window=16)])
+def test_a_generated_token_is_read_again_as_it_was(tiny: Model, attend: kvarn.TopK) -> None:
+    """After a cut, not as part of a prompt."""
+    ids = ids_of(tiny, 1110)
+    context = tiny.context(1200, attend)
+    context.prefill(ids[:1100])
+    logits = [context.decode(token).copy() for token in ids[1100:]]
+    for n in (1108, 1101):
+        context.truncate(n)
+        np.testing.assert_array_equal(context.logits, logits[n - 1101])
+    assert context._reader.n_prompt == 1100
+
+
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
