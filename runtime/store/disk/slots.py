@@ -75,14 +75,9 @@ class DiskSlots(SlotStore):
             return
         now, self._unsaved = self._unsaved, None
         columns = {name: column.item_bytes for name, column in self.columns.items()}
+        parts, extra = self.parts(), self.extra_parts()
         state = snapshot.Snapshot(
-            now.tokens,
-            now.hidden,
-            now.n_prompt,
-            self.reserved,
-            columns,
-            self.parts(),
-            self.extra_parts(),
+            now.tokens, now.hidden, self.reserved, columns, parts, extra, now.n_prompt
         )
         began = time.perf_counter()
         try:

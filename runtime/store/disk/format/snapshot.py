@@ -61,11 +61,11 @@ class Snapshot:
 
     tokens: Sequence[int]
     hidden: NDArray[np.float32] | None
-    n_prompt: int
     reserved: int
     columns: dict[str, int]
     parts: Iterable[memoryview]
     extra: Sequence[memoryview] = ()
+    n_prompt: int = 0
 
 
 def write(folder: Path, state: Snapshot) -> None:
