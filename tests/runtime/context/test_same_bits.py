@@ -12,6 +12,7 @@ import pytest
 import kvarn
 from kvarn.evals.peers.model import write_model
 from kvarn.runtime.attend import Attend
+from kvarn.runtime.chat import ChatTemplate, Conversation, Session
 from kvarn.runtime.context import Context
 from kvarn.runtime.draft import Ngram
 from kvarn.runtime.keep import Keep
@@ -129,3 +130,33 @@ def test_a_prompt_has_the_bits_of_an_empty_context(
             context = reader.context(pack)
     context.close()
     assert n_kept
+
+
+def test_a_message_that_is_answered_again_has_the_same_bits(
+    models: dict[str, Model], tmp_path: Path
+) -> None:
+    """After /regen, after /undo and other messages, and in a session that is resumed."""
+    model, read = models["q4_0"], []
+
+    def opened() -> Conversation:
+        context = model.context(N_CTX, store=kvarn.Disk(tmp_path / "session"))
+        inner = context.prefill
+        context.prefill = lambda *args: read.append(inner(*args).copy())  # type: ignore[method-assign]
+        return Conversation(context, ChatTemplate.plain(), GREEDY, max_tokens=20)
+
+    talk, session = opened(), Session(tmp_path / "session")
+    answers = ["".join(talk.ask(text)) for text in ("One?", "And two?")]
+    again = ["".join(talk.regenerate())]
+    for text in ("And two?", "Or three, or four?", "And two?"):
+        talk.undo()
+        again.append("".join(talk.ask(text)))
+    session.save(talk)
+    talk.context.close()
+    talk = opened()
+    assert session.load(talk)
+    again.append("".join(talk.regenerate()))
+    talk.context.close()
+    del again[2], read[4]  # of the third message
+    assert set(again) == {answers[1]} and len(read) == 6
+    for logits in read[2:]:
+        np.testing.assert_array_equal(logits, read[1])
