@@ -10,23 +10,27 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.home import pack_path
 from ..runtime.memory import human_bytes
 from ..runtime.stats import Stats
+from ..runtime.store import Disk
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
 from ..system.text import one_line
-from .options.context import add_kv_type_option
+from .options.attend import add_attend_options, attend_from
+from .options.context import add_kv_type_option, room_after
 from .options.model import add_device_option, add_model_options
 from .options.prefill import add_prefill_options, prefill_from
-from .options.store import model_for, n_kept, saved_in
+from .options.store import model_for, n_kept, saved_in, with_its_model
 from .options.texts import add_files_option, text_from
 from .options.values import count, file_name
 from .terminal.interrupt import on_ctrl_c
 from .terminal.notices import notice
 from .terminal.packs import NO_PACKS, known_packs, pack_table
 from .terminal.progress import bar
-from .terminal.reading import ReadingBar
+from .terminal.reading import ReadingBar, indexing
 
 if TYPE_CHECKING:
+    from ..runtime.attend import Attend
     from ..runtime.context import Context
+    from ..runtime.model import Model
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
@@ -38,6 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_build(actions)
+    _add_index(actions)
     listing = actions.add_parser("ls", help="list your packs and chat sessions")
     info = actions.add_parser("info", help="show what is in a pack")
     for reporting in (listing, info):
@@ -67,23 +72,35 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
     )
-    build.add_argument(
-        "-c",
-        "--ctx",
-        "--ctx-size",
-        metavar="N",
-        type=count,
-        help="largest text in tokens (default, and for 0: the model's training length)",
-    )
+    _add_ctx(build, "largest text in tokens (default, and for 0: the model's training length)")
     add_model_options(build)
     add_device_option(build)
     add_kv_type_option(build)
+    add_attend_options(build)
     add_prefill_options(build)
+
+
+def _add_index(actions: Any) -> None:
+    index: argparse.ArgumentParser = actions.add_parser(
+        "index",
+        help="store in a pack what a method chooses by",
+        description="Store in a pack what --method chooses by, so that whoever opens it need not "
+        "make that in memory first. `pack build --method` does the same after reading.",
+    )
+    index.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
+    _add_ctx(index, "the size of the contexts that will open it (default: as run has it)")
+    add_model_options(index)
+    add_attend_options(index)
+
+
+def _add_ctx(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("-c", "--ctx", "--ctx-size", metavar="N", type=count, help=help)
 
 
 def run(options: argparse.Namespace) -> int:
     action = {
         "build": build,
+        "index": index,
         "ls": ls,
         "info": info,
         "verify": verify,
@@ -98,7 +115,7 @@ def build(options: argparse.Namespace) -> int:
     from ..runtime.context.prompt import prompt_ids
     from ..runtime.packs import build_pack
 
-    path, prefill = pack_path(options.output), prefill_from(options)
+    path, prefill, attend = pack_path(options.output), prefill_from(options), attend_from(options)
     text = text_from(options)
     model = model_for(options, saved_in(options, path))
     ids = prompt_ids(model.tokenizer, text)
@@ -139,7 +156,30 @@ def build(options: argparse.Namespace) -> int:
     )
     for one in info.probe:
         notice(str(one))
+    if attend.selects:
+        _index(model, path, attend, n_ctx)
     return 0
+
+
+def index(options: argparse.Namespace) -> int:
+    attend = attend_from(options)
+    pack = with_its_model(options, pack_path(options.name))
+    model = model_for(options, pack, Disk(pack.path, read_only=True))
+    n_ctx = options.ctx or room_after(pack.n_tokens, model.config.n_ctx_train)
+    _index(model, Path(pack.path), attend, n_ctx)
+    return 0
+
+
+def _index(model: Model, path: Path, attend: Attend, n_ctx: int) -> None:
+    from ..runtime.packs import index_pack
+
+    began = time.perf_counter()
+    with on_ctrl_c(lambda: f"stopped: {path} is as it was"), indexing() as progress:
+        info = index_pack(model, path, attend, n_ctx, progress)
+    notice(
+        f"{path}: indexes {', '.join(info.indexes) or 'none'}, {human_bytes(info.n_bytes)} in all, "
+        f"made in {time.perf_counter() - began:.1f} s"
+    )
 
 
 def ls(options: argparse.Namespace) -> int:

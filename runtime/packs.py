@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .context.prompt import n_common
 from .home import home
+from .prefill import SparsePrefill
 from .store import Disk, PackError, ProbeFacts
 from .store.disk import PackFolder
 from .store.disk.archive import clear_imports
@@ -20,6 +21,7 @@ from .store.disk.format.log import KV
 from .store.disk.format.manifest import Manifest
 
 if TYPE_CHECKING:
+    from .attend import Attend
     from .context import Context, Progress
     from .model import Model
     from .prefill import Prefill
@@ -173,4 +175,20 @@ def build_pack(
             opened(context)
         if done < len(ids):
             context.prefill(ids[done:], progress)
+    return pack_info(path)
+
+
+def index_pack(
+    model: Model, path: Path, attend: Attend, n_ctx: int, progress: Progress | None = None
+) -> PackInfo:
+    """Keep in the pack what `attend` chooses by, and what questions that are read sparsely choose
+    by; a reader then indexes nothing but the tokens after the last full segment.
+
+    progress: as in `Context.index`. Raises `PackError` for a method without an index.
+    """
+    if not attend.selects:
+        raise PackError(path, f"--method {attend.name} reads every token: it has no index to keep")
+    questions = SparsePrefill().around(attend)
+    with model.context(n_ctx, questions, store=Disk(path), kv_on="host") as context:
+        context.index(progress)
     return pack_info(path)

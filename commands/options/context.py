@@ -109,8 +109,7 @@ def context_from(
     elif keep.evicts(limit):
         n_ctx = limit
     elif disk is not None:
-        # A pack may be longer than what the model was trained on: that was said when it was built.
-        n_ctx = limit if n_held < limit else n_held + ROOM
+        n_ctx = room_after(n_held, limit)
     else:
         n_ctx = _fitting(model, ram_from(options), attend)
     prefill = prefill_from(options) or prefill_of_question(model, attend, keep, n_ctx, disk)
@@ -118,6 +117,14 @@ def context_from(
     for line in context.notices:
         notice(line)
     return context
+
+
+def room_after(n_held: int, limit: int) -> int:
+    """The size of a context that goes on from a pack, where no option says it.
+
+    A pack may be longer than what the model was trained on: that was said when it was built.
+    """
+    return limit if n_held < limit else n_held + ROOM
 
 
 def _fitting(model: Model, ram: Ram, attend: Attend) -> int:

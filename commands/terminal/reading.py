@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.attend.reads import probed
@@ -11,7 +13,7 @@ from .notices import notice
 from .progress import LINE_SECONDS, bar
 
 if TYPE_CHECKING:
-    from ...runtime.context import Context
+    from ...runtime.context import Context, Progress
     from ...runtime.stats import Stats
 
 _LAYOUT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}"
@@ -110,8 +112,22 @@ class ReadingBar:
 def index_held(context: Context) -> None:
     """Index what the context holds, as a pack that was read with another method; with a bar where
     that takes a while."""
-    with bar("indexing", "layer", context.model.config.n_layers) as shown:
-        context.index(lambda done, _: shown.update(done - shown.n))
+    with indexing() as progress:
+        context.index(progress)
+
+
+@contextmanager
+def indexing() -> Iterator[Progress]:
+    """Called with layers done and layers in all: a bar, on a terminal, where it takes a while."""
+
+    def progress(done: int, total: int) -> None:
+        shown.total = total
+        shown.update(done - shown.n)
+        if done == total:
+            shown.close()
+
+    with bar("indexing", "layer") as shown:
+        yield progress
 
 
 def duration(seconds: float) -> str:

@@ -48,7 +48,6 @@ class Context(Held):
     most_tokens: int
     """Tokens that can be read in all: `n_ctx`, or 2^31 - 1 where tokens are evicted."""
     stats: Stats
-    _reader: TokenReader
     _saving: Saving
 
     def __init__(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
+    from .token_reader import TokenReader
 
 
 class Held:
@@ -29,6 +30,7 @@ class Held:
     tokens: list[int]
     _attend: Attend
     _cache: KVCache
+    _reader: TokenReader
     where: str
     """A line that tells where K and V are, if the model is on a GPU; else ""."""
 
@@ -74,7 +76,7 @@ class Held:
 
         progress is called with (layers done, layers in all).
         """
-        on_engine(self._cache.index, len(self.tokens), progress)
+        on_engine(self._reader.index, progress)
 
     def recording(self, path: str | Path) -> AbstractContextManager[None]:
         """Write the tokens that each layer attends to, in the block, to the file `path`, and the

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...models.transformer import Transformer
     from ..keep import KVCache
+    from ..methods import Progress
 
     F32 = NDArray[np.float32]
 
@@ -57,6 +58,7 @@ class TokenReader:
         self._hidden_memory = np.empty(transformer.config.n_embd, np.float32)
         # Drafted tokens that have been read after `tokens`, each with its logits and hidden state.
         self._draft: deque[tuple[int, F32, F32]] = deque()
+        self._indexed = not self.tokens
         self.stop_flag = 0
         """Address of an int64 that stops a pass once it is not 0; 0: none."""
 
@@ -64,6 +66,11 @@ class TokenReader:
         """Forget the logits and hidden state of the last token, and the draft."""
         self.logits = self.hidden = None
         self._draft.clear()
+
+    def index(self, progress: Progress | None = None) -> None:
+        """Index the tokens that the attend method has not indexed; see `Context.index`."""
+        self._cache.index(len(self.tokens), progress)
+        self._indexed = True
 
     @property
     def n_prompt(self) -> int:
@@ -168,6 +175,8 @@ class TokenReader:
         then as it was before. (Where tokens are evicted, a pass that memory ends may have evicted
         some in its first layers.)"""
         cache, start = self._cache, len(self.tokens)
+        if not self._indexed:  # before the first pass, so that what it takes is told
+            self.index()
         known = self.logits, self.hidden
         with self._stopping():
             self.forget()

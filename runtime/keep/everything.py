@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ..memory import human_bytes
 from .base import Keep
 from .cache import KVCache, closed_on_error, layer_views
 
@@ -49,7 +51,7 @@ def open_all(
         views = layer_views(model, model.config.layers, opened, n_ctx, max_chunk)
         bound = attend.open(model, opened, n_ctx)
         attention = StoredAttention(views, bound, opened)
-        return WholeCache(opened, bound, attention, n_ctx, notice)
+        return WholeCache(opened, bound, attention, n_ctx, notice, model.tell)
 
 
 class WholeCache(KVCache):
@@ -64,17 +66,25 @@ class WholeCache(KVCache):
         attention: CacheAttention,
         n_ctx: int,
         notice: str,
+        tell: Callable[[str], None],
     ) -> None:
         super().__init__(store, attend, attention)
-        self._n_ctx, self._notice = n_ctx, notice
+        self._n_ctx, self._notice, self._tell, self._told = n_ctx, notice, tell, False
 
     @property
     def notices(self) -> Sequence[str]:
         return (self._notice, *self.attend.notices) if self._notice else self.attend.notices
 
     def index(self, n_tokens: int, progress: Progress | None) -> None:
+        began = time.perf_counter()
         self.store.reserve(n_tokens)
         self.attend.build(self.attention.layers, n_tokens, progress)
+        if (n_bytes := self.store.unsaved_index_bytes) and not self._told:
+            self._told = True
+            self._tell(
+                f"the pack has no index for this method: made {human_bytes(n_bytes)} of it in "
+                f"memory, in {time.perf_counter() - began:.1f} s; `kvarn pack index` keeps it"
+            )
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         return np.tile(np.arange(n_tokens, dtype=np.uint32), (self.store.n_kv_heads, 1))

@@ -103,8 +103,11 @@ class SparsePrompts(BoundAttend):
         self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
     ) -> None:
         self._inner.build(layers, n_tokens, progress)
+        chunk = n_tokens // CHUNK * CHUNK
+        if all(self.between(layer, chunk) is None for layer in layers):
+            return  # the next rows read all
         for layer in layers:
-            self._extend(layer, n_tokens // CHUNK * CHUNK, n_tokens)
+            self._extend(layer, chunk, n_tokens)
 
     def rehearse(self, layers: list[LayerView]) -> None:
         self._inner.rehearse(layers)

@@ -145,6 +145,12 @@ class KVStore(ABC):
     def drop_column(self, name: str) -> None:
         """Free the memory of a column, if there is one; what was saved of it stays saved."""
 
+    @property
+    def unsaved_index_bytes(self) -> int:
+        """Bytes of columns that saved tokens lack in the pack, and that have been made in memory
+        because the pack is only read."""
+        return 0
+
     def saved_items(self, name: str) -> int:
         """How many tokens, from the first on, have saved items in the column of this name."""
         return 0

@@ -117,3 +117,22 @@ def test_options_of_the_other_method_are_refused(run: Kvarn) -> None:
         assert code == 1 and words in err
     with pytest.raises(SystemExit):
         run("run", *run.model, "--prefill", "sparse", "--prefill-index", "lsh")
+
+
+def test_an_index_is_kept_with_the_pack(long: Kvarn) -> None:
+    """By `pack build --method`, or later; without it, a reader says that it makes one."""
+    ask = ["-p", "Who?", "-n", "2", "--temp", "0", "--method", "topk", "--budget", "16"]
+    long.build("plain")
+    assert "indexes centre, sketch-" in long.build("kept", "--method", "topk")
+    assert "sketch-20240517-c2" in long("pack", "info", "kept")[1]
+    answers = {}
+    for name, told in (("plain", True), ("kept", False), ("plain", False)):
+        code, answers[name], err = long("run", "--pack", name, *ask)
+        assert code == 0, err
+        assert ("the pack has no index for this method" in err) == told
+        if told:
+            code, _, err = long("pack", "index", "plain", "--method", "topk")
+            assert code == 0 and "indexes centre, sketch-" in err, err
+    assert answers["plain"] == answers["kept"]
+    code, _, err = long("pack", "index", "plain")
+    assert code == 1 and "--method full reads every token: it has no index to keep" in err

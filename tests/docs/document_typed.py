@@ -72,8 +72,9 @@ FILLED = {
     "kvarn run --instruct -p TEXT": [f"kvarn run -hf {REAL_MODEL} --instruct -p TEXT"],
     "kvarn run -hf ORGANISATION/MODEL:Q4_K_M": [f"kvarn run -hf {REAL_MODEL} -p TEXT"],
     "kvarn chat [MODEL]": ["kvarn chat model.gguf -n 16"],
-    "kvarn pack build|ls|info|verify|rm|export|import": [
-        f"kvarn pack {name} --help" for name in "build ls info verify rm export import".split()
+    "kvarn pack build|index|ls|info|verify|rm|export|import": [
+        f"kvarn pack {name} --help"
+        for name in "build index ls info verify rm export import".split()
     ],
     "kvarn inspect FILE": ["kvarn inspect model.gguf"],
     "kvarn tokenize [-m MODEL] [TEXT … | -f FILE]": [

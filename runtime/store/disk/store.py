@@ -155,6 +155,16 @@ class DiskStore(KVStore):
     def drop_column(self, name: str) -> None:
         self.columns.pop(name, None)
 
+    @property
+    def unsaved_index_bytes(self) -> int:
+        if self.saves:
+            return 0
+        made, n_saved = 0, len(self._kv.places)
+        for column in self.columns.values():
+            n_made = min(int(column.filled.min()) // SEGMENT, n_saved) - len(column.plane.places)
+            made += max(0, n_made) * column.plane.segment_bytes
+        return made
+
     def saved_items(self, name: str) -> int:
         return SEGMENT * len(self._tables.places.get(name, ()))
 

@@ -1,0 +1,120 @@
+"""Packs with the index of a method: readers index only what follows the last full segment."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvarn
+from kvarn.ops import select
+from kvarn.runtime.attend import Attend
+from kvarn.runtime.attend.encoders.networks import LayerNetworks
+from kvarn.runtime.keep import KeepAll
+from kvarn.runtime.loading.load import load
+from kvarn.runtime.model import Model
+from kvarn.runtime.packs import index_pack, pack_info
+from kvarn.runtime.store import Disk, PackError
+
+from .reading import ids_of
+
+N, N_CTX = 9300, 9600
+"""Long enough for questions to be read sparsely."""
+FULL = N // 1024 * 1024
+BUDGET = {"budget": 40, "sink": 4, "window": 16}
+METHODS = [
+    kvarn.TopK(**BUDGET),
+    kvarn.TopK(**BUDGET, levels=2, tail="means"),
+    kvarn.Hash(**BUDGET),
+    kvarn.Quest(**BUDGET),
+]
+TABLES = kvarn.MagicPig(tables="6x20", dense_layers="none")
+
+
+@pytest.fixture(scope="module")
+def plain(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack without an index."""
+    path = tmp_path_factory.mktemp("packs") / "plain"
+    with model.context(N_CTX, store=Disk(path)) as context:
+        context.prefill(ids_of(model, 600))
+        context.fill(N)
+    return path
+
+
+@pytest.fixture
+def indexed(plain: Path, tmp_path: Path) -> Callable[[Model, Attend], Path]:
+    """Makes a copy of it with the index of a method."""
+
+    def made(model: Model, attend: Attend) -> Path:
+        index_pack(model, shutil.copytree(plain, tmp_path / "indexed"), attend, N_CTX)
+        return tmp_path / "indexed"
+
+    return made
+
+
+def ask(model: Model, path: Path, attend: Attend) -> tuple[list[np.ndarray], int]:
+    """Logits after a question and some tokens, and bytes of index that were made in memory."""
+    store = Disk(path, read_only=True)
+    prefill = model.prefill_of_question(attend, KeepAll(), N_CTX, store)
+    with model.context(N_CTX, attend, store=store, prefill=prefill) as context:
+        assert context.prefill(ids_of(model, 20, seed=1)).any()
+        logits = [context.decode(token).copy() for token in (3, 4, 5)]
+        return logits, context.store.unsaved_index_bytes
+
+
+@pytest.mark.parametrize("attend", [*METHODS, TABLES], ids=str)
+def test_an_index_that_is_kept_gives_the_same_answers(
+    attend: Attend, model: Model, plain: Path, indexed: Callable[[Model, Attend], Path]
+) -> None:
+    path = indexed(model, attend)
+    assert pack_info(path).n_tokens == N and pack_info(path).indexes
+    kept, n_kept = ask(model, path, attend)
+    made, n_made = ask(model, plain, attend)
+    np.testing.assert_array_equal(kept, made)
+    assert n_kept == 0 < n_made
+
+
+@pytest.mark.parametrize("attend", METHODS, ids=str)
+def test_a_reader_indexes_the_open_segment_alone(
+    attend: Attend,
+    model: Model,
+    indexed: Callable[[Model, Attend], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, spans = indexed(model, attend), []
+
+    def spy(owner: Any, name: str) -> None:
+        inner = getattr(owner, name)
+
+        def spied(*args: Any, **options: Any) -> Any:
+            spans.append((name, *args[-2:]))
+            return inner(*args, **options)
+
+        monkeypatch.setattr(owner, name, spied)
+
+    for name in ("sketch_keys", "bound_tiles", "block_keys", "block_means", "mean_keys"):
+        spy(select, name)
+    spy(LayerNetworks, "sign_keys")
+    ask(model, path, attend)
+    assert spans
+    assert not [span for span in spans if span[1] < FULL or span[0] == "mean_keys"]
+
+
+def test_a_reader_says_once_that_it_makes_an_index(
+    model: Model, plain: Path, indexed: Callable[[Model, Attend], Path]
+) -> None:
+    told: list[str] = []
+    attend = kvarn.TopK(**BUDGET)
+    telling = load(model.path, notice=told.append)
+    ask(telling, indexed(model, attend), attend)
+    assert not told
+    ask(telling, plain, attend)
+    (line,) = told
+    assert "no index for this method" in line and "`kvarn pack index` keeps it" in line
+
+
+def test_methods_without_an_index_are_refused(model: Model, plain: Path) -> None:
+    with pytest.raises(PackError, match="--method full reads every token: it has no index"):
+        index_pack(model, plain, kvarn.Full(), N_CTX)
