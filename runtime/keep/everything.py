@@ -83,7 +83,8 @@ class WholeCache(KVCache):
             self._told = True
             self._tell(
                 f"the pack has no index for this method: made {human_bytes(n_bytes)} of it in "
-                f"memory, in {time.perf_counter() - began:.1f} s; `kvarn pack index` keeps it"
+                f"memory, in {time.perf_counter() - began:.1f} s; `kvarn pack index NAME` with the "
+                "same --method keeps it"
             )
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:

@@ -112,7 +112,7 @@ def test_a_reader_says_once_that_it_makes_an_index(
     assert not told
     ask(telling, plain, attend)
     (line,) = told
-    assert "no index for this method" in line and "`kvarn pack index` keeps it" in line
+    assert "no index for this method" in line and "`kvarn pack index NAME`" in line
 
 
 def test_methods_without_an_index_are_refused(model: Model, plain: Path) -> None:
