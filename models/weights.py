@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +81,21 @@ class Weights:
         `ModelError` that names a tensor which is missing, has another shape, or is unknown to the
         architecture (to ignore it might change the result).
         """
+        # All are checked before one of them takes memory, or the time to encode it anew.
+        _Loader(tensors, config, Arena(), cast("Device", _Checked())).load()
         return _Loader(tensors, config, arena or Arena(), device or CPU).load()
+
+
+class _Checked:
+    """What a `Device` is to the loader while it only checks: it keeps nothing."""
+
+    is_copy = False
+
+    def weight(self, *_: object) -> _Checked:
+        return self
+
+    def put(self, values: F32) -> F32:
+        return values
 
 
 class _Loader:
