@@ -80,7 +80,12 @@ class _RecordedIndex(TokenIndex):
         step = steps[self._step[layer.index] % len(steps)]
         self._step[layer.index] += 1
         for j, positions in enumerate(step.lists):
-            if len(positions) and positions[-1] >= among.stop:
+            if not len(positions):
+                raise AttendError(
+                    f"a step of layer {layer.index} names no token of KV head {j}: at least the "
+                    "newest is read"
+                )
+            if positions[-1] >= among.stop:
                 raise AttendError(
                     f"selections of a context of {step.stored:,} tokens cannot be replayed in one "
                     f"of {among.stop:,}"

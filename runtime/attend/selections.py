@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from ...system.files import new_file
 from ...system.reading import read_file
+from ..memory import available_bytes
 from .base import AttendError, BoundAttend
 
 U32 = NDArray[np.uint32]
@@ -42,6 +43,7 @@ _MOST_BYTES = 8 << 30
 _MOST = 1 << 12  # layers, and KV heads of one
 _MOST_TOKENS = 1 << 28
 _TOKENS = 0xFFFFFFFF  # in place of a layer
+_NUMBER_BYTES = 32  # of memory for each token that is named, while a record is read
 _LEVEL = 1  # of zlib: differences are small numbers, a higher level gains little
 
 
@@ -153,7 +155,7 @@ def _parsed(data: bytes) -> Selections:
         raise ValueError(f"version {version}, expected 1 or 2")
     source = _source(header)
     layers: dict[int, list[Selection]] = {i: [] for i in range(source.n_layers)}
-    at, tokens = len(first) + 1, None
+    at, tokens, left = len(first) + 1, None, available_bytes() // _NUMBER_BYTES
     while at < len(data):
         layer, stored, n = _HEAD.unpack_from(data, at)
         at += _HEAD.size
@@ -164,6 +166,9 @@ def _parsed(data: bytes) -> Selections:
         else:
             counts = np.frombuffer(data, "<u4", source.n_kv_heads, at).astype(np.int64)
             at += counts.size * 4
+            left -= int(counts.sum())
+            if left < 0:
+                raise ValueError("it names more tokens than memory has room for")
             layers[layer].append(Selection(stored, _lists(data[at : at + n], counts, stored)))
         at += n
     if version > 1 and tokens is None:
@@ -193,6 +198,8 @@ def _unpacked(body: bytes, n: int) -> U32:
 
 def _lists(body: bytes, counts: NDArray[np.int64], stored: int) -> tuple[U32, ...]:
     """The positions of each KV head; ValueError unless they ascend and lie below `stored`."""
+    if counts.max() > stored:
+        raise ValueError(f"a record names {counts.max():,} of {stored:,} tokens")
     numbers = _unpacked(body, int(counts.sum())).astype(np.int64)
     gaps = np.split(numbers, np.cumsum(counts)[:-1])
     lists = [np.cumsum(one) for one in gaps]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.attend import AttendError, Replay
+from kvarn.runtime.attend import AttendError, Replay, selections
 from kvarn.runtime.attend.selections import Selections, Source, selection_file
 from kvarn.runtime.model import Model
 
@@ -142,3 +142,29 @@ def test_what_cannot_be_recorded_or_replayed_says_so(tiny: Model, tmp_path: Path
     decoded(tiny, METHOD, path)
     with pytest.raises(AttendError, match="of a context of 301 tokens cannot be replayed in one"):
         decoded(tiny, Replay(path), n=200)
+
+
+def test_what_a_file_names_is_bounded_before_it_takes_memory(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lists = tmp_path / "selections", np.arange(600, dtype=np.uint32).reshape(2, 300)
+    with selection_file(path, Source(2, 2), []) as writer:
+        writer.add(0, 700, lists, np.array([300, 300]))
+    whole = path.read_bytes()
+    many = whole.replace(struct.pack("<II", 300, 300), struct.pack("<II", 300, 701))
+    path.write_bytes(many)
+    with pytest.raises(AttendError, match="names 701 of 700 tokens"):
+        Selections.read(path)
+    path.write_bytes(whole)
+    monkeypatch.setattr(selections, "available_bytes", lambda: 599 * 32)
+    with pytest.raises(AttendError, match="more tokens than memory has room for"):
+        Selections.read(path)
+
+
+def test_a_step_without_tokens_is_told(tiny: Model, tmp_path: Path) -> None:
+    path, lists = tmp_path / "selections", np.zeros((2, 1), np.uint32)
+    with selection_file(path, Source(tiny.config.n_layers, 2), []) as writer:
+        for layer in range(tiny.config.n_layers):
+            writer.add(layer, 301, lists, np.array([1, 0]))
+    with pytest.raises(AttendError, match="layer 0 names no token of KV head 1"):
+        decoded(tiny, Replay(path))
