@@ -8,7 +8,7 @@ the mean. Of equal projections the first belong to the half that comes first.
 import numpy as np
 
 from ....jit.cached import jit
-from ....jit.simd import fma, hsum, load_f32, set_f32, store
+from ....jit.simd import fma, hsum, load_f32, load_u16, set_f32, store
 from ...attention.layout import SEGMENT
 from ..best import entry_of, kth_cost
 from ..scores import cost_of, float_bits
@@ -127,3 +127,12 @@ def put_in_order(x, bits, order, scratch, entries, spare, histogram):
                 _iterate(x, part, bits, mean, direction, product)
             _halve(x, part, bits, direction, entries, spare, histogram)
         size //= 2
+
+
+@jit
+def token_at(order, place):
+    """The token of the segment that stands at a place of the stored order (an address).
+
+    A file may say anything: what it says is always a token of the segment.
+    """
+    return np.int64(load_u16(order, 2 * place)) & (SEGMENT - 1)

@@ -30,6 +30,7 @@ from ..scores import at_least, cost_of
 from ..sketch.choose import make_choose
 from .arguments import Query, Scratch
 from .layout import BLOCK, BLOCKS, offsets_of
+from .order import token_at
 from .sums import DIMENSIONS, add_means, signed_sums
 
 REACH = 4.0
@@ -111,7 +112,7 @@ def _collect(kind, part, segment, among, buffer, h, mine):
         while some:
             t = low_bit(some)
             some &= some - np.uint64(1)
-            token = np.int64(v.load_u16(part, at.order + 2 * (BLOCK * block + t)))
+            token = token_at(part + at.order, BLOCK * block + t)
             position = segment * SEGMENT + token
             entries[h, n] = entry_of(cost_of(np.uint64(v.load_u32(estimates, 4 * t))), position)
             n += among.first <= position < among.last

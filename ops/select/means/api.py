@@ -82,8 +82,8 @@ class MeansScratch:
         self.head_bytes, self.n_full = SEGMENT * means_item_bytes(head_dim), n_ctx // SEGMENT
         n_items = n_segments(BLOCKS * self.n_full)
         self.blocks = block_outputs(n_items, n_heads, n_kv_heads, self.layout.padded)
-        self.logs = np.full(BLOCK + 1, _HIDDEN, np.float32)
-        self.logs[1:] = np.log(np.arange(1, BLOCK + 1))
+        self.logs = np.full(256, _HIDDEN, np.float32)
+        self.logs[1 : BLOCK + 1] = np.log(np.arange(1, BLOCK + 1))
         codes = self.layout.blocks, self.heads
         self.attend, self.merge = _means(*codes), _merge(*codes)
         self.tail, self.memory, self.threads = Arguments(Tail), Arguments(Memory), 0

@@ -46,7 +46,7 @@ class Memory(NamedTuple):
     weights: arrays.F32_2D
     """Of each thread: the logarithm of that."""
     logs: arrays.F32_1D
-    """Logarithms of 0 to 32, of which the first hides a block."""
+    """Of each number that `left` can have: the logarithm of 1 to 32; any other hides a block."""
     blocks: BlockOutputs
 
 

@@ -43,6 +43,15 @@ def _first_from(tokens, n, least):
 
 
 @jit
+def block_of(blocks, token):
+    """The block in which a token of the segment stands; blocks: an address.
+
+    A file may say anything: what it says is always a block, though not always of 32 tokens.
+    """
+    return np.int64(v.load_u8(blocks, token)) & (BLOCKS - 1)
+
+
+@jit
 def _weigh(tail, j, to_blocks, first, last, left, weights, logs):
     """weights[b] = the logarithm of how many tokens of block b of segments first .. last-1 are not
     in the list of KV head j; to_blocks: bytes from a segment's item to `blocks` of that head."""
@@ -52,7 +61,7 @@ def _weigh(tail, j, to_blocks, first, last, left, weights, logs):
     for i in range(_first_from(tokens, n, first * SEGMENT), _first_from(tokens, n, last * SEGMENT)):
         token = np.int64(tokens[i])
         segment = token // SEGMENT
-        block = np.int64(v.load_u8(tail.items[segment] + to_blocks, token % SEGMENT))
+        block = block_of(tail.items[segment] + to_blocks, token % SEGMENT)
         left[BLOCKS * (segment - first) + block] -= 1
     for b in range(BLOCKS * (last - first)):
         weights[b] = logs[left[b]]

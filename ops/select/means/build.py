@@ -12,6 +12,7 @@ from ...attention.keys import read_key, read_value
 from ...attention.layout import BLOCK as ELEMENTS
 from ...attention.layout import TILE
 from ..blocks.layout import BLOCK, BLOCKS, offsets_of
+from ..blocks.order import token_at
 from .arguments import Stored
 from .layout import TILES
 
@@ -33,7 +34,7 @@ def _put_mean(tiles, given, order, block, to, work):
     for i in range(0, 8 * n, 64):
         v.store(key, i, v.set_f32(np.float32(0.0)))
     for t in range(BLOCK):
-        token = np.int64(v.load_u16(order, 2 * (BLOCK * block + t)))
+        token = token_at(order, BLOCK * block + t)
         tile = tiles + token // TILE * layout.tile_bytes
         read_key(tile, token % TILE, layout, row)
         _add(row, n, key)

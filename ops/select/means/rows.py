@@ -43,6 +43,7 @@ from ...attention.work import ROWS
 from ...pointwise.tanh import vtanh
 from ..blocks.layout import BLOCK, BLOCKS
 from .arguments import RowMemory, RowTail
+from .attend import block_of
 from .layout import TILES
 
 
@@ -79,7 +80,7 @@ def _resume(shape, rows, given, at):
 def _count(items, token, first, to_blocks, left):
     """One token less is left of its block; left: of the blocks from segment `first` on."""
     segment = token // SEGMENT
-    block = np.int64(v.load_u8(items[segment] + to_blocks, token % SEGMENT))
+    block = block_of(items[segment] + to_blocks, token % SEGMENT)
     left[BLOCKS * (segment - first) + block] -= 1
 
 

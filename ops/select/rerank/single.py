@@ -40,5 +40,6 @@ def rerank(shape, segments, j, listed, queries, wanted, search):
                         m += 1
             counts[h] = m
             make_room(h, wanted.k, wanted.seed, found, entries.shape[1])
-    clear(found.marks, np.int64(listed[len(listed) - 1]) + 1)
+    if len(listed) > 0:
+        clear(found.marks, np.int64(listed[len(listed) - 1]) + 1)
     mark_best(n, wanted.k, wanted.seed, found)

@@ -51,7 +51,9 @@ def _find_groups(items, run, j, codes, tables, groups):
     for table in range(tables.number):
         place = groups[table, 0]
         both = np.int64(load_u32(place, 2 * (RUN + (np.int64(codes[table]) >> low))))
-        first, last = place + 2 * (both & 0xFFFF), place + 2 * (both >> 16)
+        # A file may say anything: no group ends beyond the entries.
+        first = place + 2 * min(int(both & 0xFFFF), RUN)
+        last = place + 2 * min(int(both >> 16), RUN)
         for line in range(first, last, 64):
             prefetch_l1(line, 0)
         groups[table, 0], groups[table, 1] = first, last
