@@ -47,7 +47,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     info = actions.add_parser("info", help="show what is in a pack")
     for reporting in (listing, info):
         reporting.add_argument("--json", action="store_true", help="print JSON")
-    verify = actions.add_parser("verify", help="read a pack and check every byte of it")
+    verify = actions.add_parser(
+        "verify",
+        help="read a pack and check every byte of it",
+        description="Read a pack and check every byte against its digest, that K, V, hidden states "
+        "and the floats of indexes are finite, and that orders, blocks and tables of indexes are "
+        "such. Indexes are not computed again: signatures and sketches may have any bits.",
+    )
     remove = actions.add_parser("rm", help="delete packs")
     export = actions.add_parser("export", help="write a pack to one file")
     for one in (info, verify, export):

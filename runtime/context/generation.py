@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from ..sampling import Sampler
+from ..sampling import NotFinite, Sampler
 from ..stops import StopMatcher, stop_strings
 
 if TYPE_CHECKING:
@@ -57,7 +57,11 @@ class Generation:
         guess = self._guesses()
         ends = context.model.tokenizer.eog_ids if stop_at_eos else frozenset()
         while self._max_tokens is None or self.n_tokens < self._max_tokens:
-            token = sampler.sample(context.logits)
+            try:
+                token = sampler.sample(context.logits)
+            except NotFinite:
+                context.store.check_saved()  # a pack may be why
+                raise
             if token in ends:
                 self.finish = "eos"
                 return

@@ -4,6 +4,6 @@
 pure function of `candidates`, `filters` or `penalties`. This module does not import NumPy.
 """
 
-from .options import Sampler, SamplingError
+from .options import NotFinite, Sampler, SamplingError
 
-__all__ = ["Sampler", "SamplingError"]
+__all__ = ["NotFinite", "Sampler", "SamplingError"]

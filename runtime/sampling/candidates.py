@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .options import SamplingError
+from .options import NotFinite, SamplingError
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.intp]
@@ -68,7 +68,7 @@ def best_token(logits: Floats) -> int:
 
 def _finite(highest: np.float32) -> np.float32:
     if not np.isfinite(highest):
-        raise SamplingError(
+        raise NotFinite(
             f"sampling: the highest logit is {highest}, expected a finite number; "
             "the model's output is broken or every token is forbidden"
         )

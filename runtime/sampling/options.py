@@ -21,6 +21,10 @@ class SamplingError(KvarnError):
     """A sampling option is out of its range, or logits cannot be sampled from."""
 
 
+class NotFinite(SamplingError):
+    """The highest logit is NaN or infinite."""
+
+
 @dataclass(frozen=True)
 class Sampler:
     """How the next token is chosen; defaults and order are llama.cpp's.

@@ -117,6 +117,9 @@ class KVStore(ABC):
     def close(self) -> None:  # noqa: B027 - nor to close
         """Close files, without another commit. Nothing is appended or read after that."""
 
+    def check_saved(self) -> None:  # noqa: B027 - nor to check
+        """`StoreError` that names what is wrong with what was saved, all of which is read."""
+
     def cut(self, n_tokens: int) -> None:  # noqa: B027 - most stores have nothing to do
         """Drop the tokens from `n_tokens` on. Called before recorded launches overwrite them, which
         do not call `append`."""

@@ -192,6 +192,10 @@ class ResidentStore(KVStore):
         behind.commit(tokens, hidden, n_prompt)
         self._copied = n
 
+    def check_saved(self) -> None:
+        if self._behind is not None:
+            self._behind.check_saved()
+
     def close(self) -> None:
         if self._behind is not None:
             self._behind.close()

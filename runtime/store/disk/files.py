@@ -57,7 +57,8 @@ def tells_pages(path: Path) -> bool:
 def read_at(fd: int, n_bytes: int, offset: int) -> bytes:
     """`n_bytes` from `offset`, fewer if the file ends before."""
     parts = []
-    while n_bytes and (part := os.pread(fd, n_bytes, offset)):
+    n_bytes = min(n_bytes, os.fstat(fd).st_size - offset)  # for which memory is taken
+    while n_bytes > 0 and (part := os.pread(fd, n_bytes, offset)):
         parts.append(part)
         n_bytes -= len(part)
         offset += len(part)

@@ -16,8 +16,9 @@ from ..base import Column, KVStore, ProbeSums, Saved, StoreError
 from . import files
 from .errors import PackError
 from .folder import PackFolder, State
-from .format.log import COLUMN_NAME, KV, MOST_ITEM_BYTES, Tables
+from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
 from .plane import Io, Plane
+from .verify import check
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -133,6 +134,10 @@ class DiskStore(KVStore):
         if found != item_bytes:
             raise StoreError(f"index {name} holds {found} bytes per token, expected {item_bytes}")
         if name not in self.columns:
+            if len(self._tables.places) > MOST_COLUMNS and name not in self._tables.places:
+                raise StoreError(
+                    f"{self.folder.path} has {MOST_COLUMNS} indexes: make another pack"
+                )
             self._tables.item_bytes[name] = item_bytes
             places = self._tables.places.setdefault(name, [])
             plane = Plane(name, self.folder, places, item_bytes, self._io)
@@ -200,6 +205,9 @@ class DiskStore(KVStore):
     def add_probes(self, measured: Mapping[int, ProbeSums]) -> None:
         for layer, sums in measured.items():
             self._probe[layer] = self._probe.get(layer, ProbeSums()) + sums
+
+    def check_saved(self) -> None:
+        check(self.folder.path)
 
     def close(self) -> None:
         self.folder.close()

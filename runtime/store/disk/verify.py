@@ -1,15 +1,29 @@
-"""Check every byte that a pack's commits name against its digest."""
+"""Check every byte that a pack's commits name: its digest, and the numbers that have a range.
+
+A digest says that bytes are those that were written, not that kvarn wrote them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ops.attention.layout import SEGMENT, TILE
+from ....ops.cpu import CPU
+from ..base import StoreError
+from ..finite import Flags, infinite_rows, infinite_tokens
+from .columns import ColumnSegment, column_faults
 from .errors import PackError
 from .folder import PackFolder, State
-from .format import snapshot, superblock
+from .format import superblock
+from .format.log import KV, Place
 from .plane import read_slot
+from .slots import DiskSlots
 
+U8 = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
 """Called with (segments done, segments in all)."""
 
@@ -20,41 +34,116 @@ def verify(path: Path, progress: Progress | None = None) -> list[str]:
     Reads all of it, its parents' segments too. Raises `PackError` if the folder is not a pack or
     has another format; damage that prevents opening it is a line like any other.
     """
+    return list(faults(path, progress))
+
+
+def faults(path: Path, progress: Progress | None = None) -> Iterator[str]:
+    """The lines of `verify`, one by one."""
     folder = PackFolder(path)
-    found: list[str] = []
     try:
         folder.centre()
         if folder.manifest.slots is not None:
-            snapshot.verify(path)
-            return []
-        found = _superblocks(folder)
-        return found + _segments(folder, folder.state(), progress)
-    except PackError as error:
-        return [*found, str(error)]
+            yield from _slots(folder)
+            return
+        yield from _superblocks(folder)
+        state = folder.state()
+        yield from _hidden(folder, state.hidden)
+        yield from _segments(folder, state, progress)
+        yield from _rows(folder, state)
+    except StoreError as error:
+        yield str(error)
 
 
-def _superblocks(folder: PackFolder) -> list[str]:
+def check(path: Path) -> None:
+    """`StoreError` with the first line of `verify`, if there is one."""
+    for line in faults(path):
+        raise StoreError(f"{line}: what follows from it is no answer, build it anew")
+
+
+def _superblocks(folder: PackFolder) -> Iterator[str]:
     n_embd = folder.manifest.model.n_embd
     found = [superblock.decode(data, n_embd) for data in folder.superblocks()]
     if found[1] is None and found[0] is not None and found[0][0].sequence == 0:
-        return []  # nothing was committed since the pack was made
-    return [
-        f"pack {folder.path}: {superblock.NAME} is damaged in slot {number}"
-        for number, commit in enumerate(found)
-        if commit is None
+        return  # nothing was committed since the pack was made
+    for number, commit in enumerate(found):
+        if commit is None:
+            yield f"pack {folder.path}: {superblock.NAME} is damaged in slot {number}"
+
+
+def _hidden(folder: PackFolder, hidden: NDArray[np.float32] | None) -> Iterator[str]:
+    if hidden is not None and not np.isfinite(hidden).all():
+        yield f"pack {folder.path}: the hidden state of its last token is not finite"
+
+
+def _segments(folder: PackFolder, state: State, progress: Progress | None) -> Iterator[str]:
+    places = [
+        (place, plane, number)
+        for plane, of_plane in state.tables.places.items()
+        for number, place in enumerate(of_plane)
     ]
-
-
-def _segments(folder: PackFolder, state: State, progress: Progress | None) -> list[str]:
-    places = [(place, plane) for plane, found in state.tables.places.items() for place in found]
-    lines = []
-    for done, (place, plane) in enumerate(places, 1):
+    for done, (place, plane, number) in enumerate(places, 1):
         n_bytes = folder.part_bytes(plane, state.tables.item_bytes.get(plane, 0))
         for file in range(len(place.digests)):
             try:
-                read_slot(place, plane, file, n_bytes)
+                data = np.frombuffer(read_slot(place, plane, file, n_bytes), np.uint8)
             except PackError as error:
-                lines.append(str(error))
+                yield str(error)
+                continue
+            if plane == KV:
+                tokens = infinite_tokens(data, folder.layout)
+                yield from _infinite(place.folder.path, file, number * SEGMENT, tokens)
+            else:
+                n_segments = len(state.tables.places[plane])
+                yield from _column(folder, place, plane, data, (number, n_segments))
         if progress is not None:
             progress(done, len(places))
-    return lines
+
+
+def _column(
+    folder: PackFolder, place: Place, name: str, data: U8, which: tuple[int, int]
+) -> Iterator[str]:
+    """which: number of the segment, and how many the column has."""
+    model, number = folder.manifest.model, which[0]
+    heads = data.reshape(model.n_layers * model.n_kv_heads, -1)
+    for row, fault in column_faults(ColumnSegment(name, heads, model.head_dim, *which)):
+        layer, head = divmod(row, model.n_kv_heads)
+        where = f"index {name}, segment {number}, layer {layer}, KV head {head}"
+        yield f"pack {place.folder.path}: {where}: {fault}"
+
+
+def _rows(folder: PackFolder, state: State) -> Iterator[str]:
+    """The tokens after the full segments."""
+    model, n = folder.manifest.model, len(state.rows)
+    each = folder.rows.n_bytes // (model.n_layers * model.n_kv_heads)
+    rows = state.rows.reshape(n, model.n_layers, model.n_kv_heads, each)
+    for layer in range(model.n_layers if n else 0):
+        k, v = infinite_rows(rows[:, layer], folder.layout)
+        yield from _infinite(folder.path, layer, state.n_full * SEGMENT, (k.T, v.T))
+
+
+def _infinite(
+    path: Path, layer: int, first: int, tokens: tuple[Flags, Flags], unit: str = "token"
+) -> Iterator[str]:
+    """One line for K and one for V of a layer. tokens: which are not finite, bool (J, T), the
+    first of them number `first`."""
+    for side, wrong in zip("KV", tokens):
+        if wrong.any():
+            head, token = np.argwhere(wrong)[0].tolist()
+            yield (
+                f"pack {path}: {side} of layer {layer}, KV head {head}, {unit} {first + token} is "
+                f"not finite (one of {int(wrong.sum()):,} in its segment)"
+            )
+
+
+def _slots(folder: PackFolder) -> Iterator[str]:
+    """A context that evicts, whose tokens have slots."""
+    model, plan = folder.manifest.model, folder.manifest.slots
+    assert plan is not None
+    store = DiskSlots(folder.layout, plan, model.n_kv_heads, folder)
+    yield from _hidden(folder, store.saved.hidden)
+    for layer in range(model.n_layers):
+        places, item_bytes = store.segments(layer), folder.layout.tile_bytes // TILE
+        for i in range(len(places)):
+            items = CPU.read_items(places[i : i + 1], model.n_kv_heads, item_bytes)
+            tokens = infinite_tokens(items.ravel(), folder.layout)
+            yield from _infinite(folder.path, layer, i * SEGMENT, tokens, "slot")

@@ -23,7 +23,6 @@ from .exporting import Progress, log_of
 
 _BLOCK = tarfile.BLOCKSIZE
 _PIECE = 1 << 20
-_MOST_COLUMNS = 64
 _MOST_END = 2 * _BLOCK + tarfile.RECORDSIZE
 _LARGE = re.compile(rb"([0-9]{1,3}) size=([1-9][0-9]{0,18})\n")
 _COLUMN = re.compile(rf"index-(?:{log.COLUMN_NAME.pattern})")
@@ -78,7 +77,7 @@ def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
     record, _ = log.record(KV, 0, place, bytes(4 * SEGMENT), 0, b"")
     column, _ = log.record("c" * 64, 0, place, b"", 1, b"")
     least = n_full * len(record)
-    most = least + n_full * _MOST_COLUMNS * len(column)
+    most = least + n_full * log.MOST_COLUMNS * len(column)
     tail_bytes = n_open * tail.record_bytes(pack.rows.n_bytes)
     slots = n_full * model.n_layers * stride_of(pack.layer_bytes)
     if (
@@ -195,7 +194,7 @@ class _Archive:
         if entry.size or not _COLUMN.fullmatch(entry.name) or entry.name in self._empty:
             return False
         self._empty.add(entry.name)
-        return len(self._empty) <= _MOST_COLUMNS
+        return len(self._empty) <= log.MOST_COLUMNS
 
     def _entry(self) -> tarfile.TarInfo:
         """The next header of a regular file, with the size that a pax header before it gives."""

@@ -27,12 +27,16 @@ def encode(centre: NDArray[np.float32]) -> tuple[bytes, str]:
 
 
 def decode(data: bytes, facts: Manifest, pack: Path) -> NDArray[np.float32]:
-    """The mean keys, float32 (layers, J, E); `PackDamaged` if these are not the bytes written."""
+    """The mean keys, float32 (layers, J, E); `PackDamaged` if these are not the bytes written, or
+    not finite."""
     if files.digest(data).hex() != facts.centre or len(data) != n_bytes(facts):
         raise PackDamaged(pack, f"{NAME} is damaged: it does not match its checksum")
     model = facts.model
     shape = model.n_layers, model.n_kv_heads, model.head_dim
-    return np.frombuffer(data, "<f4").reshape(shape).astype(np.float32)
+    means = np.frombuffer(data, "<f4").reshape(shape).astype(np.float32)
+    if not np.isfinite(means).all():
+        raise PackDamaged(pack, f"{NAME} holds mean keys that are not finite")
+    return means
 
 
 def n_bytes(facts: Manifest) -> int:

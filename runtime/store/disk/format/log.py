@@ -31,6 +31,7 @@ COLUMN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KIND_KV, _KIND_COLUMN = 1, 2
 _HEAD, _PLACE, _ITEM = struct.Struct("<II"), struct.Struct("<II"), struct.Struct("<I")
 _MOST_SLOTS = 1 << 24
+MOST_COLUMNS = 256
 MOST_ITEM_BYTES = 1 << 14  # per token and KV head; K and V themselves take 1 KiB at most
 
 
@@ -141,6 +142,7 @@ def _apply(kind: int, payload: bytes, tables: Tables, folder: PackFiles, n_layer
             not COLUMN_NAME.fullmatch(name)
             or segment >= len(tables.places[KV])
             or not 0 < item_bytes <= MOST_ITEM_BYTES
+            or len(tables.places) > 1 + MOST_COLUMNS
             or tables.item_bytes.setdefault(name, item_bytes) != item_bytes
         ):
             raise _impossible(folder.path, segment, slot)

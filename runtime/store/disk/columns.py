@@ -1,0 +1,162 @@
+"""What columns of indexes may hold: numbers that name a place have a range, floats are finite.
+
+Checked where all of a pack is read anyway, by `verify` and so by import. Kernels keep to these
+ranges by themselves, whatever a file says, so opening a pack reads no column.
+
+    blocks-…        the order of a segment's tokens: each of them once
+    means-…         the block of each token: each of the 32 blocks has 32
+    tables-KxL-…    the first entry of each group: ascending, up to the 16,384 entries of a run
+    all of these, quest-…, centre and the factors of sketch-…: finite floats
+
+Zeros are sound: a layer without an index has them. The bits of signatures and sketches may have any
+value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ops.attention.layout import SEGMENT
+from ....ops.select.blocks.layout import BLOCK, BLOCKS, block_item_bytes, offsets_of
+from ....ops.select.means.layout import TILES, means_item_bytes, means_layout
+from ....ops.select.quest.layout import (
+    LINE,
+    QUARTERS,
+    dimensions_of,
+    scales_offset,
+    tile_item_bytes,
+)
+from ....ops.select.sketch import sketch_bits
+from ....ops.select.tables.planes import RUN, Tables
+from ..finite import Flags, infinite_f16
+from .files import DIGEST
+
+U8 = NDArray[np.uint8]
+_TABLES = re.compile(r"tables-([4-9]|1[0-6])x([2-9]|[1-9]\d{1,2}|1000)-")  # as `Tables` allows
+Faults = Iterator[tuple[str, Flags]]
+"""What cannot be, and which of the heads have it."""
+
+
+class ColumnSegment(NamedTuple):
+    """A segment of a column. heads: uint8 (layers x J, bytes), what it holds of each KV head;
+    number: of the segment, of `n_segments` that the column has."""
+
+    name: str
+    heads: U8
+    head_dim: int
+    number: int
+    n_segments: int
+
+
+def column_faults(segment: ColumnSegment) -> Iterator[tuple[int, str]]:
+    """(row of `heads`, what is wrong there); row -1: items have another size than the index has."""
+    kind = segment.name.split("-", 1)[0]
+    if kind == "sketch" and "-factors" in segment.name:
+        kind = "factors"
+    if kind not in _CHECKS or (kind == "tables" and not _TABLES.match(segment.name)):
+        return
+    item_bytes, faults = _CHECKS[kind]
+    found, expected = segment.heads.shape[1] // SEGMENT, item_bytes(segment)
+    if found != expected:
+        yield -1, f"it has {found} bytes per token, expected {expected}"
+        return
+    for what, rows in faults(segment):
+        yield from ((int(row), what) for row in np.flatnonzero(rows))
+
+
+def _infinite_f32(numbers: U8) -> Flags:
+    return np.asarray(~np.isfinite(np.ascontiguousarray(numbers).view("<f4")).all(-1))
+
+
+def _u16(numbers: U8) -> NDArray[np.int64]:
+    return np.ascontiguousarray(numbers).view("<u2").astype(np.int64)
+
+
+def _block_bytes(segment: ColumnSegment) -> int:
+    return block_item_bytes(sketch_bits(segment.head_dim))
+
+
+def _block_faults(segment: ColumnSegment) -> Faults:
+    at, heads = offsets_of(sketch_bits(segment.head_dim)), segment.heads
+    order = _u16(heads[:, at.order : at.means])
+    wrong = (np.sort(order) != np.arange(SEGMENT)).any(-1)
+    yield "the order of its tokens is none", wrong & order.any(-1)
+    yield "a factor is not finite", infinite_f16(heads[:, at.factors : at.order])
+    scales = heads[:, at.scales : at.spreads + 4 * BLOCKS]
+    yield "a scale is not finite", _infinite_f32(scales)
+
+
+def _means_bytes(segment: ColumnSegment) -> int:
+    return means_item_bytes(segment.head_dim)
+
+
+def _means_faults(segment: ColumnSegment) -> Faults:
+    layout, heads = means_layout(segment.head_dim), segment.heads
+    end = TILES * layout.tile_bytes
+    blocks = heads[:, end : end + SEGMENT]
+    wrong = (np.sort(blocks) != np.repeat(np.arange(BLOCKS), BLOCK)).any(-1)
+    yield f"not all of its blocks have {BLOCK} tokens", wrong & blocks.any(-1)
+    tiles = heads[:, :end].reshape(len(heads), TILES, layout.tile_bytes)
+    scales = tiles[..., layout.scale_offset :].reshape(len(heads), -1)
+    yield "a scale is not finite", infinite_f16(scales)
+
+
+def _tables_of(name: str) -> Tables:
+    bits, number = map(int, name.split("-")[1].split("x"))
+    return Tables(bits, number)
+
+
+def _tables_bytes(segment: ColumnSegment) -> int:
+    return _tables_of(segment.name).item_bytes
+
+
+def _tables_faults(segment: ColumnSegment) -> Faults:
+    tables, (run, place) = _tables_of(segment.name), divmod(segment.number, RUN // SEGMENT)
+    if run >= segment.n_segments * SEGMENT // RUN:
+        return  # of a run that is not full: computed again
+    for i in range(min(tables.tables_each, tables.number - place * tables.tables_each)):
+        at = i * tables.table_bytes + 2 * RUN
+        starts = _u16(segment.heads[:, at : at + 2 * (tables.groups + 1)])
+        wrong = (np.diff(starts) < 0).any(-1) | (starts[:, -1] > RUN)
+        yield f"the groups of table {place * tables.tables_each + i} are not within it", wrong
+
+
+def _quest_bytes(segment: ColumnSegment) -> int:
+    return tile_item_bytes(segment.head_dim)
+
+
+def _quest_faults(segment: ColumnSegment) -> Faults:
+    at = scales_offset(dimensions_of(segment.head_dim))
+    yield "a scale is not finite", _infinite_f32(segment.heads[:, at : at + 4 * QUARTERS * LINE])
+
+
+def _centre_bytes(segment: ColumnSegment) -> int:
+    return -(-(4 * segment.head_dim + DIGEST) // SEGMENT)
+
+
+def _centre_faults(segment: ColumnSegment) -> Faults:
+    means = segment.heads[:, : 4 * segment.head_dim]
+    yield "the mean key is not finite", _infinite_f32(means)
+
+
+def _factor_bytes(segment: ColumnSegment) -> int:
+    return 2
+
+
+def _factor_faults(segment: ColumnSegment) -> Faults:
+    yield "a factor is not finite", infinite_f16(segment.heads)
+
+
+_CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment], Faults]]] = {
+    "blocks": (_block_bytes, _block_faults),
+    "means": (_means_bytes, _means_faults),
+    "tables": (_tables_bytes, _tables_faults),
+    "quest": (_quest_bytes, _quest_faults),
+    "centre": (_centre_bytes, _centre_faults),
+    "factors": (_factor_bytes, _factor_faults),
+}
