@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ops.attention.layout import TileLayout
+from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.device import Places
 from .base import Column, KVStore, StoreError
 from .ram import RamColumn, RamStore
@@ -79,6 +79,13 @@ class SlotStore(KVStore):
     def bytes_for(self, n_tokens: int) -> int:
         """Bytes of K and V of `n_tokens` tokens, as far as they have slots."""
         return sum(store.bytes_for(min(n_tokens, size)) for size, store in self._stores.items())
+
+    def state_bytes(self, n_tokens: int) -> int:
+        """Bytes of `parts` with `n_tokens` reserved."""
+        items = SEGMENT * self.n_kv_heads * sum(one.item_bytes for one in self.columns.values())
+        return self.bytes_for(n_tokens) + items * sum(
+            n_segments(min(n_tokens, size)) * store.n_layers for size, store in self._stores.items()
+        )
 
     def shrink(self, n_tokens: int) -> None:
         """Free what is reserved beyond tokens 0 to n_tokens - 1."""
@@ -175,6 +182,17 @@ class SlotStore(KVStore):
         places, filled = self.positions.segments(layer), min(n_tokens, self.slots[layer])
         items = self.device.read_items(places, self.n_kv_heads, self.positions.item_bytes)
         return items.view(np.uint32)[:, :filled, 0]
+
+    def holds_each_once(self, layer: int, n_slots: int, n_tokens: int) -> bool:
+        """Whether the first `n_slots` slots of a layer, as far as `n_tokens` tokens fill them, hold
+        other ones of these tokens each."""
+        n_filled = min(n_slots, n_tokens)
+        held = self.kept(layer, n_filled)
+        if held.shape[1] < n_filled or held.max(initial=0) >= max(n_tokens, 1):
+            return False
+        seen = np.zeros((len(held), n_tokens), np.bool_)
+        np.put_along_axis(seen, held.astype(np.intp), True, 1)
+        return bool((seen.sum(1) == n_filled).all())
 
     @property
     def n_bytes(self) -> int:

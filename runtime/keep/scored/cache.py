@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ...stats import Kept
 from ...store import StoreError
 from ..base import KeepError
 from ..cache import KVCache
-from .queries import bytes_of
+from .queries import BLOCK, bytes_of
 from .slots import ScoredSlots
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class ScoredCache(KVCache):
         self._n_ctx = n_ctx
         if store.saved.tokens and self._scored:
             self._restore()
+            self._check_restored(len(store.saved.tokens))
         store.extra_parts = self._extra_parts
         attention.finished = self._finish
 
@@ -230,24 +232,40 @@ class ScoredCache(KVCache):
 
     def _restore(self) -> None:
         """Go on from what `_extra_parts` has saved; StoreError if it is not that."""
-        extra, size = self._store.extra, 8 * _FACTS
-        wrong = StoreError(
-            f"a snapshot of keep {self._scored[0].keep.name} has {len(extra)} bytes of queries and "
-            "scores, and is not one that this version of kvarn can go on from: make another pack"
-        )
+        store, queries, size = self._store, self._queries, 8 * _FACTS
+        extra = store.extra
         if len(extra) < size:
-            raise wrong
+            raise self._wrong()
         *numbers, first, n_blocks, width = extra[:size].view("<i8").tolist()
-        shape = len(self._scored), self._store.n_kv_heads, width
+        shape = len(self._scored), store.n_kv_heads, width
+        # Before memory is taken: the numbers are only what the file says.
+        n_bytes = size + queries.bytes_for(n_blocks * BLOCK) + 4 * prod(shape)
+        if min(first, n_blocks, width) < 0 or n_bytes != len(extra):
+            raise self._wrong()
         sums = np.zeros(shape, np.float32)
-        queries = self._queries.restore(first, n_blocks)
-        parts = [*queries, bytes_of(sums)]
-        if size + sum(part.nbytes for part in parts) != len(extra):
-            raise wrong
-        for part in parts:
+        for part in [*queries.restore(first, n_blocks), bytes_of(sums)]:
             part[:] = extra[size : size + part.nbytes].data
             size += part.nbytes
         for one, its_sums in zip(self._scored, sums):
             one.n_dropped, one.since, one.n_summed = numbers[:3]
             one.in_prompt, one.sums = bool(numbers[3]), its_sums.copy()
         self._dropped[0] = numbers[0]
+
+    def _check_restored(self, n_tokens: int) -> None:
+        """StoreError unless slots and queries are those of so many tokens."""
+        for one in self._scored:
+            numbers = one.n_dropped, one.since, one.n_summed, self._queries.first
+            if not (
+                all(0 <= number <= n_tokens for number in numbers)
+                and one.held(n_tokens) <= self._store.reserved
+                and self._store.holds_each_once(one.layer, one.held(n_tokens), n_tokens)
+                and self._queries.has(one.first_proxy(n_tokens), n_tokens)
+            ):
+                raise self._wrong()
+
+    def _wrong(self) -> StoreError:
+        return StoreError(
+            f"a snapshot of keep {self._scored[0].keep.name} has {len(self._store.extra)} bytes of "
+            "queries and scores, and is not one that this version of kvarn can go on from: make "
+            "another pack"
+        )

@@ -89,6 +89,11 @@ class Queries:
             queries = block.queries[place, here].astype(np.float32)
             yield Piece(begin + here.start, queries, block.log_sums[place, here].copy())
 
+    def has(self, first: int, stop: int) -> bool:
+        """Whether `pieces` has queries of tokens first to stop - 1."""
+        numbers = range(first // BLOCK, -(-stop // BLOCK)) if first < stop else range(0)
+        return all(number in self._blocks for number in numbers)
+
     def drop(self, first: int) -> None:
         """Free blocks that have no token from `first` on."""
         low = first // BLOCK

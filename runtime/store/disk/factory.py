@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 
 from ....ops.attention.layout import KV_TYPES
 from ....system.text import one_line
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...loading.model_info import ModelInfo
+
+
+S = TypeVar("S", DiskStore, DiskSlots)
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,7 @@ class Disk(Store):
             if self.parent is not None and folder.state().commit.sequence == 0:
                 store.adopt(PackFolder(Path(self.parent)).state())
             store.centre = folder.centre()
-            if store.saved.tokens and max(store.saved.tokens) >= model.config.n_vocab:
-                raise PackError(path, "it holds token ids outside the model's vocabulary")
-            return store
+            return _with_known_tokens(store, path, model)
         except OSError as error:
             raise unopened(path, error) from error
 
@@ -109,7 +110,7 @@ class Disk(Store):
             folder = self._folder(path, model, n_ctx, slots)
             store = DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
             store.centre = folder.centre()
-            return store
+            return _with_known_tokens(store, path, model)
         except OSError as error:
             raise unopened(path, error) from error
 
@@ -192,6 +193,13 @@ class Disk(Store):
                 f"is one {sides[1]} that length, with other rope factors: change --ctx, or make "
                 "another pack",
             )
+
+
+def _with_known_tokens(store: S, path: Path, model: ModelInfo) -> S:
+    """The store; `PackError` if it holds ids that are none of the model's."""
+    if max(store.saved.tokens, default=0) >= model.config.n_vocab:
+        raise PackError(path, "it holds token ids outside the model's vocabulary")
+    return store
 
 
 def _check_tokenizer(path: Path, digest: str, model: ModelInfo) -> None:

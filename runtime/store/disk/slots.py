@@ -10,7 +10,7 @@ import numpy as np
 
 from ....ops.attention.layout import TileLayout
 from ..base import Saved, SlotPlan
-from ..slots import SlotStore
+from ..slots import NO_BOUND, SlotStore
 from .errors import PackDamaged, PackError
 from .folder import PackFolder
 from .format import snapshot
@@ -38,20 +38,24 @@ class DiskSlots(SlotStore):
             self._restore(facts)
 
     def _restore(self, facts: snapshot.Facts) -> None:
+        path, n_embd = self.folder.path, self.folder.manifest.model.n_embd
         for name, item_bytes in facts.columns.items():
             self.state_column(name, item_bytes)
+        # Before memory is taken: the facts are only what the file says.
+        rest = facts.n_bytes - 4 * (facts.n_tokens + facts.n_hidden) - facts.n_extra
+        if rest != self.state_bytes(facts.reserved) or facts.n_hidden not in (0, n_embd):
+            raise PackDamaged(
+                path, f"{snapshot.NAME} holds {facts.n_bytes:,} bytes of another kind of store"
+            )
         self.reserve(facts.reserved)
         self.extra = np.empty(facts.n_extra, np.uint8)
-        parts = [*self.parts(), self.extra.data]
-        tokens, hidden = snapshot.read(self.folder.path, facts, parts)
-        if any(int(layer.max(initial=0)) >= max(1, len(tokens)) for layer in self._kept(tokens)):
-            raise PackDamaged(self.folder.path, "its slots hold tokens that it has not read")
+        tokens, hidden = snapshot.read(path, facts, [*self.parts(), self.extra.data])
+        for layer, size in enumerate(self.slots):
+            if size != NO_BOUND and not self.holds_each_once(layer, size, len(tokens)):
+                raise PackDamaged(path, f"layer {layer} holds tokens twice, or that were not read")
         for column in self.columns.values():
             column.filled[:] = np.minimum(len(tokens), self.slots)
         self.saved, self._n_saved = Saved(tokens, hidden, facts.n_prompt), len(tokens)
-
-    def _kept(self, tokens: Sequence[int]) -> list[NDArray[np.uint32]]:
-        return [self.kept(layer, len(tokens)) for layer in range(self.n_layers)]
 
     @property
     def saves(self) -> bool:
@@ -90,6 +94,11 @@ class DiskSlots(SlotStore):
             ) from error
         ended = time.perf_counter()
         self._n_saved, self._next = len(now.tokens), ended + PATIENCE * (ended - began)
+
+    def check_saved(self) -> None:
+        from .verify import check  # imports this module
+
+        check(self.folder.path)
 
     def close(self) -> None:
         """Save what is not saved yet, and close the folder."""

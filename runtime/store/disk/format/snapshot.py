@@ -136,17 +136,6 @@ def read(
     return ids.tolist(), hidden.astype(np.float32) if facts.n_hidden else None
 
 
-def verify(folder: Path) -> None:
-    """Read all of it; `PackDamaged` if it is not as it was written."""
-    facts = read_facts(folder)
-    if facts is not None:
-        rest = facts.n_bytes - 4 * (facts.n_tokens + facts.n_hidden)
-        buffer = memoryview(bytearray(_PIECE))
-        # Only the digest counts, so the same memory is filled again and again.
-        whole, left = divmod(rest, _PIECE)
-        read(folder, facts, [*[buffer] * whole, buffer[:left]])
-
-
 def _pieces(part: memoryview) -> Iterable[memoryview]:
     for start in range(0, part.nbytes, _PIECE):
         yield part[start : start + _PIECE]

@@ -158,7 +158,8 @@ SAVES = textwrap.dedent(
             os._exit(0)
         _, status = os.waitpid(child, 0)
         facts = snapshot.read_facts(folder)
-        snapshot.verify(folder)
+        rest = memoryview(bytearray(facts.n_bytes - 4 * facts.n_tokens))
+        snapshot.read(folder, facts, [rest])
         assert facts.n_tokens in (number, number + 1), (facts, number)
         number = facts.n_tokens
         print(os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
