@@ -1,7 +1,7 @@
 """Drives commands over mutants, in a process of its own that may die of them.
 
-    python -m tests.commands.mutants.drive gguf|folders|large FOLDER NUMBER…
-    python -m tests.commands.mutants.drive choose gguf|folders N SEED
+    python -m tests.commands.mutants.drive gguf|folders|packs|f16-packs|large FOLDER NUMBER…
+    python -m tests.commands.mutants.drive choose gguf|folders|packs|f16-packs N SEED
 
 The first tries the mutants with these numbers, the second draws N numbers by a seed.
 Prints a line of JSON before and after each: a parent knows which one a crash or a hang belongs to.
@@ -22,6 +22,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,39 @@ def _warm(folder: Path) -> None:
         assert outcome(_given(command, path)) == "0"
 
 
-CASES = {"gguf": gguf_cases, "folders": folder_cases, "large": large_cases}
+def pack_cases() -> Any:
+    """Packs whose checksums are right and whose contents are hostile."""
+    from . import pack_mutants
+
+    for kind, name, make, commands in pack_mutants.cases():
+        yield f"{kind} {name}", partial(_warmed, kind, make), commands
+
+
+def _warmed(kind: str, make: Callable[[Path], tuple[Path, int]], folder: Path) -> tuple[Path, int]:
+    """What `make` makes, once the kernels that its commands need are compiled: outside the clock
+    of any mutant."""
+    from . import pack_mutants
+
+    warm = folder / f"warm-{kind}"
+    if not warm.exists():
+        for line in pack_mutants.sound_lines(kind, folder):
+            assert outcome(line) == "0", outcome(line)
+        warm.touch()
+    return make(folder)
+
+
+def f16_pack_cases() -> Any:
+    """The third of them that takes the kernels of K and V in f16, which other tests use too."""
+    return islice(pack_cases(), 0, None, 3)
+
+
+CASES = {
+    "packs": pack_cases,
+    "f16-packs": f16_pack_cases,
+    "gguf": gguf_cases,
+    "folders": folder_cases,
+    "large": large_cases,
+}
 
 
 def _convert(path: Path, extra: list[str]) -> list[str]:

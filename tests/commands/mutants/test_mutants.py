@@ -1,6 +1,6 @@
-"""Models that are damaged or made to harm: one line for each, whatever is wrong with it.
+"""Models and packs that are damaged or made to harm: one line for each, whatever is wrong with it.
 
-A tenth of them is tried in the suite, all under `slow`.
+A part of them is tried in the suite, many or all under `slow`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,10 @@ def chosen(kind: str, n: int) -> list[int]:
     [
         ("gguf", 80),
         ("folders", 200),
+        ("f16-packs", 40),
         pytest.param("gguf", 1000, marks=pytest.mark.slow),
         pytest.param("folders", 2100, marks=pytest.mark.slow),
+        pytest.param("packs", 2100, marks=pytest.mark.slow),
     ],
 )
 def test_a_mutant_is_run_or_refused_in_one_line(kind: str, n: int, tmp_path: Path) -> None:
