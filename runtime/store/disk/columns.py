@@ -54,16 +54,16 @@ class ColumnSegment(NamedTuple):
 
 
 def column_faults(segment: ColumnSegment) -> Iterator[tuple[int, str]]:
-    """(row of `heads`, what is wrong there); row -1: items have another size than the index has."""
+    """(row of `heads`, what is wrong there); row 0 for items of another size than the index has."""
     kind = segment.name.split("-", 1)[0]
     if kind == "sketch" and "-factors" in segment.name:
         kind = "factors"
     if kind not in _CHECKS or (kind == "tables" and not _TABLES.match(segment.name)):
         return
     item_bytes, faults = _CHECKS[kind]
-    found, expected = segment.heads.shape[1] // SEGMENT, item_bytes(segment)
-    if found != expected:
-        yield -1, f"it has {found} bytes per token, expected {expected}"
+    stored, expected = segment.heads.shape[1] // SEGMENT, item_bytes(segment)
+    if stored != expected:
+        yield 0, f"it has {stored} bytes per token, expected {expected}"
         return
     for what, rows in faults(segment):
         yield from ((int(row), what) for row in np.flatnonzero(rows))
@@ -85,7 +85,7 @@ def _block_faults(segment: ColumnSegment) -> Faults:
     at, heads = offsets_of(sketch_bits(segment.head_dim)), segment.heads
     order = _u16(heads[:, at.order : at.means])
     wrong = (np.sort(order) != np.arange(SEGMENT)).any(-1)
-    yield "the order of its tokens is none", wrong & order.any(-1)
+    yield "its order lacks tokens", wrong & order.any(-1)
     yield "a factor is not finite", infinite_f16(heads[:, at.factors : at.order])
     scales = heads[:, at.scales : at.spreads + 4 * BLOCKS]
     yield "a scale is not finite", _infinite_f32(scales)

@@ -79,7 +79,7 @@ def chosen(kind: str, n: int) -> list[int]:
     [
         ("gguf", 80),
         ("folders", 200),
-        ("f16-packs", 40),
+        ("f16-packs", 20),
         pytest.param("gguf", 1000, marks=pytest.mark.slow),
         pytest.param("folders", 2100, marks=pytest.mark.slow),
         pytest.param("packs", 2100, marks=pytest.mark.slow),

@@ -52,6 +52,16 @@ def test_what_is_put_together_again_is_sound(parts: Parts, tmp_path: Path) -> No
     assert verify(written(parts, tmp_path / "again")) == []
 
 
+@pytest.mark.parametrize("n", [0, SEGMENT])
+def test_packs_without_an_open_segment_are_sound(tmp_path: Path, n: int) -> None:
+    make(tmp_path / "pack")
+    store = opened(tmp_path / "pack")
+    fill(store, TOKENS[:n], 0)
+    save(store, TOKENS[:n])
+    store.close()
+    assert verify(tmp_path / "pack") == []
+
+
 @pytest.mark.parametrize("bits", [NAN, INFINITY])
 @pytest.mark.parametrize("side", ["K", "V"])
 def test_keys_and_values_that_are_not_finite_are_named(
@@ -95,7 +105,7 @@ def test_sound_numbers_of_any_size_are_finite(kind: str) -> None:
 
 BITS = 64  # of sketches of short keys
 COLUMNS: dict[str, tuple[int, int, bytes, str]] = {
-    "blocks-1": (15, offsets_of(BITS).order, b"\xff\xff", "the order of its tokens is none"),
+    "blocks-1": (15, offsets_of(BITS).order, b"\xff\xff", "its order lacks tokens"),
     "blocks-2": (15, offsets_of(BITS).factors, NAN, "a factor is not finite"),
     "blocks-3": (15, offsets_of(BITS).spreads, b"\0\0\xc0\x7f", "a scale is not finite"),
     "means-1": (4, TILES * means_layout(16).tile_bytes, b"\x20", "not all of its blocks have 32"),
