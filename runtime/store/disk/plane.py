@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +13,7 @@ from . import files
 from .errors import PackDamaged
 from .folder import PackFolder, stride_of
 from .format.log import KV, PackFiles, Place
+from .mapping import Mapping
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,44 +26,35 @@ truncates the file or the medium fails, SIGBUS ends the process. With "pread", a
 `StoreError`, and each segment is checked against its digest.
 """
 
-_MOST_PARTS = 64  # mappings of a file before they are joined to one
 
-
-class _Mapped:
-    """One file's slots, mapped in parts as the file grows."""
+class _Slots:
+    """The slots of one file, in one mapping that has room for more: a file for each part of it
+    would soon be more mappings than the system allows."""
 
     def __init__(self, folder: PackFiles, name: str, stride: int, writable_copy: bool) -> None:
         self._folder, self._name, self._stride = folder, name, stride
         # Columns are copy-on-write: writing an item again does not change the file.
-        self._access = mmap.ACCESS_COPY if writable_copy else mmap.ACCESS_READ
-        self._parts: list[tuple[int, int, int, mmap.mmap]] = []  # first slot, end, address
+        self._copy = writable_copy
+        self._mapping: Mapping | None = None
+        self._n_slots = self._room = 0
 
-    def address(self, slot: int) -> int:
-        for first, end, base, _ in reversed(self._parts):
-            if first <= slot < end:
-                return base + (slot - first) * self._stride
-        return self._map(slot)
-
-    def join(self) -> bool:
-        """Forget the parts if there are many; returns whether addresses have changed."""
-        if len(self._parts) <= _MOST_PARTS:
-            return False
-        self._parts.clear()
-        return True
-
-    def _map(self, slot: int) -> int:
-        fd, stride = self._folder.fd(self._name), self._stride
-        first = self._parts[-1][1] if self._parts else 0
-        end = os.fstat(fd).st_size // stride
-        if slot >= end:
-            raise PackDamaged(
-                self._folder.path,
-                f"{self._name} is cut short: {end} segments, expected at least {slot + 1}",
-            )
-        mapping = mmap.mmap(fd, (end - first) * stride, access=self._access, offset=first * stride)
-        base = np.frombuffer(mapping, np.uint8).ctypes.data
-        self._parts.append((first, end, base, mapping))
-        return base + (slot - first) * stride
+    def base(self, n_slots: int) -> int:
+        """Address of slot 0, valid until the next call; `PackDamaged` unless the file has so many
+        slots."""
+        if n_slots > self._n_slots:
+            fd, stride = self._folder.fd(self._name), self._stride
+            self._n_slots = os.fstat(fd).st_size // stride
+            if n_slots > self._n_slots:
+                raise PackDamaged(
+                    self._folder.path,
+                    f"{self._name} is cut short: {self._n_slots} segments, expected at least "
+                    f"{n_slots}",
+                )
+            if self._n_slots > self._room:
+                self._room = self._n_slots + self._n_slots // 4 + 1
+                self._mapping = Mapping(fd, self._room * stride, self._copy)
+        assert self._mapping is not None
+        return self._mapping.address
 
 
 class Plane:
@@ -82,7 +73,7 @@ class Plane:
         self._n_layers = model.n_layers
         self._layer_bytes = self.part_bytes * self._n_files // model.n_layers
         self.io: Io = io
-        self._mapped: dict[tuple[Path, str], _Mapped] = {}
+        self._mapped: dict[tuple[Path, str], _Slots] = {}
         # Segments in memory, by number: those after `places`, and with "pread" those before, too.
         self._memory: dict[int, tuple[memoryview, int]] = {}
         what = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
@@ -115,8 +106,6 @@ class Plane:
     def grow(self, n_segments: int) -> None:
         """Have at least `n_segments` segments; map those sealed since, and free their memory."""
         changed = self._release()
-        for mapped in self._mapped.values():
-            changed |= mapped.join()
         for segment in range(self._n_segments, n_segments):
             self._memory[segment] = self._fresh()
             self._n_segments, changed = segment + 1, True
@@ -176,24 +165,30 @@ class Plane:
     def _table(self) -> None:
         table = np.empty((self._n_layers, self._n_segments), np.int64)
         offsets = self._layer_bytes * np.arange(self._n_layers)
+        in_files: dict[Path, list[int]] = {}
         for segment in range(self._n_segments):
             if segment in self._memory:
                 table[:, segment] = self._memory[segment][1] + offsets
             else:
-                table[:, segment] = self._file_addresses(self.places[segment])
+                in_files.setdefault(self.places[segment].folder.path, []).append(segment)
+        for segments in in_files.values():
+            table[:, segments] = self._file_addresses([self.places[n] for n in segments])
         self.addresses = list(table)
 
-    def _file_addresses(self, place: Place) -> NDArray[np.int64]:
-        names = place.folder.names(self.name)
-        bases = [self._file(place.folder, name).address(place.slot) for name in names]
+    def _file_addresses(self, places: list[Place]) -> NDArray[np.int64]:
+        """Addresses (layers, places) of segments in the files of one folder."""
+        folder, slots = places[0].folder, np.array([place.slot for place in places])
+        n_slots, stride = int(slots.max()) + 1, stride_of(self.part_bytes)
+        bases = [self._file(folder, name).base(n_slots) for name in folder.names(self.name)]
         within = self._layer_bytes * np.arange(self._n_layers // self._n_files)
-        return np.add.outer(np.array(bases, np.int64), within).ravel()
+        layers = np.add.outer(np.array(bases, np.int64), within).ravel()
+        return np.add.outer(layers, slots * stride)
 
-    def _file(self, folder: PackFiles, name: str) -> _Mapped:
+    def _file(self, folder: PackFiles, name: str) -> _Slots:
         key = folder.path, name
         if key not in self._mapped:
             copy = self.name != KV
-            self._mapped[key] = _Mapped(folder, name, stride_of(self.part_bytes), copy)
+            self._mapped[key] = _Slots(folder, name, stride_of(self.part_bytes), copy)
         return self._mapped[key]
 
     def _bytes_of(self, segment: int, file: int) -> NDArray[np.uint8]:
