@@ -44,6 +44,7 @@ class Peer:
             context.prefill(self.tokens(read))
         if depth > len(context.tokens):
             context.fill(depth)
+        context.store.pin(depth)  # where the next command begins
 
 
 def answer(peer: Peer, command: dict[str, Any]) -> dict[str, Any]:

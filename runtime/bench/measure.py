@@ -220,6 +220,7 @@ class _Bench:
             context.prefill(self._ids[:n_read], self._observer.progress(f"reading {n_read:,}"))
         if depth > len(context.tokens):
             context.fill(depth, self._observer.progress(f"filling up to {depth:,}"))
+        context.store.pin(depth)  # what each repetition begins with
         context.index(self._observer.progress("indexing"))
 
     def _first(self, context: Context, case: Case) -> None:

@@ -130,9 +130,18 @@ class Context(Held):
         return on_engine(self._reader.compute_logits) if known is None else known
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget all but the first `n_tokens` tokens; `ContextError` if there are fewer, or if
-        `can_truncate` says no."""
-        self._reader.truncate(n_tokens)
+        """Forget all but the first `n_tokens` tokens, some of which may be read again, as a prompt:
+        see `cut_back`. `ContextError` if there are fewer, or if `can_truncate` says no."""
+        self.cut_back(n_tokens, n_tokens)
+
+    def cut_back(self, n_tokens: int, least: int = 0) -> int:
+        """Forget the tokens from `n_tokens` on; returns how many stay, `least` or more.
+
+        Fewer stay where layers with a window do not hold any more what stands before that place:
+        then it is cut to a checkpoint before it, and the caller reads the others again. No cut by
+        up to 1,024 tokens does that. Raises what `truncate` raises.
+        """
+        return on_engine(self._reader.cut_back, n_tokens, least)
 
     def can_truncate(self, n_tokens: int) -> bool:
         """Whether the context can be cut to `n_tokens` tokens: not once tokens were evicted."""
@@ -142,13 +151,13 @@ class Context(Held):
         """Forget the tokens from `after` on, except those that equal the beginning of `ids`;
         returns how many of `ids` stay (`n_shared`), so that the others are to be read.
 
-        Once tokens have been evicted, no part can stay: it is 0. Raises what `truncate` raises.
+        Once tokens have been evicted, no part can stay: it is 0. Fewer than equal can stay, as
+        `cut_back` says. Raises what `truncate` raises.
         """
         shared = n_shared(ids, self.tokens[after:])
         if not self.can_truncate(after + shared):
             shared = 0
-        self.truncate(after + shared)
-        return shared
+        return self.cut_back(after + shared, after) - after
 
     def cut_to_prompt(self, ids: Sequence[int]) -> int:
         """Forget all tokens but those with which `ids` begins and which were read as a prompt;

@@ -1,7 +1,8 @@
 """Contexts too long to read, for measurements: what was read is repeated with noise.
 
-Token p of a filled context holds K and V of token p modulo n, the n tokens that were read, as
-stored, plus noise of a quarter of the standard deviation that each channel has over those tokens.
+Token p of a filled context holds K and V of token p modulo n, the n tokens that were read (in a
+layer with a window, those of them that it still holds), as stored, plus noise of a quarter of the
+standard deviation that each channel has over those tokens.
 So lengths and similarities of vectors stay near those of the model, no two tokens are equal, and
 everything that reads the store does the same work as in a context that was read. What the model
 generates then means nothing.
@@ -71,14 +72,16 @@ class Filling:
         self._reader, self._saving = reader, saving
         cache.begin(n_read, 0, prompt=True)
         self._cache, self._store, self._n_read = cache, store, n_read
-        around = np.arange(n_read + SEGMENT) % n_read
         self._real: list[tuple[F32, F32]] = []
+        self._spread: list[tuple[F32, F32]] = []
         for layer in range(store.n_layers):
+            first = store.first(layer)
             k, v = store.device.read_kv(
-                store.segments(layer), store.layout, store.n_kv_heads, 0, n_read
+                store.segments(layer), store.layout, store.n_kv_heads, first, n_read
             )
+            around = np.arange(n_read - first + SEGMENT) % (n_read - first)
             self._real.append((k[around], v[around]))
-        self._spread = [tuple(NOISE * x[:n_read].std(0) for x in kv) for kv in self._real]
+            self._spread.append((NOISE * k.std(0), NOISE * v.std(0)))
         shape = store.n_kv_heads, store.layout.head_dim
         self._rng = np.random.default_rng(SEED)
         # Noise starts at a random one of 1,024 rows of these: drawing each number would cost most.
@@ -89,8 +92,7 @@ class Filling:
         """Raise `FillError` if memory cannot hold the KV cache and indexes of `n_tokens`."""
         if self._store.saves or self._store.device is not CPU:
             return  # a full disk is an error before anything is written; a GPU's memory is held
-        held = self._store.n_bytes
-        needed = held // -(-self._n_read // SEGMENT) * -(-n_tokens // SEGMENT) - held
+        needed = self._store.growth(self._n_read, n_tokens)
         if needed > (available := available_bytes()):
             raise FillError(
                 f"filling a context of {n_tokens:,} tokens needs {human_bytes(needed)} more of KV "
@@ -112,11 +114,12 @@ class Filling:
     def _append(self, start: int, stop: int) -> None:
         """Store tokens start … stop - 1, at most 1,024."""
         self._cache.begin(start, stop - start, prompt=True)
-        n, at = stop - start, start % self._n_read
+        n = stop - start
         for layer, (real, spread) in enumerate(zip(self._real, self._spread)):
             for part, values, deviation in zip(self._rows, real, spread):
                 shift = int(self._rng.integers(SEGMENT))
                 np.multiply(self._noise[shift : shift + n], deviation, out=part[:n])
+                at = start % (len(values) - SEGMENT)
                 part[:n] += values[at : at + n]
             put = self._store.device.put
             self._store.append(layer, put(self._rows[0, :n]), put(self._rows[1, :n]), start)

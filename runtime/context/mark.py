@@ -33,6 +33,7 @@ class Mark:
 def mark(cache: KVCache, reader: TokenReader) -> Mark:
     """See `Context.mark`."""
     hidden = None if reader.hidden is None else reader.hidden.copy()
+    cache.store.pin(len(reader.tokens))
     copy = on_engine(cache.copied)
     return Mark(cache, list(reader.tokens), bytes(reader.of_prompt), hidden, copy)
 
@@ -49,6 +50,8 @@ def return_to(mark: Mark, cache: KVCache, reader: TokenReader) -> None:
             f"cannot return to {n} tokens: the context has been cut since then, and holds others, "
             "or has read them in another way; read them again"
         )
+    else:
+        on_engine(reader.cut_back, n, n)
     reader.forget()
     reader.tokens[:], reader.of_prompt[:] = mark.tokens, mark.of_prompt
     reader.hidden = None if mark.hidden is None else mark.hidden.copy()

@@ -149,8 +149,9 @@ class TokenReader:
         held = len(self.tokens)
         return n_tokens in (0, held) or not self._cache.cut_refusal(held, n_tokens)
 
-    def truncate(self, n_tokens: int) -> None:
-        """Forget all but the first `n_tokens` tokens; `ContextError` if that is not possible."""
+    def cut_back(self, n_tokens: int, least: int) -> int:
+        """Forget all but the first `n_tokens` tokens, or fewer, see `KVStore.go_back`, and read
+        those up to `least` again: how many stay. Raises `ContextError` if that is not possible."""
         held = len(self.tokens)
         if not 0 <= n_tokens <= held:
             raise ContextError(f"cannot cut a context of {held} tokens to {n_tokens} tokens")
@@ -159,7 +160,12 @@ class TokenReader:
                 f"cannot cut a context of {held} tokens to {n_tokens}: "
                 f"{self._cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
             )
-        self._cut(n_tokens)
+        kept = self._cache.store.go_back(n_tokens) if n_tokens < held else held
+        again = self.tokens[kept:least]
+        self._cut(kept)
+        for chunk in self.chunks(again):
+            self.step(chunk, False)
+        return len(self.tokens)
 
     def _cut(self, n_tokens: int) -> None:
         if n_tokens < len(self.tokens):

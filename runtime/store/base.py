@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from ...ops.attention.layout import n_segments
 from ...ops.cpu import CPU
 from ...ops.device import Device, Places
 from ...system.errors import KvarnError
@@ -82,6 +83,8 @@ class KVStore(ABC):
     layout: TileLayout
     n_layers: int
     n_kv_heads: int
+    windowed_layers: Sequence[int] = ()
+    """Those of which it holds only the newest tokens, because their window reaches no further."""
     saved = Saved([], None)
     copied_bytes: int = 0
     """Bytes of columns that were copied from files to memory, because there was room."""
@@ -122,7 +125,24 @@ class KVStore(ABC):
 
     def cut(self, n_tokens: int) -> None:  # noqa: B027 - most stores have nothing to do
         """Drop the tokens from `n_tokens` on. Called before recorded launches overwrite them, which
-        do not call `append`."""
+        do not call `append`. It must be possible to go on after the others, see `go_back`."""
+
+    def reaches(self, n_tokens: int) -> bool:
+        """Whether `go_back` to `n_tokens` tokens has nothing to do."""
+        return True
+
+    def go_back(self, n_tokens: int) -> int:
+        """Make it possible to go on after the first `n_tokens` of the tokens that it holds; returns
+        after how many it is. They are fewer where a layer with a window does not hold what stands
+        before them any more, see `windowed`; the tokens between are then to be read again."""
+        return n_tokens
+
+    def pin(self, n_tokens: int) -> None:  # noqa: B027 - most stores can go back anywhere
+        """Be able to go back to just `n_tokens`, those held now, until it is cut below them."""
+
+    def first(self, layer: int) -> int:
+        """The first token that the layer holds."""
+        return 0
 
     @abstractmethod
     def reserve(self, n_tokens: int) -> None:
@@ -131,7 +151,7 @@ class KVStore(ABC):
     @abstractmethod
     def segments(self, layer: int) -> Places:
         """Where the layer's segments are, for operations of `device`; valid until the next
-        `reserve`."""
+        `reserve`. Those before the layer's `first` token are nowhere."""
 
     @abstractmethod
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
@@ -157,6 +177,11 @@ class KVStore(ABC):
     def saved_items(self, name: str) -> int:
         """How many tokens, from the first on, have saved items in the column of this name."""
         return 0
+
+    def growth(self, n_held: int, n_tokens: int) -> int:
+        """Bytes that a store of `n_held` tokens grows by up to `n_tokens`."""
+        held = self.n_bytes
+        return held // n_segments(n_held) * n_segments(n_tokens) - held
 
     @property
     def free_bytes(self) -> int:

@@ -109,7 +109,7 @@ class ResidentStore(KVStore):
         """The tokens that the store behind has as they are here: those before this one."""
         if behind is not None:
             for layer, here in enumerate(self._kv):
-                segments = range(n_segments(n_saved))
+                segments = range(behind.first(layer) // SEGMENT, n_segments(n_saved))
                 self._fetch(behind.segments(layer), here, self._item_bytes, segments)
 
     def cut(self, n_tokens: int) -> None:
@@ -120,6 +120,28 @@ class ResidentStore(KVStore):
     def has_room(self, n_tokens: int) -> bool:
         """Whether it can hold so many tokens."""
         return n_segments(n_tokens) <= self.room
+
+    def reaches(self, n_tokens: int) -> bool:
+        return self._behind is None or self._behind.reaches(n_tokens)
+
+    def go_back(self, n_tokens: int) -> int:
+        # Layers with a window hold what they hold in the store behind, and what was read since.
+        if self._behind is None or self._behind.reaches(n_tokens):
+            return n_tokens
+        position = self._behind.go_back(n_tokens)
+        self._void(position)
+        for layer in self._behind.windowed_layers:
+            segments = range(self._behind.first(layer) // SEGMENT, n_segments(position))
+            there, here = self._behind.segments(layer), self._kv[layer]
+            self._fetch(there, here, self._item_bytes, segments)
+        return position
+
+    def pin(self, n_tokens: int) -> None:
+        if self._behind is not None:
+            self._behind.pin(n_tokens)
+
+    def first(self, layer: int) -> int:
+        return 0 if self._behind is None else self._behind.first(layer)
 
     def reserve(self, n_tokens: int) -> None:
         if not self.has_room(n_tokens):
@@ -178,8 +200,9 @@ class ResidentStore(KVStore):
             return
         self.cut(n)
         behind.reserve(n)
-        segments = range(self._copied // SEGMENT, n_segments(n))
         for layer, here in enumerate(self._kv):
+            first = max(self._copied, behind.first(layer)) // SEGMENT
+            segments = range(first, n_segments(n))
             self._hand_over(here, behind.segments(layer), self._item_bytes, segments)
         for name, column in self._columns.items():
             saved = behind.column(name, column.item_bytes)

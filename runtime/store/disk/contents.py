@@ -14,7 +14,7 @@ from pathlib import Path
 from ....system.files import remove_folder
 from . import files
 from .errors import PackError
-from .format import centre, log, manifest, snapshot, superblock, tail
+from .format import centre, checkpoints, log, manifest, snapshot, superblock, tail
 
 LOCK = "lock"
 CONVERSATION = "conversation.json"
@@ -28,7 +28,7 @@ _ASIDE = re.compile(
         rf"{re.escape(name)}\.new|\.{re.escape(name)}\.[0-9a-f]{{16}}\.part" for name in _REPLACED
     )
 )
-_FIXED = {*_REPLACED, LOCK, superblock.NAME, log.NAME}
+_FIXED = {*_REPLACED, LOCK, superblock.NAME, checkpoints.NAME, log.NAME}
 _NUMBERED = re.compile(
     rf"{tail.NAMES.pattern}|layer-[0-9]{{3}}\.kv|index-(?:{log.COLUMN_NAME.pattern})"
 )
@@ -41,7 +41,8 @@ def is_ours(name: str) -> bool:
 
 def is_left_by_creation(name: str) -> bool:
     """Whether the creation of a pack, if it was stopped, can have left a file of this name."""
-    return name in {LOCK, superblock.NAME, centre.NAME} or bool(_ASIDE.fullmatch(name))
+    made = {LOCK, superblock.NAME, centre.NAME, checkpoints.NAME}
+    return name in made or bool(_ASIDE.fullmatch(name))
 
 
 def remove_files(path: Path) -> list[str]:

@@ -11,17 +11,16 @@ from ....system.text import one_line
 from ...methods import option
 from ..base import PrefillFacts, SlotPlan, Store, StoreError
 from ..centre import has_centre, mean_keys
+from ..windowed import windows_of
+from .creation import create
 from .errors import PackError, checked_path, unopened
-from .folder import PackFolder, create
+from .folder import PackFolder, State
 from .format.manifest import NAME, Manifest, ModelFacts, Parent
 from .plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ...loading.model_info import ModelInfo
 
 
@@ -123,30 +122,29 @@ class Disk(Store):
         long = slots is not None or n_ctx > config.n_ctx_orig
         long_rope = config.rope_tensors == "longrope" and long
         if not self.read_only and not (path / NAME).exists():
-            manifest = replace(self._manifest(model, long_rope), slots=slots, prefill=self.prefill)
-            create(path, manifest, self._centre(model))
+            self._create(path, model, long_rope, slots)
         folder = PackFolder(path, writable=not self.read_only)
         self._check(path, folder.manifest, model, long_rope, slots)
         return folder
 
-    def _manifest(self, model: ModelInfo, long_rope: bool) -> Manifest:
-        facts = facts_of(model)
-        k, v = self.k or "f16", self.v or "f16"
+    def _create(
+        self, path: Path, model: ModelInfo, long_rope: bool, slots: SlotPlan | None
+    ) -> None:
+        facts, k, v = facts_of(model), self.k or "f16", self.v or "f16"
         if self.parent is None:
-            return Manifest.new(facts, k, v, long_rope, None, self.goal)
+            manifest = Manifest.new(facts, k, v, long_rope, None, self.goal)
+            windows = windows_of(model.config) if slots is None else ()
+            manifest = replace(manifest, slots=slots, prefill=self.prefill, windows=windows)
+            create(path, manifest, mean_keys(model) if has_centre(model.config, k) else None)
+            return
         above = PackFolder(Path(self.parent))
-        inherited = above.manifest
-        asked = replace(self, k=self.k or inherited.k_type, v=self.v or inherited.v_type)
+        inherited, state = above.manifest, above.state(recent=True)
+        k, v = inherited.k_type, inherited.v_type
+        asked = replace(self, k=self.k or k, v=self.v or v)
         asked._check(above.path, inherited, model, long_rope)
-        return Manifest.new(
-            facts, inherited.k_type, inherited.v_type, long_rope, _parent(above), self.goal
-        )
-
-    def _centre(self, model: ModelInfo) -> NDArray[np.float32] | None:
-        """The centre of a new pack: its parent's, if it has one."""
-        if self.parent is not None:
-            return PackFolder(Path(self.parent)).centre()
-        return mean_keys(model) if has_centre(model.config, self.k or "f16") else None
+        manifest = Manifest.new(facts, k, v, long_rope, shared(above, state), self.goal)
+        manifest = replace(manifest, prefill=self.prefill, windows=inherited.windows)
+        create(path, manifest, above.centre(), state.recent)
 
     def _check(
         self,
@@ -177,6 +175,9 @@ class Disk(Store):
                 f"it was made with {manifest.model}, this model is {facts}: use the file that it "
                 f"was made with, {one_line(manifest.model.path)}",
             )
+        layers = zip(manifest.windows, model.config.layers)
+        if any(window and not 0 < (layer.window or 0) <= window for window, layer in layers):
+            raise PackError(path, "it lacks tokens that layers of this model read")
         _check_tokenizer(path, manifest.model.tokenizer, model)
         k, v = self.k or manifest.k_type, self.v or manifest.v_type
         if (k, v) != (manifest.k_type, manifest.v_type):
@@ -233,9 +234,8 @@ def facts_of(model: ModelInfo) -> ModelFacts:
     )
 
 
-def _parent(folder: PackFolder) -> Parent | None:
+def shared(folder: PackFolder, state: State) -> Parent | None:
     """The full segments that a child shares; None if there are none."""
-    state = folder.state()
     if not state.n_full:
         return None
     return Parent(

@@ -7,6 +7,8 @@ NAME/
   tokens            log of full segments with their token ids (log.py)
   tail-N            tokens of the open segment (tail.py)
   layer-000.kv …    full segments of K and V, one file per layer, one slot each
+  checkpoints       last tokens of some segments in layers with a window, which have no file of
+                    their own (checkpoints.py)
   index-NAME        full segments of a column, [layer][kv head][token] in each slot
   lock              held by the one writer
   conversation.json messages, if it is a chat session (chat/session.py)
@@ -18,21 +20,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....ops.attention.layout import SEGMENT, TileLayout
+from ....ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ....ops.errors import OpsError
 from ....system.text import one_line
-from ...home import make_folder, remove_empty
 from ..base import Saved
+from ..rows import Rows
 from . import files
-from .contents import LOCK, is_left_by_creation, take_lock
+from .contents import take_lock
 from .errors import PackDamaged, PackError
-from .format import centre, log, manifest, superblock, tail
+from .format import centre, checkpoints, log, superblock, tail
+from .format.checkpoints import Checkpoint
 from .format.log import KV, Tables
 from .format.manifest import Manifest
 from .format.superblock import Commit
@@ -48,7 +52,11 @@ def stride_of(n_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """The state of a commit: full segments, the tokens after them, the last hidden state."""
+    """The state of a commit: full segments, the tokens after them, the last hidden state.
+
+    recent: rows of the last tokens of the full segments in layers with a window, which whoever goes
+    on needs; empty unless asked for.
+    """
 
     commit: Commit
     tables: Tables
@@ -56,6 +64,7 @@ class State:
     """uint8 (tokens after the full segments, bytes of a row)."""
     tokens: list[int]
     hidden: NDArray[np.float32] | None
+    recent: NDArray[np.uint8]
 
     @property
     def n_full(self) -> int:
@@ -78,7 +87,13 @@ class PackFolder:
         model = self.manifest.model
         self.layout = self._layout()
         self.layer_bytes = self.layout.segment_bytes(model.n_kv_heads)
-        self.rows = tail.Rows(self.layout, model.n_layers, model.n_kv_heads)
+        windows = self.manifest.windows
+        self._window = max(windows, default=0)
+        self.windowed_layers = tuple(i for i, window in enumerate(windows) if window)
+        windowed = set(self.windowed_layers)
+        self.whole_layers = tuple(i for i in range(model.n_layers) if i not in windowed)
+        self.rows = Rows(self.layout, len(self.whole_layers), model.n_kv_heads)
+        self.windowed_rows = Rows(self.layout, len(self.windowed_layers), model.n_kv_heads)
         self.parent: PackFolder | None = None
         try:
             if writable:
@@ -111,7 +126,7 @@ class PackFolder:
     def names(self, plane: str) -> list[str]:
         """The files of K and V (`KV`) or of a column."""
         if plane == KV:
-            return [f"layer-{layer:03}.kv" for layer in range(self.manifest.model.n_layers)]
+            return [f"layer-{i:03}.kv" for i in self.whole_layers]
         return [f"index-{plane}"]
 
     def part_bytes(self, plane: str, item_bytes: int = 0) -> int:
@@ -120,6 +135,37 @@ class PackFolder:
         if plane == KV:
             return self.layer_bytes
         return model.n_layers * model.n_kv_heads * SEGMENT * item_bytes
+
+    @property
+    def tail_row_bytes(self) -> int:
+        """Bytes of a token in the tail log."""
+        return self.rows.n_bytes + self.windowed_rows.n_bytes
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of a slot of `checkpoints`."""
+        return min(self._window, SEGMENT) * self.windowed_rows.n_bytes
+
+    def read_checkpoint(self, one: Checkpoint) -> bytes:
+        """The bytes of a checkpoint; `PackDamaged` if they are not as written."""
+        size = self.checkpoint_bytes
+        data = files.read_at(self.fd(checkpoints.NAME), size, one.slot * size)
+        if len(data) < size or files.digest(data).hex() != one.digest:
+            what = "is cut short" if len(data) < size else "is damaged"
+            raise PackDamaged(self.path, f"{checkpoints.NAME} {what} in slot {one.slot}")
+        return data
+
+    def read_recent(self, named: Mapping[int, Checkpoint], n_full: int) -> NDArray[np.uint8]:
+        """Rows of the last tokens of `n_full` full segments, as far as a window reaches, of the
+        layers that have one; `PackDamaged` if checkpoints lack or are not as written."""
+        data = []
+        for segment in range(max(0, n_full - n_segments(self._window)), n_full):
+            if segment not in named:
+                what = f"lacks the last tokens of segment {segment}"
+                raise PackDamaged(self.path, f"{superblock.NAME} {what} in layers with a window")
+            data.append(self.read_checkpoint(named[segment]))
+        shape = len(data) * min(self._window, SEGMENT), self.windowed_rows.n_bytes
+        return np.frombuffer(b"".join(data), np.uint8).reshape(shape)
 
     def fd(self, name: str) -> int:
         """A descriptor of one of the pack's files; a writer makes the file if it is missing."""
@@ -155,8 +201,10 @@ class PackFolder:
         sound = [commit for commit in found if commit is not None]
         return sorted(sound, key=lambda pair: pair[0].sequence, reverse=True)
 
-    def state(self) -> State:
+    def state(self, recent: bool = False) -> State:
         """The last commit's state; a reader sees a whole commit, even while a writer works.
+
+        recent: with the rows of that name.
 
         Raises `PackDamaged` if no commit is sound, or data of the newest sound one is missing.
         """
@@ -165,7 +213,7 @@ class PackFolder:
             try:
                 if not sound:
                     raise PackDamaged(self.path, "neither of its two superblocks is sound")
-                return self._state(*sound[0])
+                return self._state(*sound[0], recent)
             except PackDamaged:
                 # A writer may have made new commits since `sound` was read.
                 now = [commit for commit, _ in self.commits()[:1]]
@@ -174,7 +222,7 @@ class PackFolder:
                 time.sleep(0.001)
         raise AssertionError("unreachable")
 
-    def _state(self, commit: Commit, hidden: NDArray[np.float32] | None) -> State:
+    def _state(self, commit: Commit, hidden: NDArray[np.float32] | None, recent: bool) -> State:
         tables = self._tables(commit.log_bytes, commit.log_chain)
         n_full = commit.n_tokens // SEGMENT
         if n_full > len(tables.tokens):
@@ -185,11 +233,13 @@ class PackFolder:
             data = self._read(tail.file_name(commit.tail.epoch), commit.tail.n_bytes)
         chain = bytes.fromhex(commit.tail.chain) if n_open else b""
         rows, last = tail.decode(
-            data, self.rows.n_bytes, n_full * SEGMENT, n_open, chain, self.path
+            data, self.tail_row_bytes, n_full * SEGMENT, n_open, chain, self.path
         )
         ids = np.frombuffer(b"".join(tables.tokens), "<u4").tolist()
+        named = {one.segment: one for one in commit.checkpoints}
+        before = self.read_recent(named, n_full if recent else 0)
         commit = replace(commit, probe=commit.probe or self.manifest.probe)
-        return State(commit, tables, rows, ids + last, hidden)
+        return State(commit, tables, rows, ids + last, hidden, before)
 
     def _tables(self, log_bytes: int, chain: str) -> Tables:
         tables = Tables()
@@ -198,7 +248,7 @@ class PackFolder:
             tables = self.parent._tables(inherited.log_bytes, inherited.log_chain).below()
             tables.cut(inherited.n_segments)
         data = self._read(log.NAME, log_bytes)
-        log.replay(data, bytes.fromhex(chain), tables, self, self.manifest.model.n_layers)
+        log.replay(data, bytes.fromhex(chain), tables, self, len(self.names(KV)))
         return tables
 
     def _read(self, name: str, n_bytes: int) -> bytes:
@@ -233,59 +283,3 @@ class PackFolder:
                 f"expected {one_line(expected.id)}",
             )
         return parent
-
-
-def create(path: Path, facts: Manifest, means: NDArray[np.float32] | None = None) -> None:
-    """Make an empty pack; `PackError` if the folder holds anything else. If that fails, nothing of
-    it is left.
-
-    means: mean keys, float32 (layers, J, E), if keys are stored without them.
-    """
-    _check_free(path)
-    made = make_folder(path)
-    try:
-        lock = take_lock(path)
-        try:
-            _fill(path, facts, means)
-        finally:
-            os.close(lock)
-    except (
-        Exception
-    ):  # not on interrupts: they may leave a part, from which the next process goes on
-        remove_empty(made)
-        raise
-
-
-def _check_free(path: Path) -> None:
-    """`PackError` if the folder holds what no creation of a pack can have left."""
-    found = path.iterdir() if path.is_dir() else ()
-    strangers = [p.name for p in found if not is_left_by_creation(p.name)]
-    if strangers:
-        what = one_line(min(strangers))
-        raise PackError(path, f"cannot make a pack in this folder: it holds {what}")
-
-
-def _fill(path: Path, facts: Manifest, means: NDArray[np.float32] | None) -> None:
-    """Write an empty pack's files; the lock is held."""
-    _check_free(path)  # now that nobody else can be making one
-    try:
-        if facts.slots is None:
-            _begin(path, facts)
-        if means is not None:
-            data, digest = centre.encode(means)
-            files.replace(path / centre.NAME, data)
-            facts = replace(facts, centre=digest)
-        files.sync_folder(path)
-        facts.write(path)  # last, since it makes the folder a pack
-        files.sync_folder(path.parent)
-    except Exception:
-        for name in (manifest.NAME, centre.NAME, superblock.NAME, LOCK):
-            files.remove(path / name)
-        raise
-
-
-def _begin(path: Path, facts: Manifest) -> None:
-    """The first superblock, of a commit without tokens of its own."""
-    inherited = 0 if facts.parent is None else facts.parent.n_segments * SEGMENT
-    empty = Commit(0, inherited, 0, "", superblock.Tail())
-    files.write_file(path / superblock.NAME, superblock.encode(empty, None))

@@ -60,7 +60,8 @@ class _Slots:
 class Plane:
     """The segments of K and V, or of one column, of all layers.
 
-    `addresses[layer]` int64 (segments,): valid until the next `grow` or `reopen`.
+    `addresses[layer]` int64 (segments,): valid until the next `grow` or `reopen`. K and V of layers
+    with a window are not in it, see `checkpoints`.
     """
 
     def __init__(
@@ -70,15 +71,15 @@ class Plane:
         self.name, self.places, self.item_bytes = name, places, item_bytes
         self.part_bytes = folder.part_bytes(name, item_bytes)
         self._n_files = len(folder.names(name))
-        self._n_layers = model.n_layers
-        self._layer_bytes = self.part_bytes * self._n_files // model.n_layers
+        self._n_layers = self._n_files if name == KV else model.n_layers
+        self._layer_bytes = self.segment_bytes // max(1, self._n_layers)
         self.io: Io = io
         self._mapped: dict[tuple[Path, str], _Slots] = {}
         # Segments in memory, by number: those after `places`, and with "pread" those before, too.
         self._memory: dict[int, tuple[memoryview, int]] = {}
         what = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
-        self._pieces = Pieces(self.segment_bytes, what)
-        self._n_segments = len(places)
+        self._pieces = Pieces(max(1, self.segment_bytes), what)  # K and V of no layer take none
+        self.n_segments = len(places)
         self.addresses: list[NDArray[np.int64]] = []
         if io == "pread":
             self.hold()
@@ -106,30 +107,27 @@ class Plane:
     def grow(self, n_segments: int) -> None:
         """Have at least `n_segments` segments; map those sealed since, and free their memory."""
         changed = self._release()
-        for segment in range(self._n_segments, n_segments):
+        for segment in range(self.n_segments, n_segments):
             self._memory[segment] = self._fresh()
-            self._n_segments, changed = segment + 1, True
+            self.n_segments, changed = segment + 1, True
         if changed:
             self._table()
 
     def reopen(self, segment: int, n_segments: int) -> None:
         """Move `segment` to memory, to be written again, and drop later ones; then grow again."""
         if segment not in self._memory:
-            fresh = self._fresh()
-            old = np.concatenate([self._bytes_of(segment, i) for i in range(self._n_files)])
-            np.frombuffer(fresh[0], np.uint8)[:] = old
-            self._memory[segment] = fresh
+            self._memory[segment] = self._read(segment)
         del self.places[segment:]
         for other in [n for n in self._memory if n > segment]:
             del self._memory[other]
-        self._n_segments = segment + 1
+        self.n_segments = segment + 1
         self._table()
         self.grow(n_segments)
 
     def restart(self, first: int) -> None:
         """Have the same number of segments, those from `first` on new and in memory, to be written
         again."""
-        n_segments, self._n_segments = self._n_segments, min(first, self._n_segments)
+        n_segments, self.n_segments = self.n_segments, min(first, self.n_segments)
         del self.places[first:]
         for segment in [n for n in self._memory if n >= first]:
             del self._memory[segment]
@@ -137,7 +135,7 @@ class Plane:
 
     def buffer(self, segment: int) -> NDArray[np.uint8]:
         """All bytes of a segment in memory, file after file."""
-        return np.frombuffer(self._memory[segment][0], np.uint8)
+        return np.frombuffer(self._memory[segment][0], np.uint8)[: self.segment_bytes]
 
     def seal(self, segment: int, slot: int, folder: PackFolder) -> Place:
         """Write a segment from memory to its slot in the files, which are not synced.
@@ -163,10 +161,10 @@ class Plane:
         return self._pieces.take(len(self._memory))
 
     def _table(self) -> None:
-        table = np.empty((self._n_layers, self._n_segments), np.int64)
+        table = np.empty((self._n_layers, self.n_segments), np.int64)
         offsets = self._layer_bytes * np.arange(self._n_layers)
         in_files: dict[Path, list[int]] = {}
-        for segment in range(self._n_segments):
+        for segment in range(self.n_segments):
             if segment in self._memory:
                 table[:, segment] = self._memory[segment][1] + offsets
             else:
@@ -180,9 +178,10 @@ class Plane:
         folder, slots = places[0].folder, np.array([place.slot for place in places])
         n_slots, stride = int(slots.max()) + 1, stride_of(self.part_bytes)
         bases = [self._file(folder, name).base(n_slots) for name in folder.names(self.name)]
-        within = self._layer_bytes * np.arange(self._n_layers // self._n_files)
+        within = self._layer_bytes * np.arange(1 if self.name == KV else self._n_layers)
         layers = np.add.outer(np.array(bases, np.int64), within).ravel()
-        return np.add.outer(layers, slots * stride)
+        found: NDArray[np.int64] = np.add.outer(layers, slots * stride)
+        return found
 
     def _file(self, folder: PackFiles, name: str) -> _Slots:
         key = folder.path, name
@@ -191,16 +190,13 @@ class Plane:
             self._mapped[key] = _Slots(folder, name, stride_of(self.part_bytes), copy)
         return self._mapped[key]
 
-    def _bytes_of(self, segment: int, file: int) -> NDArray[np.uint8]:
-        """One file's part of a full segment, read and checked against its digest."""
-        place = self.places[segment]
-        return np.frombuffer(read_slot(place, self.name, file, self.part_bytes), np.uint8)
-
     def _read(self, segment: int) -> tuple[memoryview, int]:
+        """A full segment in memory, checked against its digests."""
         fresh = self._fresh()
-        parts = np.frombuffer(fresh[0], np.uint8).reshape(self._n_files, self.part_bytes)
-        for file, part in enumerate(parts):
-            part[:] = self._bytes_of(segment, file)
+        parts = np.frombuffer(fresh[0], np.uint8)[: self.segment_bytes]
+        for file, part in enumerate(parts.reshape(self._n_files, self.part_bytes)):
+            data = read_slot(self.places[segment], self.name, file, self.part_bytes)
+            part[:] = np.frombuffer(data, np.uint8)
         return fresh
 
 

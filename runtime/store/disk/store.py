@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
 from ..base import Column, KVStore, ProbeSums, Saved, StoreError
+from ..windowed import Windowed
 from . import files
+from .checkpoints import Checkpoints
 from .errors import PackError
 from .folder import PackFolder, State
+from .format import checkpoints
 from .format.log import COLUMN_NAME, KV, MOST_COLUMNS, MOST_ITEM_BYTES, Tables
 from .plane import Io, Plane
 from .verify import check
@@ -50,7 +53,8 @@ class DiskColumn(Column):
 
 
 class DiskStore(KVStore):
-    """K and V of a pack, and what is appended after them.
+    """K and V of a pack, and what is appended after them: of layers with a window, those that can
+    still be read are in memory.
 
     With a writer, `commit` saves tokens. Without one, the pack is only read and new tokens stay in
     memory; any number of such stores can use one pack, also while a writer works.
@@ -63,16 +67,20 @@ class DiskStore(KVStore):
         self.layout, self.n_layers = folder.layout, model.n_layers
         self.n_kv_heads = model.n_kv_heads
         self.folder, self._io = folder, io
-        state = folder.state()
+        state = folder.state(recent=True)
         self._tables: Tables = state.tables
         self._kv = Plane(KV, folder, state.tables.places[KV], 0, io)
         self.columns: dict[str, DiskColumn] = {}
         self.copied_bytes = 0
-        self._reserved = len(state.tokens)
-        self._kv.grow(n_segments(self._reserved))
-        if len(state.rows):
-            folder.rows.scatter(state.rows, self._kv.buffer(state.n_full))
+        self._reserved = self._start = len(state.tokens)
+        self._checkpoints: Checkpoints | None = None
+        if windows := folder.manifest.windows:
+            windowed = Windowed(self.layout, self.n_kv_heads, windows)
+            self.windowed_layers = windowed.layers
+            self._checkpoints = Checkpoints(folder, windowed, state)
+        self._place()
         self.saved = state.saved
+        self._begin(state)
         self._writer = Writer(folder, state) if folder.writable else None
         self._probe = dict(state.commit.probe)
         for name, item_bytes in state.tables.item_bytes.items():
@@ -81,11 +89,21 @@ class DiskStore(KVStore):
     def adopt(self, state: State) -> None:
         """Copy to a new pack what its parent's state holds after the full segments, which both
         share, and commit."""
-        if len(state.rows):
-            self.reserve(len(state.tokens))
-            self.folder.rows.scatter(state.rows, self._kv.buffer(state.n_full))
         self.saved = saved = state.saved
+        self._begin(state)
         self.commit(saved.tokens, saved.hidden, saved.n_prompt)
+
+    def _begin(self, state: State) -> None:
+        """Hold the tokens after a state's full segments."""
+        self._start = len(state.tokens)
+        self.reserve(len(state.tokens))
+        self.pin(len(state.tokens))
+        if len(state.rows):
+            n_bytes = self.folder.rows.n_bytes
+            self.folder.rows.scatter(state.rows[:, :n_bytes], self._kv.buffer(state.n_full))
+            if self._checkpoints is not None:
+                windowed = self._checkpoints.windowed
+                windowed.put(state.n_full * SEGMENT, state.rows[:, n_bytes:])
 
     @property
     def n_mapped(self) -> int:
@@ -95,7 +113,7 @@ class DiskStore(KVStore):
     def tells_pages(self) -> bool:
         """Asked anew each time: a file's owner can change."""
         folders = {place.folder.path: place.folder for place in self._kv.places}
-        found = [path / folder.names(KV)[0] for path, folder in folders.items()]
+        found = [path / name for path, one in folders.items() for name in one.names(KV)[:1]]
         return all(map(files.tells_pages, found))
 
     @property
@@ -103,7 +121,8 @@ class DiskStore(KVStore):
         return self._writer is not None
 
     def cut(self, n_tokens: int) -> None:
-        self._void(int(n_tokens))
+        self._start = int(n_tokens)
+        self._void(self._start)
         for column in self.columns.values():
             np.minimum(column.filled, n_tokens, out=column.filled)
 
@@ -112,15 +131,43 @@ class DiskStore(KVStore):
         wanted = n_segments(self._reserved)
         for plane in self._planes():
             plane.grow(wanted)
+        moved = self._kv.addresses is not self._whole
+        if self._checkpoints is not None:
+            moved |= self._checkpoints.windowed.advance(self._start, n_tokens)
+        if moved:
+            self._place()
+
+    def _place(self) -> None:
+        self._places = self._whole = self._kv.addresses
+        if self._checkpoints is not None:
+            windowed = self._checkpoints.windowed
+            self._places = windowed.places(self._whole, self._kv.n_segments)
+
+    def reaches(self, n_tokens: int) -> bool:
+        return self._checkpoints is None or self._checkpoints.windowed.reaches(n_tokens)
+
+    def go_back(self, n_tokens: int) -> int:
+        if self._checkpoints is None:
+            return n_tokens
+        position = self._checkpoints.go_back(n_tokens)
+        self._place()
+        return position
+
+    def pin(self, n_tokens: int) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.windowed.pin(n_tokens)
+
+    def first(self, layer: int) -> int:
+        return 0 if self._checkpoints is None else self._checkpoints.windowed.first_of(layer)
 
     def segments(self, layer: int) -> NDArray[np.int64]:
-        return self._kv.addresses[layer]
+        return self._places[layer]
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
         self._void(int(start))
         for column in self.columns.values():
             column.filled[layer] = min(column.filled[layer], start)
-        self.device.append_kv(k, v, self._kv.addresses[layer], self.layout, start)
+        self.device.append_kv(k, v, self._places[layer], self.layout, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
         column = self._column(name, item_bytes)
@@ -180,13 +227,17 @@ class DiskStore(KVStore):
     @property
     def n_bytes(self) -> int:
         """Bytes held: the full segments in files, and what is in memory."""
-        in_files = sum(
-            os.fstat(self.folder.fd(name)).st_size
+        names = {
+            name
             for plane in self._planes()
             if plane.places and plane.places[-1].folder is self.folder
             for name in self.folder.names(plane.name)
-        )
-        return in_files + sum(plane.memory_bytes for plane in self._planes())
+        }
+        n_bytes = sum(plane.memory_bytes for plane in self._planes())
+        if self._checkpoints is not None:
+            n_bytes += self._checkpoints.windowed.n_bytes
+            names |= {checkpoints.NAME} if self._checkpoints.named else set()
+        return n_bytes + sum(os.fstat(self.folder.fd(name)).st_size for name in names)
 
     def commit(self, tokens: Sequence[int], hidden: F32 | None, n_prompt: int = 0) -> None:
         if self._writer is None:
@@ -194,7 +245,8 @@ class DiskStore(KVStore):
         self.cut(len(tokens))
         columns = [(column.plane, int(column.filled.min())) for column in self.columns.values()]
         try:
-            self._writer.commit(Saved(tokens, hidden, n_prompt), self._probe, self._kv, columns)
+            state = Saved(tokens, hidden, n_prompt)
+            self._writer.commit(state, self._probe, self._kv, columns, self._checkpoints)
         except OSError as error:
             raise PackError(
                 self.folder.path,
@@ -220,6 +272,8 @@ class DiskStore(KVStore):
         to be written again."""
         if self._writer is not None:
             self._writer.void(start)
+        if self._checkpoints is not None:
+            self._checkpoints.cut(start)
         if start >= len(self._kv.places) * SEGMENT:
             return
         segment, n_wanted = start // SEGMENT, n_segments(self._reserved)
@@ -230,3 +284,4 @@ class DiskStore(KVStore):
         self._kv.reopen(segment, n_wanted)
         for places in self._tables.places.values():  # of dropped columns, too
             del places[segment:]
+        self._place()

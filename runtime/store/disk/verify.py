@@ -49,6 +49,7 @@ def faults(path: Path, progress: Progress | None = None) -> Iterator[str]:
         state = folder.state()
         yield from _hidden(folder, state.hidden)
         yield from _segments(folder, state, progress)
+        yield from _checkpoints(folder, state)
         yield from _rows(folder, state)
     except StoreError as error:
         yield str(error)
@@ -91,7 +92,8 @@ def _segments(folder: PackFolder, state: State, progress: Progress | None) -> It
                 continue
             if plane == KV:
                 tokens = infinite_tokens(data, folder.layout)
-                yield from _infinite(place.folder.path, file, number * SEGMENT, tokens)
+                layer = place.folder.whole_layers[file]
+                yield from _infinite(place.folder.path, layer, number * SEGMENT, tokens)
             else:
                 n_segments = len(state.tables.places[plane])
                 yield from _column(folder, place, plane, data, (number, n_segments))
@@ -111,14 +113,33 @@ def _column(
         yield f"pack {place.folder.path}: {where}: {fault}"
 
 
+def _checkpoints(folder: PackFolder, state: State) -> Iterator[str]:
+    """The last tokens of some segments, in layers with a window."""
+    for one in state.commit.checkpoints:
+        try:
+            data = np.frombuffer(folder.read_checkpoint(one), np.uint8)
+        except PackError as error:
+            yield str(error)
+            continue
+        rows = data.reshape(-1, folder.windowed_rows.n_bytes)
+        first = (one.segment + 1) * SEGMENT - len(rows)
+        yield from _rows_of(folder, rows, folder.windowed_layers, first)
+
+
 def _rows(folder: PackFolder, state: State) -> Iterator[str]:
     """The tokens after the full segments."""
-    model, n = folder.manifest.model, len(state.rows)
-    each = folder.rows.n_bytes // (model.n_layers * model.n_kv_heads)
-    rows = state.rows.reshape(n, model.n_layers, model.n_kv_heads, each)
-    for layer in range(model.n_layers if n else 0):
-        k, v = infinite_rows(rows[:, layer], folder.layout)
-        yield from _infinite(folder.path, layer, state.n_full * SEGMENT, (k.T, v.T))
+    layers = folder.whole_layers + folder.windowed_layers
+    yield from _rows_of(folder, state.rows, layers, state.n_full * SEGMENT)
+
+
+def _rows_of(folder: PackFolder, rows: U8, layers: tuple[int, ...], first: int) -> Iterator[str]:
+    """rows: uint8 (tokens, bytes) of these layers, the first of them token `first`."""
+    if not len(rows):
+        return
+    by_head = rows.reshape(len(rows), len(layers), folder.manifest.model.n_kv_heads, -1)
+    for row, layer in enumerate(layers):
+        k, v = infinite_rows(by_head[:, row], folder.layout)
+        yield from _infinite(folder.path, layer, first, (k.T, v.T))
 
 
 def _infinite(

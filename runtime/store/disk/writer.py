@@ -1,6 +1,7 @@
 """The only writer of a pack: what a commit writes to disk, in which order.
 
-    1. full segments into fresh slots of the layer and index files, each synced
+    1. full segments into fresh slots of the layer and index files, the last tokens of some in
+       layers with a window into free slots of the checkpoints, each synced
     2. their records into the log, synced
     3. the open segment's new tokens into the tail log, synced
     4. a superblock into the slot of the commit before the last, synced
@@ -12,6 +13,7 @@ happens in between.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +21,11 @@ from numpy.typing import NDArray
 from ....ops.attention.layout import SEGMENT
 from ..base import ProbeSums, Saved
 from . import files
+from .checkpoints import Checkpoints
 from .errors import PackError
 from .folder import PackFolder, State
 from .format import log, superblock, tail
+from .format.checkpoints import Checkpoint
 from .format.log import Place
 from .format.superblock import Commit, Tail
 from .plane import Plane
@@ -37,8 +41,7 @@ class Writer:
 
     def __init__(self, folder: PackFolder, state: State) -> None:
         self._folder = folder
-        self._commit = state.commit
-        self._other_epoch = state.commit.tail.epoch
+        self._commit = self._other = state.commit
         self._next_slot = dict(state.tables.next_slot)
         # The segment whose tokens, up to `_tail_end`, the tail file holds.
         self._tail_segment = state.n_full if len(state.rows) else -1
@@ -58,9 +61,17 @@ class Writer:
         self._tail_end = min(self._tail_end, start)
 
     def commit(
-        self, state: Saved, probe: Mapping[int, ProbeSums], kv: Plane, columns: Columns
+        self,
+        state: Saved,
+        probe: Mapping[int, ProbeSums],
+        kv: Plane,
+        columns: Columns,
+        checkpoints: Checkpoints | None,
     ) -> None:
-        """Make tokens and their K and V the pack's state. An OSError ends all commits."""
+        """Make tokens and their K and V the pack's state. An OSError ends all commits.
+
+        checkpoints: of the layers that have a window, if there are any.
+        """
         tokens = state.tokens
         if self._failed:
             raise PackError(
@@ -71,12 +82,24 @@ class Writer:
         self._failed = True
         sealed = [self._write(plane, segment) for plane, segment in _full(tokens, kv, columns)]
         log_bytes, log_chain = self._append_log(tokens, sealed)
-        place = self._append_tail(tokens, kv)
-        sequence = self._commit.sequence + 1
-        self._put(
-            Commit(sequence, len(tokens), log_bytes, log_chain, place, state.n_prompt, dict(probe)),
-            state.hidden,
+        named: tuple[Checkpoint, ...] = ()
+        if checkpoints is not None:
+            taken = {c.slot for one in (self._commit, self._other) for c in one.checkpoints}
+            named = checkpoints.write(len(tokens) // SEGMENT, taken)
+        commit = replace(
+            self._commit,
+            sequence=self._commit.sequence + 1,
+            n_tokens=len(tokens),
+            log_bytes=log_bytes,
+            log_chain=log_chain,
+            tail=self._append_tail(tokens, kv, checkpoints),
+            n_prompt=state.n_prompt,
+            probe=dict(probe),
+            checkpoints=named,
         )
+        self._put(commit, state.hidden)
+        if checkpoints is not None:
+            checkpoints.keep(named)
         for plane, _, written in sealed:
             plane.places.append(written)
         self._failed = False
@@ -89,7 +112,7 @@ class Writer:
             if tail.NAMES.fullmatch(path.name) and path.name not in named:
                 self._folder.forget(path.name)
         for commit, _ in self._folder.commits()[1:]:
-            self._other_epoch = commit.tail.epoch
+            self._other = commit
 
     def _write(self, plane: Plane, segment: int) -> tuple[Plane, int, Place]:
         slot = self._next_slot.get(plane.name, 0)
@@ -118,20 +141,26 @@ class Writer:
         files.sync_folder(self._folder.path)  # files may be new
         return start + len(data), chain.hex()
 
-    def _append_tail(self, tokens: Sequence[int], kv: Plane) -> Tail:
+    def _append_tail(
+        self, tokens: Sequence[int], kv: Plane, checkpoints: Checkpoints | None
+    ) -> Tail:
         """Log the tokens after the full segments that the tail log does not hold yet."""
         n_full = len(tokens) // SEGMENT
+        if len(tokens) == n_full * SEGMENT:
+            self._tail_segment = -1
+            return Tail()  # the file of the segment before is not named any more
         base, old = n_full * SEGMENT, self._commit.tail
-        size = tail.record_bytes(self._folder.rows.n_bytes)
+        size = tail.record_bytes(self._folder.tail_row_bytes)
         first, fresh = max(self._tail_end, base), False
         if self._tail_segment != n_full or old.n_bytes > _MOST_RECORDS * size:
             first, fresh = base, True
         if len(tokens) <= first:
-            # Nothing to log; the next segment's file begins with its first token.
             return old
         if fresh or not old.epoch:
-            old = Tail(max(old.epoch, self._other_epoch) + 1)
+            old = Tail(max(old.epoch, self._other.tail.epoch) + 1)
         rows = self._folder.rows.gather(kv.buffer(n_full), first - base, len(tokens) - base)
+        if checkpoints is not None:
+            rows = np.hstack([rows, checkpoints.windowed.take(first, len(tokens))])
         chain = bytes.fromhex(old.chain)
         data, chain = tail.encode(rows, list(tokens[first:]), first, chain)
         fd = self._folder.fd(tail.file_name(old.epoch))
@@ -149,9 +178,9 @@ class Writer:
         files.write_at(fd, superblock.encode(commit, hidden), commit.sequence % 2 * size)
         files.sync(fd)
         named = {commit.tail.epoch, self._commit.tail.epoch}
-        if self._other_epoch not in named:
-            self._folder.forget(tail.file_name(self._other_epoch))
-        self._other_epoch = self._commit.tail.epoch
+        if self._other.tail.epoch not in named:
+            self._folder.forget(tail.file_name(self._other.tail.epoch))
+        self._other = self._commit
         self._commit, self._valid = commit, commit.n_tokens
 
 

@@ -63,9 +63,10 @@ class ScriptedContext:
     def can_truncate(self, n: int) -> bool:
         return not self.evicts or n in (0, len(self.tokens))
 
-    def truncate(self, n: int) -> None:
+    def cut_back(self, n: int, least: int = 0) -> int:
         assert n <= len(self.tokens) and self.can_truncate(n)
         del self.tokens[n:]
+        return n
 
     cut_to_shared = Context.cut_to_shared
 

@@ -12,7 +12,7 @@ from .....ops.attention.layout import SEGMENT
 from .....system.files import new_file
 from ..errors import PackError, checked_path
 from ..folder import PackFolder, State, stride_of
-from ..format import centre, log, manifest, superblock, tail
+from ..format import centre, checkpoints, log, manifest, superblock, tail
 from ..format.log import KV, Place
 from ..format.manifest import Manifest
 from ..format.superblock import Tail
@@ -88,8 +88,14 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
     rows, tokens = state.rows, state.tokens[state.n_full * SEGMENT :]
     tail_data, tail_chain = tail.encode(rows, tokens, state.n_full * SEGMENT, b"")
     place = Tail(1, len(tail_data), tail_chain.hex()) if tokens else Tail()
+    named = state.commit.checkpoints
     commit = replace(
-        state.commit, sequence=0, log_bytes=len(records), log_chain=chain.hex(), tail=place
+        state.commit,
+        sequence=0,
+        log_bytes=len(records),
+        log_chain=chain.hex(),
+        tail=place,
+        checkpoints=tuple(replace(one, slot=slot) for slot, one in enumerate(named)),
     )
     small = {
         manifest.NAME: facts.encode(),
@@ -101,6 +107,9 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
         small[centre.NAME], _ = centre.encode(means)
     for name, data in small.items():
         yield name, len(data), iter((data,))
+    if named:  # before the segments: a writer may use their slots again
+        size = len(named) * folder.checkpoint_bytes
+        yield checkpoints.NAME, size, map(folder.read_checkpoint, named)
     for plane, places in state.tables.places.items():
         if plane != KV and not places:
             continue  # a column that no record names

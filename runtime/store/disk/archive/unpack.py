@@ -11,11 +11,12 @@ import re
 import tarfile
 from pathlib import Path
 
-from .....ops.attention.layout import SEGMENT
+from .....ops.attention.layout import SEGMENT, n_segments
 from .. import files
 from ..errors import PackError
 from ..folder import PackFolder, State, stride_of
-from ..format import centre, log, manifest, superblock, tail
+from ..format import centre, checkpoints, log, manifest, superblock, tail
+from ..format.checkpoints import newest_end
 from ..format.log import KV, Place
 from ..format.manifest import Manifest
 from ..format.superblock import Commit
@@ -71,22 +72,37 @@ def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
     found = superblock.decode(data, pack.manifest.model.n_embd)
     if found is None or superblock.encode(*found) != data or found[0].sequence:
         raise archive.error(f"{superblock.NAME} is damaged")
-    commit, model = found[0], pack.manifest.model
+    commit, n_files = found[0], len(pack.names(KV))
     n_full, n_open = divmod(commit.n_tokens, SEGMENT)
-    place = Place(pack, 0, (bytes(files.DIGEST),) * model.n_layers)
+    place = Place(pack, 0, (bytes(files.DIGEST),) * n_files)
     record, _ = log.record(KV, 0, place, bytes(4 * SEGMENT), 0, b"")
-    column, _ = log.record("c" * 64, 0, place, b"", 1, b"")
+    column, _ = log.record("c" * 64, 0, Place(pack, 0, (bytes(files.DIGEST),)), b"", 1, b"")
     least = n_full * len(record)
     most = least + n_full * log.MOST_COLUMNS * len(column)
-    tail_bytes = n_open * tail.record_bytes(pack.rows.n_bytes)
-    slots = n_full * model.n_layers * stride_of(pack.layer_bytes)
+    tail_bytes = n_open * tail.record_bytes(pack.tail_row_bytes)
+    slots = n_full * n_files * stride_of(pack.layer_bytes)
+    slots += len(commit.checkpoints) * pack.checkpoint_bytes
     if (
         not least <= commit.log_bytes <= most
         or (commit.tail.epoch, commit.tail.n_bytes) != (int(n_open > 0), tail_bytes)
         or slots + commit.log_bytes + tail_bytes > archive.left
     ):
         raise archive.error(f"its commit of {commit.n_tokens} tokens does not fit its size")
+    _check_checkpoints(archive, pack, commit)
     return commit
+
+
+def _check_checkpoints(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
+    """They are in order, and the last ones are among them."""
+    n_full, segments = commit.n_tokens // SEGMENT, [one.segment for one in commit.checkpoints]
+    n_before = n_segments(max(pack.manifest.windows, default=0))
+    if (
+        segments != sorted({s for s in segments if s < n_full})
+        or [one.slot for one in commit.checkpoints] != list(range(len(segments)))
+        or newest_end({*segments}, n_before, n_full) != n_full
+        or (segments and not n_before)
+    ):
+        raise archive.error(f"its commit does not name the {checkpoints.NAME} that it needs")
 
 
 def _small_files(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
@@ -95,6 +111,16 @@ def _small_files(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
         sizes[centre.NAME] = centre.n_bytes(pack.manifest)
     for name, size in sizes.items():
         files.write_file(pack.path / name, archive.member(name, size, size))
+    if commit.checkpoints:
+        size = len(commit.checkpoints) * pack.checkpoint_bytes
+        archive.header(checkpoints.NAME, size, size)
+        fd = files.open_file(pack.path / checkpoints.NAME, writable=True)
+        try:
+            _copy(archive, fd, 0, size)
+            files.sync(fd)
+        finally:
+            os.close(fd)
+        archive.check_zeros(archive.take(-size % _BLOCK))
 
 
 def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
@@ -114,11 +140,15 @@ def _segments(archive: _Archive, pack: PackFolder, state: State) -> None:
 
 def _slot(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:
     """Copy one slot; its padding, which no digest covers, must be zeros."""
-    for start in range(0, n_bytes, _PIECE):
-        files.write_at(fd, archive.take(min(_PIECE, n_bytes - start)), offset + start)
+    _copy(archive, fd, offset, n_bytes)
     padding = archive.take(stride_of(n_bytes) - n_bytes)
     archive.check_zeros(padding)
     files.write_at(fd, padding, offset + n_bytes)
+
+
+def _copy(archive: _Archive, fd: int, offset: int, n_bytes: int) -> None:
+    for start in range(0, n_bytes, _PIECE):
+        files.write_at(fd, archive.take(min(_PIECE, n_bytes - start)), offset + start)
 
 
 class _Archive:

@@ -21,6 +21,9 @@ Format 6 adds to format 5 "rerank" in "prefill": candidates by signatures for ea
 chosen, if not 1. Older versions of kvarn added to both, where a probe had measured what was left
 out, "probe": {"LAYER": [tokens measured, mean share of the softmax covered, mean output error]}.
 
+Format 7 adds to format 1, 3, 5 or 6 "windows": […], for each layer the window beyond which it is
+not stored, 0 for layers that are stored whole.
+
 `check` is the digest of the canonical JSON of all the rest, in hexadecimal.
 """
 
@@ -37,14 +40,15 @@ from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
 from ...base import PrefillFacts, ProbeSums, SlotPlan
+from ...windowed import MOST_WINDOW
 from .. import files
 from ..errors import PackDamaged, PackError
 from ..files import digest
 from . import prompts
 from .values import number, text
 
-FORMAT = 6
-_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS, _SPARSE, _RERANKED = 1, 2, 3, 4, 5, 6
+FORMAT = 7
+_PLAIN, _SLOTS, _CENTRED, _CENTRED_SLOTS, _SPARSE, _RERANKED, _WINDOWED = 1, 2, 3, 4, 5, 6, 7
 NAME = "pack.json"
 _MOST = {
     "n_layers": MAX_LAYERS,
@@ -102,7 +106,8 @@ class Manifest:
 
     goal: tokens it is to hold when complete, 0 for any number. slots: of a context that evicts,
     None if all tokens stay. centre: digest of the mean keys, "" if keys are stored whole. prefill:
-    how prompts were read, None if exactly.
+    how prompts were read, None if exactly. windows: of layers that are not stored whole, as
+    `windowed.windows_of` gives them.
     """
 
     id: str
@@ -118,6 +123,7 @@ class Manifest:
     prefill: PrefillFacts | None = None
     probe: Mapping[int, ProbeSums] = field(default_factory=dict)
     """What older versions of kvarn have measured beside sparse reading, by layer."""
+    windows: tuple[int, ...] = ()
 
     @staticmethod
     def new(
@@ -143,6 +149,8 @@ class Manifest:
 
     @property
     def _format(self) -> int:
+        if self.windows:
+            return _WINDOWED
         if self.prefill is not None:
             return _SPARSE if self.prefill.rerank == 1 else _RERANKED
         if self.slots is None:
@@ -171,6 +179,8 @@ class Manifest:
             data["kv"]["centre"] = self.centre
         if self.prefill is not None:
             data["prefill"] = prompts.prefill_data(self.prefill)
+        if self.windows:
+            data["windows"] = list(self.windows)
         data["check"] = _check(data)
         return (json.dumps(data, indent=2) + "\n").encode()
 
@@ -224,8 +234,9 @@ def _typed(data: dict[str, Any]) -> Manifest:
     if kv["k"] not in KV_TYPES or kv["v"] not in KV_TYPES or kv["segment"] != SEGMENT:
         raise ValueError(f"kv is {kv!r:.100}")
     form = number(data["format"], _PLAIN, FORMAT)
-    slots, sparse = form in (_SLOTS, _CENTRED_SLOTS), form in (_SPARSE, _RERANKED)
-    centred = form in (_CENTRED, _CENTRED_SLOTS) or (sparse and "centre" in kv)
+    slots, windowed = form in (_SLOTS, _CENTRED_SLOTS), form == _WINDOWED
+    sparse = form in (_SPARSE, _RERANKED) or (windowed and "prefill" in data)
+    centred = form in (_CENTRED, _CENTRED_SLOTS) or ((sparse or windowed) and "centre" in kv)
     if type(data["rope"]["long"]) is not bool:
         raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (text(model[key]) for key in ("name", "fingerprint", "path"))
@@ -243,6 +254,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
         bytes.fromhex(kv["centre"]).hex() if centred else "",
         prompts.prefill_of(data["prefill"]) if sparse else None,
         _probe(data.get("probe", {}), sizes["n_layers"]) if sparse else {},
+        _windows(data["windows"], sizes["n_layers"]) if windowed else (),
     )
 
 
@@ -260,6 +272,13 @@ def _slots(data: dict[str, Any], n_layers: int) -> SlotPlan:
         raise ValueError(f"slots of {len(sizes)} layers, the model has {n_layers}")
     whole = tuple(number(layer, 0, n_layers - 1) for layer in data.get("whole", ()))
     return SlotPlan(text(data["keep"]), sizes, whole)
+
+
+def _windows(data: Any, n_layers: int) -> tuple[int, ...]:
+    windows = tuple(number(window, 0, MOST_WINDOW) for window in data)
+    if len(windows) != n_layers or not any(windows):
+        raise ValueError(f"windows of {len(windows)} layers, the model has {n_layers}")
+    return windows
 
 
 def _parent(data: dict[str, Any]) -> Parent:

@@ -27,6 +27,7 @@ from .....models.config import MAX_LAYERS
 from ...base import ProbeSums
 from ..files import DIGEST, digest
 from . import prompts
+from .checkpoints import Checkpoint
 from .values import number
 
 NAME = "commits"
@@ -57,6 +58,8 @@ class Commit:
     """See `Saved`; older versions of kvarn did not write it, nor `probe`."""
     probe: Mapping[int, ProbeSums] = field(default_factory=dict)
     """By layer, what was measured of prompts that were read sparsely."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Of layers with a window, in the order of segments."""
 
 
 def slot_bytes(n_embd: int) -> int:
@@ -67,6 +70,9 @@ def slot_bytes(n_embd: int) -> int:
 def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
     """The bytes of a superblock."""
     data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
+    del data["checkpoints"]
+    if commit.checkpoints:
+        data["checkpoints"] = [one.data() for one in commit.checkpoints]
     body = json.dumps(data).encode()
     state = b"" if hidden is None else hidden.astype("<f4").tobytes()
     head = _HEAD.pack(_MAGIC, len(body), len(state))
@@ -102,6 +108,7 @@ def _commit(data: dict[str, Any]) -> Commit:
         Tail(number(tail["epoch"]), number(tail["n_bytes"]), _chain(tail["chain"])),
         number(data.get("n_prompt", 0), 0, n_tokens),
         prompts.probe_of(data.get("probe", {}), MAX_LAYERS),
+        tuple(map(Checkpoint.of, data.get("checkpoints", ()))),
     )
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,16 @@ from numpy.typing import NDArray
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.store import DiskStore, RamStore
-from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest, ModelFacts
 from kvarn.runtime.store.disk.verify import verify
 
 LAYERS, HEADS, HEAD_DIM, EMBD = 2, 1, 16, 8
 FACTS = ModelFacts("a small model", "0123456789abcdef", LAYERS, HEADS, HEAD_DIM, EMBD)
 ITEM = 4  # bytes of the column `signatures`
+WINDOWS = (0, 100)
+"""Of a pack whose second layer has a window."""
 
 F32 = NDArray[np.float32]
 
@@ -39,8 +43,11 @@ def hidden_of(tokens: Sequence[int]) -> F32:
 
 
 def fill(store: DiskStore | RamStore, tokens: Sequence[int], start: int) -> None:
-    """Append tokens[start:], and write their items where the store has the column."""
+    """Append tokens[start:], as a context does, and more before them where the store cannot go on
+    after just `start` tokens."""
+    start = store.go_back(start)
     ids, positions = np.array(tokens[start:]), np.arange(start, len(tokens))
+    store.cut(start)
     store.reserve(len(tokens))
     for layer in range(LAYERS):
         k = keys_of(layer, positions, ids)
@@ -88,11 +95,15 @@ def holds(path: Path, tokens: Sequence[int]) -> bool:
 
 
 def check(store: DiskStore, tokens: Sequence[int]) -> None:
-    """K, V and the filled part of the column are what these tokens have."""
+    """K, V and the filled part of the column are what these tokens have; of a layer with a window,
+    what a later token can read is there."""
     positions, ids = np.arange(len(tokens)), np.array(tokens, np.int64)
+    windows = store.folder.manifest.windows or (len(tokens),) * LAYERS
     for layer in range(LAYERS if tokens else 0):
-        k, v = read_kv(store.segments(layer), store.layout, HEADS, 0, len(tokens))
-        wanted = keys_of(layer, positions, ids)
+        first = store.first(layer)
+        assert first <= max(0, len(tokens) - (windows[layer] or len(tokens)))
+        k, v = read_kv(store.segments(layer), store.layout, HEADS, first, len(tokens))
+        wanted = keys_of(layer, positions[first:], ids[first:])
         if store.layout.k_type == "f16":
             wanted = wanted.astype(np.float16).astype(np.float32)
         bound = 0.0 if store.layout.k_type == "f16" else 0.2
@@ -108,8 +119,8 @@ def check(store: DiskStore, tokens: Sequence[int]) -> None:
             np.testing.assert_array_equal(found, part)
 
 
-def make(path: Path, k: str = "f16", v: str = "f16") -> None:
-    create(path, Manifest.new(FACTS, k, v, False))
+def make(path: Path, k: str = "f16", v: str = "f16", windows: tuple[int, ...] = ()) -> None:
+    create(path, replace(Manifest.new(FACTS, k, v, False), windows=windows))
 
 
 def opened(path: Path, writable: bool = True, io: str = "mmap") -> DiskStore:

@@ -14,7 +14,7 @@ from kvarn.runtime.packs import all_packs, pack_info, remove_pack
 from kvarn.runtime.store import Disk, PackError, StoreError
 from kvarn.runtime.store.disk import files
 from kvarn.runtime.store.disk.contents import is_ours
-from kvarn.runtime.store.disk.folder import create
+from kvarn.runtime.store.disk.creation import create
 from kvarn.runtime.store.disk.format import manifest, snapshot
 from kvarn.runtime.store.disk.format.manifest import Manifest, Parent
 from kvarn.runtime.store.disk.verify import verify

@@ -12,7 +12,7 @@ from kvarn.runtime.store import DiskStore, PackError
 from kvarn.runtime.store.disk.verify import verify
 
 from .medium import Medium, PowerCut, broken, disk_full, power_cut
-from .packs import check, fill, fill_column, hidden_of, make, opened, save
+from .packs import WINDOWS, check, fill, fill_column, hidden_of, make, opened, save
 
 STEPS = 9
 FEW, MANY = 20, 300
@@ -21,8 +21,8 @@ FEW, MANY = 20, 300
 class History:
     """A writer at work: appends, cuts and commits at random."""
 
-    def __init__(self, path: Path, seed: int) -> None:
-        self.path, self.random = path, random.Random(seed)
+    def __init__(self, path: Path, seed: int, windows: tuple[int, ...]) -> None:
+        self.path, self.random, self.windows = path, random.Random(seed), windows
         self.tokens: list[int] = []
         self.committed: list[int] = []
         self.underway: list[int] | None = None
@@ -30,7 +30,7 @@ class History:
 
     def live(self) -> None:
         if not (self.path / "pack.json").exists():
-            make(self.path)
+            make(self.path, windows=self.windows)
         store = opened(self.path)
         try:
             for _ in range(STEPS):
@@ -52,6 +52,7 @@ class History:
         store.reserve(len(self.tokens) + 1)
         if self.random.random() < 0.2:
             self.tokens = self.tokens[: self.random.randint(0, len(self.tokens))]
+            fill(store, self.tokens, len(self.tokens))
             self.commit(store)
 
     def commit(self, store: DiskStore) -> None:
@@ -77,10 +78,10 @@ class History:
         self.tokens, self.committed, self.underway = list(found), list(found), None
 
 
-def lives_and_dies(folder: Path, seed: int) -> None:
+def lives_and_dies(folder: Path, seed: int, windows: tuple[int, ...] = ()) -> None:
     """Lives that end in a kill or a power cut, which also takes what a killed one left unsynced;
     then one that ends well."""
-    history = History(folder / f"pack-{seed}", seed)
+    history = History(folder / f"pack-{seed}", seed, windows)
     before = None
     for _ in range(3):
         medium = Medium(history.random.randint(1, 90), power_cut, history.random.random())
@@ -107,11 +108,18 @@ def test_power_cuts(tmp_path: Path, part: int) -> None:
         lives_and_dies(tmp_path, seed)
 
 
+@pytest.mark.parametrize("windows", [WINDOWS, (1500, 40), (1024, 0)])
+def test_power_cuts_with_windows(tmp_path: Path, windows: tuple[int, ...]) -> None:
+    for seed in range(FEW // 3):
+        lives_and_dies(tmp_path, seed, windows)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("windows", [(), WINDOWS, (1500, 40)])
 @pytest.mark.parametrize("part", range(10))
-def test_many_power_cuts(tmp_path: Path, part: int) -> None:
+def test_many_power_cuts(tmp_path: Path, part: int, windows: tuple[int, ...]) -> None:
     for seed in range(1000 + part * MANY // 10, 1000 + (part + 1) * MANY // 10):
-        lives_and_dies(tmp_path, seed)
+        lives_and_dies(tmp_path, seed, windows)
 
 
 @pytest.mark.parametrize(

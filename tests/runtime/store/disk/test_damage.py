@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.store import PackError
-from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
 from kvarn.system.errors import KvarnError
@@ -167,8 +168,8 @@ def test_other_folders_and_files_are_no_packs(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_named_with_ours(pack: Path) -> None:
     data = json.loads((pack / "pack.json").read_text())
-    (pack / "pack.json").write_text(json.dumps(data | {"format": 7}))
-    with pytest.raises(PackError, match="it has format 7, this kvarn reads formats up to 6"):
+    (pack / "pack.json").write_text(json.dumps(data | {"format": 8}))
+    with pytest.raises(PackError, match="it has format 8, this kvarn reads formats up to 7"):
         PackFolder(pack)
 
 
@@ -207,11 +208,12 @@ def test_a_file_cut_under_a_reader_that_reads_is_told(whole: Path, tmp_path: Pat
 
 
 def test_a_parent_that_is_gone_or_another_is_told(whole: Path, tmp_path: Path) -> None:
-    from kvarn.runtime.store.disk.factory import _parent
+    from kvarn.runtime.store.disk.factory import shared
 
     above = tmp_path / "above"
     shutil.copytree(whole, above)
-    inherited = _parent(PackFolder(above))
+    folder = PackFolder(above)
+    inherited = shared(folder, folder.state())
     assert inherited is not None
     child = tmp_path / "child"
     create(child, Manifest.new(FACTS, "f16", "f16", False, inherited))

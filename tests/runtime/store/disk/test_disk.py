@@ -11,9 +11,10 @@ import pytest
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError, ProbeSums, RamStore, StoreError
 from kvarn.runtime.store.disk import store as disk_store
+from kvarn.runtime.store.disk.creation import create
 from kvarn.runtime.store.disk.errors import PackDamaged
 from kvarn.runtime.store.disk.files import DIGEST, digest
-from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format import superblock
 from kvarn.runtime.store.disk.format.manifest import Manifest
 

@@ -20,8 +20,9 @@ COMMAND = textwrap.dedent(
     import packs
     from packs import FACTS, LAYERS, SEGMENT
     from kvarn.runtime.store.disk.archive import export_pack, import_pack
-    from kvarn.runtime.store.disk.factory import _parent
-    from kvarn.runtime.store.disk.folder import PackFolder, create
+    from kvarn.runtime.store.disk.factory import shared
+    from kvarn.runtime.store.disk.creation import create
+    from kvarn.runtime.store.disk.folder import PackFolder
     from kvarn.runtime.store.disk.format.manifest import Manifest
 
     n_segments, n_files = map(int, sys.argv[3:])
@@ -60,7 +61,8 @@ COMMAND = textwrap.dedent(
     half.close()
     del half
     assert mapped(whole) == 0
-    create(child, Manifest.new(FACTS, "f16", "f16", False, _parent(PackFolder(whole))))
+    above = PackFolder(whole)
+    create(child, Manifest.new(FACTS, "f16", "f16", False, shared(above, above.state())))
     store = packs.opened(child)
     store.adopt(PackFolder(whole).state())
     start, tokens = len(tokens), tokens + packs.random_tokens(n_segments // 2 * SEGMENT, seed=1)

@@ -1,31 +1,47 @@
 """A pack can begin with another one's segments, and stores only what is its own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvarn.runtime.store import DiskStore
-from kvarn.runtime.store.disk.factory import _parent
-from kvarn.runtime.store.disk.folder import PackFolder, create
+from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.factory import shared
+from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
 
-from .packs import FACTS, check, fill, fill_column, opened, random_tokens, save, write
+from .packs import (
+    FACTS,
+    WINDOWS,
+    check,
+    fill,
+    fill_column,
+    make,
+    opened,
+    random_tokens,
+    save,
+    write,
+)
 
 TOKENS = random_tokens(2500)
 
 
-@pytest.fixture
-def above(pack: Path) -> Path:
-    write(pack, TOKENS)
-    return pack
+@pytest.fixture(params=[(), WINDOWS, (1500, 0)], ids=str)
+def above(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    make(tmp_path / "pack", windows=request.param)
+    write(tmp_path / "pack", TOKENS)
+    return tmp_path / "pack"
 
 
 def child_of(above: Path, path: Path) -> DiskStore:
     folder = PackFolder(above)
-    create(path, Manifest.new(FACTS, "f16", "f16", False, _parent(folder)))
+    state = folder.state(recent=True)
+    manifest = Manifest.new(FACTS, "f16", "f16", False, shared(folder, state))
+    create(path, replace(manifest, windows=folder.manifest.windows), None, state.recent)
     store = opened(path)
-    store.adopt(folder.state())
+    store.adopt(state)
     return store
 
 
@@ -42,7 +58,8 @@ def test_a_child_has_all_and_stores_its_own(above: Path, tmp_path: Path) -> None
     assert again.saved.tokens == tokens
     check(again, tokens)
     n = again.layout.segment_bytes(1)
-    assert (tmp_path / "child" / "layer-000.kv").stat().st_size == n
+    files = sorted((tmp_path / "child").glob("layer-*.kv"))
+    assert files[0].stat().st_size == n
     assert verify(tmp_path / "child") == []
 
 

@@ -1,0 +1,90 @@
+"""Layers with a window in a pack: what memory holds of them, and the checkpoints in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....ops.attention.layout import SEGMENT
+from ..windowed import Windowed
+from . import files
+from .errors import PackDamaged
+from .format import checkpoints
+from .format.checkpoints import Checkpoint, newest_end, wanted
+
+if TYPE_CHECKING:
+    from ..rows import U8
+    from .folder import PackFolder, State
+
+
+class Checkpoints:
+    """The checkpoints of a pack for one store: `named` are those that hold its tokens."""
+
+    def __init__(self, folder: PackFolder, windowed: Windowed, state: State) -> None:
+        self._folder, self.windowed = folder, windowed
+        self.named = {one.segment: one for one in state.commit.checkpoints}
+        windowed.restore(state.n_full * SEGMENT, state.recent)
+
+    def cut(self, n_tokens: int) -> None:
+        """The tokens from `n_tokens` on are dropped."""
+        self.windowed.cut(n_tokens)
+        for segment in [s for s in self.named if (s + 1) * SEGMENT > n_tokens]:
+            del self.named[segment]
+
+    def go_back(self, n_tokens: int) -> int:
+        """See `KVStore.go_back`. A checkpoint that a writer has replaced since, or that is damaged,
+        is passed over."""
+        windowed, n_before = self.windowed, self.windowed.n_before
+        in_memory, end = windowed.newest(n_tokens), n_tokens // SEGMENT
+        while not windowed.reaches(n_tokens):
+            end = newest_end(self.named, n_before, end)
+            if end * SEGMENT <= in_memory:
+                break
+            try:
+                rows = self._folder.read_recent(self.named, end)
+            except PackDamaged:
+                end -= 1
+                continue
+            windowed.restore(end * SEGMENT, rows)
+            return end * SEGMENT
+        return windowed.go_back(n_tokens)
+
+    def write(self, n_full: int, taken: Collection[int]) -> tuple[Checkpoint, ...]:
+        """Write those that a commit with `n_full` full segments is to have beside the ones that it
+        has, to slots that are not taken, and sync them; returns all."""
+        fresh: list[Checkpoint] = []
+        free = (slot for slot in count() if slot not in taken)
+        kept = {}
+        parent, spacing = self._folder.manifest.parent, self.windowed.every // SEGMENT
+        shared = 0 if parent is None else parent.n_segments
+        for segment in wanted(n_full, self.windowed.n_before, spacing, shared):
+            one, rows = self.named.get(segment), self.windowed.end_of(segment)
+            if one is None and rows is not None:
+                one = self._write(segment, next(free), rows)
+                fresh.append(one)
+            if one is not None:
+                kept[segment] = one
+        assert newest_end(kept, self.windowed.n_before, n_full) == n_full
+        if fresh:
+            files.sync(self._folder.fd(checkpoints.NAME))
+            files.sync_folder(self._folder.path)  # the file may be new
+        return tuple(kept.values())
+
+    def keep(self, named: Collection[Checkpoint]) -> None:
+        """A commit has named these: memory needs no copies of the regular ones."""
+        self.named = {one.segment: one for one in named}
+        held = self.windowed.checkpoints
+        for position in [p for p in held if p % self.windowed.every == 0]:
+            end = position // SEGMENT
+            if newest_end(self.named, self.windowed.n_before, end) == end:
+                del held[position]
+
+    def _write(self, segment: int, slot: int, rows: U8) -> Checkpoint:
+        data = np.ascontiguousarray(rows).data
+        fd, size = self._folder.fd(checkpoints.NAME), self._folder.checkpoint_bytes
+        files.make_room(fd, size, slot * size)
+        files.write_at(fd, data, slot * size)
+        return Checkpoint(segment, slot, files.digest(data).hex())
