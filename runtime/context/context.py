@@ -151,8 +151,7 @@ class Context(Held):
         """Forget the tokens from `after` on, except those that equal the beginning of `ids`;
         returns how many of `ids` stay (`n_shared`), so that the others are to be read.
 
-        Once tokens have been evicted, no part can stay: it is 0. Fewer than equal can stay, as
-        `cut_back` says. Raises what `truncate` raises.
+        Once tokens have been evicted, no part can stay: it is 0. See `cut_back` for the rest.
         """
         shared = n_shared(ids, self.tokens[after:])
         if not self.can_truncate(after + shared):
@@ -170,7 +169,8 @@ class Context(Held):
     def mark(self) -> Mark:
         """What the context holds now, to which `return_to` brings it back.
 
-        Where tokens are evicted, this copies the KV cache (`n_bytes`); elsewhere only the ids.
+        Where tokens are evicted, this copies the KV cache (`n_bytes`); elsewhere only the ids and,
+        once the context has gone on, what layers with a window hold there.
         """
         return mark(self._cache, self._reader)
 

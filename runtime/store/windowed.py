@@ -74,7 +74,7 @@ class Windowed:
         return self.base(n_tokens) >= self.first
 
     def first_of(self, layer: int) -> int:
-        """The first token that any layer of the context holds."""
+        """The first token that a layer of the context, one of these or another, holds."""
         return self.first if layer in self.layers else 0
 
     def pin(self, n_tokens: int) -> None:

@@ -55,20 +55,18 @@ class Checkpoints:
     def write(self, n_full: int, taken: Collection[int]) -> tuple[Checkpoint, ...]:
         """Write those that a commit with `n_full` full segments is to have beside the ones that it
         has, to slots that are not taken, and sync them; returns all."""
-        fresh: list[Checkpoint] = []
+        n_before, written = self.windowed.n_before, False
         free = (slot for slot in count() if slot not in taken)
-        kept = {}
+        kept: dict[int, Checkpoint] = {}
         parent, spacing = self._folder.manifest.parent, self.windowed.every // SEGMENT
         shared = 0 if parent is None else parent.n_segments
-        for segment in wanted(n_full, self.windowed.n_before, spacing, shared):
-            one, rows = self.named.get(segment), self.windowed.end_of(segment)
-            if one is None and rows is not None:
-                one = self._write(segment, next(free), rows)
-                fresh.append(one)
-            if one is not None:
-                kept[segment] = one
-        assert newest_end(kept, self.windowed.n_before, n_full) == n_full
-        if fresh:
+        for segment in wanted(n_full, n_before, spacing, shared):
+            if segment in self.named:
+                kept[segment] = self.named[segment]
+            elif (rows := self.windowed.end_of(segment)) is not None:
+                kept[segment], written = self._write(segment, next(free), rows), True
+        assert newest_end(kept, n_before, n_full) == n_full
+        if written:
             files.sync(self._folder.fd(checkpoints.NAME))
             files.sync_folder(self._folder.path)  # the file may be new
         return tuple(kept.values())

@@ -177,7 +177,9 @@ class Disk(Store):
             )
         layers = zip(manifest.windows, model.config.layers)
         if any(window and not 0 < (layer.window or 0) <= window for window, layer in layers):
-            raise PackError(path, "it lacks tokens that layers of this model read")
+            raise PackError(
+                path, "this model's layers have longer windows than it was made for: make another"
+            )
         _check_tokenizer(path, manifest.model.tokenizer, model)
         k, v = self.k or manifest.k_type, self.v or manifest.v_type
         if (k, v) != (manifest.k_type, manifest.v_type):

@@ -147,7 +147,7 @@ class DiskStore(KVStore):
         return self._checkpoints is None or self._checkpoints.windowed.reaches(n_tokens)
 
     def go_back(self, n_tokens: int) -> int:
-        if self._checkpoints is None:
+        if self._checkpoints is None or self.reaches(n_tokens):
             return n_tokens
         position = self._checkpoints.go_back(n_tokens)
         self._place()
