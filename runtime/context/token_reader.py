@@ -151,7 +151,8 @@ class TokenReader:
 
     def cut_back(self, n_tokens: int, least: int) -> int:
         """Forget all but the first `n_tokens` tokens, or fewer, see `KVStore.go_back`, and read
-        those up to `least` again: how many stay. Raises `ContextError` if that is not possible."""
+        those up to `least` again, as they were read: how many stay. Raises `ContextError` if that
+        is not possible."""
         held = len(self.tokens)
         if not 0 <= n_tokens <= held:
             raise ContextError(f"cannot cut a context of {held} tokens to {n_tokens} tokens")
@@ -161,10 +162,14 @@ class TokenReader:
                 f"{self._cache.cut_refusal(held, n_tokens)}; cut it to 0 and read it again"
             )
         kept = self._cache.store.go_back(n_tokens) if n_tokens < held else held
-        again = self.tokens[kept:least]
+        again, of_prompt = self.tokens[kept:least], self.of_prompt[kept:least]
         self._cut(kept)
-        for chunk in self.chunks(again):
-            self.step(chunk, False)
+        while (done := len(self.tokens) - kept) < len(again):
+            first_other = of_prompt.find(not of_prompt[done], done)
+            n_alike = (len(again) if first_other < 0 else first_other) - done
+            chunk = next(self.chunks(again[done : done + n_alike]))
+            prompt = bool(of_prompt[done])
+            self.step(chunk if prompt else chunk[:1], False, prompt=prompt)
         return len(self.tokens)
 
     def _cut(self, n_tokens: int) -> None:

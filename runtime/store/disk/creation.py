@@ -91,5 +91,5 @@ def _begin(path: Path, facts: Manifest, recent: NDArray[np.uint8] | None) -> Non
             digest = files.digest(part.tobytes()).hex()
             named.append(Checkpoint(n_full - len(parts) + slot, slot, digest))
         files.write_file(path / checkpoints.NAME, recent.tobytes())
-    empty = Commit(0, n_full * SEGMENT, 0, "", superblock.Tail(), tuple(named))
+    empty = Commit(0, n_full * SEGMENT, 0, "", superblock.Tail(), checkpoints=tuple(named))
     files.write_file(path / superblock.NAME, superblock.encode(empty, None))

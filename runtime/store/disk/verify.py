@@ -92,7 +92,7 @@ def _segments(folder: PackFolder, state: State, progress: Progress | None) -> It
                 continue
             if plane == KV:
                 tokens = infinite_tokens(data, folder.layout)
-                layer = place.folder.whole_layers[file]
+                layer = folder.whole_layers[file]  # a parent stores the same layers whole
                 yield from _infinite(place.folder.path, layer, number * SEGMENT, tokens)
             else:
                 n_segments = len(state.tables.places[plane])

@@ -39,11 +39,11 @@ def test_a_store_that_another_process_writes_is_refused(host: Host, tmp_path: Pa
 
 
 def test_a_full_disk_loses_nothing_that_was_saved(host: Host, tmp_path: Path) -> None:
-    """A file system of 6 MiB: there is room for a chunk, and not for a full segment."""
+    """A file system of 5 MiB: there is room for a chunk, and not for a full segment."""
     space = ["unshare", "--mount", "--map-root-user"]
     if shutil.which("unshare") is None or subprocess.run([*space, "true"], check=False).returncode:
         pytest.skip("this user cannot mount a small file system")
-    mount = f"mount -t tmpfs -o size=6m none '{tmp_path}'"
+    mount = f"mount -t tmpfs -o size=5m none '{tmp_path}'"
     within = [*space, "sh", "-c", mount + ' && exec "$0" "$@"']
     found = host("stores.py", "fills", tmp_path / "store", within=within)
     assert found["code"] == -1
