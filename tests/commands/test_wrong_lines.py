@@ -52,8 +52,8 @@ USAGE = {
     "quantize a b --tpye q8_0": "quantize has no option '--tpye': did you mean --type? See "
     "`kvarn quantize --help`",
     "quantize a b": "kvarn quantize needs --type T; see `kvarn quantize --help`",
-    "pack": "kvarn pack needs ACTION, one of build, ls, info, verify, rm, export, import; see "
-    "`kvarn pack --help`",
+    "pack": "kvarn pack needs ACTION, one of build, index, ls, info, verify, rm, export, import; "
+    "see `kvarn pack --help`",
     "pack lst": "pack has no action 'lst': did you mean ls? See `kvarn pack --help`",
     "pack export x": "kvarn pack export needs -o FILE; see `kvarn pack export --help`",
     "rnu -p x": "there is no command 'rnu': did you mean run? See `kvarn --help`",
