@@ -138,8 +138,8 @@ class Context(Held):
         """Forget the tokens from `n_tokens` on; returns how many stay, `least` or more.
 
         Fewer stay where layers with a window do not hold any more what stands before that place:
-        then it is cut to a checkpoint before it, and the caller reads the others again. No cut by
-        up to 1,024 tokens does that. Raises what `truncate` raises.
+        then it is cut to a checkpoint before it, and the caller reads the others again. Up to 1,024
+        tokens that this context has read are always cut exactly. Raises what `truncate` raises.
         """
         return on_engine(self._reader.cut_back, n_tokens, least)
 

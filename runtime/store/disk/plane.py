@@ -28,8 +28,8 @@ truncates the file or the medium fails, SIGBUS ends the process. With "pread", a
 
 
 class _Slots:
-    """The slots of one file, in one mapping that has room for more: a file for each part of it
-    would soon be more mappings than the system allows."""
+    """The slots of one file, in one mapping that has room for more: one for each part that the
+    file grows by would soon be more mappings than the system allows."""
 
     def __init__(self, folder: PackFiles, name: str, stride: int, writable_copy: bool) -> None:
         self._folder, self._name, self._stride = folder, name, stride
@@ -43,15 +43,15 @@ class _Slots:
         slots."""
         if n_slots > self._n_slots:
             fd, stride = self._folder.fd(self._name), self._stride
-            self._n_slots = os.fstat(fd).st_size // stride
-            if n_slots > self._n_slots:
+            stored = os.fstat(fd).st_size // stride
+            if n_slots > stored:
                 raise PackDamaged(
                     self._folder.path,
-                    f"{self._name} is cut short: {self._n_slots} segments, expected at least "
-                    f"{n_slots}",
+                    f"{self._name} is cut short: {stored} segments, expected at least {n_slots}",
                 )
-            if self._n_slots > self._room:
-                self._room = self._n_slots + self._n_slots // 4 + 1
+            self._n_slots = stored
+            if stored > self._room:
+                self._room = stored + stored // 4 + 1
                 self._mapping = Mapping(fd, self._room * stride, self._copy)
         assert self._mapping is not None
         return self._mapping.address
