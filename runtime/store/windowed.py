@@ -51,8 +51,9 @@ class Windowed:
     def __init__(self, layout: TileLayout, n_kv_heads: int, windows: Sequence[int]) -> None:
         self.layers = tuple(i for i, window in enumerate(windows) if window)
         self.whole = tuple(i for i, window in enumerate(windows) if not window)
-        self.window = max(windows)
-        self.n_before = n_segments(self.window)
+        self.n_before = n_segments(max(windows))
+        # Checkpoints are of the ends of segments, or of whole ones, each of which can be replaced.
+        self.window = min(max(windows), SEGMENT) * self.n_before
         self.every = SPACING * self.n_before * SEGMENT
         self.rows = Rows(layout, len(self.layers), n_kv_heads)
         self.first = 0

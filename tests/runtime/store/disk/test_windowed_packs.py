@@ -133,19 +133,26 @@ def test_a_reader_goes_on_and_back_while_the_pack_is_written(
         check(reader, more[:place])
 
 
-def test_a_position_that_was_pinned_is_held(tmp_path: Path) -> None:
+@pytest.mark.parametrize("windows", ALL_WINDOWS)
+def test_a_position_that_was_pinned_is_held(tmp_path: Path, windows: tuple[int, ...]) -> None:
     """The one that a store was opened at is: a question after the other goes on from there."""
     path, tokens = tmp_path / "pack", random_tokens(9 * SEGMENT + 700)
-    make(path, windows=WINDOWS)
+    make(path, windows=windows)
     build(path, tokens).close()
-    reader = opened(path, writable=False)
+    store = opened(path)
     for seed in range(3):
-        more = tokens + random_tokens(4 * SEGMENT, seed)
-        for stop in range(len(tokens), len(more) + 1, 512):
-            fill(reader, more[:stop], max(len(tokens), stop - 512))
-        check(reader, more)
-        assert reader.go_back(len(tokens)) == len(tokens)
-        check(reader, tokens)
+        more, start = tokens + random_tokens(5 * SEGMENT, seed), len(tokens)
+        for stop in range(start + 512, len(more) + 1, 512):
+            fill(store, more[:stop], start)
+            save(store, more[:stop])
+            start = stop
+        check(store, more[:stop])
+        assert store.go_back(len(tokens)) == len(tokens)
+        check(store, tokens)
+    fill(store, [*tokens, 1], len(tokens))
+    save(store, [*tokens, 1])
+    store.close()
+    assert holds(path, [*tokens, 1])
 
 
 def test_damaged_checkpoints_are_told_or_passed_over(tmp_path: Path) -> None:
