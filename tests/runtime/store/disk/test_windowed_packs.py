@@ -136,7 +136,7 @@ def test_a_reader_goes_on_and_back_while_the_pack_is_written(
 @pytest.mark.parametrize("windows", ALL_WINDOWS)
 def test_a_position_that_was_pinned_is_held(tmp_path: Path, windows: tuple[int, ...]) -> None:
     """The one that a store was opened at is: a question after the other goes on from there."""
-    path, tokens = tmp_path / "pack", random_tokens(9 * SEGMENT + 700)
+    path, tokens = tmp_path / "pack", random_tokens(11 * SEGMENT + 700)
     make(path, windows=windows)
     build(path, tokens).close()
     store = opened(path)
