@@ -163,13 +163,13 @@ def test_bench_and_perplexity_print_json(
     bench = ["bench", "-m", str(tiny_path), "-p", "4", "-n", "2", "-r", "1", "-o", "json"]
     assert main(bench) == 0
     assert [row["n_prompt"] for row in json.loads(capsys.readouterr().out)] == [4, 0]
-    deep = ["-d", "1,1100", "--fill", "40", "--method", "hash", "--budget", "2%"]
+    deep = ["-d", "1,1100", "--fill", "40", "--method", "hash", "--budget", "3%"]
     assert main([*bench, *deep]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["n_depth"], row["filled"]) for row in rows] == [(1, False)] * 2 + [
         (1100, True)
     ] * 2
-    assert {row["method"] for row in rows} == {"hash budget=2%"}
+    assert {row["method"] for row in rows} == {"hash budget=3%"}
     text = tmp_path / "text.txt"
     text.write_text("the mill by the river " * 10)
     wanted = ["perplexity", "-m", str(tiny_path), "-f", str(text), "-c", "16", "--json"]

@@ -170,15 +170,19 @@ def _convert(path: Path, extra: list[str]) -> list[str]:
 
 
 def outcome(arguments: list[str]) -> str:
-    """ "0", "1: the error", "2", or the traceback of what nobody foresaw."""
+    """ "0", "1: the error, or the first line of a verdict", "2", or the traceback of what nobody
+    foresaw."""
     from kvarn import cli
     from kvarn.system.errors import KvarnError
 
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, encoding="utf-8", write_through=True)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             options = cli.build_parser(arguments[0]).parse_args(arguments)
-            return str(cli.module_of(options.command).run(options))
+            code = str(cli.module_of(options.command).run(options))
+        lines = written.getvalue().decode().splitlines()
+        return f"{code}: {lines[0]}" if code != "0" and lines else code
     except (KvarnError, OSError) as error:
         return f"1: {error}"
     except SystemExit as left:
