@@ -77,7 +77,7 @@ _FLAGS = {
     f"`kvarn run` takes texts as they are; {_OMIT}": "--ignore-chat-template --no-instruct --raw",
     f"kvarn always uses the model's chat template; {_OMIT}": "--jinja --no-jinja",
     "kvarn writes all that the model generates": "--hidethinking",
-    "control tokens are not written, and count in -p and -f": "-sp --special",
+    "control tokens are not written; --special reads those in -p and -f": "-sp",
     "use `kvarn tokenize`": "--verbose-prompt -ptc --print-token-count",
     _CHAT: (
         "-i --interactive -if --interactive-first -cnv --conversation -mli --multiline-input "
