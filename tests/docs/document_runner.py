@@ -69,7 +69,8 @@ def note_kernels() -> None:
     find = kernel_cache.find
 
     def noted(name: str, parse: Callable[[bytes], T]) -> T | None:
-        _asked.append(name)
+        if not name.endswith(".names"):  # those are lists of kernels
+            _asked.append(name)
         return find(name, parse)
 
     kernel_cache.find = noted
