@@ -126,7 +126,7 @@ def build(options: argparse.Namespace) -> int:
     model = model_for(options, saved_in(options, path))
     ids = prompt_ids(model.tokenizer, text)
     n_ctx = options.ctx or model.config.n_ctx_train
-    if not ids:
+    if not text:
         raise KvarnError("nothing to read: the files are empty")
     if len(ids) > n_ctx:
         raise KvarnError(

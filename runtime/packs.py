@@ -124,7 +124,11 @@ def remove_pack(path: Path) -> list[str]:
     try:
         Manifest.read(path)
     except PackError as error:
-        hint = "remove the folder yourself if it was a pack" if path.is_dir() else "see pack ls"
+        hint = (
+            "remove the folder yourself if it was a pack"
+            if path.is_dir()
+            else "`kvarn pack ls` lists the packs"
+        )
         raise PackError(path, f"{error.what}; nothing was removed: {hint}") from error
     for other in all_packs():
         if _parent_of(other) == path.resolve():
@@ -187,7 +191,11 @@ def index_pack(
     progress: as in `Context.index`. Raises `PackError` for a method without an index.
     """
     if not attend.selects:
-        raise PackError(path, f"--method {attend.name} reads every token: it has no index to keep")
+        raise PackError(
+            path,
+            f"--method {attend.name} reads every token and has no index to keep: give --method "
+            "topk, hash, magicpig or quest",
+        )
     questions = SparsePrefill().around(attend)
     with model.context(n_ctx, questions, store=Disk(path), kv_on="host") as context:
         context.index(progress)

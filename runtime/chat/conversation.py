@@ -133,9 +133,10 @@ class Conversation:
         try:
             ids = self._plan()
             shared = self.context.cut_to_shared(ids, self.base)
-            self.last = Turn(shared, len(ids) - shared)
+            self.last = None
             if shared < len(ids):
                 self.context.prefill(ids[shared:], progress)
+            self.last = Turn(shared, len(ids) - shared)
             generation = self.context.generation(
                 (), self.max_tokens, self._drawing(), self.stop, self.draft
             )

@@ -46,6 +46,18 @@ def test_a_question_to_a_pack_is_answered_as_after_reading(
     )
 
 
+def test_an_empty_text_makes_no_pack(
+    run: Kvarn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a vocabulary that begins each text with a token, too."""
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    for _ in range(2):
+        code, out, err = run("pack", "build", *run.model, "-f", str(empty), "-o", "none")
+        assert (code, out) == (1, "") and "the files are empty" in err
+        monkeypatch.setattr("kvarn.runtime.context.prompt.prompt_ids", lambda *_: [1])
+
+
 def test_ls_and_info_tell_what_is_there(run: Kvarn, tmp_path: Path) -> None:
     code, out, err = run("pack", "ls")
     assert (code, out) == (0, "")

@@ -113,6 +113,20 @@ def test_tokens_of_messages_that_were_removed_are_not_counted() -> None:
     assert (chat.n_tokens, chat.last) == (2, None)
 
 
+def test_a_message_that_was_not_read_is_no_last_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = ScriptedContext([[0], [0]])
+    chat = Conversation(context, template())  # type: ignore[arg-type]
+    list(chat.ask("a"))
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(context, "prefill", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        list(chat.ask("b"))
+    assert (len(chat.messages), chat.last) == (2, None)
+
+
 def test_a_context_that_cannot_be_cut_back_is_read_anew() -> None:
     context = ScriptedContext([[0], [0], [0]], evicts=True)
     chat = Conversation(context, template())  # type: ignore[arg-type]
