@@ -226,11 +226,11 @@ class RamStore(KVStore):
         return self._windowed is None or self._windowed.reaches(n_tokens)
 
     def go_back(self, n_tokens: int) -> int:
-        if self._windowed is None or self._windowed.reaches(n_tokens):
-            return n_tokens
-        position = self._windowed.go_back(n_tokens)
-        self._place()
-        return position
+        if self._windowed is not None and not self._windowed.reaches(n_tokens):
+            n_tokens = self._windowed.go_back(n_tokens)
+            self._place()
+        self._start = min(self._start, n_tokens)
+        return n_tokens
 
     def pin(self, n_tokens: int) -> None:
         if self._windowed is not None:

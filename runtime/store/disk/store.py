@@ -147,11 +147,11 @@ class DiskStore(KVStore):
         return self._checkpoints is None or self._checkpoints.windowed.reaches(n_tokens)
 
     def go_back(self, n_tokens: int) -> int:
-        if self._checkpoints is None or self.reaches(n_tokens):
-            return n_tokens
-        position = self._checkpoints.go_back(n_tokens)
-        self._place()
-        return position
+        if self._checkpoints is not None and not self.reaches(n_tokens):
+            n_tokens = self._checkpoints.go_back(n_tokens)
+            self._place()
+        self._start = min(self._start, n_tokens)
+        return n_tokens
 
     def pin(self, n_tokens: int) -> None:
         if self._checkpoints is not None:
