@@ -25,6 +25,9 @@ PROGRAM = """
 import pickle, sys
 tasks = pickle.load(sys.stdin.buffer)
 if sys.argv[1:] == ["without Numba"]:
+    from kvarn.jit.kernel_cache import folders
+
+    folders.key()  # which looks for Numba's version
     sys.modules["numba"] = None  # importing it fails
 for task in tasks:
     task()
