@@ -142,7 +142,8 @@ def test_a_message_that_is_answered_again_has_the_same_bits(
         context = model.context(N_CTX, store=kvarn.Disk(tmp_path / "session"))
         inner = context.prefill
         context.prefill = lambda *args: read.append(inner(*args).copy())  # type: ignore[method-assign]
-        return Conversation(context, ChatTemplate.plain(model.tokenizer.control), GREEDY, max_tokens=20)
+        template = ChatTemplate.plain(model.tokenizer.control)
+        return Conversation(context, template, GREEDY, max_tokens=20)
 
     talk, session = opened(), Session(tmp_path / "session")
     answers = ["".join(talk.ask(text)) for text in ("One?", "And two?")]
