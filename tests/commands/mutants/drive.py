@@ -176,12 +176,12 @@ def outcome(arguments: list[str]) -> str:
     from kvarn.system.errors import KvarnError
 
     written = io.BytesIO()
-    out = io.TextIOWrapper(written, encoding="utf-8", write_through=True)
+    out, err = io.TextIOWrapper(written, encoding="utf-8", write_through=True), io.StringIO()
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             options = cli.build_parser(arguments[0]).parse_args(arguments)
             code = str(cli.module_of(options.command).run(options))
-        lines = written.getvalue().decode().splitlines()
+        lines = [*written.getvalue().decode().splitlines(), *err.getvalue().splitlines()]
         return f"{code}: {lines[0]}" if code != "0" and lines else code
     except (KvarnError, OSError) as error:
         return f"1: {error}"
