@@ -130,7 +130,7 @@ class Context(Held):
         return on_engine(self._reader.compute_logits) if known is None else known
 
     def truncate(self, n_tokens: int) -> None:
-        """Forget all but the first `n_tokens` tokens, some of which may be read again, as a prompt:
+        """Forget all but the first `n_tokens` tokens, some of which may be read again as they were:
         see `cut_back`. `ContextError` if there are fewer, or if `can_truncate` says no."""
         self.cut_back(n_tokens, n_tokens)
 

@@ -89,6 +89,28 @@ def test_truncate_reads_what_is_needed_again(
     np.testing.assert_array_equal(context.prefill(ids[4000:]), whole[N])
 
 
+def test_truncate_reads_generated_tokens_again_as_such(
+    mini: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels of a prompt would give them other bits."""
+    ids = ids_of(mini, N)
+
+    def read(context: Context, n: int) -> Context:
+        context.prefill(ids[:4200])
+        for token in ids[4200:4240]:
+            context.decode(token)
+        context.prefill(ids[4240:n])
+        return context
+
+    cut = read(mini.context(N_CTX), N)
+    assert not cut.store.reaches(4800)
+    cut.truncate(4800)
+    monkeypatch.setattr(ram, "windows_of", lambda config: ())
+    whole = read(mini.context(N_CTX), 4800)
+    assert cut.tokens == whole.tokens
+    np.testing.assert_array_equal(cut.logits, whole.logits)
+
+
 def test_a_mark_is_returned_to_bit_for_bit_from_anywhere(mini: Model, context: Context) -> None:
     """Also where it stands after tokens that were generated, which a prompt's kernels would not
     give again."""
