@@ -162,9 +162,7 @@ class Context(Held):
         """Forget all tokens but those with which `ids` begins and which were read as a prompt;
         returns how many stay. Once the others are read, all is as in an empty context that has read
         `ids`, bit for bit, whatever was read or generated before."""
-        shared = self._reader.shared_prompt(ids)
-        self.truncate(shared)
-        return shared
+        return self.cut_back(self._reader.shared_prompt(ids))
 
     def mark(self) -> Mark:
         """What the context holds now, to which `return_to` brings it back.
