@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..store.base import ProbeFacts, ProbeSums
+from ..store.prompt_facts import ProbeFacts, ProbeSums
 
 
 @dataclass(slots=True)

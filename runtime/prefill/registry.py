@@ -11,7 +11,7 @@ from .exact import Exact as Exact
 from .sparse import SparsePrefill as SparsePrefill
 
 if TYPE_CHECKING:
-    from ..store.base import PrefillFacts
+    from ..store.prompt_facts import PrefillFacts
 
 PREFILLS: dict[str, type[Prefill]] = registered(vars(), Prefill)
 

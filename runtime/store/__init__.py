@@ -3,18 +3,9 @@
 A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """
 
-from .base import (
-    Column,
-    KVStore,
-    PrefillFacts,
-    ProbeFacts,
-    ProbeSums,
-    Saved,
-    SlotPlan,
-    Store,
-    StoreError,
-)
+from .base import Column, KVStore, Saved, SlotPlan, Store, StoreError
 from .disk import DiskStore, PackError
+from .prompt_facts import PrefillFacts, ProbeFacts, ProbeSums
 from .ram import RamStore
 from .registry import STORES, Disk, Ram
 from .slots import SlotStore

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
-from ..base import Column, KVStore, ProbeSums, Saved, StoreError
+from ..base import Column, KVStore, Saved, StoreError
+from ..prompt_facts import ProbeSums
 from ..windowed import Windowed
 from . import files
 from .checkpoints import Checkpoints

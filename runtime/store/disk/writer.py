@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
-from ..base import ProbeSums, Saved
+from ..base import Saved
+from ..prompt_facts import ProbeSums
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError

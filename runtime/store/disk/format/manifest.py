@@ -39,7 +39,8 @@ from typing import Any
 from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
-from ...base import PrefillFacts, ProbeSums, SlotPlan
+from ...base import SlotPlan
+from ...prompt_facts import PrefillFacts, ProbeSums
 from ...windowed import MOST_WINDOW
 from .. import files
 from ..errors import PackDamaged, PackError

@@ -1,0 +1,68 @@
+"""What a store knows of how its prompts were read, and of what sparse reading left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PrefillFacts:
+    """How prompts were read, where not exactly: what K and V follow from, beside the tokens.
+
+    from_: tokens of a context that are read exactly. tail: whether what is not chosen counts by
+    means of blocks. column: the name of the column that is chosen by, with the digest of what
+    computes it. rerank: how many candidates by signatures for each token that is chosen.
+    """
+
+    mode: str
+    index: str
+    k: int
+    from_: int
+    tail: bool
+    column: str
+    rerank: int = 1
+
+    def __str__(self) -> str:
+        rerank = f" of {self.rerank * self.k:,}" if self.rerank > 1 else ""
+        tail = ", tail" if self.tail else ""
+        return f"{self.mode} (index {self.column}, k {self.k}{rerank}, from {self.from_}{tail})"
+
+
+@dataclass(frozen=True)
+class ProbeFacts:
+    """What sparse reading of prompts left out in one layer: means over the tokens measured.
+
+    covered_mass: share of the softmax that was read; output_error: ‖o - o_full‖ / ‖o_full‖.
+    """
+
+    layer: int
+    n_tokens: int
+    covered_mass: float
+    output_error: float
+
+    def __str__(self) -> str:
+        return (
+            f"layer {self.layer}: {self.covered_mass:.2%} of the softmax covered, output error "
+            f"{self.output_error:.3f} ({self.n_tokens:,} tokens measured)"
+        )
+
+
+@dataclass(frozen=True)
+class ProbeSums:
+    """What `ProbeFacts` are the means of: sums over the tokens measured, in one layer."""
+
+    n_tokens: int = 0
+    covered_mass: float = 0.0
+    output_error: float = 0.0
+
+    def __add__(self, other: ProbeSums) -> ProbeSums:
+        return ProbeSums(
+            self.n_tokens + other.n_tokens,
+            self.covered_mass + other.covered_mass,
+            self.output_error + other.output_error,
+        )
+
+    def means(self, layer: int) -> ProbeFacts:
+        """Of at least one token."""
+        n = self.n_tokens
+        return ProbeFacts(layer, n, self.covered_mass / n, self.output_error / n)
