@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -95,31 +96,39 @@ def ids_of(n: int) -> list[int]:
 @cache
 def base(folder: Path, kind: str) -> Parts:
     """A sound pack of this KV type with all indexes; "tables": with hash tables alone."""
-    path = folder / f"base-{kind}"
-    if not path.exists():
-        shutil.rmtree(part := folder / f"part-{kind}", ignore_errors=True)
-        model = model_of(folder)
-        tables, kv = kind == "tables", "f16" if kind == "tables" else kind
+    model, tables = model_of(folder), kind == "tables"
+    kv = "f16" if tables else kind
+
+    def write(path: Path) -> None:
         for method in (TABLES,) if tables else METHODS.values():
-            disk = kvarn.Disk(part, kv, kv)
+            disk = kvarn.Disk(path, kv, kv)
             with model.context(RUN + 2048, method, store=disk) as context:
                 if not context.tokens:
                     context.prefill(ids_of(N_TOKENS))
                     if tables:
                         context.fill(RUN + 100)
                 context.index()
-        part.rename(path)
-    return Parts.of(path)
+
+    return Parts.of(_written(folder, kind, write))
 
 
 @cache
 def evicted(folder: Path, keep: str) -> Path:
     """A context of 1,100 tokens, most of which were evicted."""
-    path = folder / f"base-{keep}"
-    if not path.exists():
-        shutil.rmtree(part := folder / f"part-{keep}", ignore_errors=True)
-        model = model_of(folder)
-        with model.context(256, keep=KEEPS[keep], store=kvarn.Disk(part)) as context:
+
+    def write(path: Path) -> None:
+        store = kvarn.Disk(path)
+        with model_of(folder).context(256, keep=KEEPS[keep], store=store) as context:
             list(context.generate_ids(ids_of(1100), 8))
+
+    return _written(folder, keep, write)
+
+
+def _written(folder: Path, name: str, write: Callable[[Path], None]) -> Path:
+    """The pack of this name, written unless an earlier process has finished it."""
+    path = folder / f"base-{name}"
+    if not path.exists():
+        shutil.rmtree(part := folder / f"part-{name}", ignore_errors=True)
+        write(part)
         part.rename(path)
     return path
