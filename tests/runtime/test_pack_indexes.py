@@ -116,5 +116,5 @@ def test_a_reader_says_once_that_it_makes_an_index(
 
 
 def test_methods_without_an_index_are_refused(model: Model, plain: Path) -> None:
-    with pytest.raises(PackError, match="--method full reads every token: it has no index"):
+    with pytest.raises(PackError, match="--method full reads every token and has no index"):
         index_pack(model, plain, kvarn.Full(), N_CTX)
