@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kvarn.ops.attention.layout import SEGMENT
@@ -12,7 +13,7 @@ from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.checkpoints import newest_end, wanted
 from kvarn.runtime.store.disk.verify import verify
 
-from .packs import WINDOWS, check, fill, holds, make, opened, random_tokens, save
+from .packs import WINDOWS, check, fill, holds, keys_of, make, opened, random_tokens, save
 from .test_contents import ODD, forge, set_
 from .test_parents import child_of
 
@@ -78,6 +79,25 @@ def test_what_can_be_read_no_more_is_not_stored(tmp_path: Path) -> None:
         store.close()
     assert (path / "checkpoints").stat().st_size <= most
     assert holds(path, tokens)
+
+
+def test_verify_names_what_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a full segment, in a checkpoint, and in the open segment of both kinds of layers."""
+    spoiled = [(0, 1000), (0, 2 * SEGMENT), (1, SEGMENT - 1), (1, 2 * SEGMENT + 3)]
+
+    def spoil(layer: int, positions: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        keys = keys_of(layer, positions, tokens)
+        keys[np.isin(positions, [at for other, at in spoiled if other == layer]), 0, 5] = np.inf
+        return keys
+
+    make(tmp_path / "pack", windows=WINDOWS)
+    monkeypatch.setitem(fill.__globals__, "keys_of", spoil)
+    build(tmp_path / "pack", random_tokens(2 * SEGMENT + 7)).close()
+    lines = verify(tmp_path / "pack")
+    for layer, token in spoiled:
+        for side in "KV":
+            assert any(f"{side} of layer {layer}, KV head 0, token {token} " in x for x in lines)
+    assert len(lines) == 2 * len(spoiled)
 
 
 @pytest.mark.parametrize("windows", ALL_WINDOWS)
