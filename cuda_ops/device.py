@@ -37,7 +37,7 @@ class CudaDevice(KVOperations):
 
     name: ClassVar[str] = "cuda"
     chunk: ClassVar[int] = 2048
-    least_rows: ClassVar[int] = 1  # few rows are not rounded to f16, however they are read
+    least_rows: ClassVar[int] = 1  # more than 8 rows are rounded to f16, few are not
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)

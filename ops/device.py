@@ -92,7 +92,8 @@ class Device(ABC):
     chunk: ClassVar[int]
     """How many tokens of a prompt are best read in one pass, a multiple of 512."""
     least_rows: ClassVar[int]
-    """From so many rows on, the bits of each do not depend on how many are read in one pass."""
+    """Rows that a pass of a prompt has at least, so that the bits of each do not depend on how many
+    are read in one pass; 1 where no number of rows would do that."""
 
     @property
     @abstractmethod
