@@ -1,5 +1,6 @@
 """A program whose standard input is a pseudo-terminal."""
 
+import codecs
 import os
 import pty
 import select
@@ -24,6 +25,7 @@ class PseudoTerminal:
         )
         os.close(child)
         self._seen = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
@@ -34,7 +36,7 @@ class PseudoTerminal:
         while text not in self._seen:
             ready, _, _ = select.select([self._fd], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"{text!r} did not appear in {self._seen!r}"
-            self._seen += os.read(self._fd, 4096).decode("utf-8", "replace")
+            self._seen += self._decoder.decode(os.read(self._fd, 4096))
         self._seen = self._seen.partition(text)[2]
 
     def close(self) -> None:
