@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.home import pack_path
+from ..runtime.home import pack_path, saved_path, session_path
 from ..runtime.memory import human_bytes
 from ..runtime.stats import Stats
 from ..runtime.store import Disk
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
 
+_SAVED_HELP = "a name that `kvarn pack ls` lists (of two, the pack), or a path with a /"
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -57,7 +59,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     remove = actions.add_parser("rm", help="delete packs")
     export = actions.add_parser("export", help="write a pack to one file")
     for one in (info, verify, export):
-        one.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
+        help = _NAME_HELP if one is export else _SAVED_HELP
+        one.add_argument("name", metavar="NAME", type=file_name, help=help)
     remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
     export.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
     import_ = actions.add_parser("import", help="make a pack of an exported file")
@@ -202,7 +205,7 @@ def ls(options: argparse.Namespace) -> int:
 def info(options: argparse.Namespace) -> int:
     from ..runtime.packs import pack_info
 
-    facts = pack_info(pack_path(options.name))
+    facts = pack_info(saved_path(options.name))
     if options.json:
         show_json(facts.as_dict())
         return 0
@@ -228,9 +231,10 @@ def info(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
+    from ..runtime.packs import pack_info
     from ..runtime.store.disk.verify import verify
 
-    path = pack_path(options.name)
+    path = saved_path(options.name)
     bar = _Bar(0, "segments", "verifying")
     try:
         damage = verify(path, bar.of)
@@ -239,7 +243,9 @@ def verify(options: argparse.Namespace) -> int:
     for line in damage:
         notice(line)
     if not damage:
-        show(one_line(f"{path}: no damage found"))
+        facts = pack_info(path)
+        end = "" if facts.complete else f"; {facts.n_tokens:,} of {facts.goal:,} tokens are read"
+        show(one_line(f"{path}: no damage found{end}"))
     return int(bool(damage))
 
 
@@ -248,6 +254,8 @@ def rm(options: argparse.Namespace) -> int:
 
     for name in options.names:
         path = pack_path(name)
+        if not path.exists() and (session := session_path(name)).is_dir():
+            raise KvarnError(f"{name} is a session: `kvarn pack rm {session}` removes it")
         if left := remove_pack(path):
             what = one_line(", ".join(left))
             notice(f"removed {path}; what is not kvarn's stays: {what}")

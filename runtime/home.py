@@ -90,6 +90,12 @@ def session_path(name: str) -> Path:
     return _named(name, "sessions")
 
 
+def saved_path(name: str) -> Path:
+    """The folder of the pack of that name or, where there is none, of the session."""
+    pack, session = pack_path(name), session_path(name)
+    return session if session.is_dir() and not pack.exists() else pack
+
+
 def last_pull() -> tuple[str, Path] | None:
     """Name and path (a folder or a GGUF file) of what was pulled last; None if nothing was."""
     entry = _last().get("pull", {})

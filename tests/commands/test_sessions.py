@@ -79,6 +79,13 @@ def test_a_session_goes_on_in_the_next_process(run: Kvarn, monkeypatch: pytest.M
     )
     assert first[1] + second[1] == after[1]
     assert re.search(r"^t +session ", run("pack", "ls")[1], re.MULTILINE)
+    assert str(session_path("t")) in run("pack", "info", "t")[1]
+    assert run("pack", "verify", "t")[0] == 0
+    code, _, err = run("pack", "rm", "s")
+    assert code == 1
+    assert f"s is a session: `kvarn pack rm {session_path('s')}` removes it" in err
+    assert run("pack", "rm", str(session_path("s")))[0] == 0
+    assert not session_path("s").exists()
     code, _, err = run("pack", "rm", "mill")
     assert code == 1
     assert f"{session_path('t')} begins with its segments" in err
