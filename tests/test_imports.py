@@ -40,7 +40,7 @@ def modules() -> dict[str, Path]:
     found = {}
     for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[0] in {"tests", "build", "dist", "setup"} or parts[0].startswith("."):
+        if parts[0] in {"tests", "examples", "build", "dist", "setup"} or parts[0].startswith("."):
             continue
         found[".".join(("kvarn", *parts)).removesuffix(".__init__")] = path
     return found

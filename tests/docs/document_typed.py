@@ -49,6 +49,7 @@ NOT_TYPED = {
     "make libkvarn-bundle": "compiles kernels for two CPUs, and needs a C compiler",
     "python -m kvarn.runtime.capi --bundle DIR": "needs cffi and a C compiler",
     "python -m kvarn.cuda_ops.ahead 89 --only NAME": "needs PyTorch and Triton",
+    'python examples/minimal.py "The mill stood by the river"': "tests/examples types it",
     "make mini": "trains for hours",
     "make mini TEXT=FOLDER": "trains for hours",
     "make mini SHAPE=llama": "trains for hours",
