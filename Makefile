@@ -1,6 +1,6 @@
 # Everything happens in a virtual environment of this folder, made on first use.
 #   make run      generate text with the default model       make test    run the tests
-#   make build    compile the kernels ahead                  make lint    ruff and mypy
+#   make build    compile the kernels ahead                  make lint    ruff, mypy, sizes of rooms
 #   make bench    this model's speed                         make peers   kvarn beside llama.cpp
 #   make longctx  decoding and reading after up to a million tokens
 #   make test-cuda   run the tests of the GPU kernels, in Triton's interpreter, without a GPU
@@ -139,6 +139,7 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff format --check .
 	mkdir -p .lint && ln -sfn .. .lint/kvarn
 	MYPYPATH=.lint $(BIN)/mypy -p kvarn
+	$(BIN)/python tests/room_sizes.py
 
 clean:
 	rm -rf $(VENV) $(VENV_CUDA) $(VENV_GPU) .lint build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
