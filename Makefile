@@ -9,7 +9,7 @@
 #   make libkvarn   build/libkvarn: a shared library for programs in C and others
 #   make libkvarn-bundle   build/libkvarn-bundle: the same with Python, packages and kernels
 #   make evals    what the default model recalls of long contexts, by attention method
-#   make results TEXT=FOLDER   what the papers claim, measured, into evals/RESULTS.md; goes on
+#   make results TEXT=FOLDER   what the papers claim, measured, into lab/RESULTS.md; goes on
 #                           where it was interrupted (MINUTES=N: for so long; PROCESSES=N)
 #   make mini TEXT=FOLDER   train the default model and its encoders anew (needs torch);
 #                           SHAPE=llama: the second model, with rope in all layers; SHAPE=gqa:
@@ -51,24 +51,24 @@ $(VENV)/.ready-peers: $(VENV)/.ready
 	touch $@
 
 peers: $(VENV)/.ready-peers
-	$(BIN)/python -m kvarn.evals.peers
+	$(BIN)/python -m lab.peers
 
 longctx: $(VENV)/.ready-peers
-	$(BIN)/python -m kvarn.evals.longctx
+	$(BIN)/python -m lab.longctx
 
 evals: $(VENV)/.ready
 	$(BIN)/kvarn eval --task needle,kv,chains,two-hop --length 4096,16384 --method full,topk,topk:index=flat,hash --budget 2%,6.25%
 
 results: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make results TEXT=FOLDER"; exit 2; }
-	$(BIN)/python -m kvarn.evals.results run "$(TEXT)" $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PROCESSES),--processes $(PROCESSES))
+	$(BIN)/python -m lab.results run "$(TEXT)" $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PROCESSES),--processes $(PROCESSES))
 
 mini: $(VENV)/.ready
 	@test -n "$(TEXT)" || { echo "say where the texts are: make mini TEXT=FOLDER"; exit 2; }
 	$(BIN)/pip install --quiet -e '.[train]'
-	$(BIN)/python -m kvarn.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
-	$(BIN)/python -m kvarn.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf $(if $(filter gqa,$(SHAPE)),--name kvarn-mini-gqa)
-	$(BIN)/python -m kvarn.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind notes --chars 2.4e6
+	$(BIN)/python -m lab.mini.train "$(TEXT)" --shape $(SHAPE) --out build/mini-$(SHAPE)
+	$(BIN)/python -m lab.mini.export build/mini-$(SHAPE) build/mini-$(SHAPE)/model.gguf $(if $(filter gqa,$(SHAPE)),--name kvarn-mini-gqa)
+	$(BIN)/python -m lab.mini.reading "$(TEXT)" build/mini-$(SHAPE)/reading.txt --kind notes --chars 2.4e6
 	$(BIN)/kvarn learn build/mini-$(SHAPE)/model.gguf --text build/mini-$(SHAPE)/reading.txt --bits 64 --length $(LEARN_AT) --steps 3
 	$(BIN)/kvarn convert build/mini-$(SHAPE)/model.gguf build/kvarn-mini-$(SHAPE).gguf --embed-hash
 
@@ -105,7 +105,7 @@ test-cuda: $(VENV_CUDA)/.ready
 
 # For machines with a GPU. Neither was run: there was none.
 VENV_GPU ?= .venv-gpu
-MODEL ?= mini/kvarn-mini.gguf
+MODEL ?= runtime/loading/kvarn-mini.gguf
 SANITIZE = compute-sanitizer --error-exitcode 1 --tool
 .PHONY: gpu-check gpu-bench
 $(VENV_GPU)/.ready: pyproject.toml setup.py
@@ -133,12 +133,12 @@ gpu-bench: $(VENV_GPU)/.ready
 coverage: $(VENV)/.ready-test
 	KVARN_CACHE=$$(mktemp -d) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow and not gpu" --cov=kvarn --cov-report=term:skip-covered
 
-# mypy needs a folder with the package's name around it.
+# mypy needs a folder with the package's name around it; `lab` is found as it stands.
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	mkdir -p .lint && ln -sfn .. .lint/kvarn
-	MYPYPATH=.lint $(BIN)/mypy -p kvarn
+	MYPYPATH=.lint $(BIN)/mypy -p kvarn -p lab
 	$(BIN)/python tests/room_sizes.py
 
 clean:

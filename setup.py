@@ -1,4 +1,5 @@
-"""The repository root is the package `kvarn`: its folders are the package's rooms."""
+"""The repository root is the package `kvarn`: its folders are the package's rooms, but for `lab/`
+and `tests/`, packages of their own that are used from a checkout and not installed."""
 
 from pathlib import Path
 
@@ -6,7 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOMS = (
-    "commands", "convert", "cuda_ops", "evals", "jit", "mini", "models", "ops", "runtime", "system",
+    "commands", "convert", "cuda_ops", "evals", "jit", "models", "ops", "runtime", "system",
 )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Measurements of kvarn as a whole: against its peers, on tasks, on texts."""
+"""Measurements of models as a whole: tasks, what is asked and how answers are scored."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from kvarn.evals.peers.model import Shape, write_model
+from lab.peers.model import Shape, write_model
 
 if TYPE_CHECKING:
     from kvarn.runtime.model import Model

@@ -1,4 +1,4 @@
-"""attend `auto`: every token while that costs little, then what evals/RESULTS.md shows to do."""
+"""attend `auto`: every token while that costs little, then a choice of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Auto(TopK):
     """`full` up to `full_up_to` tokens in the store, with the same bits; then `topk`.
 
-    2% is a budget with which `topk` answers as full attention does in evals/RESULTS.md; the default
+    2% is a budget with which `topk` answered as full attention does wherever measured; the default
     of full_up_to is where questions about packs begin to be read sparsely (`--prefill-from`). A
     context for no more tokens is `full` altogether. All options of `topk` can be given.
     """

@@ -11,7 +11,7 @@ from ..home import last_model
 
 def default_model_path() -> Path:
     """The small model that ships with kvarn."""
-    path = Path(__file__).resolve().parents[2] / "mini" / "kvarn-mini.gguf"
+    path = Path(__file__).resolve().with_name("kvarn-mini.gguf")
     if not path.is_file():
         raise KvarnError(
             f"the default model is missing from this installation ({path}): "

@@ -13,8 +13,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.completion import SHELLS
-from kvarn.evals.peers import model as models
 from kvarn.runtime.home import remember_model
+from lab.peers import model as models
 
 from .ctrl_c import said_on_ctrl_c
 

@@ -12,9 +12,9 @@ import pytest
 from kvarn import cli
 from kvarn.cli import main
 from kvarn.commands import doctor
-from kvarn.evals.peers import model as models
 from kvarn.system.errors import KvarnError
 from kvarn.system.text import lines
+from lab.peers import model as models
 
 EVIL = "\x1b]0;title\x07 \x9b2J\nkvarn: forged\r\u202e"
 

@@ -19,6 +19,7 @@ from kvarn.cli import main
 from kvarn.commands.lens.page import SCRIPTS, pack, pieces_of, render
 from kvarn.commands.lens.view import View, usual_part
 from kvarn.runtime.attend.selections import Selections, Source, selection_file
+from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
 from kvarn.system.errors import KvarnError
 
@@ -209,7 +210,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
     with selection_file(mine, Source(2, 2), [1, 2]):
         pass
     assert "nothing was selected" in refusal(capsys, str(mine), *out, *model)
-    mini = str(ROOT / "mini" / "kvarn-mini.gguf")
+    mini = str(default_model_path())
     told = refusal(capsys, file, *out, "-m", mini)
     assert f"recorded with {recorded.selections.source.model} (fingerprint " in told
     assert "kvarn-mini.gguf is another model (" in told and "give that one with -m" in told

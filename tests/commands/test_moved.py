@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kvarn.evals.peers.model import write_model
 from kvarn.runtime.home import pack_path, remember_model, session_path
+from lab.peers.model import write_model
 
 from ..conftest import TINY
 from .pack_runner import TEXT, Kvarn

@@ -13,12 +13,12 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.run import DEFAULT_PROMPT
-from kvarn.evals.peers import model as models
 from kvarn.runtime.home import session_path
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.sampling import Sampler
 from kvarn.runtime.store import Disk
+from lab.peers import model as models
 
 from ..conftest import TINY
 from .pack_runner import TEXT, Kvarn, ids_of

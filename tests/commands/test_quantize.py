@@ -12,8 +12,8 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.convert.quantize.imatrix import read_imatrix
-from kvarn.evals.peers import model as models
-from kvarn.evals.peers.model import Shape, write_model
+from lab.peers import model as models
+from lab.peers.model import Shape, write_model
 
 TEXT = "The mill stood by the river, and the wheel turned all day. " * 30
 SHAPE = Shape(n_layers=2, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from kvarn.cli import main
-from kvarn.evals.longctx.__main__ import main as longctx
 from kvarn.runtime.attend.encoders import Dense, Learned, LearnedLayer
 from kvarn.runtime.attend.encoders.sidecar import write_sidecar
 from kvarn.runtime.attend.selections import Source, selection_file
@@ -25,6 +24,7 @@ from kvarn.runtime.chat.template import ChatTemplate
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.tokenizer import ControlTexts
 from kvarn.system.files import FileRefused
+from lab.longctx.__main__ import main as longctx
 
 TEXT = "The mill stood by the river, and the wheel turned all day. " * 40
 HASH = ["--method", "hash", "--budget", "16", "--sink", "4", "--window", "8"]

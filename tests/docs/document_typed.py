@@ -35,7 +35,7 @@ NOT_TYPED = {
     "kvarn build": "compiles all kernels",
     "make peers": "builds llama.cpp, and measures for half an hour",
     "make longctx": "builds llama.cpp, and measures for an hour",
-    "python -m kvarn.evals.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
+    "python -m lab.longctx --depths 1048576 --methods hash --no-prompts": "takes 22 GB",
     "kvarn bench -m 1b-q4_0.gguf -p 512,20 -n 0 -d 32768,131072 --fill 1024 -r 1 --kv-type q8_0": (
         "measures a model that make longctx writes"
     ),
@@ -115,8 +115,8 @@ FILLED = {
         " --record-selections FILE",
         "kvarn bench --replay FILE -d 300 -p 0 -n 2 -r 1",
     ],
-    "python -m kvarn.evals.prompts -f TEXT": [
-        "python -m kvarn.evals.prompts -f book.txt -n 2048 --k 16 --from 1024 --blocks 1"
+    "python -m lab.prompts -f TEXT": [
+        "python -m lab.prompts -f book.txt -n 2048 --k 16 --from 1024 --blocks 1"
     ],
     "kvarn eval --text TEXTS --contexts 6 --questions 30": [
         "kvarn eval --text TEXTS --contexts 1 --questions 1 --length 256"

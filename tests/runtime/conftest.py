@@ -2,9 +2,9 @@
 
 import pytest
 
-from kvarn.evals.peers.model import write_model
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from lab.peers.model import write_model
 
 from .reading import SHAPE
 

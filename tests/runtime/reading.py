@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from kvarn.evals.peers.model import Shape
 from kvarn.runtime.attend import Attend
 from kvarn.runtime.context import Context
 from kvarn.runtime.model import Model
+from lab.peers.model import Shape
 
 SHAPE = Shape(n_layers=2, n_embd=128, n_heads=4, n_kv_heads=2, head_dim=32, n_ff=96, n_vocab=512)
 """Of a tiny model whose heads are wide enough for every index."""

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 import kvarn
 from kvarn.evals.tasks import Plain
+from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
 from kvarn.runtime.perplexity import perplexity
 from kvarn.runtime.store import Ram, RamStore
 
-ROOT = Path(__file__).resolve().parents[2]
 # From A Tale of Two Cities, by Charles Dickens, 1859.
 PAGE = (Path(__file__).parent / "golden" / "two_cities.txt").read_text(encoding="utf-8")
 SAMPLES, SAMPLE_TOKENS = 8, 400
@@ -24,7 +24,7 @@ N_CTX = 256
 
 @pytest.fixture(scope="module")
 def mini() -> Model:
-    return kvarn.load(ROOT / "mini" / "kvarn-mini.gguf")
+    return kvarn.load(default_model_path())
 
 
 @pytest.fixture(scope="module")

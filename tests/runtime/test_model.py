@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.runtime.loading import load
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.model import Model
+from lab.peers.model import Shape, write_model
 
 SHAPE = Shape(n_layers=1, n_embd=256, n_heads=4, n_kv_heads=2, head_dim=64, n_ff=256, n_vocab=512)
 

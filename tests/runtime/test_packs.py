@@ -12,13 +12,13 @@ import pytest
 
 import kvarn
 from kvarn import Disk
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.runtime.context.prompt import CHUNK, ContextError
 from kvarn.runtime.context.saving import TOKENS
 from kvarn.runtime.draft import Ngram
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import PackError
 from kvarn.runtime.store.disk import files
+from lab.peers.model import Shape, write_model
 
 from .reading import ids_of
 

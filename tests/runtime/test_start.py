@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-MODEL = Path(__file__).resolve().parents[2] / "mini" / "kvarn-mini.gguf"
+from kvarn.runtime.loading.default_model import default_model_path
+
+MODEL = default_model_path()
 PROGRAM = """
 import sys
 import kvarn

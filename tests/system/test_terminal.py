@@ -15,7 +15,7 @@ import pytest
 from kvarn.system import terminal
 
 PRODUCT = Path(terminal.__file__).parent.parent
-NO_DOORS = ("setup.py", "mini", "evals/longctx", "evals/peers")
+NO_DOORS = ("setup.py", "lab/mini", "lab/longctx", "lab/peers")
 """No part of the command line: training and measuring from a checkout; a process whose output is
 read by the one that started it."""
 HOSTILE = "\x1b]0;title\x07 \x9b2J größe 中\ud800 \udcff"

@@ -64,8 +64,7 @@ def _copy_kvarn(out: Path) -> Path:
     skipped = shutil.ignore_patterns("__pycache__", "*.c", "*.h", "examples", "bundle")
     for room in ROOMS:
         shutil.copytree(_PACKAGE / room, own / room, ignore=skipped)
-    (own / "mini").mkdir()
-    for name in ("__init__.py", "py.typed", "mini/__init__.py", "mini/kvarn-mini.gguf"):
+    for name in ("__init__.py", "py.typed"):
         shutil.copy(_PACKAGE / name, own / name)
     licence = out / "share" / "licenses" / "kvarn" / "LICENSE"
     licence.parent.mkdir(parents=True)

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import kvarn
-from kvarn.evals.peers.model import write_model
 from kvarn.runtime.keep.scored.base import Scored
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from lab.peers.model import write_model
 
 from ...conftest import TINY
 from ...runtime.store.disk.sealing import Parts

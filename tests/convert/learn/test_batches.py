@@ -10,7 +10,6 @@ from kvarn.convert.learn.observer import Observer, Watching, stored_keys
 from kvarn.convert.learn.recall import measure, signatures, sketches
 from kvarn.convert.learn.settings import LearnError, Settings
 from kvarn.convert.learn.texts import Texts
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import nearest_reference, pack_bits
 from kvarn.runtime.attend.encoders import SimHash
@@ -18,6 +17,7 @@ from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Ram
+from lab.peers.model import Shape, write_model
 
 SHAPE = Shape(n_layers=1, n_embd=96, n_heads=4, n_kv_heads=2, head_dim=24, n_ff=32, n_vocab=512)
 N = 1536

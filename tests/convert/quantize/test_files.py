@@ -14,10 +14,10 @@ from kvarn.convert.quantize import encode
 from kvarn.convert.quantize.files import quantise_file
 from kvarn.convert.quantize.imatrix import Imatrix
 from kvarn.convert.quantize.mixes import mix_of
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.runtime.gguf import open_gguf
 from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError
+from lab.peers.model import Shape, write_model
 
 from ...runtime.gguf import gguf_bytes
 from . import models

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.evals.peers.model import Shape, write_model
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import nearest_reference
 from kvarn.runtime.attend import Attend, AttendError, BoundAttend, Hash
@@ -24,6 +23,7 @@ from kvarn.runtime.attend.sparse import SEED
 from kvarn.runtime.gguf import GGUFError
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
+from lab.peers.model import Shape, write_model
 
 from ..reading import SHAPE
 from .hash_files import random_encoders, signatures

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.evals.peers.model import write_model
 from kvarn.runtime.attend import Attend
 from kvarn.runtime.chat import ChatTemplate, Conversation, Session
 from kvarn.runtime.context import Context
@@ -19,6 +18,7 @@ from kvarn.runtime.keep import Keep
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.prefill import Prefill
+from lab.peers.model import write_model
 
 from ...models import tiny_cases, tiny_models
 from ..reading import SHAPE

@@ -1,4 +1,0 @@
-"""`make results`: what the papers claim, measured on models that can tell, into evals/RESULTS.md.
-
-`plan.json` says what is measured and which claim each measurement decides.
-"""
