@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .jit.kernel_cache import on_compile as on_compile
     from .runtime.attend.registry import *
+    from .runtime.chat import Conversation as Conversation
     from .runtime.context import Context as Context
     from .runtime.draft import Ngram as Ngram
     from .runtime.gguf import open_gguf as open_gguf
     from .runtime.keep.registry import *
     from .runtime.loading.load import load as load
     from .runtime.model import Model as Model
+    from .runtime.packs import build_pack as build_pack
     from .runtime.prefill.registry import *
     from .runtime.sampling import Sampler as Sampler
     from .runtime.store.registry import *
@@ -34,10 +36,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Context": ".runtime.context",
+    "Conversation": ".runtime.chat",
     "KvarnError": ".system.errors",
     "Model": ".runtime.model",
     "Ngram": ".runtime.draft",
     "Sampler": ".runtime.sampling",
+    "build_pack": ".runtime.packs",
     "load": ".runtime.loading.load",
     "load_tokenizer": ".runtime.tokenizer",
     "on_compile": ".jit.kernel_cache",

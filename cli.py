@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from .commands import COMMANDS, REAL_MODEL
 from .commands.parser import build_parser, module_of
+from .runtime.amounts import WrongValue
 from .system.errors import message_of
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
 
@@ -76,4 +77,4 @@ def _exit_code(error: BaseException) -> int:
             say(str(error))
         return 130
     say(" ".join(message_of(error).split()))
-    return 1
+    return 2 if isinstance(error, WrongValue) else 1

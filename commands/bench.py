@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..runtime.attend import Replay
 from ..runtime.prefill import Exact
+from ..runtime.store import Disk
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .options.attend import ATTEND_AXIS, add_attend_options, attend_from, check_recording
-from .options.context import add_kv_type_option
-from .options.keep import add_keep_options, keep_from
-from .options.model import add_device_option, add_model_options, model_from
-from .options.prefill import add_prefill_options, prefill_from
-from .options.store import add_kv_option, kv_folder
+from .opening import Needs, load_model
+from .options.context import (
+    add_attend_options,
+    add_keep_options,
+    add_kv_option,
+    add_kv_type_option,
+    add_prefill_options,
+    request_from,
+)
+from .options.model import ModelRequest, add_device_option, add_model_options
+from .options.output import check_recording
 from .options.values import counts, positive
 from .terminal.progress import terminal
-
-if TYPE_CHECKING:
-    from ..runtime.attend import Attend
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -80,25 +82,31 @@ def run(options: argparse.Namespace) -> int:
     from ..runtime.bench import Setting, render, run_depth
     from ..runtime.bench.cases import READ
 
-    check_recording(options)
-    type_k, type_v = options.kv_type or ("f16", "f16")
+    named, asked = ModelRequest.of(options), request_from(options)
+    kv, attend, prefill = options.kv_type or ("f16", "f16"), asked.attend, asked.prefill or Exact()
+    if options.replay is not None:
+        if options.method is not None:
+            raise KvarnError("--replay replaces --method: give one of them")
+        attend = Replay(options.replay)
+    check_recording(options.record_selections, attend, named.path)
     setting = Setting(
-        type_k,
-        type_v,
-        (_attend(options),),
-        kv_folder(options),
+        kv[0],
+        kv[1],
+        (attend,),
+        Path(asked.store.path) if isinstance(asked.store, Disk) else None,
         n_read=options.fill or READ,
         repetitions=options.repetitions,
         record=options.record_selections,
-        keep=keep_from(options),
-        prefill=prefill_from(options) or Exact(),
+        keep=asked.keep,
+        prefill=prefill,
     )
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
     if not sizes:
         raise KvarnError("nothing to measure: -p and -n are 0")
     if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
         raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
-    model, observer = model_from(options), terminal()
+    model = load_model(named, Needs(kv, [asked.attend], [asked.keep], [prefill]))
+    observer = terminal()
     results = [
         result
         for depth in options.n_depth
@@ -106,12 +114,3 @@ def run(options: argparse.Namespace) -> int:
     ]
     show(render(results, options.output))
     return 0
-
-
-def _attend(options: argparse.Namespace) -> Attend:
-    attend = attend_from(options)
-    if options.replay is None:
-        return attend
-    if options.method != ATTEND_AXIS.default:
-        raise KvarnError("--replay replaces --method: give one of them")
-    return Replay(options.replay)

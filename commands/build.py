@@ -9,10 +9,13 @@ from ..ops.attention.layout import KV_TYPES
 from ..runtime.rehearsal import all_rehearsals, rehearsals
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .options.attend import add_attend_options, attend_from
-from .options.context import add_kv_type_option
-from .options.keep import add_keep_options, keep_from
-from .options.model import add_model_options, model_path
+from .options.context import (
+    add_attend_options,
+    add_keep_options,
+    add_kv_type_option,
+    request_from,
+)
+from .options.model import ModelRequest, add_model_options
 from .terminal.compiling import compile_all
 from .terminal.interrupt import on_ctrl_c
 
@@ -35,9 +38,9 @@ def run(options: argparse.Namespace) -> int:
     folder = kernel_cache.place()
     if folder is None:
         raise KvarnError("compiled kernels cannot be kept: `kvarn doctor` tells why")
-    path, attend, keep = model_path(options), attend_from(options), keep_from(options)
-    if attend.selects or keep.evicts(1 << 20):
-        tasks = rehearsals(path, options.kv_type or ("f16", "f16"), [attend], [keep])
+    asked, path = request_from(options), ModelRequest.of(options).file()
+    if asked.attend.selects or asked.keep.evicts(1 << 20):
+        tasks = rehearsals(path, asked.store.types(), [asked.attend], [asked.keep])
     else:
         kinds = [options.kv_type] if options.kv_type else [(name, name) for name in KV_TYPES]
         tasks = all_rehearsals(path, kinds)

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ from ..system.errors import KvarnError
 from ..system.files import write_file
 from ..system.reading import read_text
 from ..system.terminal import hand_to, show
+from .opening import Needs, load_model
 from .options.arms import add_arm_options, arms_from, words
 from .options.context import add_kv_type_option
-from .options.model import add_device_option, add_model_options, model_from
+from .options.model import ModelRequest, add_device_option, add_model_options
 from .options.output import check_output
 from .options.texts import decoded
 from .options.values import positive
@@ -181,13 +183,11 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _model(options: argparse.Namespace, plan: Plan) -> Model:
-    if options.processes > 1 and options.threads is None:
-        options.threads = max(1, physical_cores() // options.processes)
-    return model_from(
-        options,
-        attends=[arm.attend for arm in plan.arms],
-        prefills=[arm.reading for arm in plan.arms],
-    )
+    named = ModelRequest.of(options)
+    if options.processes > 1 and named.threads is None:
+        named = replace(named, threads=max(1, physical_cores() // options.processes))
+    attends, prefills = [arm.attend for arm in plan.arms], [arm.reading for arm in plan.arms]
+    return load_model(named, Needs(plan.kinds, attends, prefills=prefills))
 
 
 def _work(options: argparse.Namespace) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .options.model import add_model_options, model_from
+from .opening import Needs, load_model
+from .options.model import ModelRequest, add_model_options
 from .options.output import check_output
 from .options.texts import add_files_option, add_piece_options, text_from
 from .terminal.interrupt import Interruptible
@@ -27,9 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.observe import Observer
 
-    check_output(options.output, options.model, *options.files)
+    named = ModelRequest.of(options)
+    check_output(options.output, named.path, *options.files)
     text = text_from(options)
-    model = model_from(options)
+    model = load_model(named, Needs())
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
     observer = Observer(model, options.ctx)
     with (

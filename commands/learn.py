@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from ..runtime.attend.encoders.sidecar import sidecar_path, write_sidecar
 from ..runtime.engine import on_engine
+from ..runtime.store import Ram
 from ..system.errors import KvarnError
 from ..system.extras import how_to_install
 from ..system.terminal import show
-from .options.context import add_kv_type_option, ram_from
-from .options.model import model_from
+from .opening import Needs, load_model
+from .options.context import add_kv_type_option
+from .options.model import ModelRequest
 from .options.output import check_output
 from .options.values import positive
 from .terminal.columns import columns
@@ -116,8 +118,9 @@ def run(options: argparse.Namespace) -> int:
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     for path in (output, checkpoint):
         check_output(path, options.model, *options.text)
-    model = model_from(options)
-    learning = _learning(options, model, checkpoint)
+    kv = options.kv_type or ("f16", "f16")
+    model = load_model(ModelRequest.of(options), Needs(kv))
+    learning = _learning(options, model, Ram(*kv), checkpoint)
     learning.save()  # where that fails it had better fail now
     with Interruptible(rises=False) as interrupt:
         try:
@@ -136,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _learning(options: argparse.Namespace, model: Model, checkpoint: Path) -> Learning:
+def _learning(options: argparse.Namespace, model: Model, ram: Ram, checkpoint: Path) -> Learning:
     import torch
 
     from ..convert.learn.learning import Learning
@@ -157,7 +160,7 @@ def _learning(options: argparse.Namespace, model: Model, checkpoint: Path) -> Le
         seed=options.seed,
     )
     texts = Texts(options.text, model.tokenizer, length, options.seed)
-    learning = Learning(model, texts, settings, ram_from(options), checkpoint)
+    learning = Learning(model, texts, settings, ram, checkpoint)
     done = f"going on after {learning.done} of " if learning.done else ""
     notice(
         f"{len(texts):,} tokens of text; {done}{settings.n_chunks} chunks, contexts of "

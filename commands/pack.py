@@ -14,11 +14,14 @@ from ..runtime.store import Disk
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
 from ..system.text import one_line
-from .options.attend import add_attend_options, attend_from
-from .options.context import add_kv_type_option, room_after
-from .options.model import add_device_option, add_model_options
-from .options.prefill import add_prefill_options, prefill_from
-from .options.store import model_for, n_kept, saved_in, with_its_model
+from .opening import Needs, load_model
+from .options.context import (
+    add_attend_options,
+    add_kv_type_option,
+    add_prefill_options,
+    request_from,
+)
+from .options.model import ModelRequest, add_device_option, add_model_options
 from .options.texts import add_files_option, text_from
 from .options.values import count, file_name
 from .terminal.interrupt import on_ctrl_c
@@ -124,19 +127,14 @@ def build(options: argparse.Namespace) -> int:
     from ..runtime.context.prompt import prompt_ids
     from ..runtime.packs import build_pack
 
-    path, prefill, attend = pack_path(options.output), prefill_from(options), attend_from(options)
-    text = text_from(options)
-    model = model_for(options, saved_in(options, path))
-    ids = prompt_ids(model.tokenizer, text)
-    n_ctx = options.ctx or model.config.n_ctx_train
+    named, asked = ModelRequest.of(options), request_from(options)
+    store = Disk(pack_path(options.output), *(options.kv_type or ()))
+    text, held, prefill = text_from(options), store.held(), asked.prefill
     if not text:
         raise KvarnError("nothing to read: the files are empty")
-    if len(ids) > n_ctx:
-        raise KvarnError(
-            f"the files have {len(ids):,} tokens, more than the {n_ctx:,} of the context: "
-            f"use --ctx {len(ids)}"
-            + ("" if options.ctx else f" ({model.name} was trained on {n_ctx:,})")
-        )
+    needs = Needs(store.types(), [asked.attend], prefills=[] if prefill is None else [prefill])
+    model = load_model(named, needs, held)
+    ids = prompt_ids(model.tokenizer, text)
     bar, stats = ReadingBar("reading"), Stats()
 
     def opened(context: Context) -> None:
@@ -149,37 +147,35 @@ def build(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     with on_ctrl_c(
         lambda: (
-            f"stopped: {path} keeps {n_kept(path):,} of {len(ids):,} tokens; run the same "
+            f"stopped: {store.path} keeps {store.n_held:,} of {len(ids):,} tokens; run the same "
             "command to resume"
         )
     ):
         try:
-            info = build_pack(
-                model, path, ids, n_ctx, options.kv_type or (None, None), opened, bar, prefill
-            )
+            info = build_pack(model, store, ids, asked.n_ctx, prefill, bar, opened)
         finally:
             bar.close()
     notice(
-        f"{path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
+        f"{store.path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
         f"{len(ids) - bar.held:,} of them read in {time.perf_counter() - began:.1f} s"
     )
     for one in info.probe:
         notice(str(one))
-    if attend.selects:
-        _index(model, path, attend, n_ctx)
+    if asked.attend.selects:
+        _index(model, Path(store.path), asked.attend, asked.n_ctx)
     return 0
 
 
 def index(options: argparse.Namespace) -> int:
-    attend = attend_from(options)
-    pack = with_its_model(options, pack_path(options.name))
-    model = model_for(options, pack, Disk(pack.path, read_only=True))
-    n_ctx = options.ctx or room_after(pack.n_tokens, model.config.n_ctx_train)
-    _index(model, Path(pack.path), attend, n_ctx)
+    named, asked = ModelRequest.of(options), request_from(options)
+    path = pack_path(options.name)
+    held = Disk(path, read_only=True).held()
+    model = load_model(named, Needs(Disk(path).types(), [asked.attend]), held)
+    _index(model, path, asked.attend, asked.n_ctx)
     return 0
 
 
-def _index(model: Model, path: Path, attend: Attend, n_ctx: int) -> None:
+def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
     from ..runtime.packs import index_pack
 
     began = time.perf_counter()

@@ -11,9 +11,9 @@ from ..runtime.perplexity import perplexity
 from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .options.context import add_kv_type_option, ram_from
-from .options.model import add_device_option, add_model_options, model_from
-from .options.prefill import add_prefill_options, prefill_from
+from .opening import Needs, load_model
+from .options.context import add_kv_type_option, add_prefill_options, request_from
+from .options.model import ModelRequest, add_device_option, add_model_options
 from .options.texts import add_piece_options, text_in
 from .terminal.notices import notice
 
@@ -33,11 +33,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    prefill = prefill_from(options) or Exact()
+    named, asked = ModelRequest.of(options), request_from(options)
+    store, prefill = asked.store, asked.prefill or Exact()
     text = text_in(options.file)
-    model, ram = model_from(options), ram_from(options)
+    model = load_model(named, Needs(store.types(), prefills=[prefill]))
     result = None
-    for result in perplexity(model, text, options.ctx, options.chunks, ram, prefill):
+    for result in perplexity(model, text, options.ctx, options.chunks, store, prefill):
         notice(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
     if result is None:
         raise KvarnError(f"{options.file}: too short for a piece of {options.ctx} tokens")

@@ -5,35 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import closing, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..runtime.loading.default_model import default_model_path
+from ..runtime.store import Disk
 from ..system.errors import KvarnError
 from ..system.files import write_file
 from ..system.terminal import generate
 from ..system.text import one_line
 from . import REAL_MODEL
-from .options.attend import check_recording
-from .options.context import add_context_options, check_methods, context_from
+from .opening import Needs, load_only, opened
+from .options.context import add_context_options, add_kv_option, add_pack_options, request_from
 from .options.draft import add_draft_options, draft_from
 from .options.generation import add_max_tokens_option, add_system_option
-from .options.model import add_device_option, add_model_options, compile_ahead, names_model
-from .options.output import check_output
+from .options.model import ModelRequest, add_device_option, add_model_options
+from .options.output import check_output, check_recording
 from .options.sampling import add_sampling_options, sampler_from
-from .options.store import (
-    RAM,
-    add_kv_option,
-    add_pack_options,
-    disk_from,
-    kv_folder,
-    model_for,
-    n_kept,
-    pack_of,
-    saved_in,
-)
 from .options.texts import prompt_from
 from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
@@ -44,8 +33,7 @@ if TYPE_CHECKING:
     from ..runtime.context import Context
     from ..runtime.context.generation import Generation
     from ..runtime.model import Model
-    from ..runtime.packs import PackInfo
-    from ..runtime.store import Disk
+    from ..runtime.store import Store
     from .parser import Parser
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
@@ -114,46 +102,43 @@ def _add_prompt(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.pack is not None and options.kv != RAM:
-        raise KvarnError("--pack and --kv DIR are two places for one KV cache: give one of them")
     if options.system is not None and not options.instruct:
         raise KvarnError("--system has no effect without --instruct")
     if options.special and options.instruct:
         raise KvarnError("--special has no effect with --instruct: what a message says is text")
-    check_methods(options)
-    check_recording(options)
-    check_output(options.stats_json, options.model, options.file)
+    named, asked = ModelRequest.of(options), request_from(options)
+    record = options.record_selections
+    check_recording(record, asked.attend, named.path, options.file)
+    check_output(options.stats_json, named.path, options.file)
     sampler, draft = sampler_from(options), draft_from(options)
-    prompt = _prompt(options)
-    pack = pack_of(options)
-    folder = kv_folder(options)
-    held = pack or saved_in(options, folder)
-    disk = _disk(options, pack)
-    model = model_for(options, held, disk, ahead=False)
+    held = asked.store.held()
+    prompt = _prompt(options, held is not None and held.n_tokens > 0, named.is_named)
+    model = load_only(named, Needs(asked.store.types()), held)
     text = None if prompt is None else _text(options, model, prompt)
-    kept = nullcontext() if folder is None else on_ctrl_c(partial(_kept, folder))
-    n_held = 0 if pack is None else pack.n_tokens
-    with kept, context_from(options, model, disk, n_held) as context:
-        compile_ahead(options, model, disk)
-        if text is None:
+    with _kept(asked.store), opened(named, model, asked) as context:
+        if text is not None:
+            _read(context, text, asked.store.follows_pack, options.special)
+        elif held is not None:
             index_held(context)
-            place = folder if pack is None else pack.path
-            notice(f"no prompt: going on after the {len(context.tokens):,} tokens of {place}")
-        else:
-            _read(context, text, pack is not None, options.special)
+            notice(f"no prompt: going on after the {len(context.tokens):,} tokens of {held.path}")
         if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= SHOWN else f"… {prompt[-SHOWN:]}")
         most = None if options.max_tokens < 0 else options.max_tokens
         generation = context.generation((), most, sampler, options.stop, draft)
-        record = options.record_selections
         with nullcontext() if record is None else context.recording(record):
             _write(generation)
         _report(options, model, context, generation)
     return 0
 
 
-def _kept(folder: Path) -> str:
-    return f"stopped: {folder} keeps {n_kept(folder):,} tokens, which are not read again"
+def _kept(store: Store) -> AbstractContextManager[None]:
+    """After Ctrl-C, says what a folder of `--kv` keeps."""
+    if not isinstance(store, Disk) or store.read_only:
+        return nullcontext()
+
+    return on_ctrl_c(
+        lambda: f"stopped: {store.path} keeps {store.n_held:,} tokens, which are not read again"
+    )
 
 
 def _tell_what_continues(model: Model) -> None:
@@ -182,14 +167,6 @@ def _tell_of_control_tokens(model: Model, prompt: str) -> None:
         )
 
 
-def _disk(options: argparse.Namespace, pack: PackInfo | None) -> Disk | None:
-    """Where the KV cache is: after a pack, in the folder of `--kv DIR`, or in memory."""
-    if pack is not None:
-        return disk_from(options, pack.path, read_only=True)
-    folder = kv_folder(options)
-    return None if folder is None else disk_from(options, folder)
-
-
 def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
     """Read the prompt: after a pack, or from where it differs from what `--kv DIR` holds."""
     from ..runtime.context.prompt import prompt_ids
@@ -216,17 +193,16 @@ def _write(generation: Generation) -> None:
         notice(f"stopped after {generation.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
 
 
-def _prompt(options: argparse.Namespace) -> str | None:
+def _prompt(options: argparse.Namespace, goes_on: bool, names_model: bool) -> str | None:
     """The prompt; None where a pack, or what `--kv DIR` holds, goes on without one."""
     if options.prompt is not None:
         return str(options.prompt)
     if options.file is not None:
         return prompt_from(options.file)
     if not options.instruct:
-        folder = kv_folder(options)
-        if options.pack is not None or (folder is not None and n_kept(folder)):
+        if goes_on:
             return None
-        if not names_model(options):
+        if not names_model:
             return DEFAULT_PROMPT
     raise KvarnError(
         "no prompt: give one with -p TEXT, -f FILE or - (stdin), or talk with `kvarn chat`"

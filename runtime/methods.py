@@ -10,7 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar, Self
+
+from .amounts import Budget, WrongValue, count
 
 Progress = Callable[[int, int], None]
 """Called with (done, in all), in tokens or layers."""
@@ -18,21 +21,50 @@ Progress = Callable[[int, int], None]
 _METADATA = "option"
 
 
+Kind = Callable[[Any], Any]
+"""Gives a value that a user wrote as it is used; `WrongValue` where the option cannot have it."""
+
+
+def text(value: object) -> str:
+    """Any text without a NUL."""
+    if not isinstance(value, str) or "\0" in value:
+        raise WrongValue("a text", value)
+    return value
+
+
+def path_text(value: object) -> str:
+    """A path, or a name that becomes one: as `text`, but not empty, which would mean the working
+    folder."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise WrongValue("a path", value)
+    return value
+
+
+_KINDS: dict[Kind, Kind] = {int: count, str: text, Path: path_text, Budget: Budget.parse}
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a command line gives one field of a method.
+    """How a user gives one field of a method.
 
-    kind: int, str, or Path for the name of a file, which stays text. choices: all valid values.
+    kind: int for a count, str, Budget, Path for the name of a file, which stays text, or another
+    `Kind`. choices: all valid values.
     """
 
     help: str
-    kind: type = str
+    kind: Kind = str
     metavar: str = "N"
     choices: tuple[str, ...] = ()
 
+    def read(self, value: object) -> Any:
+        """The value that the field has, of what a user wrote; `WrongValue` if it can have none."""
+        if self.choices and value not in self.choices:
+            raise WrongValue(f"one of {', '.join(self.choices)}", value)
+        return _KINDS.get(self.kind, self.kind)(value)
+
 
 def option(
-    default: Any, help: str, kind: type = str, *, metavar: str = "N", choices: tuple[str, ...] = ()
+    default: Any, help: str, kind: Kind = str, *, metavar: str = "N", choices: tuple[str, ...] = ()
 ) -> Any:
     """A dataclass field with a command-line option; a subclass may give it another default."""
     return field(default=default, metadata={_METADATA: Option(help, kind, metavar, choices)})

@@ -1,104 +1,30 @@
 """Context packs as a whole: build, describe, list and remove them."""
+# ruff: noqa: PLC0414 - a name imported as itself is exported
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .context.prompt import n_common
+from ..system.errors import KvarnError
+from .context.prompt import n_common, prompt_ids
 from .home import home
 from .prefill import SparsePrefill
-from .store import Disk, PackError, ProbeFacts
-from .store.disk import PackFolder
+from .store import Disk, PackError
 from .store.disk.archive import clear_imports
 from .store.disk.contents import remove_files, take_lock
-from .store.disk.errors import unopened
-from .store.disk.format import snapshot
-from .store.disk.format.log import KV
 from .store.disk.format.manifest import Manifest
+from .store.disk.info import pack_info as pack_info
+from .store.pack_info import PackInfo as PackInfo
 
 if TYPE_CHECKING:
     from .attend import Attend
     from .context import Context, Progress
     from .model import Model
     from .prefill import Prefill
-
-
-@dataclass(frozen=True)
-class PackInfo:
-    """What a pack holds, as of its last commit."""
-
-    path: str
-    id: str
-    model: str
-    fingerprint: str
-    model_path: str
-    kv: str
-    n_tokens: int
-    goal: int
-    """Tokens it is to hold when complete; 0 for any number."""
-    commits: int
-    indexes: list[str]
-    prefill: str
-    """How its prompts were read: "exact", or what `PrefillFacts` says."""
-    probe: list[ProbeFacts]
-    """What was measured beside sparse reading, layer by layer: see `--prefill-probe`."""
-    parent: str
-    parent_prefill: str
-    """How its parent's were; "" without one, or where that cannot be read."""
-    n_bytes: int
-    """Disk space of its own files."""
-
-    @property
-    def complete(self) -> bool:
-        return self.n_tokens >= self.goal
-
-    def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {**asdict(self), "complete": self.complete}
-
-
-def pack_info(path: Path) -> PackInfo:
-    """Describe a pack; `PackError` if it cannot be opened."""
-    try:
-        return _info(path)
-    except OSError as error:
-        raise unopened(path, error) from error
-
-
-def _info(path: Path) -> PackInfo:
-    folder = PackFolder(path)
-    manifest, above = folder.manifest, folder.parent
-    probe: list[ProbeFacts] = []
-    if manifest.slots is None:
-        state = folder.state()
-        n_tokens, commits = state.commit.n_tokens, state.commit.sequence
-        probe = [sums.means(layer) for layer, sums in sorted(state.commit.probe.items())]
-        indexes = sorted(name for name in state.tables.places if name != KV)
-    else:
-        facts = snapshot.read_facts(path)
-        n_tokens, indexes = (facts.n_tokens, sorted(facts.columns)) if facts else (0, [])
-        commits = int(facts is not None)
-    return PackInfo(
-        path=str(path),
-        id=manifest.id,
-        model=manifest.model.name,
-        fingerprint=manifest.model.fingerprint,
-        model_path=manifest.model.path,
-        kv=manifest.kv,
-        n_tokens=n_tokens,
-        goal=manifest.goal,
-        commits=commits,
-        indexes=indexes,
-        prefill=str(manifest.prefill or "exact"),
-        probe=probe,
-        parent="" if manifest.parent is None else manifest.parent.path,
-        parent_prefill="" if above is None else str(above.manifest.prefill or "exact"),
-        n_bytes=sum(file.lstat().st_blocks * 512 for file in path.iterdir()),
-    )
 
 
 def all_packs() -> list[Path]:
@@ -151,44 +77,60 @@ def _parent_of(path: Path) -> Path | None:
 
 def build_pack(
     model: Model,
-    path: Path,
-    ids: Sequence[int],
-    n_ctx: int,
-    kinds: tuple[str | None, str | None] = (None, None),
-    opened: Callable[[Context], None] | None = None,
-    progress: Progress | None = None,
+    store: Disk | str | Path,
+    text: str | Sequence[int],
+    n_ctx: int | None = None,
     prefill: Prefill | None = None,
-    stop_flag: int = 0,
+    progress: Progress | None = None,
+    opened: Callable[[Context], None] | None = None,
 ) -> PackInfo:
-    """Read `ids` into the pack; goes on where an earlier build was interrupted.
+    """Read a text, or the ids of one, into a context pack; goes on where an earlier build was
+    interrupted.
 
-    opened: called with the context, which holds the tokens already there. progress: as in
-    `Context.prefill`, for the tokens after those. prefill: default that of the pack, or exact.
-    stop_flag: as in `Context.stop_at`; 0: none. Raises `PackError` if the pack holds other tokens,
-    or was read in another way.
+    store: the folder of the pack, or a `Disk` that names it and the types of K and V. n_ctx: room
+    for so many tokens, by default the model's training length. prefill: by default as the pack was
+    begun, exactly for a new one. progress: as in `Context.prefill`, for the tokens that were not
+    there. opened: called with the context before it reads them. Raises `KvarnError` for an empty
+    text and one without room, `PackError` if the pack holds other tokens, or was read in another
+    way.
     """
-    disk = Disk(path, *kinds, goal=len(ids))
-    with model.context(n_ctx, store=disk, prefill=prefill) as context:
-        context.stop_at(stop_flag)
+    ids = prompt_ids(model.tokenizer, text) if isinstance(text, str) else text
+    if not text:
+        raise KvarnError("nothing to read: the text is empty")
+    limit = model.config.n_ctx_train
+    if len(ids) > (n_ctx or limit):
+        trained = "" if n_ctx else f" ({model.name} was trained on {limit:,})"
+        raise KvarnError(
+            f"the text has {len(ids):,} tokens, more than the {n_ctx or limit:,} of the context: "
+            f"use --ctx {len(ids)}{trained}"
+        )
+    disk = replace(store if isinstance(store, Disk) else Disk(store), goal=len(ids))
+    with model.context(n_ctx or limit, store=disk, prefill=prefill) as context:
         done = len(context.tokens)
         if n_common(ids, context.tokens) < done:
             raise PackError(
-                path, f"it holds {done:,} tokens of another text: choose another name or remove it"
+                Path(disk.path),
+                f"it holds {done:,} tokens of another text: choose another name or remove it",
             )
         if opened is not None:
             opened(context)
         if done < len(ids):
             context.prefill(ids[done:], progress)
-    return pack_info(path)
+    return pack_info(Path(disk.path))
 
 
 def index_pack(
-    model: Model, path: Path, attend: Attend, n_ctx: int, progress: Progress | None = None
+    model: Model,
+    path: Path,
+    attend: Attend,
+    n_ctx: int | None = None,
+    progress: Progress | None = None,
 ) -> PackInfo:
     """Keep in the pack what `attend` chooses by, and what questions that are read sparsely choose
     by; a reader then indexes nothing but the tokens after the last full segment.
 
-    progress: as in `Context.index`. Raises `PackError` for a method without an index.
+    n_ctx: the size of the contexts that will open it, see `Model.context`. progress: as in
+    `Context.index`. Raises `PackError` for a method without an index.
     """
     if not attend.selects:
         raise PackError(
@@ -197,6 +139,6 @@ def index_pack(
             "topk, hash, magicpig or quest",
         )
     questions = SparsePrefill().around(attend)
-    with model.context(n_ctx, questions, store=Disk(path), kv_on="host") as context:
+    with model.context(n_ctx or None, questions, store=Disk(path), kv_on="host") as context:
         context.index(progress)
     return pack_info(path)

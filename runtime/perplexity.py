@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .model import Model
     from .prefill import Prefill
-    from .store import Ram
+    from .store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def perplexity(
     text: str | bytes,
     n_ctx: int,
     max_chunks: int | None,
-    store: Ram,
+    store: Store,
     prefill: Prefill | None = None,
 ) -> Iterator[Perplexity]:
     """Yield the running estimate after each piece of `n_ctx` tokens.

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from ...system.errors import KvarnError
 from ...system.terminal import generate, say_lines
 from .. import REAL_MODEL
-from ..options.context import add_context_options, check_methods, context_from
+from ..opening import Needs, load_only, opened
+from ..options.context import add_context_options, add_pack_options
 from ..options.draft import add_draft_options, draft_from
 from ..options.generation import add_max_tokens_option, add_system_option
-from ..options.model import add_device_option, add_model_options, compile_ahead
+from ..options.model import ModelRequest, add_device_option, add_model_options
 from ..options.sampling import add_sampling_options, sampler_from
-from ..options.store import add_pack_options, model_for, pack_of
 from ..options.values import file_name
 from ..terminal.interrupt import Interruptible, StoppedReading
 from ..terminal.notices import notice, tell_of_base_model
 from ..terminal.reading import index_held
-from .session import chat_disk, saved_session, session_of
+from .session import chat_request, session_of
 
 if TYPE_CHECKING:
-    from ...runtime.chat import ChatTemplate, Conversation, Session
+    from ...runtime.chat import Conversation, Session
     from ...runtime.context import Progress
     from ...runtime.model import Model
     from .input import TurnReader
@@ -84,32 +84,24 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from .input import TurnReader
 
-    check_methods(options)
+    named, asked = ModelRequest.of(options), chat_request(options)
     sampler, draft = sampler_from(options), draft_from(options)
-    saved = saved_session(options)
-    pack = pack_of(options)
-    # A session that has saved no turn yet holds its pack alone.
-    held = pack or saved
-    disk = chat_disk(options, pack)
-    model = model_for(options, held, disk, ahead=False)
-    template, stop = _template(model, options.stop)
+    model = load_only(named, Needs(asked.store.types()), asked.store.held())
+    _start_template(model)
     from ...runtime.chat import Conversation
 
-    n_held = 0 if held is None else held.n_tokens
-    with context_from(options, model, disk, n_held) as context:
-        compile_ahead(options, model, disk)
-        template.check()  # its process started while the context was made
-        index_held(context)
+    with opened(named, model, asked) as context:
         conversation = Conversation(
             context,
-            template,
-            sampler,
-            stop,
-            None if options.max_tokens < 0 else options.max_tokens,
-            options.system,
+            sampler=sampler,
+            stop=options.stop,
+            max_tokens=None if options.max_tokens < 0 else options.max_tokens,
+            system=options.system,
             draft=draft,
-            base=held.n_tokens if held is not None else 0,
+            base=len(context.tokens),
         )
+        conversation.template.check()  # its process started while the context was made
+        index_held(context)
         session = session_of(options, conversation)
         chat = Chat(conversation, TurnReader(), session)
         if chat.reader.interactive:
@@ -120,20 +112,17 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _template(model: Model, stop: list[str]) -> tuple[ChatTemplate, list[str]]:
-    """The model's chat template, or the plain one with its stop string and a notice."""
+def _start_template(model: Model) -> None:
+    """Start the process of the model's chat template; a notice if it has none."""
     if model.chat_template is not None:
         tell_of_base_model(model)
         model.chat_template.start()
-        return model.chat_template, stop
-    from ...runtime.chat import PLAIN_STOP, ChatTemplate
-
+        return
     notice(
         f"{model.name} has no chat template and was probably not trained to answer: it continues "
         "texts (turns are marked '### User:' and '### Assistant:'); "
         f"`kvarn chat -hf {REAL_MODEL}` gets a model that was"
     )
-    return ChatTemplate.plain(model.tokenizer.control), [*stop, PLAIN_STOP]
 
 
 class Chat:

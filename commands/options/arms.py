@@ -8,14 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...evals.quality.oracle import Oracle
+from ...runtime.amounts import Budget
 from ...runtime.attend import ATTENDS
+from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 from ...runtime.keep import KEEPS, Keep
 from ...runtime.prefill import PREFILLS
-from .attend import ATTEND_AXIS
-from .keep import KEEP_AXIS, keep_budget
-from .methods import Axis
-from .prefill import PREFILL_AXIS
-from .values import positive
+from .values import positive, typed
 
 if TYPE_CHECKING:
     from ...evals.quality import Arm
@@ -37,7 +35,7 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--budget",
         metavar="N,…",
-        type=words,
+        type=_budgets_of,
         default=["2%"],
         help="tokens read per KV head, for methods that choose: 2%% (default) or a number",
     )
@@ -59,7 +57,7 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--keep-budget",
         metavar="N,…",
-        type=_keep_budgets,
+        type=_budgets_of,
         default=["20%"],
         help="how many stay, if not all (default 20%%)",
     )
@@ -78,8 +76,11 @@ def words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
 
 
-def _keep_budgets(text: str) -> list[str]:
-    return [keep_budget(word) for word in words(text)]
+def _budgets_of(text: str) -> list[str]:
+    """An argparse type: a list of budgets, as their user wrote them, which names arms."""
+    for word in words(text):
+        typed(Budget.parse)(word)
+    return words(text)
 
 
 def arms_from(options: argparse.Namespace) -> Iterator[Arm]:

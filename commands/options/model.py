@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...runtime.loading.default_model import usual_model_path
-from ...runtime.loading.devices import DEVICES, KV_ON, card_for
-from ...runtime.loading.load import load
-from ...runtime.prefill import for_questions, recorded
-from ...runtime.rehearsal import rehearsals
+from ...runtime.loading.devices import DEVICES, KV_ON
+from ...runtime.pack_links import model_of
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
 from ...system.text import one_line, shown
-from ..terminal.compiling import FirstUse
 from ..terminal.notices import notice
-from .attend import attend_from
-from .context import ROOM
 from .hub import hub_model
-from .keep import keep_from
-from .prefill import follows_pack, prefill_from
 from .values import NO_MODEL, calling, file_path, positive
 
 if TYPE_CHECKING:
-    from ...runtime.attend import Attend
-    from ...runtime.model import Model
-    from ...runtime.prefill import Prefill
-    from ...runtime.rehearsal import Rehearsal
-    from ...runtime.store import Disk
+    from ...runtime.packs import PackInfo
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +72,6 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kv-on",
         choices=KV_ON,
-        default="auto",
         help="with --device cuda, where the KV cache is: on the GPU, in the host's memory (the CPU "
         "attends to it), or on the GPU if it fits and the methods are served there (auto)",
     )
@@ -123,90 +111,49 @@ def _flash_attention(text: str) -> str:
     raise argparse.ArgumentTypeError(f"expected on or auto, found {shown(text)}; {words}")
 
 
-def model_from(
-    options: argparse.Namespace,
-    disk: Disk | None = None,
-    attends: Sequence[Attend] = (),
-    prefills: Sequence[Prefill] = (),
-    ahead: bool = True,
-) -> Model:
-    """The model that the options name; where they name none, says which it is.
+@dataclass(frozen=True)
+class ModelRequest:
+    """The model that options name, None where they name none, and what computes it."""
 
-    disk: where the KV cache of its contexts will be, if it is not in memory. attends, prefills:
-    what they will have where that is not one value of `--method` and `--prefill`. ahead: whether to
-    compile what they need; else `compile_ahead` does, once it is clear that they can be opened.
-    """
-    from ...jit.kernel_cache import on_compile
+    path: Path | None
+    hub: str | None
+    threads: int | None
+    device: str = "cpu"
+    kv_on: str = "auto"
 
-    device, kv_on = getattr(options, "device", "cpu"), getattr(options, "kv_on", "auto")
-    if kv_on != "auto" and device == "cpu":
-        raise KvarnError(f"--kv-on {kv_on} has no effect without --device cuda: give both")
-    card_for(device)  # before a model is pulled, or kernels compiled
-    path = model_path(options)
-    first_use = FirstUse(_rehearsals(options, path, disk, attends, prefills))
-    on_compile(first_use)
-    model = load(path, threads=options.threads, notice=notice, device=device, kv_on=kv_on)
-    if ahead and device == "cpu":
-        first_use.begin(model)
-    return model
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> ModelRequest:
+        """Made once, before anything is read or loaded. Raises `KvarnError` for `--kv-on` without
+        a GPU."""
+        device, kv_on = getattr(options, "device", "cpu"), getattr(options, "kv_on", None)
+        if kv_on not in (None, "auto") and device == "cpu":
+            raise KvarnError(f"--kv-on {kv_on} has no effect without --device cuda: give both")
+        return cls(options.model, options.hf, options.threads, device, kv_on or "auto")
 
+    @property
+    def is_named(self) -> bool:
+        """Whether options name a model."""
+        return self.path is not None or self.hub is not None
 
-def compile_ahead(options: argparse.Namespace, model: Model, disk: Disk | None) -> None:
-    """Compile what a context on the CPU needs, before it reads anything."""
-    from ...jit.kernel_cache import on_compile
-
-    if options.device == "cpu":
-        first_use = FirstUse(_rehearsals(options, model.path, disk))
-        on_compile(first_use)
-        first_use.begin(model)
-
-
-def _rehearsals(
-    options: argparse.Namespace,
-    path: Path,
-    disk: Disk | None,
-    attends: Sequence[Attend] = (),
-    prefills: Sequence[Prefill] = (),
-) -> list[Rehearsal]:
-    """What contexts of these options do: see `model_from`."""
-    types = getattr(options, "kv_type", None) or ("f16", "f16")
-    one = isinstance(getattr(options, "method", None), str)
-    methods = [attend_from(options)] if one else attends
-    keeps = [keep_from(options)] if isinstance(getattr(options, "keep", None), str) else []
-    prefills = _prefills(options, methods, disk) or prefills
-    return rehearsals(path, disk.types() if disk else types, methods, keeps, prefills)
+    def file(self, pack: PackInfo | None = None) -> Path:
+        """The file of the model, which is pulled if need be; where none is named, that of the pack
+        which the context begins with, or else the usual one, which is said."""
+        path = self.path if self.hub is None else hub_model(self.hub)
+        if path is None and pack is not None:
+            path = _model_of(pack)
+            notice(f"using the model of the pack: {path}")
+        if path is None:
+            return usual_model_path(notice)
+        if not path.exists():
+            raise KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+        return path
 
 
-def _prefills(
-    options: argparse.Namespace, attends: Sequence[Attend], disk: Disk | None
-) -> list[Prefill]:
-    """How prompts may be read: as the options say, as questions about a pack are, or as what is on
-    disk was read.
-
-    Nothing where a command has no `--prefill`, or one that names several methods.
-    """
-    if isinstance(getattr(options, "prefill", []), list):
-        return []
-    named = prefill_from(options)
-    if named is not None or disk is None:
-        return [named] if named else []
-    if follows_pack(disk):
-        return [for_questions(attend, keep_from(options), ROOM) for attend in attends]
-    return [recorded(disk.recorded_prefill())]
-
-
-def model_path(options: argparse.Namespace) -> Path:
-    """The file of the model that the options name, which is pulled if need be."""
-    if options.hf is not None:
-        options.model = hub_model(options.hf)
-    path: Path | None = options.model
+def _model_of(pack: PackInfo) -> Path:
+    path = model_of(pack)
     if path is None:
-        return usual_model_path(notice)
-    if not path.exists():
-        raise KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
+        raise KvarnError(
+            f"pack {pack.path} was made with {pack.model}, {pack.model_path or 'an unknown file'}, "
+            "which is gone: if it was moved, name its new place once with -m FILE"
+        )
     return path
-
-
-def names_model(options: argparse.Namespace) -> bool:
-    """Whether the options name a model."""
-    return options.model is not None or options.hf is not None

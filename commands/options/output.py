@@ -11,6 +11,7 @@ from ..terminal.notices import notice
 
 if TYPE_CHECKING:
     from ...convert.quantize.files import Report
+    from ...runtime.attend import Attend
 
 
 def check_output(path: Path | None, *inputs: Path | None) -> None:
@@ -22,6 +23,17 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
     for one in inputs:
         if one is not None and one.exists() and path.exists() and path.samefile(one):
             raise KvarnError(f"{path} is a file to read from: write to another one")
+
+
+def check_recording(path: Path | None, attend: Attend, *inputs: Path | None) -> None:
+    """Refuse `--record-selections` before anything is read where nothing is selected, or the file
+    cannot be written."""
+    if path is not None and not attend.selects:
+        raise KvarnError(
+            f"--record-selections has nothing to record: --method {attend.name} attends to all "
+            "tokens"
+        )
+    check_output(path, *inputs)
 
 
 def tell_dropped(source: Path, report: Report) -> None:

@@ -3,9 +3,10 @@
 import argparse
 import re
 
+from ...runtime.amounts import LARGEST
 from ...runtime.sampling import Sampler
 from ...system.text import shown
-from .values import LARGEST, utf8
+from .values import utf8
 
 _BIAS = re.compile(r"(\d+)([+-].+)")
 

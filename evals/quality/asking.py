@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ...runtime.context import Context, Mark, Progress
     from ...runtime.model import Model
+    from ...runtime.prefill import Prefill
     from .arms import Arm
     from .reading import Read
 
@@ -36,10 +37,10 @@ def opened(model: Model, read: Read, arm: Arm, progress: Progress | None = None)
     memory where the arm evicts, because a pack holds all tokens.
 
     Questions that are asked apart are read as `kvarn run` reads them."""
-    prefill = arm.reading
+    prefill: Prefill | None = arm.reading
     store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
     if read.asked == "apart" and arm.keeps_all:
-        prefill = model.prefill_of_question(arm.attend, arm.keeping, read.n_ctx, store)
+        prefill = None
     with model.context(read.n_ctx, arm.attend, arm.keep_for(read), store, prefill) as context:
         context.index()
         yield Asker(context, read, arm, progress)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...runtime.attend.reads import probed
 from ...runtime.packs import build_pack
 from ...runtime.stats import Stats
+from ...runtime.store import Disk
 from ..tasks import Question
 from .errors import EvalError
 from .fitting import fit
@@ -54,8 +55,8 @@ class Read:
         a probe of the prefill method has measured, in lines."""
         stats: list[Stats] = []
         build_pack(
-            model, self.pack(model, arm), self.ids, self.n_ctx, self.kinds,
-            lambda context: stats.append(context.stats), progress, arm.reading,
+            model, Disk(self.pack(model, arm), *self.kinds), self.ids, self.n_ctx, arm.reading,
+            progress, lambda context: stats.append(context.stats),
         )  # fmt: skip
         return [str(one) for one in probed(stats[0].prompt_layers)]
 

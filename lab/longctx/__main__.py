@@ -21,7 +21,7 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from kvarn.runtime.attend.sparse.budget import Budget
+from kvarn.runtime.amounts import Budget
 from kvarn.runtime.bench import Observer
 from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError

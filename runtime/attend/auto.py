@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from ..amounts import Budget
 from ..methods import option
 from .base import AttendError
 from .topk import TopK
@@ -27,7 +28,7 @@ class Auto(TopK):
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "every token up to 8,192, then the 2% that `topk` chooses"
 
-    budget: str | int = "2%"
+    budget: Budget | str | int = Budget.parse("2%")  # noqa: RUF009 - frozen
     full_up_to: int = option(8192, "read every token as long as there are at most N", int)
 
     def __post_init__(self) -> None:

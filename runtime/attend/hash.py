@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ...system.errors import KvarnError
+from ..amounts import Budget
 from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash
@@ -52,7 +53,7 @@ class Hash(Budgeted, OverSlots):
     name: ClassVar[str] = "hash"
     summary: ClassVar[str] = "the tokens whose signatures are nearest to the query's"
 
-    budget: str | int = "2%"
+    budget: Budget | str | int = Budget.parse("2%")  # noqa: RUF009 - frozen
     sink: int = 128
     window: int = 128
     bits: int | None = option(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from ..amounts import count
 from ..methods import option
 from .base import AttendError
 from .indexes import TableIndex
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 EVERY_16TH = "0,16,…"
 _EVERY = 16
 _TABLES = re.compile(r"(\d{1,9})x(\d{1,9})")
+_MOST_BYTES = 1 << 50  # of any machine
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class MagicPig(Sparse):
         metavar="KxL",
     )
     index_bytes: int | None = option(
-        None, "the most bytes that its tables may take (default: half of what is free)", int
+        None,
+        "the most bytes that its tables may take (default: half of what is free)",
+        partial(count, most=_MOST_BYTES),
     )
 
     def __post_init__(self) -> None:

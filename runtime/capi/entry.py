@@ -16,6 +16,8 @@ from ...jit.launch.launcher import Stopped
 from ...system import terminal
 from ...system.errors import message_of
 from ...system.text import one_line
+from ..amounts import WrongValue
+from ..axes import RequestError
 from .errors import (
     BAD_ARGUMENT,
     BUSY,
@@ -72,7 +74,7 @@ class Entry:
             self.library.log("".join(traceback.format_exception(error)))
         text = " ".join(message_of(error).split())
         code = ERROR
-        if isinstance(error, BadArgument):
+        if isinstance(error, BadArgument | RequestError | WrongValue):
             code = BAD_ARGUMENT
         elif isinstance(error, InUse):
             code = BUSY

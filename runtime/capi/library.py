@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...jit.launch import launcher
 from ...system.errors import KvarnError
-from ..chat import PLAIN_STOP, ChatTemplate, Conversation
+from ..chat import Conversation
 from ..context.prompt import prompt_ids
+from ..context.request import ContextRequest
+from ..context.request import words as context_words
 from ..engine import on_engine
 from ..home import pack_path
 from ..loading.default_model import default_model_path
 from ..loading.load import load
 from ..packs import build_pack, pack_info
+from ..store import Disk
 from ..tokenizer import Rendered
 from . import options
 from .arguments import check_flags, messages_of
@@ -62,7 +65,7 @@ class Library(Handles):
             raise KvarnError(f"no such file: {place}; `kvarn ls` lists the models on this machine")
         n_bytes, progress = place.stat().st_size, self.progress(on_progress, user)
         progress(0, n_bytes)
-        model = load(place, threads=given.get("threads"), notice=self.log)
+        model = load(place, notice=self.log, **given)
         on_engine(launcher.load)
         self.lib.arm()
         progress(n_bytes, n_bytes)
@@ -113,7 +116,8 @@ class Library(Handles):
 
     def context_new(self, handle: int, text: Any) -> int:
         model = self.model_of(handle)
-        context = options.context_of(model, self.string(text))
+        given = options.parsed(self.string(text), context_words())
+        context = model.open(ContextRequest.of(given))
         try:
             made = self.kept(
                 self.contexts, CONTEXT, Opened(context, handle, base=len(context.tokens))
@@ -141,7 +145,7 @@ class Library(Handles):
         context = self.opened(handle).context
         facts = {
             "tokens": len(context.tokens),
-            "ctx": context.n_ctx,
+            **context.plan.as_dict(),
             "kv_bytes": context.n_bytes,
             "notices": list(context.notices),
             **context.stats.as_dict(),
@@ -186,7 +190,7 @@ class Library(Handles):
         opened = self.opened(handle)
         given = options.parsed(self.string(text), options.CHAT)
         system, before, question = messages_of(self.string(messages, what="the messages"))
-        conversation = opened.conversation or self._conversation(opened)
+        conversation = opened.conversation or Conversation(opened.context)
         base = given.get("base", opened.base)
         if base > len(opened.context.tokens):
             raise BadArgument(
@@ -195,20 +199,14 @@ class Library(Handles):
         if base != conversation.base:
             conversation.base, conversation.prompt = base, (Rendered(), 0)
         how = options.generation_of(given)
-        is_plain = conversation.template is not self.models[opened.model].chat_template
         conversation.sampler, conversation.draft = how["sampler"], how["draft"]
-        conversation.stop = [*how["stop"], *([PLAIN_STOP] if is_plain else [])]
+        conversation.stop = how["stop"]
         conversation.max_tokens = how["max_tokens"]
         conversation.system, conversation.messages = system, before
         opened.conversation, conversation.last = conversation, None
         self._write(handle, conversation.ask(question), on_text, user)
         assert conversation.last is not None
         return conversation.last.n_tokens + 1
-
-    def _conversation(self, opened: Opened) -> Conversation:
-        model = self.models[opened.model]
-        template = model.chat_template or ChatTemplate.plain(model.tokenizer.control)
-        return Conversation(opened.context, template)
 
     def _write(self, handle: int, pieces: Iterator[str], on_text: Any, user: Any) -> None:
         """Give an answer to the program as it comes."""
@@ -228,21 +226,15 @@ class Library(Handles):
         self, handle: int, name: Any, text: Any, n: int, given: Any, on_progress: Any, user: Any
     ) -> int:
         model, wanted = self.model_of(handle), options.parsed(self.string(given), options.PACK)
-        path, said = pack_path(self.name(name)), self.utf8(text, n)
-        ids = prompt_ids(model.tokenizer, said)
-        n_ctx = wanted.get("ctx", model.config.n_ctx_train)
-        if not said:
-            raise KvarnError("nothing to read: the text is empty")
-        if len(ids) > n_ctx:
-            raise KvarnError(
-                f"the text has {len(ids):,} tokens, more than the {n_ctx:,} of the context: use "
-                f'{{"ctx": {len(ids)}}}'
-            )
-        kinds = wanted.get("kv_type", (None, None))
+        store = Disk(pack_path(self.name(name)), *wanted.get("kv_type", ()))
+        said, asked = self.utf8(text, n), ContextRequest.of({**wanted, "kv_type": None})
         progress, place = self.progress(on_progress, user), self.new_handle(CONTEXT)
         stop = int(self.ffi.cast("uintptr_t", self.lib.stop_of(place)))
         try:
-            info = build_pack(model, path, ids, n_ctx, kinds, progress=progress, stop_flag=stop)
+            info = build_pack(
+                model, store, said, asked.n_ctx, asked.prefill, progress,
+                lambda context: context.stop_at(stop),
+            )  # fmt: skip
             return info.n_tokens + 1
         finally:
             self.lib.handle_free(place)

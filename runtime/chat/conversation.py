@@ -14,12 +14,12 @@ from ...system.reading import MOST_TEXT, read_file
 from ..context.prompt import n_common, prompt_ids
 from ..sampling import Sampler
 from ..tokenizer import Rendered
+from .template import ChatTemplate
 
 if TYPE_CHECKING:
     from ..context import Context, Progress
     from ..context.generation import Finish
     from ..draft import Draft
-    from .template import ChatTemplate
 
 
 class ConversationError(KvarnError):
@@ -41,25 +41,31 @@ class Turn:
 class Conversation:
     """Messages and the context that has read them.
 
-    A turn renders all messages with `template` and keeps the beginning that the context holds
-    already. An answer stays in the context as the model wrote it, even where the tokenizer would
-    encode its text as other tokens.
+    A turn renders all messages with `template` (by default the model's, or a plain one for models
+    without) and keeps the beginning that the context holds already. An answer stays in the context
+    as the model wrote it, even where the tokenizer would encode its text as other tokens. stop:
+    texts at which an answer ends, which are not part of it. base: so many tokens of the context,
+    such as those of a pack, stay in front.
     """
 
     context: Context
-    template: ChatTemplate
+    template: ChatTemplate = None  # type: ignore[assignment]  # made right after
     sampler: Sampler = field(default_factory=Sampler)
-    stop: Sequence[str] = ()
+    stop: str | Sequence[str] = ()
     max_tokens: int | None = None
     system: str | None = None
     messages: list[dict[str, str]] = field(default_factory=list)
     last: Turn | None = None
     draft: Draft | None = None
     base: int = 0
-    """Tokens of a pack, with which the context begins; they stay."""
     prompt: tuple[Rendered, int] = (Rendered(), 0)
     """The text of the last prompt, and its number of tokens in the context."""
     _redraws: int = 0
+
+    def __post_init__(self) -> None:
+        if self.template is None:
+            model = self.context.model
+            self.template = model.chat_template or ChatTemplate.plain(model.tokenizer.control)
 
     def ask(self, text: str, progress: Progress | None = None) -> Generator[str, None, None]:
         """Adds a user's message and yields the answer in pieces.
@@ -138,7 +144,7 @@ class Conversation:
                 self.context.prefill(ids[shared:], progress)
             self.last = Turn(shared, len(ids) - shared)
             generation = self.context.generation(
-                (), self.max_tokens, self._drawing(), self.stop, self.draft
+                (), self.max_tokens, self._drawing(), self._stops(), self.draft
             )
             for piece in generation.pieces():
                 parts.append(piece)
@@ -152,6 +158,10 @@ class Conversation:
                 self.messages.append({"role": "assistant", "content": "".join(parts)})
             else:
                 self.messages[:] = before
+
+    def _stops(self) -> Sequence[str]:
+        given = [self.stop] if isinstance(self.stop, str) else self.stop
+        return [*given, *self.template.stop]
 
     def _drawing(self) -> Sampler:
         seed = self.sampler.seed

@@ -63,6 +63,8 @@ class ChatTemplate:
                 f"chat template: has {len(source):,} characters, expected at most {MAX_SOURCE:,}"
             )
         self.source = source
+        self.stop: tuple[str, ...] = ()
+        """Texts at which an answer ends, beside what generation ends at."""
         self._now = now
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: text for name, text in tokens.items() if text is not None}
@@ -102,7 +104,9 @@ class ChatTemplate:
     @classmethod
     def plain(cls, control: ControlTexts) -> "ChatTemplate":
         """The stand-in for models without a template: `### User:` / `### Assistant:`."""
-        return cls(PLAIN_SOURCE, bos_token=None, eos_token=None, control=control)
+        made = cls(PLAIN_SOURCE, bos_token=None, eos_token=None, control=control)
+        made.stop = (PLAIN_STOP,)
+        return made
 
     def start(self) -> None:
         """Starts the process that renders, without waiting for it."""

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Integral
 from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
-from ..attend import Attend, Full
 from ..engine import on_engine
-from ..keep import Keep, KeepAll, closed_on_error
+from ..keep import closed_on_error
 from ..methods import called
-from ..prefill import Prefill, recorded
 from ..stats import Clock, Stats
-from ..store import Ram, Store
 from .filling import fill
 from .generation import Generation
 from .held import Held
 from .mark import Mark, mark, return_to
-from .placing import Placing
-from .prompt import ContextError, checked_ids, n_shared, prompt_ids
+from .prompt import checked_ids, n_shared, prompt_ids
 from .saving import Saving
 from .token_reader import TokenReader
 
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
     from ..sampling import Sampler
+    from .plan import ContextPlan
 
 
 class Context(Held):
@@ -50,30 +46,12 @@ class Context(Held):
     stats: Stats
     _saving: Saving
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        n_ctx: int,
-        attend: Attend | None = None,
-        keep: Keep | None = None,
-        store: Store | None = None,
-        prefill: Prefill | None = None,
-        kv_on: str | None = None,
-    ) -> None:
+    def __init__(self, model: LoadedModel, plan: ContextPlan) -> None:
         forks.check()
-        if not isinstance(n_ctx, Integral) or n_ctx < 1:
-            raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
-        self.model, self.n_ctx = model, n_ctx
-        self._attend, keep, store = attend or Full(), keep or KeepAll(), store or Ram()
-        prefill = (prefill or recorded(store.recorded_prefill())).resolved(model.info)
-        prefill.check(keep, n_ctx)
-        store = store.for_prefill(prefill.facts(model.info))
-        placing = Placing(model, self._attend, keep, store, prefill)
-        placed = on_engine(placing.place, n_ctx, kv_on or model.kv_on)
-        self.where = placed.line
+        self.model, self.plan, self.n_ctx, placed = model, plan, plan.n_ctx, plan.placed
         chunk = min(model.transformer.max_chunk, placed.device.chunk)
-        attend = prefill.around(self._attend)
-        self._cache = keep.open(model.info, n_ctx, chunk, attend, placed.store)
+        attend = plan.prefill.around(plan.attend)
+        self._cache = plan.keep.open(model.info, plan.n_ctx, chunk, attend, placed.store)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)
@@ -83,7 +61,7 @@ class Context(Held):
             layers=self._cache.attend.reads,
             prompt_layers=self._cache.attend.prompt_reads,
             kept=self._cache.kept_of(self.tokens),
-            prefill=called(prefill),
+            prefill=called(plan.prefill),
         )
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..attend import Attend, AttendError
+from ..attend import AttendError
 from ..attend.selections import Source, recording
 from ..engine import on_engine
 from ..keep import KVCache
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..loading.loaded_model import LoadedModel
     from ..methods import Progress
+    from .plan import ContextPlan
     from .token_reader import TokenReader
 
 
@@ -28,11 +29,15 @@ class Held:
 
     model: LoadedModel
     tokens: list[int]
-    _attend: Attend
+    plan: ContextPlan
+    """What the context is."""
     _cache: KVCache
     _reader: TokenReader
-    where: str
-    """A line that tells where K and V are, if the model is on a GPU; else ""."""
+
+    @property
+    def where(self) -> str:
+        """A line that tells where K and V are, if the model is on a GPU; else ""."""
+        return self.plan.placed.line
 
     @property
     def store(self) -> KVStore:
@@ -50,9 +55,10 @@ class Held:
 
     @property
     def notices(self) -> Sequence[str]:
-        """Lines about the context's methods, its factors, and where K and V are, for its user."""
+        """Lines about what was decided, the context's methods, its factors, and where K and V are,
+        for its user."""
         first = (line for line in (self.where, self._rotation()) if line)
-        return (*first, *self._cache.notices)
+        return (*self.plan.notices, *first, *self._cache.notices)
 
     def _rotation(self) -> str:
         """A line where LongRoPE's long factors are taken, else ""."""
@@ -85,9 +91,9 @@ class Held:
         Raises `AttendError` if the method reads all tokens, `FileRefused` or OSError if the file
         cannot be written.
         """
-        if not self._attend.selects:
+        if not self.plan.attend.selects:
             raise AttendError("there are no selections to record: the method reads all tokens")
         config, info = self.model.config, self.model.info
-        method = called(self._attend)
+        method = called(self.plan.attend)
         source = Source(config.n_layers, config.n_kv_heads, info.name, info.fingerprint, method)
         return recording(self._cache.attend, path, source, self.tokens)

@@ -5,7 +5,7 @@
 
 from .base import Keep, KeepError
 from .cache import KVCache, closed_on_error
-from .evicting import Evicting, parse_budget
+from .evicting import Evicting
 from .registry import KEEPS, HashEvict, KeepAll, Streaming
 from .slots import Ring, SlotAttention, SlotCache, Slots
 
@@ -23,5 +23,4 @@ __all__ = [
     "Slots",
     "Streaming",
     "closed_on_error",
-    "parse_budget",
 ]

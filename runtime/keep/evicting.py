@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import re
 from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
+from ..amounts import Budget
 from ..methods import called, option
 from ..store import SlotPlan
 from .base import Keep, KeepError
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from ..attend import Attend
     from ..loading.model_info import ModelInfo
     from ..store import SlotStore, Store
-
-_SHARE = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -37,14 +33,17 @@ class Evicting(Keep):
     always_named: ClassVar[tuple[str, ...]] = ()
     """Options that packs name even where they have their default."""
 
-    budget: int | str = option(
-        "20%", "tokens that stay, where not all do: a share of --ctx (20%) or a count"
+    budget: Budget | str | int = option(  # noqa: RUF009 - a field
+        Budget.parse("20%"),
+        "tokens that stay, where not all do: a share of --ctx (20%) or a count",
+        Budget,
     )
 
     def __post_init__(self) -> None:
-        budget = parse_budget(self.budget)
-        if isinstance(budget, int):
-            self._check(budget, f"a budget of {budget} tokens")
+        budget = Budget.named(f"keep {self.name}: budget", self.budget, KeepError)
+        object.__setattr__(self, "budget", budget)
+        if budget.number:
+            self._check(budget.number, f"a budget of {budget} tokens")
 
     @property
     @abstractmethod
@@ -95,8 +94,8 @@ class Evicting(Keep):
 
     def slots(self, n_ctx: int) -> int:
         """The budget as a number of slots, in a context of `n_ctx` tokens."""
-        budget = parse_budget(self.budget)
-        return budget if isinstance(budget, int) else math.ceil(n_ctx * budget)
+        assert isinstance(self.budget, Budget)
+        return self.budget.tokens(n_ctx)
 
     def _check(self, slots: int, what: str) -> None:
         if slots <= self.protected:
@@ -143,16 +142,3 @@ def _over_slots() -> str:
     from ..attend import ATTENDS
 
     return ", ".join(name for name, one in ATTENDS.items() if not one().needs_all_tokens)
-
-
-def parse_budget(text: int | str) -> int | Fraction:
-    """A number of tokens, or a share in (0, 1] written as "20%"; `KeepError` for others."""
-    text = str(text)
-    match = _SHARE.fullmatch(text)
-    if match and 0 < Fraction(match[1]) <= 100:
-        return Fraction(match[1]) / 100
-    if text.isascii() and text.isdigit() and int(text):
-        return int(text)
-    raise KeepError(
-        f"a keep budget of {text!r}, expected a number of tokens or a share such as 20%"
-    )

@@ -15,6 +15,7 @@ from ...models.weights import Weights
 from ...ops.cpu import CPU
 from ...ops.device import Device
 from ...ops.types import treatment_of
+from ..chat.template import ChatTemplate
 from ..context.mean_keys import measured_keys
 from ..engine import on_engine
 from ..gguf import GGUFFile
@@ -90,3 +91,13 @@ class LoadedModel:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer in the file; `TokenizerError` if it has none that kvarn knows."""
         return Tokenizer.from_metadata(self.file.metadata)
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The chat template in the file, if it has one."""
+        tokenizer = self.tokenizer
+        bos, eos = (
+            None if i is None else tokenizer.piece(i).decode("utf-8", "replace")
+            for i in (tokenizer.bos_id, tokenizer.eos_id)
+        )
+        return ChatTemplate.from_metadata(self.file.metadata, bos, eos, tokenizer.control)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...ops.attention.layout import TileLayout
     from ...ops.device import KVDevice
     from ..loading.model_info import ModelInfo
+    from .pack_info import PackInfo
     from .prompt_facts import PrefillFacts, ProbeSums
     from .slots import SlotStore
 
@@ -212,6 +213,20 @@ class SlotPlan:
 
 class Store(Method, ABC):
     """A kind of store and its options; `open` makes the store of one context."""
+
+    def held(self) -> PackInfo | None:
+        """What it holds before a context is opened; None: nothing."""
+        return None
+
+    @property
+    def n_held(self) -> int:
+        """How many tokens that are."""
+        return 0 if (held := self.held()) is None else held.n_tokens
+
+    @property
+    def follows_pack(self) -> bool:
+        """Whether what is read into it follows a pack, which stays as it is."""
+        return False
 
     def recorded_prefill(self) -> PrefillFacts | None:
         """How the tokens were read that it holds already, if it goes on with them; None: exactly,

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from kvarn.cli import build_parser
 from kvarn.commands import COMMANDS
-from kvarn.commands.options.values import file_name
+from kvarn.commands.eval import _numbers
+from kvarn.commands.options.values import count, counts, file_name, integer, positive
 
 INTEGERS = [
     *"0 1 2 3 16 32 64 -1 -2 -0 +1 007 1.5 1e3 x nan ٣ 1_000 0x10 1,2 , 1% 200% --".split(),
@@ -150,7 +151,6 @@ def _value(rng: random.Random, action: argparse.Action, sensible: bool) -> str:
         return rng.choice(("text.txt", "model.gguf", "out.gguf", "./pack") if sensible else PATHS)
     if kind is float:
         return rng.choice(FLOATS[1:4] if sensible else FLOATS)
-    name = getattr(kind, "__name__", "")
-    if kind is int or name in ("positive", "counts", "count", "integer", "_numbers"):
+    if kind in (int, positive, counts, count, integer, _numbers):
         return rng.choice(INTEGERS[1:6] if sensible else INTEGERS)
     return rng.choice(WORDS[:30] if sensible else [*WORDS, *INTEGERS])

@@ -9,11 +9,10 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands import eval as eval_command
-from kvarn.commands.options.attend import ATTEND_AXIS
-from kvarn.commands.options.prefill import PREFILL_AXIS
 from kvarn.evals.tasks import ALL_TASKS
 from kvarn.runtime.attend import Full, Hash, TopK
 from kvarn.runtime.attend.hash import NOTICE
+from kvarn.runtime.axes import ATTEND_AXIS, PREFILL_AXIS
 from kvarn.runtime.prefill import SparsePrefill
 from kvarn.system.errors import KvarnError
 
@@ -146,7 +145,7 @@ def test_a_method_names_its_options() -> None:
         ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),
         ("hash:bits=many", "hash:bits=many: bits: expected a whole number"),
         ("hash:bits", "hash:bits: bits: expected a whole number"),
-        ("topk:index=tree", "index is 'tree', expected one of flat, sketch, ivf, hnsw"),
+        ("topk:index=tree", "index: expected one of flat, sketch, ivf, hnsw, found 'tree'"),
     ],
 )
 def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> None:
@@ -161,7 +160,6 @@ def test_methods_that_there_are_not_are_refused(text: str, expected: str) -> Non
         ("--method full,full", "full is asked for twice"),
         ("--method dance", "unknown method 'dance'"),
         ("--keep some", "unknown keep 'some', expected one of all"),
-        ("--budget lots --method hash", "budget is 'lots'"),
         ("--prefill some", "unknown prefill 'some', expected one of exact, sparse"),
         ("--prefill sparse:k=5", "cannot choose 5 tokens"),
         ("--prefill sparse --keep streaming", "--keep streaming evicts some"),
@@ -176,11 +174,21 @@ def test_errors_are_one_line(run: Eval, tmp_path: Path, arguments: str, expected
     assert expected in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", ["--length x", "--length 4096,", "--keep-budget 0%"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["--length x", "--length 4096,", "--keep-budget 0%", "--method hash --budget lots"],
+)
 def test_wrong_usage_is_exit_code_2(run: Eval, arguments: str) -> None:
     with pytest.raises(SystemExit) as stopped:
         run(arguments)
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize("method", ["hash:bits=many", "topk:budget=lots", "topk:index=tree"])
+def test_a_wrong_value_in_a_list_is_wrong_usage(run: Eval, method: str) -> None:
+    code, out, err = run(f"--method {method}")
+    assert (code, out) == (2, "")
+    assert f"{method}: {method[5:].partition('=')[0]}: expected " in err and err.count("\n") == 1
 
 
 def test_an_answer_is_what_run_says_about_the_pack(

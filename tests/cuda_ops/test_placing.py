@@ -14,6 +14,7 @@ from kvarn.cuda_ops import kv as kv_operations
 from kvarn.cuda_ops.attention import tiles
 from kvarn.jit.arena import Arena
 from kvarn.runtime.context.placing import Placing
+from kvarn.runtime.context.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.resident import ResidentStore
 from kvarn.system.errors import OutOfDeviceMemory
@@ -182,11 +183,18 @@ def test_the_host_is_taken_when_asked_for(model) -> None:
     assert context.notices[0].endswith("attends to them: as --kv-on host says")
 
 
-def test_questions_are_read_exactly_on_a_gpu(model, path: Path) -> None:
-    asked = kvarn.Hash(**SPARSE), kvarn.KeepAll(), 64, kvarn.Ram()
-    assert model.prefill_of_question(*asked) == kvarn.Exact()
-    assert model.prefill_of_question(*asked, "host") == kvarn.SparsePrefill()
-    assert kvarn.load(path).prefill_of_question(*asked) == kvarn.SparsePrefill()
+def test_questions_are_read_exactly_on_a_gpu(model, path: Path, tmp_path: Path) -> None:
+    here, pack = kvarn.load(path), tmp_path / "pack"
+    kvarn.build_pack(here, pack, tiny_models.prompt(CASE, 5)[:12], 64)
+    store = kvarn.Disk(pack, read_only=True)
+
+    def reading(of: Model, kv_on: str | None = None) -> Any:
+        asked = ContextRequest(64, kvarn.Hash(**SPARSE), store=store, kv_on=kv_on)
+        return of.plan(asked).prefill
+
+    assert reading(model) == kvarn.Exact()
+    assert isinstance(reading(model, "host"), kvarn.SparsePrefill)
+    assert isinstance(reading(here), kvarn.SparsePrefill)
 
 
 def test_after_memory_has_run_out_what_was_read_is_saved(model, tmp_path, monkeypatch) -> None:

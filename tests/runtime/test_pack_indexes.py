@@ -12,7 +12,6 @@ import kvarn
 from kvarn.ops import select
 from kvarn.runtime.attend import Attend
 from kvarn.runtime.attend.encoders.networks import LayerNetworks
-from kvarn.runtime.keep import KeepAll
 from kvarn.runtime.loading.load import load
 from kvarn.runtime.model import Model
 from kvarn.runtime.packs import index_pack, pack_info
@@ -56,9 +55,7 @@ def indexed(plain: Path, tmp_path: Path) -> Callable[[Model, Attend], Path]:
 
 def ask(model: Model, path: Path, attend: Attend) -> tuple[list[np.ndarray], int]:
     """Logits after a question and some tokens, and bytes of index that were made in memory."""
-    store = Disk(path, read_only=True)
-    prefill = model.prefill_of_question(attend, KeepAll(), N_CTX, store)
-    with model.context(N_CTX, attend, store=store, prefill=prefill) as context:
+    with model.context(N_CTX, attend, store=Disk(path, read_only=True)) as context:
         assert context.prefill(ids_of(model, 20, seed=1)).any()
         logits = [context.decode(token).copy() for token in (3, 4, 5)]
         return logits, context.store.unsaved_index_bytes

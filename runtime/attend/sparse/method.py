@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from ...amounts import Budget
 from ...methods import option
 from ...store.resident import ResidentStore
 from ...store.slots import SlotStore
 from ..base import Attend, AttendError
-from .budget import SCHEDULES, UNITS, Budget, layer_weights
+from .budget import SCHEDULES, UNITS, layer_weights
 
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
@@ -139,8 +140,10 @@ class OverSlots(Sparse, ABC):
 class _Budget:
     """The option of `Budgeted` that comes first, before those of `Sparse`."""
 
-    budget: str | int = option(
-        "1%", "tokens read per KV head: a share of those stored such as 1%, or a number"
+    budget: Budget | str | int = option(  # noqa: RUF009 - a field
+        Budget.parse("1%"),
+        "tokens read per KV head: a share of those stored such as 1%, or a number",
+        Budget,
     )
 
 
@@ -165,7 +168,7 @@ class Budgeted(Sparse, _Budget, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Budget.parse(self.budget)
+        object.__setattr__(self, "budget", Budget.named("budget", self.budget, AttendError))
         for name, known in (("budget_unit", UNITS), ("budget_schedule", SCHEDULES)):
             if getattr(self, name) not in known:
                 raise AttendError(
@@ -173,7 +176,8 @@ class Budgeted(Sparse, _Budget, ABC):
                 )
 
     def most(self, stored: int, group: int, share: float) -> int:
-        allowed = Budget.parse(self.budget).tokens(stored) * share
+        assert isinstance(self.budget, Budget)
+        allowed = self.budget.tokens(stored) * share
         return max(1, int(allowed if self.budget_unit == "query-head" else allowed / group))
 
     def shares(self, n_layers: int) -> list[float]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from ...amounts import Budget, WrongValue
 from ...methods import option
 from ..base import KeepError
-from ..evicting import parse_budget
 from .base import Scored
 from .choosing import best, last
 
@@ -27,6 +26,16 @@ _BEST = np.array([0.02, 0.06, 0.105])
 DRAWS = ("scores", "uniform", "none")
 HEADS = ("own", "same")
 TABLE = "table"
+
+
+def _proxies(value: Budget | str | int) -> Budget | str:
+    """How many proxies there are: `TABLE`, a share or a count."""
+    if value == TABLE:
+        return TABLE
+    try:
+        return Budget.parse(value)
+    except WrongValue as wrong:
+        raise WrongValue(f"{TABLE}, {wrong.expected}", value) from None
 
 
 class Shares(NamedTuple):
@@ -65,10 +74,11 @@ class NaCl(Scored):
         "whether each KV head keeps its own tokens, or all the same (default own)",
         choices=HEADS,
     )
-    proxies: str = option(
+    proxies: Budget | str | int = option(  # noqa: RUF009 - a field
         TABLE,
         "tokens at the end whose queries score: a share of the prompt (10%) or a count (default "
         "table: 4 to 21.5%, as in the paper's table 4)",
+        _proxies,
     )
     seed: int = 0
 
@@ -81,24 +91,21 @@ class NaCl(Scored):
                 )
         if self.seed < 0:
             raise KeepError(f"keep nacl: seed is {self.seed}, expected 0 or more")
-        if self.proxies != TABLE:
-            try:
-                parse_budget(self.proxies)
-            except KeepError:
-                raise KeepError(
-                    f"keep nacl: proxies is {self.proxies!r}, expected {TABLE}, a number of tokens "
-                    "or a share such as 10%"
-                ) from None
+        try:
+            object.__setattr__(self, "proxies", _proxies(self.proxies))
+        except WrongValue as wrong:
+            raise KeepError(
+                f"keep nacl: proxies is {self.proxies!r:.80}, expected {wrong.expected}"
+            ) from None
         super().__post_init__()
 
     def n_proxies(self, n_tokens: int, budget: int) -> int:
-        if self.proxies == TABLE:
+        if not isinstance(self.proxies, Budget):
             share = _row(_PROXIES, _in_table(n_tokens, budget))
+        elif self.proxies.number:
+            return min(self.proxies.number, n_tokens)
         else:
-            given = parse_budget(self.proxies)
-            if not isinstance(given, Fraction):
-                return min(given, n_tokens)
-            share = float(given)
+            share = float(self.proxies.share)
         return max(1, round(share * n_tokens))
 
     def shares(self, n_tokens: int, budget: int) -> Shares:

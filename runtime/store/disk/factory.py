@@ -17,12 +17,14 @@ from .creation import create
 from .errors import PackError, checked_path, unopened
 from .folder import PackFolder, State
 from .format.manifest import NAME, Manifest, ModelFacts, Parent
+from .info import pack_info
 from .plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
 
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
+    from ..pack_info import PackInfo
 
 
 S = TypeVar("S", DiskStore, DiskSlots)
@@ -62,6 +64,31 @@ class Disk(Store):
                 known = ", ".join(KV_TYPES)
                 raise StoreError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
 
+    def held(self) -> PackInfo | None:
+        """Of the pack, or of the one that a new one is to begin with. Raises `PackError` where a
+        pack that is followed is missing or empty."""
+        if not self.follows_pack:
+            return None if (pack := self._begun()) is None else pack_info(pack)
+        pack = Path(self.path if self.read_only or self.parent is None else self.parent)
+        if not pack.exists():
+            raise PackError(
+                pack, "not a context pack: no such folder; `kvarn pack ls` lists the packs"
+            )
+        info = pack_info(pack)
+        if not info.n_tokens:
+            raise PackError(pack, "it is empty: build it first")
+        return info
+
+    @property
+    def follows_pack(self) -> bool:
+        return self.read_only or (self.parent is not None and self._begun() != Path(self.path))
+
+    def _begun(self) -> Path | None:
+        """The folder of the pack, or of the one that a new one is to begin with, if it is there."""
+        places = (self.path, self.parent)
+        folders = [Path(place) for place in places if place is not None]
+        return next((folder for folder in folders if (folder / NAME).exists()), None)
+
     def recorded_prefill(self) -> PrefillFacts | None:
         """Of the pack that it writes to, if there is one."""
         path = Path(self.path)
@@ -73,13 +100,11 @@ class Disk(Store):
             raise unopened(path, error) from error
 
     def types(self) -> tuple[str, str]:
-        pack = Path(self.path)
-        if not (pack / NAME).exists() and self.parent is not None:
-            pack = Path(self.parent)
+        pack = self._begun()
         try:
-            manifest = Manifest.read(pack) if (pack / NAME).exists() else None
+            manifest = None if pack is None else Manifest.read(pack)
         except OSError as error:
-            raise unopened(pack, error) from error
+            raise unopened(Path(self.path), error) from error
         if manifest is None:
             return self.k or "f16", self.v or "f16"
         return self.k or manifest.k_type, self.v or manifest.v_type

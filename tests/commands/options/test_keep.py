@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.options.keep import keep_budget
 
 COMPILING = re.compile(r"kvarn: (compiling|\[\d/\d\]) .*\n")
 LIMIT = "kvarn: stopped after 4 tokens, the limit of -n (-n -1: no limit)"
@@ -146,10 +145,6 @@ def test_wrong_usage(options: str, capsys: pytest.CaptureFixture[str]) -> None:
         main(["run", *options.split()])
     assert stopped.value.code == 2
     assert "--keep" in capsys.readouterr().err
-
-
-def test_budgets_stay_as_they_were_written() -> None:
-    assert [keep_budget(text) for text in ("20%", "4096")] == ["20%", "4096"]
 
 
 def test_a_chat_goes_on_beyond_its_budget(

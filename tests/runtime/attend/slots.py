@@ -65,7 +65,7 @@ class SlotSpy(Spy):
 def chosen(method: Sparse, model: Model, step: SlotStep) -> list[np.ndarray]:
     """The slots that each KV head reads, by the papers' formulas: sinks and window by position,
     the k best of the others."""
-    n, k = step.stored, method.budget // 2
+    n, k = step.stored, method.budget.number // 2
     taken = (step.positions < method.sink) | (step.positions > step.position - method.window)
     if isinstance(method, TopK):
         scores = np.stack([step.keys[:, h // 2] @ step.q[0, h] for h in range(4)])
@@ -89,6 +89,6 @@ def check(method: Sparse, model: Model, step: SlotStep) -> None:
     room, counts = np.zeros((2, step.stored), np.uint32), np.array([len(x) for x in lists])
     for row, tokens in zip(room, lists):
         row[: len(tokens)] = tokens
-    assert counts.max() <= method.sink + method.window + method.budget < step.stored
+    assert counts.max() <= method.sink + method.window + method.budget.number < step.stored
     want = gathered_reference(step.q, step.keys, step.values, room, counts, scale=step.scale)
     np.testing.assert_allclose(step.out, want, atol=2e-6)

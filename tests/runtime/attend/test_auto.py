@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import kvarn
+from kvarn.runtime.amounts import Budget
 from kvarn.runtime.attend import AttendError, Auto, Full, TopK
 from kvarn.runtime.model import Model
 
@@ -50,9 +51,8 @@ def test_a_line_says_what_it_does(tiny: Model) -> None:
 def test_full_stays_the_default() -> None:
     with pytest.raises(AttendError, match="full-up-to is -1, expected 0 or more"):
         Auto(full_up_to=-1)
-    assert kvarn.Auto().budget == "2%"
-    assert kvarn.TopK().budget == "1%"
-    assert kvarn.Hash().budget == "2%"
-    from kvarn.commands.options.attend import ATTEND_AXIS
+    assert kvarn.Auto().budget == kvarn.Hash().budget == Budget.parse("2%")
+    assert kvarn.TopK().budget == Budget.parse("1%")
+    from kvarn.runtime.axes import ATTEND_AXIS
 
     assert ATTEND_AXIS.default == "full"

@@ -8,7 +8,6 @@ import pytest
 
 from kvarn.cli import main
 from kvarn.commands.options.arms import _budgets
-from kvarn.commands.options.attend import ATTEND_AXIS
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.ops.reference.attention import read_kv
 from kvarn.ops.reference.select import draw_reference
@@ -17,6 +16,7 @@ from kvarn.ops.select.tables.planes import RUN
 from kvarn.runtime.attend import AttendError, LayerView, MagicPig
 from kvarn.runtime.attend.indexes import TableIndex
 from kvarn.runtime.attend.sparse import SEED
+from kvarn.runtime.axes import ATTEND_AXIS
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk, KVStore, Ram
 

@@ -87,7 +87,7 @@ class TestOneLineInTheRegistry:
         assert "--method nth attends to all" in capsys.readouterr().err
 
     def test_gives_the_options_of_eval(self) -> None:
-        from kvarn.commands.options.attend import ATTEND_AXIS
+        from kvarn.runtime.axes import ATTEND_AXIS
 
         assert ATTEND_AXIS.parsed("nth:step=5", {"budget": "1%"}) == EveryNth(5)
 

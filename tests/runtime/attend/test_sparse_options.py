@@ -3,8 +3,9 @@
 import pytest
 
 import kvarn
+from kvarn.runtime.amounts import Budget
 from kvarn.runtime.attend import ATTENDS, AttendError, Hash, Quest, TopK
-from kvarn.runtime.attend.sparse.budget import Budget, layer_weights
+from kvarn.runtime.attend.sparse.budget import layer_weights
 
 
 def test_budgets() -> None:

@@ -105,7 +105,7 @@ def refusals(k: Kvarn, model_path: str, other_path: str, folder: str) -> dict[st
         "options are a list": "[]",
         "options not utf-8": "{\udcff}",
         "unknown option": '{"context": 12}',
-        "ctx of 0": '{"ctx": 0}',
+        "ctx below 0": '{"ctx": -1}',
         "ctx of words": '{"ctx": "many"}',
         "unknown method": '{"method": "guess"}',
         "option of another method": '{"method": "full", "budget": "1%"}',
@@ -272,6 +272,27 @@ def spellings(k: Kvarn, text: str) -> dict[str, Any]:
         ids = (ctypes.c_int32 * 100)()
         n = k.tokenize(model, raw, len(raw), flags, ids, 100)
         found[name] = list(ids)[: n - 1]
+    return found
+
+
+def contexts(k: Kvarn, model_path: str, requests: str) -> list[dict[str, Any] | str]:
+    """What kvarn_context_info says of a context for each of the requests in a JSON array, or the
+    error. "device" is an option of the model."""
+    assert k.start_api(1, None) == 1, k.error()
+    found: list[dict[str, Any] | str] = []
+    buffer = ctypes.create_string_buffer(10000)
+    for words in json.loads(requests):
+        device = {name: words.pop(name) for name in ("device",) if name in words}
+        model = k.model_open(os.fsencode(model_path), json.dumps(device).encode(), None, None)
+        assert model, k.error()
+        context = k.context_new(model, json.dumps(words).encode())
+        if context is None:
+            found.append(k.error().decode())
+        else:
+            assert k.context_info(context, buffer, 10000) > 1, k.error()
+            found.append(json.loads(buffer.value))
+            assert k.context_free(context) == 1, k.error()
+        assert k.model_free(model) == 1, k.error()
     return found
 
 

@@ -35,7 +35,7 @@ CASES = {
     "options are a list": (NULL, "expected a JSON object"),
     "options not utf-8": (NULL, "not UTF-8: found the byte 0xff at offset 1"),
     "unknown option": (NULL, "unknown option 'context': the options are "),
-    "ctx of 0": (NULL, "the option ctx is 0: expected a number of tokens"),
+    "ctx below 0": (NULL, "the option ctx is -1: expected a whole number from 0 to 2147483647"),
     "ctx of words": (NULL, "the option ctx is 'many'"),
     "unknown method": (NULL, "the option method is 'guess': expected one of auto, full"),
     "option of another method": (NULL, "budget has no effect with method full"),

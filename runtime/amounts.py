@@ -1,0 +1,93 @@
+"""Amounts as users write them, in each front end: counts of tokens (4096, 128K, 1M) and shares of
+those there are (1%, 0.5%, 1e-1%)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral
+
+from ..system.errors import KvarnError
+from ..system.text import brief, shown
+
+LARGEST = 2**31 - 1
+"""No count is larger: kernels number tokens in 32 bits."""
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_COUNT = re.compile(r"(-?\d{1,100})([km]?)", re.ASCII | re.IGNORECASE)
+_SHARE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?(?:e[+-]?\d{1,2})?)%", re.ASCII | re.IGNORECASE)
+EXPECTED = "a share (1%) or a count of tokens"
+"""What a budget is, for messages."""
+
+
+class WrongValue(KvarnError):
+    """A value that an option cannot have: wrong usage.
+
+    expected: what it can have. where: what names the option, if anything does.
+    """
+
+    def __init__(self, expected: str, value: object, where: str = "") -> None:
+        self.expected, self._value = expected, value
+        found = shown(value) if isinstance(value, str) else brief(value)
+        super().__init__(f"{where and where + ': '}expected {expected}, found {found}")
+
+    def within(self, where: str) -> WrongValue:
+        """The same, of the option that `where` names."""
+        return WrongValue(self.expected, self._value, where)
+
+
+def count(value: object, least: int = 0, most: int = LARGEST) -> int:
+    """A whole number from `least` to `most`, as 512, "512", "128K" (1,024 each) or "1M"
+    (1,048,576); `WrongValue` for anything else."""
+    number = None
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        number = int(value)
+    elif isinstance(value, str) and (match := _COUNT.fullmatch(value)):
+        number = int(match[1]) * _UNITS[match[2].lower()]
+    if number is None or not least <= number <= most:
+        raise WrongValue(f"a whole number from {least} to {most}", value)
+    return number
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Budget:
+    """So many tokens: `share` of those there are, in (0, 1], or `number` of them.
+
+    Its repr is that of its text, as methods had it whose digests name answers and records.
+    """
+
+    share: Fraction = Fraction(0)
+    number: int = 0
+
+    @classmethod
+    def parse(cls, value: Budget | str | int) -> Budget:
+        """ "1%", "1e-1%" → a share; 2048, "2048", "2K" → a number. Raises `WrongValue`."""
+        if isinstance(value, Budget):
+            return value
+        words = value.strip() if isinstance(value, str) else value
+        if isinstance(words, str) and (match := _SHARE.fullmatch(words)):
+            share = Fraction(match[1]) / 100
+            if 0 < share <= 1:
+                return cls(share=share)
+        try:
+            return cls(number=count(words, 1))
+        except WrongValue:
+            raise WrongValue(EXPECTED, value) from None
+
+    @classmethod
+    def named(cls, what: str, value: Budget | str | int, error: type[KvarnError]) -> Budget:
+        """`parse`, for a method that raises `error` and calls the value `what`."""
+        try:
+            return cls.parse(value)
+        except WrongValue as wrong:
+            raise error(f"{what} is {value!r:.80}, expected {wrong.expected}") from None
+
+    def tokens(self, stored: int) -> int:
+        """Tokens out of `stored`: ⌈share · stored⌉, or the number."""
+        return self.number or -(-stored * self.share.numerator // self.share.denominator)
+
+    def __str__(self) -> str:
+        return str(self.number) if self.number else f"{float(self.share * 100):.15g}%"
+
+    def __repr__(self) -> str:
+        return repr(str(self))

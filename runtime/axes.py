@@ -1,0 +1,114 @@
+"""The axes of a context as words name them: a method by one word, its options by others.
+
+The words are keys with values: command lines write them as flags (`--keep-budget 20%`), programs
+in C as names in JSON (`"keep_budget": "20%"`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..system.errors import KvarnError
+from .amounts import WrongValue
+from .attend import ATTENDS, Attend
+from .keep import KEEPS, Keep
+from .methods import Kind, Method, Option
+from .prefill import PREFILLS, Prefill
+
+M = TypeVar("M", bound=Method)
+Spell = Callable[[str], str]
+"""How the user wrote a word: "keep_budget" → "--keep-budget"."""
+
+
+class RequestError(KvarnError):
+    """Words that have no effect together, or exclude each other."""
+
+
+@dataclass(frozen=True)
+class Axis(Generic[M]):
+    """The methods of one axis: `word` names one of them, and `prefix` with the name of a field an
+    option."""
+
+    word: str
+    methods: Mapping[str, type[M]]
+    default: str
+    prefix: str = ""
+
+    def options(self) -> dict[str, dict[str, Option]]:
+        """Word of each option → name of each method that has it → what that declares."""
+        found: dict[str, dict[str, Option]] = {}
+        for name, method in self.methods.items():
+            for field, declared in method.options().items():
+                found.setdefault(self.prefix + _written(field), {})[name] = declared
+        return found
+
+    def fields(self, name: str) -> dict[str, str]:
+        """Word of each option of method `name` → the field that it gives."""
+        return {self.prefix + _written(field): field for field in self.methods[name].options()}
+
+    def kinds(self) -> dict[str, Kind]:
+        """Word → what reads its value: of the method's name, and of all options."""
+        chosen = Option("", choices=tuple(self.methods))
+        options = {word: next(iter(known.values())) for word, known in self.options().items()}
+        return {word: declared.read for word, declared in {self.word: chosen, **options}.items()}
+
+    def chosen(self, words: Mapping[str, Any], spell: Spell = str) -> M:
+        """The method that the words name, with the options among them; None: not said.
+
+        Raises `RequestError` for options that it does not know.
+        """
+        name = words.get(self.word) or self.default
+        fields, given = self.fields(name), {}
+        for word, known in self.options().items():
+            if (value := words.get(word)) is None:
+                continue
+            if word not in fields:
+                axis = spell(self.word)
+                raise RequestError(
+                    f"{spell(word)} has no effect with {axis} {name}: it belongs to {axis} "
+                    f"{' or '.join(known)}"
+                )
+            given[fields[word]] = value
+        return self.methods[name](**given)
+
+    def named(self, text: str) -> type[M]:
+        """The method that `text` names, whatever follows a colon; `KvarnError` for others."""
+        name = text.partition(":")[0]
+        if name not in self.methods:
+            known = ", ".join(self.methods)
+            raise KvarnError(f"unknown {self.word} {name!r}, expected one of {known}")
+        return self.methods[name]
+
+    def parsed(self, text: str, common: Mapping[str, Any]) -> M:
+        """The method that `text` names: `hash`, or with options as `topk:index=flat:sink=8`.
+
+        common: options for those methods that know them and are not told otherwise. Raises
+        `KvarnError` for methods and options that there are not, `WrongValue` for their values.
+        """
+        method, (name, *settings) = self.named(text), text.split(":")
+        fields = {_written(field).replace("_", "-"): field for field in method.options()}
+        given = {field: value for field, value in common.items() if field in fields.values()}
+        for setting in settings:
+            option, _, value = setting.partition("=")
+            if option not in fields:
+                names = ", ".join(fields) or "none"
+                raise KvarnError(
+                    f"{text}: {self.word} {name} has the options {names}, not {option!r}"
+                )
+            try:
+                given[fields[option]] = method.options()[fields[option]].read(value)
+            except WrongValue as wrong:
+                raise wrong.within(f"{text}: {option}") from wrong
+        return method(**given)
+
+
+ATTEND_AXIS: Axis[Attend] = Axis("method", ATTENDS, "full")
+KEEP_AXIS: Axis[Keep] = Axis("keep", KEEPS, "all", prefix="keep_")
+PREFILL_AXIS: Axis[Prefill] = Axis("prefill", PREFILLS, "exact", prefix="prefill_")
+
+
+def _written(field: str) -> str:
+    """How a user writes the name of a field: from_ → from."""
+    return field.rstrip("_")

@@ -1,0 +1,155 @@
+"""What a context is when nobody says it: the one place that decides for each front end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...ops.cpu import CPU
+from ..amounts import LARGEST
+from ..engine import on_engine
+from ..memory import available_bytes, human_bytes
+from ..methods import called
+from ..prefill import Exact, SparsePrefill, for_questions, recorded
+from ..store import Ram, StoreError
+from .placing import Placing
+
+if TYPE_CHECKING:
+    from ...ops.device import Device
+    from ..attend import Attend
+    from ..keep import Keep
+    from ..loading.loaded_model import LoadedModel
+    from ..prefill import Prefill
+    from ..store import Store
+    from ..store.pack_info import PackInfo
+    from .placing import Placed
+    from .request import ContextRequest
+
+ROOM = 4096
+"""Tokens that can follow a pack which fills the model's training length."""
+
+
+@dataclass(frozen=True)
+class ContextPlan:
+    """All that a context is, before it is opened.
+
+    device: what computes. n_ctx: its size. store: where K and V are saved, or in memory; placed:
+    the same on the device that has them. room: tokens that can follow those that the store holds.
+    notices: lines about what was decided, for its user.
+    """
+
+    device: Device
+    n_ctx: int
+    attend: Attend
+    keep: Keep
+    prefill: Prefill
+    store: Store
+    placed: Placed
+    room: int
+    notices: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The choices as text and numbers, for JSON."""
+        return {
+            "device": self.device.name,
+            "ctx": self.n_ctx,
+            "room": self.room,
+            "method": called(self.attend),
+            "keep": called(self.keep),
+            "prefill": called(self.prefill),
+            "store": called(self.store),
+            "kv_type": "/".join(self.store.types()),
+            "kv_on": self.placed.device.name,
+        }
+
+
+def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
+    """The context that is asked for, with what nobody said as this model and machine have it.
+
+    Raises `StoreError` where memory has no room for any, where K and V cannot be where they are
+    asked to be, and for a pack that cannot be gone on from; `PrefillError` if prompts cannot be
+    read as asked.
+    """
+    attend, keep, held = request.attend, request.keep, request.store.held()
+    n_held, kv_on = 0 if held is None else held.n_tokens, request.kv_on or model.kv_on
+    n_ctx, sized = _size(model, request, n_held, kv_on)
+    prefill, told = _reading(model, request, n_ctx, kv_on)
+    prefill = prefill.resolved(model.info)
+    prefill.check(keep, n_ctx)
+    store = request.store.for_prefill(prefill.facts(model.info))
+    placed = on_engine(Placing(model, attend, keep, store, prefill).place, n_ctx, kv_on)
+    most = LARGEST if keep.evicts(n_ctx) else n_ctx
+    return ContextPlan(
+        model.transformer.device,
+        n_ctx,
+        attend,
+        keep,
+        prefill,
+        store,
+        placed,
+        most - n_held,
+        tuple(filter(None, (_unfinished(store, held), sized, told))),
+    )
+
+
+def _size(model: LoadedModel, request: ContextRequest, n_held: int, kv_on: str) -> tuple[int, str]:
+    """How many tokens there is room for, and a line about it, or ""."""
+    keep, limit = request.keep, model.config.n_ctx_train
+    if request.n_ctx is not None:
+        n_ctx = request.n_ctx or limit
+        if n_ctx <= limit or keep.evicts(n_ctx):
+            return n_ctx, ""
+        return n_ctx, f"--ctx {n_ctx} is more than the {limit} tokens {model.name} was trained on"
+    if keep.evicts(limit):
+        return limit, ""
+    if not isinstance(request.store, Ram):
+        # A pack may be longer than what the model was trained on: that was said when it was built.
+        return (limit if n_held < limit else n_held + ROOM), ""
+    fits = request.store.tokens_in(model.config, available_bytes())
+    if kv_on == "gpu" and not request.attend.host_only:
+        placing = Placing(model, request.attend, keep, request.store, Exact())
+        # Where nothing fits, the context says what was needed.
+        fits = on_engine(placing.most_tokens, limit) or limit
+    if fits < 1:
+        raise StoreError(
+            f"no memory for a context: {human_bytes(available_bytes())} are available; "
+            "close other programs or use a smaller model"
+        )
+    if fits >= limit:
+        return limit, ""
+    return fits, (
+        f"memory has room for {fits} of {limit} tokens of context; --kv-type q8_0 halves the need"
+    )
+
+
+def _reading(
+    model: LoadedModel, request: ContextRequest, n_ctx: int, kv_on: str
+) -> tuple[Prefill, str]:
+    """How prompts are read, and a line about it, or "".
+
+    A question that follows a pack is read in memory, or into a new pack: exactly where a GPU has K
+    and V, else as `prefill.for_questions` says. What a pack holds already says how others in it
+    are read.
+    """
+    attend, keep, store = request.attend, request.keep, request.store
+    if request.prefill is not None:
+        return request.prefill, ""
+    if not store.follows_pack:
+        return recorded(store.recorded_prefill()), ""
+    exact = Placing(model, attend, keep, store, Exact())
+    if kv_on == "gpu" or on_engine(exact.place, n_ctx, kv_on).device is not CPU:
+        return Exact(), ""
+    prefill = for_questions(attend, keep, n_ctx)
+    if not isinstance(prefill, SparsePrefill):
+        return prefill, ""
+    return prefill, (
+        f"prompts are read like generated tokens, sparsely (k {prefill.k}, after the first "
+        f"{prefill.from_:,} tokens): --prefill exact reads all"
+    )
+
+
+def _unfinished(store: Store, held: PackInfo | None) -> str:
+    """A line about a pack whose text was not read to its end, or ""."""
+    if held is None or held.complete or not store.follows_pack:
+        return ""
+    return f"pack {held.path} is not finished: {held.n_tokens:,} of {held.goal:,} tokens"

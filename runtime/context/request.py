@@ -1,0 +1,106 @@
+"""What a context is to be, as far as its user says it: the same for each front end.
+
+Command lines and C give words with values (`ContextRequest.of`), Python gives objects
+(`Model.context`). What nobody says is decided in `plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...ops.attention.layout import KV_TYPES
+from ..amounts import WrongValue, count
+from ..attend import Attend, Full
+from ..axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell
+from ..home import pack_path
+from ..keep import Keep, KeepAll
+from ..loading.devices import KV_ON
+from ..methods import Kind, Option, path_text
+from ..prefill import Prefill
+from ..store import Disk, Ram, Store
+
+
+@dataclass(frozen=True)
+class ContextRequest:
+    """What is asked of a context; None: not said.
+
+    n_ctx: room for so many tokens; 0: for the model's training length, whether it fits or not.
+    kv_on: where K and V are if the model is on a GPU, see `load`.
+    """
+
+    n_ctx: int | None = None
+    attend: Attend = Full()  # noqa: RUF009 - frozen, without fields
+    keep: Keep = KeepAll()  # noqa: RUF009
+    store: Store = Ram()  # noqa: RUF009 - frozen
+    prefill: Prefill | None = None
+    kv_on: str | None = None
+
+    @classmethod
+    def of(cls, words: Mapping[str, Any], spell: Spell = str) -> ContextRequest:
+        """The request that words make, whose values the kinds of `words()` have read; others are
+        not looked at. parent: the pack that a new one in `store` begins with.
+
+        Raises `RequestError` for words that have no effect or exclude each other, and what methods
+        raise for their options.
+        """
+        prefill = PREFILL_AXIS.chosen(words, spell)
+        return cls(
+            words.get("ctx"),
+            ATTEND_AXIS.chosen(words, spell),
+            KEEP_AXIS.chosen(words, spell),
+            _store(words, spell),
+            None if words.get("prefill") is None else prefill,
+            words.get("kv_on"),
+        )
+
+
+def words() -> dict[str, Kind]:
+    """Each word about a context → what reads its value."""
+    return {
+        **ATTEND_AXIS.kinds(),
+        **KEEP_AXIS.kinds(),
+        **PREFILL_AXIS.kinds(),
+        "ctx": count,
+        "kv_type": kv_types,
+        "store": path_text,
+        "pack": path_text,
+        "io": Disk.options()["io"].read,
+        "kv_on": Option("", choices=KV_ON).read,
+    }
+
+
+def kv_types(value: object) -> tuple[str, str]:
+    """Types of K and of V: "q8_0" → ("q8_0", "q8_0"), "q8_0/q4_0" → ("q8_0", "q4_0")."""
+    k, _, v = value.partition("/") if isinstance(value, str) else ("", "", "")
+    pair = k, v or k
+    if not set(pair) <= set(KV_TYPES):
+        raise WrongValue(f"one of {', '.join(KV_TYPES)}, or K/V apart as in q8_0/q4_0", value)
+    return pair
+
+
+def _store(words: Mapping[str, Any], spell: Spell) -> Store:
+    """Where K and V are: in memory, in a folder, or after a pack."""
+    pack, named, io = (words.get(word) for word in ("pack", "store", "io"))
+    if pack is not None and named is not None:
+        raise RequestError(
+            f"{spell('pack')} and {spell('store')} are two places for one KV cache: give one of "
+            "them"
+        )
+    k, v = words.get("kv_type") or (None, None)
+    if pack is not None:
+        return Disk(pack_path(pack), k, v, read_only=True, io=io or Disk.default("io"))
+    if named is None:
+        if io is not None:
+            raise RequestError(
+                f"{spell('io')} has no effect without {spell('pack')} or {spell('store')}"
+            )
+        return Ram(k or Ram.k, v or Ram.v)
+    folder = Path(named).expanduser()
+    if folder.is_file():
+        raise RequestError(
+            f"{spell('store')} {folder} is a file: expected a folder, or a name for a new one"
+        )
+    return Disk(folder, k, v, io=io or Disk.default("io"), parent=words.get("parent"))
