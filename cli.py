@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from .commands import COMMANDS, REAL_MODEL
 from .commands.parser import build_parser, module_of
-from .runtime.amounts import WrongValue
 from .system.errors import message_of
 from .system.terminal import libraries_heard, open_streams, say, say_lines, show
+from .system.values import WrongValue
 
 FIRST_STEPS = """\
 kvarn runs language models from GGUF files, on the CPU, with long contexts.

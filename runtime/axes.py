@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..system.errors import KvarnError
-from .amounts import WrongValue
+from ..system.values import WrongValue
 from .attend import ATTENDS, Attend
 from .keep import KEEPS, Keep
 from .methods import Kind, Method, Option

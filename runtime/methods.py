@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from .amounts import Budget, WrongValue, count
+from ..system.values import Budget, WrongValue, count, path_text, text
 
 Progress = Callable[[int, int], None]
 """Called with (done, in all), in tokens or layers."""
@@ -23,21 +23,6 @@ _METADATA = "option"
 
 Kind = Callable[[Any], Any]
 """Gives a value that a user wrote as it is used; `WrongValue` where the option cannot have it."""
-
-
-def text(value: object) -> str:
-    """Any text without a NUL."""
-    if not isinstance(value, str) or "\0" in value:
-        raise WrongValue("a text", value)
-    return value
-
-
-def path_text(value: object) -> str:
-    """A path, or a name that becomes one: as `text`, but not empty, which would mean the working
-    folder."""
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise WrongValue("a path", value)
-    return value
 
 
 _KINDS: dict[Kind, Kind] = {int: count, str: text, Path: path_text, Budget: Budget.parse}

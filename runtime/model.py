@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numbers import Integral
 
-from .amounts import count
+from ..system.values import count
 from .attend import Attend, Full
 from .attend.encoders import Learned
 from .attend.encoders.sidecar import find_encoders

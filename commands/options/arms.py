@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...evals.quality.oracle import Oracle
-from ...runtime.amounts import Budget
 from ...runtime.attend import ATTENDS
 from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 from ...runtime.keep import KEEPS, Keep
 from ...runtime.prefill import PREFILLS
+from ...system.values import Budget
 from .values import positive, typed
 
 if TYPE_CHECKING:

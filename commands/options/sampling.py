@@ -3,9 +3,9 @@
 import argparse
 import re
 
-from ...runtime.amounts import LARGEST
 from ...runtime.sampling import Sampler
 from ...system.text import shown
+from ...system.values import LARGEST
 from .values import utf8
 
 _BIAS = re.compile(r"(\d+)([+-].+)")

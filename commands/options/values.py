@@ -2,13 +2,13 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...runtime import amounts
-from ...runtime.amounts import WrongValue
-from ...runtime.methods import path_text
+from ...system import values
 from ...system.text import shown
+from ...system.values import WrongValue
 
 NO_MODEL = "give a GGUF file or -hf USER/REPO"
 """The end of what is said of a word that is no model."""
@@ -44,15 +44,15 @@ def typed(kind: Callable[..., Any], *limits: int) -> Callable[[str], Any]:
     return read
 
 
-file_name = typed(path_text)
+file_name = typed(values.path_text)
 """A path as text, or a name that becomes one."""
-positive = typed(amounts.count, 1)
+positive = typed(values.count, 1)
 """A count from 1 on."""
-count = typed(amounts.count)
+count = typed(values.count)
 """A count from 0 on."""
-limit = typed(amounts.count, -1)
+limit = typed(values.count, -1)
 """A count, or -1 for no limit."""
-integer = typed(amounts.count, -LARGEST_SEED, LARGEST_SEED)
+integer = typed(partial(values.count, units=False), -LARGEST_SEED, LARGEST_SEED)
 """A whole number that counts nothing, such as a seed; below 0 too."""
 
 

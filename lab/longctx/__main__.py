@@ -21,11 +21,11 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from kvarn.runtime.amounts import Budget
 from kvarn.runtime.bench import Observer
 from kvarn.runtime.loading.load import load
 from kvarn.system.errors import KvarnError
 from kvarn.system.files import check_target, write_file
+from kvarn.system.values import Budget
 
 from ..peers.model import kept_model
 from .table import METHODS, Plan, Row, rows_at

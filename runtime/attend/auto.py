@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from ..amounts import Budget
+from ...system.values import Budget
 from ..methods import option
 from .base import AttendError
 from .topk import TopK

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ...system.errors import KvarnError
-from ..amounts import Budget
+from ...system.values import Budget
 from ..methods import option
 from .base import AttendError, LayerView
 from .encoders import Encoder, SimHash

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from ..amounts import count
+from ...system.values import count
 from ..methods import option
 from .base import AttendError
 from .indexes import TableIndex

@@ -16,7 +16,7 @@ from ...jit.launch.launcher import Stopped
 from ...system import terminal
 from ...system.errors import message_of
 from ...system.text import one_line
-from ..amounts import WrongValue
+from ...system.values import WrongValue
 from ..axes import RequestError
 from .errors import (
     BAD_ARGUMENT,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...system.text import brief
-from ..amounts import WrongValue, count
+from ...system.values import WrongValue, count
 from ..axes import PREFILL_AXIS
 from ..context.request import kv_types
 from ..draft import Ngram
@@ -91,7 +91,7 @@ PACK: Mapping[str, Kind] = {"ctx": count, "kv_type": kv_types, **PREFILL_AXIS.ki
 _SAMPLER: dict[str, Kind] = {
     one.name: _number if isinstance(one.default, float) else partial(count, least=-1)
     for one in fields(Sampler)
-} | {"logit_bias": _or_null(_bias), "seed": _or_null(partial(count, most=2**64 - 1))}
+} | {"logit_bias": _or_null(_bias), "seed": _or_null(partial(count, most=2**64 - 1, units=False))}
 del _SAMPLER["n_probs"]  # of the Python interface: nothing here shows them
 GENERATE: Mapping[str, Kind] = _SAMPLER | {
     "max_tokens": _or_null(partial(count, least=-1)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ops.cpu import CPU
-from ..amounts import LARGEST
+from ...system.values import LARGEST
 from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
 from ..methods import called

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ...ops.attention.layout import KV_TYPES
-from ..amounts import WrongValue, count
+from ...system.values import WrongValue, count, path_text
 from ..attend import Attend, Full
 from ..axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, RequestError, Spell
 from ..home import pack_path
 from ..keep import Keep, KeepAll
 from ..loading.devices import KV_ON
-from ..methods import Kind, Option, path_text
+from ..methods import Kind, Option
 from ..prefill import Prefill
 from ..store import Disk, Ram, Store
 

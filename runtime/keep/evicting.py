@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ..amounts import Budget
+from ...system.values import Budget
 from ..methods import called, option
 from ..store import SlotPlan
 from .base import Keep, KeepError

@@ -53,6 +53,9 @@ WRONG = [
     "run -n -2",
     "run --ctx 4G",
     "run --ctx x",
+    "run --method hash --budget 5x",
+    "run --method topk --budget 0%",
+    "run --keep nacl --keep-proxies 0",
     "run --kv-type q3",
     "bench -p 1,,2",
     "bench --fill 0",
@@ -151,7 +154,6 @@ def test_options_of_another_method_are_refused(
         "--bits has no effect with --method topk": "--method topk --bits 32",
         "--index has no effect with --method hash": "--method hash --index flat",
         "it belongs to --method auto or hash or quest or topk": "--budget 1%",
-        "budget is '5x'": "--method hash --budget 5x",
         "16, expected 32 or 64": "--method hash --bits 16",
     }.items():
         assert words in error_line(capsys, *run, *options.split())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from ...amounts import Budget
+from ....system.values import Budget
 from ...methods import option
 from ...store.resident import ResidentStore
 from ...store.slots import SlotStore

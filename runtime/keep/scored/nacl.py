@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from ...amounts import Budget, WrongValue
+from ....system.values import Budget, WrongValue
 from ...methods import option
 from ..base import KeepError
 from .base import Scored

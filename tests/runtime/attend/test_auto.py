@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import kvarn
-from kvarn.runtime.amounts import Budget
 from kvarn.runtime.attend import AttendError, Auto, Full, TopK
 from kvarn.runtime.model import Model
+from kvarn.system.values import Budget
 
 from .. import reading
 

@@ -3,9 +3,9 @@
 import pytest
 
 import kvarn
-from kvarn.runtime.amounts import Budget
 from kvarn.runtime.attend import ATTENDS, AttendError, Hash, Quest, TopK
 from kvarn.runtime.attend.sparse.budget import layer_weights
+from kvarn.system.values import Budget
 
 
 def test_budgets() -> None:

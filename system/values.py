@@ -1,5 +1,5 @@
-"""Amounts as users write them, in each front end: counts of tokens (4096, 128K, 1M) and shares of
-those there are (1%, 0.5%, 1e-1%)."""
+"""Values as users write them, in each front end: counts (4096, 128K, 1M), budgets of tokens (4K, or
+shares such as 1%, 0.5%, 1e-1%), texts and paths."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral
 
-from ..system.errors import KvarnError
-from ..system.text import brief, shown
+from .errors import KvarnError
+from .text import brief, shown
 
 LARGEST = 2**31 - 1
 """No count is larger: kernels number tokens in 32 bits."""
@@ -36,17 +36,32 @@ class WrongValue(KvarnError):
         return WrongValue(self.expected, self._value, where)
 
 
-def count(value: object, least: int = 0, most: int = LARGEST) -> int:
-    """A whole number from `least` to `most`, as 512, "512", "128K" (1,024 each) or "1M"
-    (1,048,576); `WrongValue` for anything else."""
+def count(value: object, least: int = 0, most: int = LARGEST, units: bool = True) -> int:
+    """A whole number from `least` to `most`, as 512, "512" or, with units, "128K" (1,024 each) or
+    "1M" (1,048,576); `WrongValue` for anything else."""
     number = None
     if isinstance(value, Integral) and not isinstance(value, bool):
         number = int(value)
-    elif isinstance(value, str) and (match := _COUNT.fullmatch(value)):
+    elif isinstance(value, str) and (match := _COUNT.fullmatch(value)) and (units or not match[2]):
         number = int(match[1]) * _UNITS[match[2].lower()]
     if number is None or not least <= number <= most:
         raise WrongValue(f"a whole number from {least} to {most}", value)
     return number
+
+
+def text(value: object) -> str:
+    """Any text without a NUL."""
+    if not isinstance(value, str) or "\0" in value:
+        raise WrongValue("a text", value)
+    return value
+
+
+def path_text(value: object) -> str:
+    """A path, or a name that becomes one: as `text`, but not empty, which would mean the working
+    folder."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise WrongValue("a path", value)
+    return value
 
 
 @dataclass(frozen=True, slots=True, repr=False)

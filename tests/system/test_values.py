@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvarn
-from kvarn.runtime.amounts import LARGEST, Budget, WrongValue, count
+from kvarn.system.values import LARGEST, Budget, WrongValue, count
 
 
 @pytest.mark.parametrize(
