@@ -18,13 +18,10 @@ from ...jit.launch import DefinedKernel
 from ...jit.launch.atomics import take
 from ...jit.launch.define import Share, kernel
 from ...jit.simd import (
-    F16,
     F32,
-    I16,
     I32,
     INTP,
     at,
-    f32x16,
     fma,
     fmuladd,
     hsum,
@@ -42,41 +39,10 @@ from .arguments import Buffers, FloatMatmulTraits, Matrix, Output
 from .decode.blocks import PREFETCH_DISTANCE
 from .decode.rows import by_rows
 from .formats.columns import transposed
+from .formats.floats import FLOAT_TYPES, as_f32, load_16, load_float
 from .sums import load_sums, store_sums, tile_of, vectors_of
 
-FLOAT_TYPES = {"F32": (4, F32), "F16": (2, F16), "BF16": (2, I16)}
 RUN = 512  # columns per run: 16 rows of them are 32 KiB
-
-
-def _as_f32(b, x):
-    """f32, f16 or the bits of bf16, one or many, as f32."""
-    n = x.type.count if isinstance(x.type, ir.VectorType) else 0
-    element = x.type.element if n else x.type
-    if element == F32:
-        return x
-    target, words = (vty(F32, n), vty(I32, n)) if n else (F32, I32)
-    if element == F16:
-        return b.fpext(x, target)
-    sixteen = ir.Constant(words, [16] * n if n else 16)
-    return b.bitcast(b.shl(b.zext(x, words), sixteen), target)
-
-
-def _loader(lanes, result):
-    @intrinsic(prefer_literal=True)
-    def load(typingctx, element, address):
-        llty = FLOAT_TYPES[element.literal_value][1]
-        llty = vty(llty, lanes) if lanes else llty
-
-        def codegen(ctx, b, sig, vals):
-            return _as_f32(b, read(b, at(b, vals[1]), llty))
-
-        return result(element, INTP), codegen
-
-    return load
-
-
-_load_16 = _loader(16, f32x16)
-load_float = _loader(0, types.float32)  # (name of the type, address)
 
 
 def make_float_matvec(type_name: str) -> DefinedKernel:
@@ -90,10 +56,10 @@ def make_float_matvec(type_name: str) -> DefinedKernel:
         for k in range(0, pairs, 32):
             for line in range(PREFETCH_DISTANCE, PREFETCH_DISTANCE + 32 * size, 64):
                 prefetch_l1(row + k * size, line)
-            even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
-            odd = fma(_load_16(type_name, row + (k + 16) * size), load_f32(x, k * 4 + 64), odd)
+            even = fma(load_16(type_name, row + k * size), load_f32(x, k * 4), even)
+            odd = fma(load_16(type_name, row + (k + 16) * size), load_f32(x, k * 4 + 64), odd)
         for k in range(pairs, whole, 16):
-            even = fma(_load_16(type_name, row + k * size), load_f32(x, k * 4), even)
+            even = fma(load_16(type_name, row + k * size), load_f32(x, k * 4), even)
         total = hsum(even + odd)
         for k in range(whole, n_cols):
             total += load_float(type_name, row + k * size) * load_one_f32(x, k * 4)
@@ -112,7 +78,7 @@ def _eight_columns(typingctx, element, address, row_bytes, out):
         rows = []
         for r in range(16):
             place = b.add(base, b.mul(row_bytes, ir.Constant(row_bytes.type, r)))
-            x = _as_f32(b, read(b, at(b, place), llty))
+            x = as_f32(b, read(b, at(b, place), llty))
             rows.append(b.bitcast(x, vty(I32, 8)))
         for k, column in enumerate(transposed(b, rows)):
             write(b, column, at(b, to), 64 * k)

@@ -19,8 +19,8 @@ from ...jit.launch.define import Share, kernel
 from ...jit.simd import F32, I32, INTP, at, call, load_u32, shuffle, splat, store, vty, write
 from ..types import QUANT_TYPES
 from .arguments import Matrix
-from .floats import FLOAT_TYPES, load_float
 from .formats import FORMATS, KINDS
+from .formats.floats import FLOAT_TYPES, load_float
 
 _VEC = vty(F32, 16)
 
