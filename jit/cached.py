@@ -14,7 +14,8 @@ Each specialisation (a kernel compiled for one signature) has a file `.kernel` (
 
 Loading a pickle can run any code, as can the object code in it. Both are safe because nobody else
 can write the file (`system.trust`). The file's name has a hash of what was compiled: the function's
-code, constants, closure and globals, its options and signature.
+code, constants, closure and globals, its options and signature, and the sources of all of these
+(`kernel_cache.sources`).
 """
 
 import hashlib
@@ -34,11 +35,10 @@ from numba.core.registry import cpu_target
 from numba.core.runtime.nrt import rtsys
 from numba.extending import is_jitted
 
-from ..system.terminal import say
 from . import bundled, kernel_cache, threads, variant
 from .compiler import Compiler
 from .errors import JitError
-from .kernel_cache import folders
+from .kernel_cache import folders, sources
 from .kernel_cache.machine_code import external
 
 OPTIONS: dict[str, Any] = {
@@ -101,7 +101,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
         self._enabled = False
 
     def flush(self) -> None:
-        """Nothing to do: changed sources get another folder."""
+        """Nothing to do: changed sources give another name."""
 
     def file_name(self, signature: Any, magic: tuple[Any, ...]) -> str:
         """Name of the file of one specialisation."""
@@ -113,8 +113,9 @@ class KernelCache(_Cache):  # type: ignore[misc]
         if not self._base:
             self._base = self.name  # ends the recursion where kernels call each other
             options = _fingerprint(tuple(sorted(self._options.items())))
-            what = self.name, _fingerprint(self._function), options, _outside_source(self._function)
-            self._base = hashlib.sha256(repr(what).encode()).hexdigest()
+            made_of = sources.digest(self._function.__module__)
+            parts = self.name, _fingerprint(self._function), options, made_of
+            self._base = hashlib.sha256(repr(parts).encode()).hexdigest()
         return self._base
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -132,7 +133,9 @@ class KernelCache(_Cache):  # type: ignore[misc]
         if any(not lifted.can_cache for lifted in data.lifted) or data.library.has_dynamic_globals:
             # A mistake in the kernel, which tests look for.
             kernel_cache.Counts.uncachable += (self.name,)
-            say(f"cannot keep a kernel, compiling it in every process: {self.name}")
+            kernel_cache.tell_not_kept(
+                self.name, "cannot keep a kernel, compiling it in every process"
+            )
             return
         if self._enabled:
             name = self.file_name(sig, data.codegen.magic_tuple())
@@ -172,13 +175,21 @@ def _provide(external: tuple[str, ...], target_context: Any) -> None:
 def _fingerprint(value: Any, globals_too: bool = True, seen: tuple[Any, ...] = ()) -> Any:
     """A value whose repr is the same in every process, and differs where the kernel would.
 
+    It has the digest of the module that the value, its class or its function is from, too: whoever
+    was given a function does not import it.
+
     globals_too: whether the values of a function's globals count, as well as their names.
     """
     if isinstance(value, _PLAIN):
         return value
     if any(value is s for s in seen):
         return "again"
-    seen = (*seen, value)
+    is_module = isinstance(value, python_types.ModuleType)
+    module = value.__name__ if is_module else getattr(value, "__module__", "")
+    return _parts(value, globals_too, (*seen, value)), sources.digest(module, "")
+
+
+def _parts(value: Any, globals_too: bool, seen: tuple[Any, ...]) -> Any:
     if isinstance(value, tuple | list | frozenset | set):
         parts = [repr(_fingerprint(v, globals_too, seen)) for v in value]
         return type(value).__name__, parts if isinstance(value, tuple | list) else sorted(parts)
@@ -216,11 +227,12 @@ def _function_fingerprint(
         for name in code.co_names
         if globals_too and name in function.__globals__
     ]
-    return function.__module__, code.co_qualname, _fingerprint(code, False, seen), closure, used
+    place = function.__module__, code.co_qualname, _outside_source(function)
+    return place, _fingerprint(code, False, seen), closure, used
 
 
 def _outside_source(function: Callable[..., Any]) -> str:
-    """Hash of a kernel's source file outside jit/ and ops/, which the folder's name leaves out."""
+    """Hash of a function's source file outside jit/ and ops/, which `sources` does not know."""
     path = Path(function.__code__.co_filename)
     if any(path.is_relative_to(floor) for floor in folders.FLOORS) or not path.is_file():
         return ""

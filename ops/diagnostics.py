@@ -92,7 +92,7 @@ def cache() -> dict[str, Any]:
             with folders.open_kernels(root) as folder:
                 report["read"].append(str(folder.path))
                 folder.try_writing()
-                sizes = folder.sizes(lambda name: name.endswith((".kernel", ".code")))
+                sizes = folder.sizes(lambda name: name.endswith(folders.KERNELS))
         except (Untrusted, OSError) as error:
             report["not_usable"].append(folders.Against.of(error, root)._asdict())
             continue

@@ -4,7 +4,7 @@ A rehearsal uses the feature itself and not a list of its kernels, so that the t
 Contexts are filled rather than read (`Context.fill`): it takes a second once kernels are compiled.
 Which kernels were used is then kept beside them, for models of the same sizes and types:
 
-    rehearsed-<hash of rehearsal and model>.names     names of files, each followed by a newline
+    rehearsed-<hash of rehearsal, model, sources>.names   names of files, each followed by a newline
 """
 
 from __future__ import annotations
@@ -81,8 +81,11 @@ class Rehearsal:
 
     def _record(self, model: Model) -> str:
         """The name of the file that keeps which kernels it used."""
+        from ..jit.kernel_cache import sources
+
         feature = self.run.__name__, self.kv, self.attend, self.keep, self.prefill
-        digest = hashlib.sha256(repr((feature, model.config, _sizes(model))).encode())
+        made_of = sources.digest(sources.ALL)
+        digest = hashlib.sha256(repr((feature, model.config, _sizes(model), made_of)).encode())
         return f"rehearsed-{digest.hexdigest()[:40]}.names"
 
 

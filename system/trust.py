@@ -123,16 +123,29 @@ class Folder:
 
     def sizes(self, is_wanted: Callable[[str], bool]) -> list[int]:
         """The size in bytes of each file whose name is wanted."""
+        return [found.st_size for found, _ in self._entries(is_wanted)]
+
+    def _entries(self, is_wanted: Callable[[str], bool]) -> list[tuple[os.stat_result, str]]:
+        """State and name of each file whose name is wanted."""
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | _FLAGS, dir_fd=self.fd)
         try:
-            found = []
+            entries = []
             for entry in os.scandir(fd):
                 if is_wanted(entry.name):
                     with suppress(FileNotFoundError):  # another process has removed it
-                        found.append(entry.stat(follow_symlinks=False).st_size)
-            return found
+                        entries.append((entry.stat(follow_symlinks=False), entry.name))
+            return entries
         finally:
             os.close(fd)
+
+    def shrink(self, most_bytes: int, is_wanted: Callable[[str], bool]) -> None:
+        """Remove the wanted files that were read or written longest ago, until the others hold at
+        most `most_bytes`. Raises `OSError`."""
+        for found, name in sorted(self._entries(is_wanted), key=_last_use, reverse=True):
+            most_bytes -= found.st_size
+            if most_bytes < 0 and stat.S_ISREG(found.st_mode):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=self.fd)
 
     def is_writable(self) -> bool:
         """Whether this user may make files in it, and the file system is not read-only."""
@@ -250,6 +263,11 @@ def _check_mode(found: os.stat_result, path: Path, mend: str = "") -> None:
         who = "everyone" if found.st_mode & stat.S_IWOTH else f"group {found.st_gid}"
         what = f"{path} can be written to by {who} (mode {stat.S_IMODE(found.st_mode):04o})"
         raise Untrusted(what, mend or f"chmod go-w {_quoted(path)}")
+
+
+def _last_use(entry: tuple[os.stat_result, str]) -> float:
+    found, _ = entry
+    return max(found.st_atime, found.st_mtime)  # most systems note reading once a day
 
 
 def _quoted(path: Path) -> str:

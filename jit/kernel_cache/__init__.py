@@ -1,6 +1,6 @@
 """Compiled kernels on disk, for later processes: folders, files, machine code. Imports no Numba."""
 
-from .events import Listener, compiling, on_compile
+from .events import Listener, compiling, on_compile, tell_not_kept
 from .files import Counts, Damaged, Unlinkable, find, has, keep, place
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "keep",
     "on_compile",
     "place",
+    "tell_not_kept",
 ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ...system.terminal import say
 from .files import Counts
 
 Listener = Callable[[str, float | None], None]
@@ -15,11 +16,12 @@ _log = logging.getLogger("kvarn")
 
 
 class _Now:
-    """listener   hears of each compilation; there is one terminal to tell
-    is_compiling  whether a kernel is compiled, with the functions that it calls"""
+    """listener      hears of each compilation; there is one terminal to tell
+    is_compiling  whether a kernel is compiled, with the functions that it calls
+    said          whether the user knows of a kernel that is not kept"""
 
     listener: Listener | None = None
-    is_compiling = False
+    is_compiling = said = False
 
 
 def on_compile(listener: Listener | None = None) -> None:
@@ -51,6 +53,15 @@ def compiling(kernel: str) -> Iterator[None]:
         Counts.seconds += seconds
         _log.info("compiled %s in %.1f s", kernel, seconds)
         _tell(kernel, seconds)
+
+
+def tell_not_kept(kernel: str, line: str) -> None:
+    """Tell the logger of each kernel that a process needs Numba for although it was compiled
+    before, and the user of the first."""
+    _log.info("%s: %s", line, kernel)
+    if not _Now.said:
+        _Now.said = True
+        say(f"{line}: {kernel}")
 
 
 def _tell(kernel: str, seconds: float | None) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar, TypeVar
 from ...system.terminal import say
 from ...system.trust import Folder, Untrusted
 from . import folders
-from .folders import CHOOSE, Against
+from .folders import CHOOSE, KERNELS, Against
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def find(name: str, parse: Callable[[bytes], T]) -> T | None:
         except Unlinkable as error:
             _Places.say(f"cannot use compiled kernels, compiling again: {name} {error}")
             continue
-        Counts.loaded += 1
+        Counts.loaded += name.endswith(KERNELS)
         Counts.names.add(name)
         return found
     return None
@@ -72,7 +72,7 @@ def has(names: Iterable[str]) -> bool:
 def keep(name: str, payload: bytes) -> None:
     """Write a file for later processes, unless the sources have changed since this one started.
 
-    A kernel imported after the change would get into the folder of the sources before it.
+    A kernel imported after the change would get the name that it had before.
     """
     Counts.names.add(name)
     if folders.sources_hash() == folders.SOURCES:
@@ -128,7 +128,7 @@ class _Places:
         while target := cls.target:
             if not cls.pruned:
                 cls.pruned = True
-                folders.prune(target.path.parent)
+                folders.prune(target)
             try:
                 return target.write(name, _digest(payload, name), payload)
             except Untrusted as error:

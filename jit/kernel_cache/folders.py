@@ -2,11 +2,15 @@
 
     $KVARN_CACHE, then $XDG_CACHE_HOME/kvarn or else ~/.cache/kvarn        the roots
       └─ kernels/
-           └─ <key>/           variant, and hash of: sources of jit/ and ops/, versions, CPU
+           └─ <key>/           variant, and hash of: versions, CPU
                 ├─ <kernel>-<hash>.kernel      a specialisation with its types (`cached`)
                 ├─ <kernel>-<hash>.code        its machine code alone (`machine_code`)
+                ├─ sources-<hash>.digests      what kernels are made of (`sources`)
                 ├─ rehearsed-<hash>.names      kernels that a feature of a model uses
                 └─ <name>.<hex digits>.tmp     a file that a process is writing
+
+The hashes tell what each file was made of, so that the kernels of several checkouts stand side by
+side. What was read longest ago is removed where the files grow beyond `MOST_BYTES`.
 
 Machine code is run as it is read, so folders and files are opened by the rule of `system.trust`.
 Roots are tried in this order until one can be written to; those before it are read all the same
@@ -20,7 +24,7 @@ import platform
 import re
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,11 +42,15 @@ PACKAGE = Path(__file__).resolve().parents[2]
 FLOORS = (PACKAGE / "jit", PACKAGE / "ops")
 """Where the sources of kernels are."""
 KEEP = 8  # folders of other keys: variants, CPUs and versions that are used side by side
+MOST_BYTES = 1 << 30  # of a key's files; all methods of two models take a fifth
+KERNELS = (".kernel", ".code")
+"""How the names of compiled kernels end."""
 CHOOSE = "set KVARN_CACHE to a folder with free space that only you can write to"
 
 _KEY = re.compile(rf"({'|'.join(NEEDS)})-[0-9a-f]{{24}}")
 _FILE = re.compile(
-    r"(.+-[0-9a-f]{40}\.(kernel|code|names)|kvarn_launch\.code|keys-[0-9a-f]{16}\.means|probe)"
+    r"(.+-[0-9a-f]{40}\.(kernel|code|names|digests|means)|probe|"
+    r"kvarn_launch\.code|keys-[0-9a-f]{16}\.means)"  # as earlier versions named them
     r"(\.[0-9a-f]{16}\.tmp)?"
 )
 
@@ -64,33 +72,42 @@ class Against(NamedTuple):
         return cls(one_line(f"{place}: {error.strerror or error}"), CHOOSE)
 
 
-def sources_hash(folders: Sequence[Path] = FLOORS) -> str:
-    """Hash of every Python file below `folders`, names and contents."""
-    digest = hashlib.blake2b(digest_size=16)
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(f"{path.relative_to(folder.parent)}\0".encode())
-            digest.update(path.read_bytes() + b"\0")
+def read_sources(folders: Sequence[Path] = FLOORS) -> dict[str, bytes]:
+    """Every Python file below `folders`, by its path from where these are ("ops/types.py")."""
+    paths = [(folder, path) for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return {path.relative_to(folder.parent).as_posix(): path.read_bytes() for folder, path in paths}
+
+
+def hash_of(contents: Mapping[str, bytes]) -> str:
+    """Hash of files, names and contents."""
+    digest = hashlib.blake2b(digest_size=20)
+    for path, content in contents.items():
+        digest.update(f"{path}\0".encode() + content + b"\0")
     return digest.hexdigest()
+
+
+def sources_hash() -> str:
+    """Hash of all sources of kernels as they are now."""
+    return hash_of(read_sources())
 
 
 # From before this process imports them; takes 2 ms.
 SOURCES = sources_hash()
 
 
-def _numba_version() -> str:
-    """Content of Numba's version file: quicker than importing Numba or importlib.metadata."""
-    found = find_spec("numba")
+def _version(package: str, file: str) -> str:
+    """Content of a package's version file: quicker than importing it or importlib.metadata."""
+    found = find_spec(package)
     assert found and found.origin
-    return Path(found.origin).with_name("_version.py").read_text()
+    return Path(found.origin).with_name(file).read_text()
 
 
 @lru_cache(maxsize=1)
 def key() -> str:
-    """Name of the folder of kernels for these sources, these libraries and this CPU."""
+    """Name of the folder of kernels for these libraries and this CPU."""
     parts = (
-        SOURCES,
-        _numba_version(),
+        _version("numba", "_version.py"),
+        _version("numpy", "version.py"),
         llvmlite.__version__,
         sys.implementation.cache_tag,
         platform.machine(),
@@ -142,17 +159,16 @@ def is_kernel(name: str) -> bool:
     return _FILE.fullmatch(name) is not None
 
 
-def prune(kernels: Path, keep: int = KEEP) -> None:
-    """Remove folders of other keys, except the `keep` newest: kvarn's files, then empty folders.
-
-    kernels: a folder that only this user and root can write to, without links on the way.
+def prune(target: Folder, keep: int = KEEP, most_bytes: int = MOST_BYTES) -> None:
+    """Remove what was read longest ago of this key's files, until they hold `most_bytes`, and
+    folders of other keys, except the `keep` newest: kvarn's files, then empty folders.
     """
-    current = key()
     try:
+        target.shrink(most_bytes, is_kernel)
         others = [
             (found.st_mtime, folder)
-            for folder in kernels.iterdir()
-            if _KEY.fullmatch(folder.name) and folder.name != current
+            for folder in target.path.parent.iterdir()
+            if _KEY.fullmatch(folder.name) and folder.name != target.path.name
             if stat.S_ISDIR((found := folder.lstat()).st_mode) and found.st_uid == os.geteuid()
         ]
         for _, folder in sorted(others, reverse=True)[keep:]:

@@ -68,7 +68,7 @@ class Code(NamedTuple):
 
     called   names of the functions that the object file calls in the process
     symbol   its only exported function: int64 symbol(int64 record, int64 part, int64 parts)
-    kinds    a letter for each word of its arguments (`lazy.Kernel`)
+    kinds    a letter for each word of its arguments (`graph.Kernel`)
     traits   numbers that its callers need, such as how much scratch it takes
     object   the object file
     """

@@ -5,8 +5,8 @@ all threads. `define`, `atomics` and `views`, which import Numba, are what kerne
 """
 
 from .arguments import Arguments
-from .graph import Cell, Graph, cell_of, record
-from .lazy import DefinedKernel, Kernel, LazyKernel, lazy_kernel, lazy_kernels
+from .graph import Cell, Graph, Kernel, cell_of, record
+from .lazy import DefinedKernel, LazyKernel, lazy_kernel, lazy_kernels
 
 __all__ = [
     "Arguments",

@@ -8,9 +8,11 @@ weights have pushed the interpreter out of the CPU's caches. A graph needs one c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from struct import Struct
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +22,6 @@ from ..errors import JitError
 from ..threads import n_threads
 from .launcher import run
 from .record import PHASE, RECORD
-
-if TYPE_CHECKING:
-    from .lazy import Kernel
 
 P = ParamSpec("P")
 
@@ -53,6 +52,41 @@ def cell_of(number: int) -> int:
         raise JitError(f"recording a launch with the number {number}: expected a Cell")
     _plain[0] = number
     return int(_plain.ctypes.data)
+
+
+class Kernel(ABC):
+    """A kernel: a call with its arguments runs it, or records the launch in a graph."""
+
+    long = False
+    """Whether its last launch, outside a graph, took long: see `launcher`."""
+
+    @property
+    @abstractmethod
+    def address(self) -> int:
+        """Address of its code, which is loaded or compiled when this is first read."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> str:
+        """A letter for each word of its arguments: "i" an integer or address, "f" a float64."""
+
+    @property
+    @abstractmethod
+    def traits(self) -> tuple[int, ...]:
+        """Numbers that its callers need, as given to `define.kernel`."""
+
+    @cached_property
+    def words(self) -> Struct:
+        """The words of its record: its address, the size of the phase, its arguments."""
+        return Struct("qq" + self.kinds.replace("i", "q").replace("f", "d"))
+
+    def __call__(self, *arguments: float, parallel: bool = True, group: int = 0) -> None:
+        """Run in all threads or, unless `parallel`, in the calling one.
+
+        Launches that follow each other with the same `group`, not 0, are one phase: they run side
+        by side, so none may write what another one reads or writes.
+        """
+        launch(self, arguments, parallel, group)
 
 
 class Graph:

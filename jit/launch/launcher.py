@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from .. import forks, kernel_cache, threads
 from ..errors import JitError
-from ..kernel_cache import machine_code
+from ..kernel_cache import machine_code, sources
 from .record import PHASE, RECORD, TICKET
 
 _SYMBOL = "kvarn_launch"
@@ -229,7 +229,7 @@ def stopping_at(flag: int) -> Iterator[None]:
 
 
 def _gnu() -> _Launchers:
-    name = f"{_SYMBOL}.code"
+    name = f"{_SYMBOL}-{sources.digest(__name__)}.code"
     if (found := kernel_cache.find(name, machine_code.load)) is not None:
         address, _ = found
     else:

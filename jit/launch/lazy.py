@@ -15,53 +15,16 @@ only where the kernel has to be compiled.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
-from struct import Struct
 from typing import NamedTuple, ParamSpec
 
-from ...system.terminal import say
 from .. import kernel_cache
-from ..kernel_cache import machine_code
-from . import graph
+from ..kernel_cache import machine_code, sources
+from .graph import Kernel
 
 P = ParamSpec("P")
-
-
-class Kernel(ABC):
-    """A kernel: a call with its arguments runs it, or records the launch in a graph."""
-
-    long = False
-    """Whether its last launch, outside a graph, took long: see `launcher`."""
-
-    @property
-    @abstractmethod
-    def address(self) -> int:
-        """Address of its code, which is loaded or compiled when this is first read."""
-
-    @property
-    @abstractmethod
-    def kinds(self) -> str:
-        """A letter for each word of its arguments: "i" an integer or address, "f" a float64."""
-
-    @property
-    @abstractmethod
-    def traits(self) -> tuple[int, ...]:
-        """Numbers that its callers need, as given to `define.kernel`."""
-
-    @cached_property
-    def words(self) -> Struct:
-        """The words of its record: its address, the size of the phase, its arguments."""
-        return Struct("qq" + self.kinds.replace("i", "q").replace("f", "d"))
-
-    def __call__(self, *arguments: float, parallel: bool = True, group: int = 0) -> None:
-        """Run in all threads or, unless `parallel`, in the calling one.
-
-        Launches that follow each other with the same `group`, not 0, are one phase: they run side
-        by side, so none may write what another one reads or writes.
-        """
-        graph.launch(self, arguments, parallel, group)
 
 
 class DefinedKernel(Kernel):
@@ -81,14 +44,19 @@ class _Linked(NamedTuple):
 class LazyKernel(Kernel):
     """A kernel that `find(*parameters)` imports: see `lazy_kernel` and `lazy_kernels`.
 
-    The name of its file depends on `find` and the parameters alone, as the folder's name covers the
-    sources of jit/ and ops/. Kernels that are defined elsewhere must not be lazy.
+    The name of its file depends on `find`, the parameters and the sources of what `find` imports,
+    if these are in jit/ and ops/. Kernels that are defined elsewhere must not be lazy.
     """
 
     def __init__(self, find: Callable[..., DefinedKernel], parameters: tuple[object, ...]) -> None:
         self._find, self._parameters = find, parameters
-        place = repr((find.__module__, find.__qualname__, parameters))
-        self._hash = hashlib.sha256(place.encode()).hexdigest()[:40]
+
+    @cached_property
+    def _hash(self) -> str:
+        place = self._find.__module__, self._find.__qualname__, self._parameters
+        made_of = [sources.digest(":".join(place[:2]))]
+        made_of += [sources.digest(type(one).__module__, "") for one in self._parameters]
+        return hashlib.sha256(repr((place, made_of)).encode()).hexdigest()[:40]
 
     @cached_property
     def _linked(self) -> _Linked:
@@ -115,7 +83,9 @@ class LazyKernel(Kernel):
             made = defined.code(f"kvarn_kernel_{self._hash}")
             address = machine_code.link(made)
         except kernel_cache.Unlinkable as error:
-            say(f"cannot keep a kernel, importing Numba in every process: {self._title} {error}")
+            kernel_cache.tell_not_kept(
+                f"{self._title} {error}", "cannot keep a kernel, importing Numba in every process"
+            )
             address = defined.address
         else:
             kernel_cache.keep(name, machine_code.to_bytes(made))

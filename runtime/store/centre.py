@@ -10,8 +10,8 @@ grows needs one that is known before its first token.)
 
 So c depends on the model alone: the mean over the first tokens of a context whose ids are drawn
 uniformly at random (`context.mean_keys`). It is computed once per machine and kept in the kernel
-cache (`keys-FINGERPRINT.means`: float32, little-endian, (layers, J, E)). A pack keeps the one that
-it was made with.
+cache (`keys-FINGERPRINT-<digest of all kernels' sources>.means`: float32, little-endian,
+(layers, J, E)). A pack keeps the one that it was made with.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...jit import kernel_cache
+from ...jit.kernel_cache import sources
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +44,7 @@ def mean_keys(model: ModelInfo) -> F32:
     before."""
     config = model.config
     shape = config.n_layers, config.n_kv_heads, config.head_dim
-    name = f"keys-{model.fingerprint}.means"
+    name = f"keys-{model.fingerprint}-{sources.digest(sources.ALL)}.means"
 
     def parse(data: bytes) -> F32:
         if len(data) != 4 * prod(shape):

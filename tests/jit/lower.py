@@ -75,6 +75,9 @@ def _main(goal_text: str, *rest: str) -> None:
     goal = Target(*pickle.loads(base64.b64decode(goal_text)))
     listed = frozenset(f[1:] for f in goal.features.split(",") if f.startswith("+"))
     variant.pretend(goal.variant, listed)
+    from kvarn.jit.kernel_cache import sources
+
+    sources._digests = dict  # nothing is kept, so no folder of this CPU is made
     module, file, name, signature = (pickle.loads(base64.b64decode(part)) for part in rest)
     kernel = getattr(_load(module, file), name)
     for ir in _ir(kernel, signature):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import pytest
+from numba.core.registry import cpu_target
+from numba.core.runtime.nrt import rtsys
 
 from kvarn.jit import cached
 
@@ -19,7 +21,7 @@ from kvarn.jit.kernel_cache import folders
 from kvarn.jit.cached import jit
 
 # The sources may be edited while the tests run.
-folders.key = lambda: "key"
+folders.key, folders.SOURCES = lambda: "key", 40 * "0"
 folders.sources_hash = lambda: folders.SOURCES
 
 @jit
@@ -156,7 +158,8 @@ def test_unusable_folder_is_said_once_and_replaced(run, tmp_path):
     assert run(2, **where) == ((0, 1), "")
 
 
-def test_missing_functions_of_the_process_are_provided(monkeypatch):
+def test_missing_functions_of_the_process_are_provided():
+    rtsys.initialize(cpu_target.target_context)
     refreshed = []
 
     class Context:

@@ -148,13 +148,17 @@ def _key(i):
     return f"avx2-{i:024x}"
 
 
+def _opened(kernels):
+    return trust.open_folder(kernels / folders.key(), make=True)
+
+
 def test_pruning_keeps_this_key_and_the_newest(tmp_path):
     for i in range(5):
         (tmp_path / _key(i)).mkdir()
         os.utime(tmp_path / _key(i), (time.time() - 100 * i,) * 2)
     (tmp_path / folders.key()).mkdir()
     os.utime(tmp_path / folders.key(), (0, 0))
-    folders.prune(tmp_path, keep=2)
+    folders.prune(_opened(tmp_path), keep=2)
     assert {p.name for p in tmp_path.iterdir()} == {_key(0), _key(1), folders.key()}
 
 
@@ -164,7 +168,9 @@ def test_pruning_removes_nothing_that_kvarn_did_not_make(tmp_path):
     digest = "0123456789" * 4
     ours = ["kvarn_launch.code", "keys-0123456789abcdef.means"]
     ours += [
-        f"{name}-{digest}.{kind}" for name in ("<lambda>", "a-b") for kind in ("kernel", "code")
+        f"{name}-{digest}.{kind}"
+        for name in ("<lambda>", "a-b")
+        for kind in ("kernel", "code", "names", "digests", "means")
     ]
     ours += [f"{name}.0123456789abcdef.tmp" for name in (*ours, "probe")]
     strangers = ["notes.txt", "a.kernel", f"{digest}.code", f"x-{digest}.kernel.part", ".hidden"]
@@ -181,23 +187,43 @@ def test_pruning_removes_nothing_that_kvarn_did_not_make(tmp_path):
     (outside / ours[0]).write_text("")
     (kernels / _key(4)).symlink_to(outside)
     (kernels / _key(5)).write_text("a file")
-    folders.prune(kernels, keep=0)
-    assert _names(kernels) == sorted(
-        ["notes", "avx2", "avx2-0", f"sse-{1:024x}", f"{_key(1)}x", _key(2), _key(4), _key(5)]
-    )
+    folders.prune(_opened(kernels), keep=0)
+    left = ["notes", "avx2", "avx2-0", f"sse-{1:024x}", f"{_key(1)}x", *map(_key, (2, 4, 5))]
+    assert _names(kernels) == sorted([*left, folders.key()])
     assert _names(kernels / _key(2)) == sorted([*strangers, f"f-{digest}.code"])
     assert _names(kernels / "notes") == sorted(ours)
     assert _names(outside) == [ours[0]]
 
 
-def test_key_changes_with_any_source(tmp_path):
+def test_what_was_used_longest_ago_goes_where_the_folder_grows_too_large(tmp_path):
+    """Used is what was read or written; strangers' files, links and folders stay."""
+    digest = "0123456789" * 4
+    with trust.open_folder(tmp_path / "kernels", make=True) as folder:
+        # Name → days since it was read, and since it was written.
+        for name, read, written in (("a", 5, 5), ("b", 0, 9), ("c", 3, 2), ("d", 1, 1)):
+            folder.write(f"{name}-{digest}.code", bytes(100))
+            times = (time.time() - 86_400 * read, time.time() - 86_400 * written)
+            os.utime(folder.path / f"{name}-{digest}.code", times)
+        (folder.path / "notes.txt").write_bytes(bytes(1000))
+        os.utime(folder.path / "notes.txt", (0, 0))
+        (folder.path / f"l-{digest}.code").symlink_to("notes.txt")
+        for most, left in ((400, "abcd"), (399, "bcd"), (200, "bd"), (0, "")):
+            folders.prune(folder, most_bytes=most + 9)  # of the link's own size
+            names = [f"{name}-{digest}.code" for name in (*left, "l")]
+            assert _names(folder.path) == [*names, "notes.txt"]
+
+
+def test_the_hash_changes_with_any_source(tmp_path):
+    def seen():
+        return folders.hash_of(folders.read_sources([tmp_path]))
+
     (tmp_path / "a.py").write_text("1")
     (tmp_path / "sub").mkdir()
-    seen = {folders.sources_hash([tmp_path])}
+    hashes = {seen()}
     (tmp_path / "sub" / "b.py").write_text("2")
-    seen.add(folders.sources_hash([tmp_path]))
+    hashes.add(seen())
     (tmp_path / "sub" / "b.py").write_text("3")
-    seen.add(folders.sources_hash([tmp_path]))
+    hashes.add(seen())
     (tmp_path / "sub" / "b.py").rename(tmp_path / "c.py")
-    seen.add(folders.sources_hash([tmp_path]))
-    assert len(seen) == 4
+    hashes.add(seen())
+    assert len(hashes) == 4

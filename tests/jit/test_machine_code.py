@@ -1,6 +1,7 @@
 """Kernels come back by their machine code alone, in another process than compiled them."""
 
 import hashlib
+import logging
 import os
 import pickle
 import subprocess
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvarn.jit import kernel_cache
-from kvarn.jit.kernel_cache import Damaged, machine_code
+from kvarn.jit.kernel_cache import Damaged, events, machine_code
 
 KERNELS = """
 from typing import NamedTuple
@@ -58,7 +59,7 @@ from kvarn.jit.launch import Arguments, lazy_kernel, lazy_kernels
 from kvarn.jit.launch.arguments import F32_1D, F32_2D
 
 # The sources may be edited while the tests run.
-folders.key = lambda: "key"
+folders.key, folders.SOURCES = lambda: "key", 40 * "0"
 folders.sources_hash = lambda: folders.SOURCES
 
 class Columns(NamedTuple):
@@ -141,6 +142,15 @@ def test_kernels_come_back_without_numba_unless_they_need_it(run, tmp_path):
         compiled, _, *needed = run()
         assert (compiled, needed) == (0, [1, 1])  # its kernel was kept, too
         assert run() == [0, 5, 0, 1]
+
+
+def test_kernels_that_need_numba_are_told_once_and_logged_each(monkeypatch, capsys, caplog):
+    monkeypatch.setattr(events._Now, "said", False)
+    caplog.set_level(logging.INFO, "kvarn")
+    for kernel in ("first", "second"):
+        kernel_cache.tell_not_kept(kernel, "cannot keep a kernel")
+    assert capsys.readouterr().err == "kvarn: cannot keep a kernel: first\n"
+    assert caplog.messages == [f"cannot keep a kernel: {name}" for name in ("first", "second")]
 
 
 def test_threads_that_numba_starts_give_the_same(run):

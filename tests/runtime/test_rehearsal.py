@@ -81,7 +81,7 @@ def test_what_was_rehearsed_is_known_by_its_kernels(
     ((name, payload),) = kept.items()
     assert name == task._record(tiny)
     names = payload.decode().splitlines()
-    assert "kvarn_launch.code" in names and len(names) > 5
+    assert any(name.startswith("kvarn_launch-") for name in names) and len(names) > 5
     for gone in (*names, None):
         monkeypatch.setattr(kernel_cache, "find", lambda name, parse: parse(payload))
         monkeypatch.setattr(kernel_cache, "has", lambda asked, gone=gone: gone not in asked)

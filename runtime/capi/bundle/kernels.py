@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -49,8 +48,8 @@ def compile_ahead(
 ) -> None:
     """Compile into the folder `bundled`, one process for each CPU.
 
-    They have a root of kernels of their own, in the kernel cache, so that all that is in it is
-    wanted, and the next bundle need not wait.
+    They have a root of kernels of their own, in the kernel cache, so that the next bundle need not
+    wait.
     """
     if which == NONE:
         return
@@ -60,7 +59,7 @@ def compile_ahead(
     asked = repr((which, *(str(path.resolve()) for path in models)))
     root = cache.parents[1] / "bundles" / hashlib.blake2b(asked.encode(), digest_size=8).hexdigest()
     all_targets = targets()
-    words = [sys.executable, "-m", f"{__package__}.rehearse", which, *map(str, models)]
+    words = [sys.executable, "-m", f"{__package__}.rehearse", which, *map(str, [bundled, *models])]
     running = [
         subprocess.Popen(
             words, env=os.environ | _environment(target, root), stdout=subprocess.PIPE, text=True
@@ -71,13 +70,8 @@ def compile_ahead(
     for target, process, text in zip(all_targets, running, told, strict=True):
         if process.returncode:
             raise BuildError(f"bundling libkvarn: compiling kernels for {target.cpu} failed")
-        *lines, last = text.splitlines()
-        for line in lines:
+        for line in text.splitlines():
             say(f"{target.cpu}: {line}")
-        folder = Path(json.loads(last))
-        (to := bundled / "kernels" / folder.name).mkdir(parents=True)
-        for file in folder.glob("*.code"):
-            shutil.copyfile(file, to / file.name)
     (bundled / "targets.json").write_text(json.dumps(all_targets))
 
 

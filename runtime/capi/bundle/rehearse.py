@@ -7,6 +7,7 @@ they need beyond that is compiled on first use.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from ....jit.bundled import Target
 from ....jit.launch import launcher
 from ....ops.attention.layout import KV_TYPES
 from ....ops.errors import OpsError
-from ....system.terminal import show, show_json
+from ....system.terminal import show
 from ...rehearsal import Rehearsal, all_rehearsals, rehearsals
 from .kernels import ALL
 
@@ -32,8 +33,18 @@ def _rehearsals(which: str, models: Sequence[Path]) -> Iterator[Rehearsal]:
             yield from rehearsals(path, kv)
 
 
-def main(which: str, *models: str) -> int:
-    """In a process for one CPU: compile, and print the folder of the kernels as the last line."""
+def _copy(bundled: Path) -> None:
+    """Copy the kernels that were used, and the digests by which they are found without a search."""
+    folder = kernel_cache.place()
+    assert folder
+    (to := bundled / "kernels" / folder.name).mkdir(parents=True)
+    for name in kernel_cache.Counts.names:
+        if name.endswith((".code", ".digests")):
+            shutil.copyfile(folder / name, to / name)
+
+
+def main(which: str, bundled: str, *models: str) -> int:
+    """In a process for one CPU: compile, copy the machine code to a folder and tell of it."""
     is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
     if is_foreign:
         launcher.only_compile()
@@ -53,7 +64,7 @@ def main(which: str, *models: str) -> int:
             f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
             "beyond that is compiled on first use"
         )
-    show_json(str(kernel_cache.place()))
+    _copy(Path(bundled))
     return 0
 
 

@@ -1,0 +1,189 @@
+"""Which sources a kernel is made of: an edit discards its machine code, and that of no other.
+
+A kernel is made of the module that defines it and of all modules of jit/ and ops/ that this one
+imports, directly or not, wherever the import stands. Their syntax trees count, without docstrings:
+no comment changes a kernel. Packages around a module only pass names on and do not count.
+
+To read all trees takes half a second. So their digests are kept beside the kernels:
+
+    sources-<hash of all sources>.digests     lines "kvarn.ops.types <digest>", and of functions
+                                              that name a kernel "kvarn.ops.evict.api:_sign …"
+
+Imports no Numba.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import PurePosixPath
+
+from . import files, folders
+
+ALL = __name__.partition(".")[0]
+"""The name under which the digest of all sources stands."""
+
+_NAMING = {"lazy_kernel", "lazy_kernels"}  # decorators of functions that name kernels
+
+
+def digest(name: str, unknown: str | None = None) -> str:
+    """Digest of what a module ("kvarn.ops.types") or a function that names a kernel
+    ("kvarn.ops.evict.api:_sign") is made of.
+
+    unknown: the answer for other names; None: the hash of all sources.
+    """
+    found = _digests().get(name, unknown)
+    return folders.SOURCES if found is None else found
+
+
+@cache
+def _digests() -> dict[str, str]:
+    name = f"sources-{folders.SOURCES}.digests"
+    if (kept := files.find(name, _parse)) is not None:
+        return kept
+    contents = folders.read_sources()
+    if folders.hash_of(contents) != folders.SOURCES:
+        return {}  # edited since this process began: nothing is known of what it has imported
+    found = Sources(contents).digests()
+    files.keep(name, "".join(f"{one} {of}\n" for one, of in found.items()).encode())
+    return found
+
+
+def _parse(data: bytes) -> dict[str, str]:
+    try:
+        return dict(line.split(" ", 1) for line in data.decode().splitlines())
+    except ValueError as error:
+        raise files.Damaged(f"digests of sources: {error}") from error
+
+
+class Sources:
+    """The syntax trees of all sources, without docstrings.
+
+    contents: the sources by their paths in the package ("ops/types.py").
+    """
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self._trees = {_module_of(path): _tree(source) for path, source in contents.items()}
+        packages = [_module_of(path) for path in contents if path.endswith("__init__.py")]
+        self._packages = {name: _bound(self._trees[name]) for name in packages}
+        self._imports = {name: self._imported(name, tree) for name, tree in self._trees.items()}
+        self._naming = {
+            f"{name}:{node.name}": node
+            for name, tree in self._trees.items()
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef) and _names_a_kernel(node)
+        }
+
+    def closures(self) -> dict[str, set[str]]:
+        """The modules that each module and each function that names a kernel is made of."""
+        found = {name: self._reached({name}) for name in self._trees}
+        for full, node in self._naming.items():
+            name = full.partition(":")[0]
+            around = set() if _stands_alone(node) else {name}
+            found[full] = self._reached(self._imported(name, node) | around)
+        return found | {ALL: set(self._trees)}
+
+    def digests(self) -> dict[str, str]:
+        """Digests of the same, and of the functions themselves."""
+        alone = {name: _hash(ast.dump(tree)) for name, tree in self._trees.items()}
+        itself = {full: ast.dump(node) for full, node in self._naming.items()}
+        return {
+            name: _hash(itself.get(name, ""), *(f"{one} {alone[one]}" for one in sorted(modules)))
+            for name, modules in self.closures().items()
+        }
+
+    def _imported(self, name: str, node: ast.AST) -> set[str]:
+        """The modules of these sources that a part of the module `name` imports when it runs."""
+        package = name if name in self._packages else name.rpartition(".")[0]
+        found = {one for inner in _running(node) for one in self._named(inner, package)}
+        return found & self._trees.keys()
+
+    def _named(self, node: ast.AST, package: str) -> Iterator[str]:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".") if node.level else []
+            base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                if full in self._trees:
+                    yield full
+                if full not in self._trees or alias.name in self._packages.get(base, ()):
+                    yield base
+
+    def _reached(self, names: set[str]) -> set[str]:
+        """The modules, and all that they import."""
+        reached, left = set[str](), list(names)
+        while left:
+            if (name := left.pop()) not in reached:
+                reached.add(name)
+                left += self._imports[name]
+        return reached
+
+
+def _module_of(path: str) -> str:
+    return ".".join((ALL, *PurePosixPath(path).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def _tree(source: bytes) -> ast.Module:
+    """The syntax tree without docstrings. Of what Python cannot read: a tree that holds it."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ast.Module([ast.Expr(ast.Constant(source))], [])
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            body[:] = [one for one in body if not _is_text(one)]
+    return tree
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether a statement is a string, which does nothing."""
+    constant = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+
+
+def _running(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all below it, but for what only type checkers read."""
+    yield node
+    for inner in ast.iter_child_nodes(node):
+        if not (isinstance(inner, ast.If) and _is_for_type_checkers(inner)):
+            yield from _running(inner)
+
+
+def _is_for_type_checkers(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" and not node.orelse
+
+
+def _names_a_kernel(node: ast.FunctionDef) -> bool:
+    return any(isinstance(one, ast.Name) and one.id in _NAMING for one in node.decorator_list)
+
+
+def _stands_alone(node: ast.FunctionDef) -> bool:
+    """Whether a function uses nothing of its module but what it imports itself."""
+    parts = [*node.body, *node.args.defaults, *filter(None, node.args.kw_defaults)]
+    names = [one for part in parts for one in ast.walk(part) if isinstance(one, ast.Name)]
+    used = {one.id for one in names if isinstance(one.ctx, ast.Load)}
+    return used <= _bound(node) | set(dir(builtins))
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """All names that a part of a module binds, wherever."""
+    bound = set[str]()
+    for one in ast.walk(node):
+        if isinstance(one, ast.alias):
+            bound.add(one.asname or one.name.partition(".")[0])
+        elif isinstance(one, ast.FunctionDef | ast.ClassDef):
+            bound.add(one.name)
+        elif isinstance(one, ast.arg):
+            bound.add(one.arg)
+        elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+            bound.add(one.id)
+    return bound
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
