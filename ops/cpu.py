@@ -51,6 +51,23 @@ class CellNumber:
         return self._cell(self._memory)
 
 
+class CellNumbers:
+    """Some numbers side by side, see `CellNumber`."""
+
+    def __init__(self, n: int) -> None:
+        from ..jit.launch import Cell
+
+        self._memory, self._cell = np.zeros(n, np.int64), Cell.at
+
+    def set(self, values: Sequence[int]) -> None:
+        """Change all of them."""
+        self._memory[:] = values
+
+    def now(self) -> list[int]:
+        """Their values, by which launches that are recorded find them."""
+        return [self._cell(self._memory, i) for i in range(len(self._memory))]
+
+
 class Cpu(Device):
     """The CPU that this process runs on. Places are addresses, int64 (segments,)."""
 

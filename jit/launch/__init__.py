@@ -5,7 +5,7 @@ all threads. `define`, `atomics` and `views`, which import Numba, are what kerne
 """
 
 from .arguments import Arguments
-from .graph import Cell, Graph, Kernel, cell_of, record
+from .graph import Cell, Graph, Kernel, cell_of, record, recording
 from .lazy import DefinedKernel, LazyKernel, lazy_kernel, lazy_kernels
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "lazy_kernel",
     "lazy_kernels",
     "record",
+    "recording",
 ]

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import JitError
-from .graph import recording
+from .graph import Cell, keep, recording
 
 F32_1D = Annotated[NDArray[np.float32], 1]
 F32_2D = Annotated[NDArray[np.float32], 2]
@@ -145,8 +145,7 @@ class Arguments(Generic[T]):
     """A block of memory with a kernel's arguments, which keeps their arrays alive."""
 
     def __init__(self, declared: type[T]) -> None:
-        self._name = declared.__name__
-        self._places = _places(self._name, declared, 0)
+        self._places = _places(declared.__name__, declared, 0)
         self._words = np.zeros(n_words(declared), np.int64)
         self._held: T | None = None
         self.address = int(self._words.ctypes.data)
@@ -161,14 +160,13 @@ class Arguments(Generic[T]):
     def fill(self, values: T) -> int:
         """Replace the values of the block; gives its address.
 
-        Raises JitError for an array that is not as declared, and while a graph is recorded: all its
-        launches would read the values filled in last.
+        While a graph is recorded, its launches get a block of their own. Raises JitError for an
+        array that is not as declared, and for a `Cell`, which launches take as an argument alone.
         """
         if recording():
-            raise JitError(
-                f"recording a launch with {self._name}, which may be filled again: expected "
-                "Arguments.fixed"
-            )
+            block = Arguments.fixed(values)
+            keep(block)
+            return block.address
         self._hold(values)
         return self.address
 
@@ -178,6 +176,8 @@ class Arguments(Generic[T]):
         for place, value in others:
             if isinstance(place.field, ArrayField):
                 _check(place.name, value, place.field)
+            elif isinstance(value, Cell):
+                raise JitError(f"{place.name} is a Cell: expected one as an argument of the launch")
         for place, value in others:
             self._words[place.words] = _words(value, place.field)
         self._held = values

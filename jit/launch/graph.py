@@ -4,6 +4,9 @@
 
 To decode a token takes some hundred small operations. Between two of them Python is slow, as the
 weights have pushed the interpreter out of the CPU's caches. A graph needs one call for all of them.
+
+A number that changes from run to run is a `Cell`. Kernels that take its address read it there; an
+argument that is a cell itself is copied into the launch before each run.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from struct import Struct
-from typing import ParamSpec
+from typing import NamedTuple, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +24,7 @@ from ..arena import aligned
 from ..errors import JitError
 from ..threads import n_threads
 from .launcher import run
-from .record import PHASE, RECORD
+from .record import ARGUMENTS, PHASE, RECORD
 
 P = ParamSpec("P")
 
@@ -29,16 +32,25 @@ _PHASE_WORD = Struct("q")
 
 
 class Cell(int):
-    """A number that changes between runs of a graph: kernels read it from memory, at `address`."""
+    """A number that changes between runs of a graph, with the value that it has now.
 
-    address: int
+    memory, index: where it is, in an array int64 (n,).
+    """
+
+    memory: NDArray[np.int64]
+    index: int
 
     @classmethod
-    def at(cls, memory: NDArray[np.int64]) -> Cell:
-        """The cell at `memory` (1,), with the number that it holds now."""
-        cell = cls(memory[0])
-        cell.address = int(memory.ctypes.data)
+    def at(cls, memory: NDArray[np.int64], index: int = 0) -> Cell:
+        """The cell `memory[index]`."""
+        cell = cls(memory[index])
+        cell.memory, cell.index = memory, index
         return cell
+
+    @property
+    def address(self) -> int:
+        """Where kernels find it."""
+        return int(self.memory.ctypes.data) + 8 * self.index
 
 
 def cell_of(number: int) -> int:
@@ -96,6 +108,10 @@ class Graph:
         self._n, self._group, self._first, self._size = 0, 0, 0, 0
         self.long = False
         """Whether the last run took long: see `launcher`."""
+        self.kept: list[object] = []
+        """What launches read that nobody else keeps alive."""
+        self._cells: list[tuple[int, Cell]] = []
+        self._copies: list[_Copy] = []
         self._place(np.zeros((1, RECORD), np.uint8))
 
     def _place(self, old: NDArray[np.uint8]) -> None:
@@ -108,7 +124,7 @@ class Graph:
         return self._n
 
     def clear(self) -> None:
-        """Forget all launches."""
+        """Forget all launches, which were not recorded."""
         self._n = self._group = 0
 
     def add(self, kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int) -> None:
@@ -125,15 +141,45 @@ class Graph:
         self._group = group if parallel else 0
         self._n += 1
 
+    def add_recorded(
+        self, kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int
+    ) -> None:
+        """The same for a launch whose arguments may be cells."""
+        first = (self._n * RECORD + ARGUMENTS) // 8
+        for i, argument in enumerate(arguments):
+            if isinstance(argument, Cell):
+                self._cells.append((first + i, argument))
+        self.add(kernel, arguments, parallel, group)
+
+    def complete(self) -> None:
+        """All launches are there: find where their cells go."""
+        words = self._records.reshape(-1).view(np.int64)
+        memories = {id(cell.memory): cell.memory for _, cell in self._cells}
+        for key, memory in memories.items():
+            pairs = [(to, cell.index) for to, cell in self._cells if id(cell.memory) == key]
+            self._copies.append(_Copy(memory, *np.array(pairs, np.intp).T, words))
+        self._cells.clear()
+
     def run(self) -> None:
         """Run all launches."""
+        for copy in self._copies:
+            copy.words[copy.targets] = copy.memory[copy.sources]
         self.long = run(self._address, self._n, n_threads(), self.long)
+
+
+class _Copy(NamedTuple):
+    """Cells memory[sources] that are arguments at words[targets] of a graph's records."""
+
+    memory: NDArray[np.int64]
+    targets: NDArray[np.intp]
+    sources: NDArray[np.intp]
+    words: NDArray[np.int64]
 
 
 def launch(kernel: Kernel, arguments: Sequence[float], parallel: bool, group: int) -> None:
     """Run a kernel now, or add it to the graph that is being recorded."""
     if _recording:
-        _recording[-1].add(kernel, arguments, parallel, group)
+        _recording[-1].add_recorded(kernel, arguments, parallel, group)
     else:
         _single.clear()
         _single.add(kernel, arguments, parallel, group)
@@ -147,6 +193,11 @@ def recording() -> bool:
     return bool(_recording)
 
 
+def keep(thing: object) -> None:
+    """Keep what launches read as long as the graph that is being recorded."""
+    _recording[-1].kept.append(thing)
+
+
 _single = Graph()
 _plain = np.zeros(1, np.int64)
 _recording: list[Graph] = []
@@ -155,8 +206,9 @@ _recording: list[Graph] = []
 def record(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Graph:
     """Call `function` and record the kernels that it calls, without running them, in a graph.
 
-    Only the engine's thread may record. The graph holds addresses of arrays, so the caller has to
-    keep the arrays. What is no kernel (a NumPy call) runs at once and is not recorded.
+    Only the engine's thread may record. The graph keeps arrays that are in `Arguments`; of others
+    it has the addresses, so the caller has to keep them. What is no kernel (a NumPy call) runs at
+    once and is not recorded.
     """
     graph = Graph()
     _recording.append(graph)
@@ -164,4 +216,5 @@ def record(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Gr
         function(*args, **kwargs)
     finally:
         _recording.pop()
+    graph.complete()
     return graph

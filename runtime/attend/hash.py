@@ -23,7 +23,7 @@ from .sparse import SEED, Budgeted, Chosen, OverSlots, SlotIndex
 
 if TYPE_CHECKING:
     from ...models.config import ModelConfig
-    from ...ops.select import Range, SignedKeys
+    from ...ops.select import Range, SignedKeys, Wanted
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from ..store.resident import ResidentStore
@@ -138,6 +138,8 @@ class SignatureIndex(SlotIndex):
     """A signature of every stored key; each query scans all of them, and scores `rerank` times k
     keys exactly."""
 
+    records = True
+
     def __init__(
         self,
         config: ModelConfig,
@@ -184,21 +186,29 @@ class SignatureIndex(SlotIndex):
         assert self.column is not None
         self._networks[layer.index].sign_slots(layer, self.column, slots, n_tokens)
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         select = layer.device.select
         keys, s = self.keys(layer), self._scratch
         self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
         if self._rerank != 1:
             select.best_signed(
                 select.SignedQueries(q, self._queries[None]), keys, among,
-                select.Wanted(k, self._rerank * k, SEED),
-                select.Lists(chosen.lists, chosen.counts),
+                wanted, select.Lists(chosen.lists, chosen.counts),
                 taken=chosen.taken, scratch=s,
             )  # fmt: skip
         else:
             select.nearest(
-                self._queries, keys.items, self._bits, among, k, chosen.lists, chosen.counts,
-                seed=SEED, taken=chosen.taken, scratch=s,
+                self._queries, keys.items, self._bits, among, wanted.k, chosen.lists, chosen.counts,
+                seed=wanted.seed, taken=chosen.taken, scratch=s,
             )  # fmt: skip
+        return self.bytes_read(layer.index, among, 0)
+
+    def wanted(self, among: Range, k: int) -> Wanted:
+        competing = max(k, among.last - among.first)
+        wanted: Wanted = self._device.select.Wanted(k, min(self._rerank * k, competing), SEED)
+        return wanted
+
+    def bytes_read(self, layer: int, among: Range, attended: int) -> int:
         n_tokens = (among.last - among.first) * self._config.n_kv_heads
+        s = self._scratch
         return int(s.group // s.together * n_tokens * self._bits // 8)

@@ -11,7 +11,7 @@ from .selections import Selections
 from .sparse import Budgeted, Chosen, TokenIndex
 
 if TYPE_CHECKING:
-    from ...ops.select import Range
+    from ...ops.select import Range, Wanted
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
     from .base import F32
@@ -73,7 +73,7 @@ class _RecordedIndex(TokenIndex):
     def extend(self, layer: LayerView, first: int, last: int) -> None:
         """Nothing: there is no column."""
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         steps = self._selections.layers[layer.index]
         if not steps:
             raise AttendError(f"nothing of layer {layer.index} was recorded")

@@ -84,6 +84,8 @@ class Windowed:
 
     def cut(self, n_tokens: int) -> None:
         """The tokens from `n_tokens` on are dropped."""
+        if not self._pins and not self.checkpoints:
+            return
         self._pins = {position for position in self._pins if position <= n_tokens}
         for position in [p for p in self.checkpoints if p > n_tokens]:
             del self.checkpoints[position]

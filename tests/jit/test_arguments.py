@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import kvarn
 from kvarn.jit.errors import JitError
 from kvarn.jit.kernel_cache import events
-from kvarn.jit.launch import Arguments, record
+from kvarn.jit.launch import Arguments, Cell, record
 from kvarn.jit.launch.arguments import F32_2D, I64_1D, Annotated, ArrayField, fields_of
 from kvarn.jit.launch.define import CompiledKernel, Share, kernel
 
@@ -116,8 +116,47 @@ def test_arguments_that_a_kernel_would_misread_are_refused_by_name():
         block.fill(arrays._replace(nested=nested))
     with pytest.raises(JitError, match=r"Arrays\.out .* contiguous"):
         block.fill(arrays._replace(out=np.zeros((3, 4), np.float32).T))
-    with pytest.raises(JitError, match="recording a launch with Arrays"):
-        record(lambda: describe(block.fill(arrays), 0.0, 1, 2))
+
+
+def test_each_launch_that_is_recorded_keeps_its_arguments():
+    block, numbers, arrays = Arguments(Arrays), Inner(-0.5, 11), made_arrays()
+    first, last = (arrays._replace(out=np.zeros_like(arrays.out)) for _ in range(2))
+    place = block.fill(arrays)
+
+    def work() -> None:
+        for one, shift in ((first, 0), (last, 1000)):
+            moved = one._replace(b=arrays.b - shift)  # which nobody else keeps
+            describe(block.fill(moved), *numbers, 5, parallel=False)
+
+    graph = record(work)
+    assert block.address == place
+    describe(block.address, *numbers, 5, parallel=False)
+    for _ in range(2):
+        graph.run()
+    for one, shift in ((arrays, 0), (first, 0), (last, 1000)):
+        np.testing.assert_array_equal(
+            one.out, expected(one._replace(b=arrays.b - shift), numbers, 5)
+        )
+        one.out[:] = 0
+
+
+def test_cells_are_read_when_the_graph_runs():
+    block, arrays = Arguments(Arrays), made_arrays()
+    memory = np.array([3, 5, 11], np.int64)
+
+    def work() -> None:
+        describe(block.fill(arrays), 0.5, Cell.at(memory, 2), Cell.at(memory, 1), parallel=False)
+
+    graph = record(work)
+    for values in ((3, 5, 11), (3, 6, 13), (3, -7, 1 << 40)):
+        memory[:] = values
+        graph.run()
+        np.testing.assert_array_equal(
+            arrays.out, expected(arrays, Inner(0.5, values[2]), values[1])
+        )
+    inside = arrays._replace(nested=arrays.nested._replace(numbers=Inner(1.0, Cell.at(memory))))
+    with pytest.raises(JitError, match=r"Arrays\.nested\.numbers\.shift is a Cell"):
+        record(lambda: block.fill(inside))
 
 
 class Wrong(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....jit.arena import aligned
-from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
+from ....jit.launch import Arguments, DefinedKernel, lazy_kernels, recording
 from ....jit.threads import n_threads
 from ...errors import OpsError
 from ..arguments import GatheredMemory, GatheredTokens, Scoring
@@ -47,7 +47,7 @@ class GatheredScratch:
         self.blocks = block_outputs(n_segments(room), n_heads, n_kv_heads, layout.padded)
         self.attend = _attend(*layout.codes, self.heads)
         self.merge = _merge(*layout.output_codes)
-        self.tokens, self.memory = Arguments(GatheredTokens), Arguments(GatheredMemory)
+        self.tokens = Arguments(GatheredTokens)
         self.masses = np.zeros((n_heads, 2), np.float32)
         self.threads = 0
 
@@ -60,7 +60,7 @@ class GatheredScratch:
             memory = GatheredMemory(
                 works=works, rooms=rooms, blocks=self.blocks, masses=self.masses
             )
-            self.memory.fill(memory)
+            self.memory = Arguments.fixed(memory)
             self.threads = threads
 
 
@@ -84,7 +84,7 @@ def gathered_attention(
     q, out float32 (1, H, E); lists uint32 (J, room): the tokens of each KV head, ascending for
     speed, of which the first counts[j] >= 1 are read; log_weights float32 (H, room) or none.
     Bit-equal for any number of threads. Raises OpsError where shapes do not fit. The caller makes
-    sure that listed tokens are stored.
+    sure that listed tokens are stored, and in a recorded call that there are 1 to room of them.
     """
     s = scratch
     shape = 1, s.n_heads, s.layout.head_dim
@@ -96,17 +96,21 @@ def gathered_attention(
             f"gathered attention: lists are {lists.dtype} {lists.shape} with {counts.shape} "
             f"lengths, expected uint32 ({s.n_kv_heads}, room)"
         )
-    least, most, room = counts.min(), counts.max(), min(s.room, room)
-    if not 1 <= least <= most <= room:
-        raise OpsError(
-            f"gathered attention: lists of {least} to {most} tokens, expected 1 to {room}"
-        )
+    room = min(s.room, room)
+    if recording():  # what writes the lists has not run
+        n_listed = heads * room
+    else:
+        least, most, n_listed = counts.min(), counts.max(), int(counts.sum())
+        if not 1 <= least <= most <= room:
+            raise OpsError(
+                f"gathered attention: lists of {least} to {most} tokens, expected 1 to {room}"
+            )
     if log_weights.size and log_weights.shape != (s.n_heads, lists.shape[1]):
         raise OpsError(
             f"gathered attention: log weights are {log_weights.shape}, expected "
             f"{(s.n_heads, lists.shape[1])}"
         )
-    few = int(counts.sum()) * s.layout.padded <= SERIAL_ELEMENTS
+    few = n_listed * s.layout.padded <= SERIAL_ELEMENTS
     s.ready(n_threads())
     given = GatheredTokens(
         q=q, lists=lists, counts=counts, segments=segments, log_weights=log_weights, out=out

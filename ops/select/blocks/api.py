@@ -85,7 +85,6 @@ class BlockScratch(SearchScratch):
             masks=np.empty((threads, 2, n), np.uint64),
             sums=aligned((threads, 64), np.float32),
         )
-        self.scanned = np.zeros(self.n_kv_heads, np.int64)
         arrays = Scratch(search=self.search, scan=scan)
         self.query, self.arguments = Arguments(Query), Arguments.fixed(arrays)
 
@@ -105,18 +104,23 @@ def best_in_blocks(
     among: Range,
     wanted: Wanted,
     lists: Lists,
+    scanned: I64,
     *,
     scratch: BlockScratch,
-) -> int:
+) -> None:
     """Lists of tokens as `best_sketched`, by estimates that the bound of their block caps.
 
     Segments of the column below among.stop // 1024 are built; all tokens of the open segment are
-    candidates. Returns how many blocks were scanned, summed over the query heads.
+    candidates. scanned int64 (J,): becomes how many blocks were scanned for each KV head.
     """
     s = scratch
     wanted = check_search("blocks", q, among, wanted, lists, s.none_taken, s)
     if among.stop > SEGMENT * len(keys.segments) or among.stop // SEGMENT > len(keys.items):
         raise OpsError(f"blocks: token {among.stop - 1} lies outside the columns")
+    if scanned.shape != (s.n_kv_heads,) or scanned.dtype != np.int64:
+        raise OpsError(
+            f"blocks: scanned is {scanned.dtype} {scanned.shape}, expected int64 ({s.n_kv_heads},)"
+        )
     s.ready(n_threads())
     query = Query(
         q=q,
@@ -126,8 +130,7 @@ def best_in_blocks(
         taken=s.none_taken,
         lists=lists.tokens,
         counts=lists.counts,
-        scanned=s.scanned,
+        scanned=scanned,
     )
     choose = _in_blocks(*s.layout.codes, s.bits, s.together)
     choose(s.query.fill(query), s.arguments.address, s.n_kv_heads, *among, *wanted)
-    return int(s.scanned.sum())

@@ -86,7 +86,7 @@ class MeansScratch:
         self.logs[1 : BLOCK + 1] = np.log(np.arange(1, BLOCK + 1))
         codes = self.layout.blocks, self.heads
         self.attend, self.merge = _means(*codes), _merge(*codes)
-        self.tail, self.memory, self.threads = Arguments(Tail), Arguments(Memory), 0
+        self.tail, self.threads = Arguments(Tail), 0
 
     def ready(self, threads: int) -> None:
         """Have scratch for each of `threads` threads."""
@@ -99,7 +99,7 @@ class MeansScratch:
                 logs=self.logs,
                 blocks=self.blocks,
             )
-            self.memory.fill(memory)
+            self.memory = Arguments.fixed(memory)
             self.threads = threads
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
     from ....models.config import ModelConfig
-    from ....ops.select import Range
+    from ....ops.select import Range, Wanted
     from ...store import KVStore
     from ..base import F32, I64
 
@@ -76,8 +76,8 @@ class AnnIndex(TokenIndex):
 
         self._each(add, len(heads))
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        heads = self._layers[layer.index]
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
+        heads, k = self._layers[layer.index], wanted.k
         group = q.shape[1] // len(heads)
         # Sinks and tokens of the window may be among the best: search for so many more.
         n_fixed = among.first + max(0, heads[0].n - among.last)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ....ops.attention.layout import SEGMENT
 from ..base import LayerView
 from ..sparse import SEED, Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range
+    from ....ops.select import Range, Wanted
     from ...store import KVStore
     from ..base import F32
 
@@ -27,12 +29,15 @@ class BlockIndex(TokenIndex):
     the keys' spread instead of 0.8%).
     """
 
+    records = True
+
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         from ....ops.select import Rotation, block_item_bytes
 
         self._config, self._layout = config, store.layout
         self._rotation = Rotation.random(config.head_dim, SEED)
         self._item_bytes = block_item_bytes(self._rotation.bits)
+        self._scanned = np.zeros((config.n_layers, config.n_kv_heads), np.int64)
         self.column = self._blocks = store.column(f"blocks-{SEED}", self._item_bytes)
 
     def prepare(self, n_ctx: int, k: int) -> None:
@@ -52,18 +57,32 @@ class BlockIndex(TokenIndex):
                 self._blocks.segments(i), first // SEGMENT, last // SEGMENT,
             )  # fmt: skip
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        from ....ops.select import BlockedKeys, Lists, Wanted, best_in_blocks
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
+        from ....ops.select import BlockedKeys, Lists, best_in_blocks
 
-        i, bits = layer.index, self._rotation.bits
-        n_blocks = best_in_blocks(
+        i = layer.index
+        best_in_blocks(
             q,
             BlockedKeys(layer.store.segments(i), self._blocks.segments(i), self._rotation),
             among,
-            Wanted(k, int(RERANKED * k), SEED),
+            wanted,
             Lists(chosen.lists, chosen.counts),
+            self._scanned[i],
             scratch=self._scratch,
         )
+        return BlockIndex.bytes_read(self, i, among, 0)
+
+    def bytes_read(self, layer: int, among: Range, attended: int) -> int:
+        bits, n_blocks = self._rotation.bits, int(self._scanned[layer].sum())
         passes = self._scratch.group // self._scratch.together
         blocks = passes * (among.last - among.first) // 32 * self._config.n_kv_heads
         return blocks * (bits + 8) + n_blocks * 32 * (bits // 8 + 4)
+
+    def sources(self, start: int) -> list[object] | None:
+        # A token that fills a segment has its blocks made.
+        return super().sources(start) if (start + 1) % SEGMENT else None
+
+    def wanted(self, among: Range, k: int) -> Wanted:
+        from ....ops.select import Wanted
+
+        return Wanted(k, min(int(RERANKED * k), max(k, among.last - among.first)), SEED)

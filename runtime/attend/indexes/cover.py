@@ -12,7 +12,7 @@ from .flat import FlatIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range
+    from ....ops.select import Range, Wanted
     from ...store import KVStore
     from ..base import F32
 
@@ -44,17 +44,17 @@ class Covering(Refined):
         self.index.prepare(n_ctx, k)
         self._scratch = CoverScratch(heads, kv_heads, n_ctx, room, self._layout)
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         from ....ops.attention.arguments import Scoring
         from ....ops.select import SAMPLE, cover
 
-        n_bytes = self.index.choose(layer, q, among, k, chosen)
+        n_bytes = self.index.choose(layer, q, among, wanted, chosen)
         config, layout = layer.config, self._layout
         looked_at = int(chosen.counts.sum())
         if not len(self._totals):
             looked_at += min(SAMPLE, among.last - among.first) * len(chosen.counts)
         cover(
-            q, layer.store.segments(layer.index), among, k, self._share, chosen.lists,
+            q, layer.store.segments(layer.index), among, wanted.k, self._share, chosen.lists,
             chosen.counts, scoring=Scoring(config.attention_scale, config.attention_softcap),
             seed=SEED, scratch=self._scratch, totals=self._totals,
         )  # fmt: skip

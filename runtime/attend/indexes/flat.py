@@ -11,7 +11,7 @@ from ..sparse import SEED, Chosen, SlotIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range
+    from ....ops.select import Range, Wanted
     from ...store import KVStore
     from ..base import F32, I32
 
@@ -21,6 +21,8 @@ class FlatIndex(SlotIndex):
 
     totals: float32 (H, 2), or (0, 2): where `choose` leaves the softmax's sums, see `largest`.
     """
+
+    records = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         self._config, self._layout = config, store.layout
@@ -38,15 +40,18 @@ class FlatIndex(SlotIndex):
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
         """Nothing: there is no column."""
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         from ....ops.attention.arguments import Scoring
         from ....ops.select import largest
 
         segments, config = layer.store.segments(layer.index), layer.config
         largest(
-            q, segments, among, k, chosen.lists, chosen.counts, seed=SEED, taken=chosen.taken,
-            scratch=self._scratch,
+            q, segments, among, wanted.k, chosen.lists, chosen.counts,
+            seed=SEED, taken=chosen.taken, scratch=self._scratch,
             scoring=Scoring(config.attention_scale, config.attention_softcap), totals=self.totals,
         )  # fmt: skip
+        return self.bytes_read(layer.index, among, 0)
+
+    def bytes_read(self, layer: int, among: Range, attended: int) -> int:
         n_tokens = (among.last - among.first) * self._config.n_kv_heads
         return n_tokens * (self._layout.k_row_bytes + self._layout.scale_row_bytes)

@@ -8,6 +8,7 @@ from ....ops.attention.arguments import Scoring
 from ....ops.attention.layout import SEGMENT
 from ..base import LayerView
 from ..sparse import SEED, Chosen
+from ..sparse.index import all_filled, places_of
 from .blocks import BlockIndex
 
 if TYPE_CHECKING:
@@ -61,4 +62,18 @@ class MeansIndex(BlockIndex):
             scoring=Scoring(config.attention_scale, config.attention_softcap), masses=masses,
             scratch=tail,
         )  # fmt: skip
-        return n_full * tail.means_bytes * tail.n_kv_heads + int(chosen.counts.sum())
+        return self._means_read(among, int(chosen.counts.sum()))
+
+    def _means_read(self, among: Range, attended: int) -> int:
+        return among.stop // SEGMENT * self._tail.means_bytes * self._tail.n_kv_heads + attended
+
+    def bytes_read(self, layer: int, among: Range, attended: int) -> int:
+        return super().bytes_read(layer, among, attended) + self._means_read(among, attended)
+
+    def sources(self, start: int) -> list[object] | None:
+        means, blocks = super().sources(start), [self._blocks]
+        return means + places_of(blocks) if means and all_filled(blocks, start) else None
+
+    def indexed(self, stop: int) -> None:
+        super().indexed(stop)
+        self._blocks.filled[:] = stop

@@ -10,7 +10,7 @@ from ..base import LayerView
 from ..sparse import SEED, Chosen, Refined, TokenIndex
 
 if TYPE_CHECKING:
-    from ....ops.select import Range
+    from ....ops.select import Range, Wanted
     from ..base import F32
 
 
@@ -27,8 +27,9 @@ class SampledIndex(Refined):
         super().__init__(index)
         self.weighs = True
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
-        n_bytes = self.index.choose(layer, q, among, k - k // 2, chosen)
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
+        k = wanted.k
+        n_bytes = self.index.choose(layer, q, among, self.index.wanted(among, k - k // 2), chosen)
         n_kv_heads = len(chosen.counts)
         group = q.shape[1] // n_kv_heads
         random = np.random.default_rng((SEED, layer.index, among.stop))

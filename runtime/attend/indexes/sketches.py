@@ -12,7 +12,7 @@ from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range, Rotation, SketchedKeys
+    from ....ops.select import Range, Rotation, SketchedKeys, Wanted
     from ...store import Column, KVStore
     from ..base import F32, I32
 
@@ -27,6 +27,8 @@ class _Sketches(TokenIndex):
     In two columns, of bits / 8 and of 2 bytes (f16). All layers share one rotation: the estimates
     need a random one, not one per layer.
     """
+
+    records = True
 
     def __init__(self, config: ModelConfig, store: KVStore) -> None:
         self._config, self._layout, self._device = config, store.layout, store.device
@@ -62,17 +64,26 @@ class _Sketches(TokenIndex):
             self._rotation, centre, store.segments(i), store.layout, bits, factors, first, last
         )
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         select = layer.device.select
         select.best_sketched(
             q,
             self.keys(layer),
             among,
-            select.Wanted(k, RERANKED * k, SEED),
+            wanted,
             select.Lists(chosen.lists, chosen.counts),
             taken=chosen.taken,
             scratch=self._scratch,
         )
+        return self.bytes_read(layer.index, among, 0)
+
+    def wanted(self, among: Range, k: int) -> Wanted:
+        wanted: Wanted = self._device.select.Wanted(
+            k, min(RERANKED * k, max(k, among.last - among.first)), SEED
+        )
+        return wanted
+
+    def bytes_read(self, layer: int, among: Range, attended: int) -> int:
         passes = self._scratch.group // self._scratch.together
         tokens = (among.last - among.first) * self._config.n_kv_heads
         return int(passes * tokens * (self._rotation.bits // 8 + 2))

@@ -16,7 +16,7 @@ from ..sparse.centre import STAGES, averaged
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Hashing, Range, Tables
+    from ....ops.select import Hashing, Range, Tables, Wanted
     from ...store import Column, KVStore
     from ..base import F32
 
@@ -112,7 +112,7 @@ class TableIndex(CentredIndex, TokenIndex):
             self._hashings[i] = known = replace(known, centre=centre)
         return known
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         from ....ops.select import TableStore, draw
 
         i, (column,) = layer.index, self.columns(layer)

@@ -10,7 +10,7 @@ from ..sparse import SEED, Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range
+    from ....ops.select import Range, Wanted
     from ...store import KVStore
     from ..base import F32
 
@@ -41,11 +41,11 @@ class TileIndex(TokenIndex):
         items = self._boxes.segments(i)
         bound_tiles(store.segments(i), store.layout, store.n_kv_heads, items, first, last)
 
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         from ....ops.select import highest_tiles
 
         highest_tiles(
-            q, self._boxes.segments(layer.index), among, k, chosen.lists, chosen.counts,
+            q, self._boxes.segments(layer.index), among, wanted.k, chosen.lists, chosen.counts,
             seed=SEED, scratch=self._scratch,
         )  # fmt: skip
         # Of each dimension a query head reads one side of the boxes, a group soon both.

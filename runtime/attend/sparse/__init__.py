@@ -7,8 +7,8 @@ sliding window, and contexts of which nearly all would be read use `full`, bit f
 
 from .attention import SparseAttention
 from .centred import CentredIndex
-from .index import Chosen, Refined, SlotIndex, TokenIndex
-from .method import SEED, Budgeted, OverSlots, Sparse
+from .index import SEED, Chosen, Refined, SlotIndex, TokenIndex
+from .method import Budgeted, OverSlots, Sparse
 
 __all__ = [
     "SEED",

@@ -42,7 +42,8 @@ _DIGEST = 8
 
 def averaged(stored: int) -> int:
     """How many segments the centre of a layer with so many stored tokens is of; 0: it has none."""
-    return max((n for n in STAGES if n * SEGMENT <= stored), default=0)
+    full = min(stored // SEGMENT, STAGES[-1])
+    return 1 << full.bit_length() - 1 if full else 0
 
 
 class Centres:
@@ -52,16 +53,17 @@ class Centres:
         head_dim, layers = store.layout.head_dim, store.n_layers
         self._shape, self._device = (store.n_kv_heads, head_dim), store.device
         self._column = store.column("centre", -(-(4 * head_dim + _DIGEST) // SEGMENT))
-        self._known: list[tuple[int, F32]] = [(0, np.zeros(self._shape, np.float32))] * layers
+        self.known: list[tuple[int, F32]] = [(0, np.zeros(self._shape, np.float32))] * layers
+        """Of each layer, how many segments its centre is of, and the centre."""
 
     def of(self, layer: LayerView, n: int) -> F32:
         """float32 (J, E): the mean of the stored keys of the first n segments, n of `STAGES`."""
         store, column, i, stop = layer.store, self._column, layer.index, n * SEGMENT
         if column.filled[i] >= stop:  # nothing has been overwritten since
-            if self._known[i][0] == n:
-                return self._known[i][1]
+            if self.known[i][0] == n:
+                return self.known[i][1]
             if (found := self._stored(i, n)) is not None:
-                self._known[i] = n, found
+                self.known[i] = n, found
                 return found
             column.restart()
         centre: F32 = layer.device.select.mean_keys(
@@ -69,7 +71,7 @@ class Centres:
         )
         self._store(i, n, centre)
         column.filled[i] = max(stop, column.filled[i])
-        self._known[i] = n, centre
+        self.known[i] = n, centre
         return centre
 
     def leave_out(self, layer: LayerView, stored: int) -> None:

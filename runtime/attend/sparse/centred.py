@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....ops.attention.layout import SEGMENT
 from .centre import STAGES, Centres, averaged
-from .index import KeyIndex
+from .index import KeyIndex, all_filled, places_of
 
 if TYPE_CHECKING:
     from ...store import Column, KVStore
@@ -32,7 +32,9 @@ class CentredIndex(KeyIndex):
 
         The store's, each time: another index of the same keys may have dropped them.
         """
-        n = self._stages[layer.index]
+        return self._columns_of(self._stages[layer.index])
+
+    def _columns_of(self, n: int) -> list[Column]:
         return [self._store.column(f"{name}-c{n}", size) for name, size in self._items.items()]
 
     def cover(self, layer: LayerView, start: int, stop: int) -> None:
@@ -60,6 +62,22 @@ class CentredIndex(KeyIndex):
         if first < last:
             centre = self._centres.of(layer, self._stages[layer.index])
             self.add(layer, centre, self.columns(layer), first, last)
+
+    def sources(self, start: int) -> list[object] | None:
+        n = averaged(start + 1)
+        if n != averaged(start) or self._stages.count(n) != len(self._stages):
+            return None
+        columns = self._columns_of(n) if n else []
+        return self._centres.known + places_of(columns) if all_filled(columns, start) else None
+
+    def index_one(self, layer: LayerView, start: int, stop: int) -> None:
+        if self._stages[layer.index]:
+            self.extend(layer, start, stop)
+
+    def indexed(self, stop: int) -> None:
+        if n := max(self._stages):
+            for column in self._columns_of(n):
+                column.filled[:] = stop
 
     @abstractmethod
     def add(

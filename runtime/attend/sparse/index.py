@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ....ops.select import Range
+    from ....ops.select import Range, Wanted
     from ...store import Column
     from ..base import F32, I32, I64, U32, U64, LayerView
+
+SEED = 20_240_517
+"""Of every choice at random: projections, and the order among equal scores."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,65 @@ class KeyIndex(ABC):
     def prepare(self, n_ctx: int, k: int) -> None:  # noqa: B027 - not all need any
         """Make room for choices of up to k tokens per query head among up to n_ctx."""
 
+    # For tokens whose launches are recorded in a graph.
+
+    def sources(self, start: int) -> list[object] | None:
+        """What launches for the token at `start` read beside K and V; those that were recorded hold
+        as long as all of it is the same objects.
+
+        None unless all tokens before it are indexed, and it needs no more than `index_one`.
+        """
+        columns = [] if self.column is None else [self.column]
+        return places_of(columns) if all_filled(columns, start) else None
+
+    def index_one(self, layer: LayerView, start: int, stop: int) -> None:
+        """Index the key that is stored at `start` = `stop` - 1, by launches alone."""
+        if self.column is not None:
+            self.extend(layer, start, stop)
+
+    def indexed(self, stop: int) -> None:
+        """All layers have the tokens up to `stop` - 1, by `index_one`, or count as indexed: see
+        `Column`."""
+        if self.column is not None:
+            self.column.filled[:] = stop
+
+
+def all_filled(columns: list[Column], stop: int) -> bool:
+    """Whether all layers have just the items of the tokens before `stop`."""
+    for column in columns:  # for each token: lists are faster than arrays here
+        filled = column.filled.tolist()
+        if filled.count(stop) != len(filled):
+            return False
+    return True
+
+
+def places_of(columns: list[Column]) -> list[object]:
+    """What is another object where a place of a column is another one."""
+    return [column.segments(0) for column in columns]
+
 
 class TokenIndex(KeyIndex):
     """An index that chooses on the CPU."""
 
     weighs: bool = False
     """Whether `choose` fills log weights."""
+    records: bool = False
+    """Whether `index_one`, `choose` and `add_rest` only launch kernels and take `Cell`s, in ways
+    that change with the number of full segments alone."""
+
+    def wanted(self, among: Range, k: int) -> Wanted:
+        """What `choose` is to choose, if each query head takes k tokens."""
+        from ....ops.select import Wanted
+
+        return Wanted(k, k, SEED)
+
+    def bytes_read(self, layer: int, among: Range, attended: int) -> int:
+        """Bytes of the index that the layer's last choice has read, and `add_rest` after it, where
+        `records` is true. attended: tokens that all KV heads have read."""
+        return 0
 
     @abstractmethod
-    def choose(self, layer: LayerView, q: F32, among: Range, k: int, chosen: Chosen) -> int:
+    def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
         """Choose tokens for q (1, H, E), sinks and window among them.
 
         Returns the bytes of the index that were read.

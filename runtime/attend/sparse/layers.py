@@ -16,6 +16,8 @@ class ChoosingLayers:
     def __init__(
         self, method: Sparse, dense: frozenset[int], config: ModelConfig, n_ctx: int
     ) -> None:
+        from ....ops.select import Range
+
         # Of the model's layers: over slots, those with a window look like the others.
         self.indexed = {i for i, layer in enumerate(config.layers) if layer.window is None}
         """Those without a sliding window. Dense ones are among them: they may choose next time."""
@@ -26,6 +28,11 @@ class ChoosingLayers:
         """The most tokens that a query head takes."""
         self.room = min(n_ctx, method.sink + method.window + self.most * self._group)
         """The most tokens that a KV head reads."""
+        self._range = Range
+        self.alike: dict[float, list[int]] = {}
+        """Those that choose alike, by their share: see `Sparse.shares`."""
+        for layer, share in self._shares.items():
+            self.alike.setdefault(share, []).append(layer)
 
     def takes(self, layer: int, stored: int) -> int:
         """How many of `stored` tokens a query head takes in a layer that chooses."""
@@ -33,9 +40,7 @@ class ChoosingLayers:
 
     def among(self, layer: int, stored: int) -> Range | None:
         """The tokens that the last of `stored` chooses from; None where it reads all."""
-        from ....ops.select import Range
-
         method, share = self._method, self._shares.get(layer)
         if share is None or method.reads_all(stored, self._group, share):
             return None
-        return Range(method.sink, stored - method.window, stored)
+        return self._range(method.sink, stored - method.window, stored)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .index import SlotIndex, TokenIndex
     from .resident import ResidentIndex
 
-SEED = 20_240_517
-"""Of every choice at random: projections, and the order among equal scores."""
 NONE = "none"
 _MOST_LAYERS = 1 << 16  # of any model
 

@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...store import KVStore
     from ..base import I64, U32, LayerView
 
 PATIENCE = 8
@@ -46,7 +47,7 @@ class ReadAhead:
 
     def before(self, layer: LayerView) -> None:
         """`layer` is about to choose its tokens: ask for those that the next layer may read."""
-        if self._awake(layer):
+        if self.awake(layer.store):
             following = self._next[layer.index]
             if following in self._last and not self._rests.get(following):
                 self._found[following] = self._ask(layer, following, *self._last[following])
@@ -67,7 +68,7 @@ class ReadAhead:
 
     def rows(self, layer: LayerView, lists: U32, counts: I64) -> None:
         """Rows of a prompt are about to read these tokens: lists (R, J, room), counts (R, J)."""
-        if self._awake(layer):
+        if self.awake(layer.store):
             for row, n in zip(lists, counts):
                 self._ask(layer, layer.index, row, n)
             self._pages.pop(layer.index, None)
@@ -81,9 +82,9 @@ class ReadAhead:
             lists = np.zeros((len(none), 1), np.uint32)
             read_ahead(lists, none, store.segments(layer.index), 0, store.layout)
 
-    def _awake(self, layer: LayerView) -> bool:
+    def awake(self, store: KVStore) -> bool:
         """Whether the process has lately read from disk."""
-        if not layer.store.n_mapped:
+        if not store.n_mapped:
             return False
         n_bytes = bytes_from_disk()
         came, self._bytes = n_bytes - self._bytes, n_bytes

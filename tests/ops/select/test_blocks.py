@@ -70,14 +70,17 @@ class Blocks:
         cache, j = self.cache, self.cache.n_kv_heads
         index, counts = np.zeros((j, among.stop), np.uint32), np.zeros(j, np.int64)
         scratch = BlockScratch(q.shape[1], j, among.stop, max(k, few), cache.layout)
-        self.looked = best_in_blocks(
+        scanned = np.zeros(j, np.int64)
+        best_in_blocks(
             q,
             BlockedKeys(cache.segments, self.items, self.rotation),
             among,
             Wanted(k, few, SEED),
             Lists(index, counts),
+            scanned,
             scratch=scratch,
         )
+        self.looked = int(scanned.sum())
         return [index[i, :n].copy() for i, n in enumerate(counts)]
 
 
