@@ -81,7 +81,7 @@ class SparseAttention(BoundAttend):
         if not self.records or n_tokens > 1 or prompt or self.writer is not None:
             return None
         sources = self._index.sources(start)
-        if sources is None or self._ahead.awake(self._store):
+        if sources is None or self._ahead.due(self._store):
             return None
         self._recorded = True
         if len(sources) != len(self._sources) or not all(map(is_, sources, self._sources)):

@@ -178,6 +178,9 @@ class Refined(TokenIndex):
     def prepare(self, n_ctx: int, k: int) -> None:
         self.index.prepare(n_ctx, k)
 
+    def wanted(self, among: Range, k: int) -> Wanted:
+        return self.index.wanted(among, k)
+
     def add_rest(
         self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
     ) -> int:

@@ -47,7 +47,7 @@ class ReadAhead:
 
     def before(self, layer: LayerView) -> None:
         """`layer` is about to choose its tokens: ask for those that the next layer may read."""
-        if self.awake(layer.store):
+        if self._awake(layer):
             following = self._next[layer.index]
             if following in self._last and not self._rests.get(following):
                 self._found[following] = self._ask(layer, following, *self._last[following])
@@ -68,7 +68,7 @@ class ReadAhead:
 
     def rows(self, layer: LayerView, lists: U32, counts: I64) -> None:
         """Rows of a prompt are about to read these tokens: lists (R, J, room), counts (R, J)."""
-        if self.awake(layer.store):
+        if self._awake(layer):
             for row, n in zip(lists, counts):
                 self._ask(layer, layer.index, row, n)
             self._pages.pop(layer.index, None)
@@ -82,9 +82,19 @@ class ReadAhead:
             lists = np.zeros((len(none), 1), np.uint32)
             read_ahead(lists, none, store.segments(layer.index), 0, store.layout)
 
-    def awake(self, store: KVStore) -> bool:
-        """Whether the process has lately read from disk."""
+    def due(self, store: KVStore) -> bool:
+        """Whether to ask for what the next token chooses, and so to read it layer by layer."""
         if not store.n_mapped:
+            return False
+        n_bytes = bytes_from_disk()
+        if self._left or n_bytes - self._bytes >= ENOUGH:
+            return True
+        self._bytes = n_bytes
+        return False
+
+    def _awake(self, layer: LayerView) -> bool:
+        """Whether the process has lately read from disk."""
+        if not layer.store.n_mapped:
             return False
         n_bytes = bytes_from_disk()
         came, self._bytes = n_bytes - self._bytes, n_bytes
