@@ -20,6 +20,8 @@ NOT_TYPED = {
     ". .venv/bin/activate": "changes the shell that it is typed in",
     "pip install": "names a command that installs",
     "pip install .": "installs from the package registry",
+    "pip install -e '.[test,lint]'": "installs from the package registry",
+    "python -m pytest -q tests/ops/pointwise": "runs tests",
     "pip install '.[train]'": "installs PyTorch from the package registry",
     "pip install faiss-cpu": "installs faiss from the package registry",
     "pip install cffi": "installs cffi from the package registry",

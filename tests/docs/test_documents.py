@@ -1,5 +1,5 @@
-"""Every command and every snippet of README.md and docs/, typed as it is written, or as
-`document_typed` says instead."""
+"""Every command and every snippet of README.md, CONTRIBUTING.md and docs/, typed as it is written,
+or as `document_typed` says instead."""
 
 from __future__ import annotations
 
