@@ -34,7 +34,7 @@ class HashEvict(Replacing):
     name: ClassVar[str] = "hashevict"
     summary: ClassVar[str] = (
         "the first 4, the last 10 and those most like the newest queries (16-bit SimHash "
-        "signatures), in each KV head others"
+        "signatures), separately for each KV head"
     )
     always_named: ClassVar[tuple[str, ...]] = ("bits",)
     bits: int = option(16, "bits of a signature", int)

@@ -63,8 +63,8 @@ class NaCl(Scored):
 
     name: ClassVar[str] = "nacl"
     summary: ClassVar[str] = (
-        "after the prompt, those that its end attends to most and some drawn by chance, in each KV "
-        "head others (NaCl)"
+        "after the prompt, those that its end attends to most and some drawn at random, separately "
+        "for each KV head (NaCl)"
     )
     random: str = option(
         "scores", "how tokens beside the best are drawn (default scores)", choices=DRAWS

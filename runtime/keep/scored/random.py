@@ -21,7 +21,7 @@ class KeepRandom(Scored):
     seed."""
 
     name: ClassVar[str] = "random"
-    summary: ClassVar[str] = "after the prompt, tokens drawn at random: what others have to beat"
+    summary: ClassVar[str] = "after the prompt, tokens drawn at random: a baseline for the others"
     uses_queries: ClassVar[bool] = False
     seed: int = 0
 
