@@ -3,7 +3,8 @@
 `registry` lists the methods, `base` is what each of them has to provide.
 """
 
-from .base import Attend, AttendError, BoundAttend, LayerView
+from .base import Attend, BoundAttend, LayerView
+from .errors import AttendError
 from .registry import ATTENDS, Auto, Full, Hash, MagicPig, Quest, TopK
 from .replay import Replay
 from .sparse import Sparse

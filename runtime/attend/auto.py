@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from ...system.values import Budget
 from ..methods import option
-from .base import AttendError
+from .errors import AttendError
 from .topk import TopK
 
 if TYPE_CHECKING:

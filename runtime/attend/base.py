@@ -7,7 +7,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...system.errors import KvarnError
 from ..methods import Method, Progress
 
 if TYPE_CHECKING:
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     I64 = NDArray[np.int64]
     U32 = NDArray[np.uint32]
     U64 = NDArray[np.uint64]
-
-
-class AttendError(KvarnError):
-    """An attend method cannot work with the options or the files it was given."""
 
 
 @dataclass(frozen=True, slots=True)

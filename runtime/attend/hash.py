@@ -16,9 +16,10 @@ import numpy as np
 from ...system.errors import KvarnError
 from ...system.values import Budget
 from ..methods import option
-from .base import AttendError, LayerView
+from .base import LayerView
 from .encoders import Encoder, SimHash
 from .encoders.sidecar import BITS, find_encoders, read_sidecar
+from .errors import AttendError
 from .sparse import SEED, Budgeted, Chosen, OverSlots, SlotIndex
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from ...system.values import count
 from ..methods import option
-from .base import AttendError
+from .errors import AttendError
 from .indexes import TableIndex
 from .sparse import Sparse, TokenIndex
-from .sparse.method import NONE
+from .sparse.options import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import Attend, AttendError, BoundAttend, LayerView
+from .base import Attend, BoundAttend, LayerView
+from .errors import AttendError
 from .selections import Selections
 from .sparse import Budgeted, Chosen, TokenIndex
 

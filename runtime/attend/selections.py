@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ...system.files import new_file
 from ...system.reading import read_file
 from ..memory import available_bytes
-from .base import AttendError, BoundAttend
+from .errors import AttendError
 
 U32 = NDArray[np.uint32]
 
@@ -132,19 +132,6 @@ def selection_file(
         yield writer
     finally:
         finish.close()
-
-
-@contextmanager
-def recording(
-    attend: BoundAttend, path: str | Path, source: Source, tokens: Sequence[int]
-) -> Iterator[None]:
-    """Write what a method with `selects` chooses to a file, until the block ends."""
-    with selection_file(path, source, tokens) as writer:
-        attend.writer = writer
-        try:
-            yield
-        finally:
-            attend.writer = None
 
 
 def _parsed(data: bytes) -> Selections:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
-from .base import AttendError
+from .errors import AttendError
 from .indexes import (
     BlockIndex,
     Covering,

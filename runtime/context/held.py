@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..attend import AttendError
-from ..attend.selections import Source, recording
+from ..attend.recording import recording
+from ..attend.selections import Source
 from ..engine import on_engine
 from ..keep import KVCache
 from ..methods import called

@@ -29,7 +29,7 @@ from ....models.config import ModelConfig
 from ....system.files import new_file
 from ...gguf import open_gguf
 from ...loading.fingerprint import fingerprint
-from ..base import AttendError
+from ..errors import AttendError
 from .networks import Dense, Learned, LearnedLayer
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import numpy as np
 from ....ops.attention.layout import SEGMENT
 from ....system.extras import how_to_install
 from ...store import Column
-from ..base import AttendError, LayerView
+from ..base import LayerView
+from ..errors import AttendError
 from ..sparse import SEED, Chosen, TokenIndex
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import numpy as np
 from ....ops.attention.layout import SEGMENT, n_segments
 from ....ops.select.tables.planes import RUN
 from ...memory import human_bytes
-from ..base import AttendError, LayerView
+from ..base import LayerView
+from ..errors import AttendError
 from ..sparse import SEED, CentredIndex, Chosen, TokenIndex
 from ..sparse.centre import STAGES, averaged
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...store import KVStore
     from ..base import F32
     from ..selections import SelectionWriter
-    from .method import Sparse
+    from .options import SparseOptions
 
 
 class SparseAttention(BoundAttend):
@@ -45,7 +45,7 @@ class SparseAttention(BoundAttend):
 
     def __init__(
         self,
-        method: Sparse,
+        method: SparseOptions,
         dense: frozenset[int],
         config: ModelConfig,
         store: KVStore,

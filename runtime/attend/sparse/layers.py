@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ....ops.select import Range
-    from .method import Sparse
+    from .options import SparseOptions
 
 
 class ChoosingLayers:
     """Those of one context of n_ctx tokens; dense: layers that read every token by choice."""
 
     def __init__(
-        self, method: Sparse, dense: frozenset[int], config: ModelConfig, n_ctx: int
+        self, method: SparseOptions, dense: frozenset[int], config: ModelConfig, n_ctx: int
     ) -> None:
         from ....ops.select import Range
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ....ops.device import Array
     from ...methods import Progress
     from ...store import KVStore
-    from .method import Sparse
+    from .options import SparseOptions
 
 
 Ranges = dict[int, tuple[Range, int]]
@@ -77,7 +77,7 @@ class ResidentAttention(BoundAttend):
 
     def __init__(
         self,
-        method: Sparse,
+        method: SparseOptions,
         dense: frozenset[int],
         config: ModelConfig,
         store: KVStore,

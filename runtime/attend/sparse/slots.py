@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...store.slots import SlotStore
     from ..base import F32, I32
     from ..selections import SelectionWriter
-    from .method import Sparse
+    from .options import SparseOptions
 
 
 class SlotAttention(SparseAttention):
@@ -29,7 +29,7 @@ class SlotAttention(SparseAttention):
 
     def __init__(
         self,
-        method: Sparse,
+        method: SparseOptions,
         dense: frozenset[int],
         config: ModelConfig,
         store: SlotStore,
