@@ -104,10 +104,10 @@ class _Held(Ram):
     def held_by_gpu(self) -> int:
         return self.store.n_bytes if isinstance(self.store, ResidentStore) else 0
 
-    def on(self, device: KVDevice) -> Store:
+    def on(self, device: KVDevice) -> Store | None:
         if isinstance(self.store, ResidentStore) and self.store.device is device:
             return _There(self, device)
-        return super().on(device)
+        return None
 
     def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         if isinstance(self.store, RamStore):

@@ -12,6 +12,7 @@ from ...system.errors import KvarnError
 from ..keep import KeepAll
 from ..memory import human_bytes
 from ..store import Ram, StoreError
+from ..store.resident import on_device
 
 if TYPE_CHECKING:
     from ..attend import Attend
@@ -65,7 +66,7 @@ class Placing:
         spare = 0 if kv_on == "gpu" else int(SPARE * (free + held))
         if needed + spare <= free:
             line = f"K and V are on the GPU: {human_bytes(needed)} for {n_ctx:,} tokens"
-            return Placed(self._store.on(device), device, line)
+            return Placed(on_device(self._store, device), device, line)
         short = (
             f"{n_ctx:,} tokens need {human_bytes(needed)} of the GPU's memory for KV cache, "
             f"indexes and buffers, and {human_bytes(free)} are free"
@@ -106,7 +107,7 @@ class Placing:
         def make(there: Device) -> object:
             assert isinstance(there, KVDevice)
             return KeepAll().open(
-                model.info, n_ctx, model.transformer.max_chunk, self._attend, ram.on(there)
+                model.info, n_ctx, model.transformer.max_chunk, self._attend, on_device(ram, there)
             )
 
         return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)

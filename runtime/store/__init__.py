@@ -3,10 +3,11 @@
 A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """
 
-from .base import Column, KVStore, Saved, SlotPlan, Store, StoreError
+from .base import Column, KVStore, Saved, SlotPlan, StoreError
 from .disk import DiskStore, PackError
+from .method import Store
 from .prompt_facts import PrefillFacts, ProbeFacts, ProbeSums
-from .ram import RamStore
+from .ram_store import RamStore
 from .registry import STORES, Disk, Ram
 from .slots import SlotStore
 

@@ -5,25 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import n_segments
 from ...ops.cpu import CPU
 from ...ops.device import Device, Places
 from ...system.errors import KvarnError
 from ..memory import available_bytes
-from ..methods import Method
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ...ops.attention.layout import TileLayout
-    from ...ops.device import KVDevice
-    from ..loading.model_info import ModelInfo
-    from .pack_info import PackInfo
-    from .prompt_facts import PrefillFacts, ProbeSums
-    from .slots import SlotStore
+    from .prompt_facts import ProbeSums
 
     F32 = NDArray[np.float32]
 
@@ -209,66 +204,3 @@ class SlotPlan:
 
     def __str__(self) -> str:
         return f"at most {max(self.sizes):,} tokens (keep {self.keep})"
-
-
-class Store(Method, ABC):
-    """A kind of store and its options; `open` makes the store of one context."""
-
-    def held(self) -> PackInfo | None:
-        """What it holds before a context is opened; None: nothing."""
-        return None
-
-    @property
-    def n_held(self) -> int:
-        """How many tokens that are."""
-        return 0 if (held := self.held()) is None else held.n_tokens
-
-    @property
-    def follows_pack(self) -> bool:
-        """Whether what is read into it follows a pack, which stays as it is."""
-        return False
-
-    def recorded_prefill(self) -> PrefillFacts | None:
-        """How the tokens were read that it holds already, if it goes on with them; None: exactly,
-        or there are none."""
-        return None
-
-    def for_prefill(self, facts: PrefillFacts | None) -> Store:
-        """The store for a context whose prompts are read so; one that saves records it."""
-        return self
-
-    @abstractmethod
-    def types(self) -> tuple[str, str]:
-        """The stored types of K and V."""
-
-    @property
-    def held_by_gpu(self) -> int:
-        """Bytes of a GPU's memory that it has already."""
-        return 0
-
-    def on(self, device: KVDevice) -> Store:
-        """The store with K and V in the memory of a GPU; it saves what it saves."""
-        from .resident import Resident
-
-        return Resident(self, device)
-
-    @overload
-    def open(self, model: ModelInfo, n_ctx: int) -> KVStore: ...
-    @overload
-    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore: ...
-    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None) -> KVStore:
-        """The store of a context of up to `n_ctx` tokens; with `slots`, of a context that evicts.
-
-        Raises `StoreError` if it cannot be made or opened.
-        """
-        if slots is None:
-            return self._open(model, n_ctx)
-        return self._open_slots(model, n_ctx, slots)
-
-    @abstractmethod
-    def _open(self, model: ModelInfo, n_ctx: int) -> KVStore:
-        """A store of all tokens."""
-
-    @abstractmethod
-    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
-        """A store of slots."""

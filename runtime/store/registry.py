@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from ..methods import registered
-from .base import Store
 from .disk import Disk as Disk
+from .method import Store
 from .ram import Ram as Ram
 
 STORES: dict[str, type[Store]] = registered(vars(), Store)

@@ -16,7 +16,8 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TILE, TileLayout, n_segments
 from ...ops.cpu import CPU
-from .base import Column, KVStore, SlotPlan, Store, StoreError
+from .base import Column, KVStore, SlotPlan, StoreError
+from .method import Store
 from .ram import Ram
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Resident(Store):
 
     def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
         raise StoreError(f"a context that keeps {slots} has K and V in the host's memory")
+
+
+def on_device(store: Store, device: KVDevice) -> Store:
+    """The store with K and V in the memory of a GPU; it saves what it saves."""
+    return store.on(device) or Resident(store, device)
 
 
 class ResidentColumn(Column):

@@ -23,7 +23,7 @@ import numpy as np
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.device import Places
 from .base import Column, KVStore, StoreError
-from .ram import RamColumn, RamStore
+from .ram_store import RamColumn, RamStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, get_args
 from ....ops.attention.layout import KV_TYPES
 from ....system.text import one_line
 from ...methods import option
-from ..base import SlotPlan, Store, StoreError
+from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys
+from ..method import Store
 from ..prompt_facts import PrefillFacts
 from ..windowed import windows_of
 from .creation import create

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....ops.attention.layout import TileLayout
-from ..base import Saved, SlotPlan
-from ..slots import NO_BOUND, SlotStore
-from .errors import PackDamaged, PackError
-from .folder import PackFolder
+from ..base import Saved
+from .errors import PackError
 from .format import snapshot
+from .saved_slots import SavedSlots
+from .verify import check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,39 +22,11 @@ PATIENCE = 20
 closing: so saving takes some 5% of the time, for caches of any size."""
 
 
-class DiskSlots(SlotStore):
+class DiskSlots(SavedSlots):
     """Slots in memory, restored from the folder's snapshot and saved to it."""
 
-    def __init__(
-        self, layout: TileLayout, plan: SlotPlan, n_kv_heads: int, folder: PackFolder
-    ) -> None:
-        super().__init__(layout, plan.sizes, n_kv_heads, plan.whole)
-        self.folder, self._n_saved = folder, 0
-        self._unsaved: Saved | None = None
-        self._next = 0.0
-        facts = snapshot.read_facts(folder.path)
-        if facts is not None:
-            self._restore(facts)
-
-    def _restore(self, facts: snapshot.Facts) -> None:
-        path, n_embd = self.folder.path, self.folder.manifest.model.n_embd
-        for name, item_bytes in facts.columns.items():
-            self.state_column(name, item_bytes)
-        # Before memory is taken: the facts are only what the file says.
-        rest = facts.n_bytes - 4 * (facts.n_tokens + facts.n_hidden) - facts.n_extra
-        if rest != self.state_bytes(facts.reserved) or facts.n_hidden not in (0, n_embd):
-            raise PackDamaged(
-                path, f"{snapshot.NAME} holds {facts.n_bytes:,} bytes of another kind of store"
-            )
-        self.reserve(facts.reserved)
-        self.extra = np.empty(facts.n_extra, np.uint8)
-        tokens, hidden = snapshot.read(path, facts, [*self.parts(), self.extra.data])
-        for layer, size in enumerate(self.slots):
-            if size != NO_BOUND and not self.holds_each_once(layer, size, len(tokens)):
-                raise PackDamaged(path, f"layer {layer} holds tokens twice, or that were not read")
-        for column in self.columns.values():
-            column.filled[:] = np.minimum(len(tokens), self.slots)
-        self.saved, self._n_saved = Saved(tokens, hidden, facts.n_prompt), len(tokens)
+    _unsaved: Saved | None = None
+    _next = 0.0
 
     @property
     def saves(self) -> bool:
@@ -96,8 +67,6 @@ class DiskSlots(SlotStore):
         self._n_saved, self._next = len(now.tokens), ended + PATIENCE * (ended - began)
 
     def check_saved(self) -> None:
-        from .verify import check  # imports this module
-
         check(self.folder.path)
 
     def close(self) -> None:

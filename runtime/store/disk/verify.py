@@ -21,7 +21,7 @@ from .folder import PackFolder, State
 from .format import superblock
 from .format.log import KV, Place
 from .plane import read_slot
-from .slots import DiskSlots
+from .saved_slots import SavedSlots
 
 U8 = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
@@ -160,7 +160,7 @@ def _slots(folder: PackFolder) -> Iterator[str]:
     """A context that evicts, whose tokens have slots."""
     model, plan = folder.manifest.model, folder.manifest.slots
     assert plan is not None
-    store = DiskSlots(folder.layout, plan, model.n_kv_heads, folder)
+    store = SavedSlots(folder.layout, plan, model.n_kv_heads, folder)
     yield from _hidden(folder, store.saved.hidden)
     for layer in range(model.n_layers):
         places, item_bytes = store.segments(layer), folder.layout.tile_bytes // TILE

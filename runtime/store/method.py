@@ -1,0 +1,77 @@
+"""The interface of every kind of store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, overload
+
+from ..methods import Method
+from .base import KVStore, SlotPlan
+
+if TYPE_CHECKING:
+    from ...ops.device import KVDevice
+    from ..loading.model_info import ModelInfo
+    from .pack_info import PackInfo
+    from .prompt_facts import PrefillFacts
+    from .slots import SlotStore
+
+
+class Store(Method, ABC):
+    """A kind of store and its options; `open` makes the store of one context."""
+
+    def held(self) -> PackInfo | None:
+        """What it holds before a context is opened; None: nothing."""
+        return None
+
+    @property
+    def n_held(self) -> int:
+        """How many tokens that are."""
+        return 0 if (held := self.held()) is None else held.n_tokens
+
+    @property
+    def follows_pack(self) -> bool:
+        """Whether what is read into it follows a pack, which stays as it is."""
+        return False
+
+    def recorded_prefill(self) -> PrefillFacts | None:
+        """How the tokens were read that it holds already, if it goes on with them; None: exactly,
+        or there are none."""
+        return None
+
+    def for_prefill(self, facts: PrefillFacts | None) -> Store:
+        """The store for a context whose prompts are read so; one that saves records it."""
+        return self
+
+    @abstractmethod
+    def types(self) -> tuple[str, str]:
+        """The stored types of K and V."""
+
+    @property
+    def held_by_gpu(self) -> int:
+        """Bytes of a GPU's memory that it has already."""
+        return 0
+
+    def on(self, device: KVDevice) -> Store | None:
+        """The store with K and V in the memory of a GPU, where it is not `Resident`."""
+        return None
+
+    @overload
+    def open(self, model: ModelInfo, n_ctx: int) -> KVStore: ...
+    @overload
+    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore: ...
+    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None) -> KVStore:
+        """The store of a context of up to `n_ctx` tokens; with `slots`, of a context that evicts.
+
+        Raises `StoreError` if it cannot be made or opened.
+        """
+        if slots is None:
+            return self._open(model, n_ctx)
+        return self._open_slots(model, n_ctx, slots)
+
+    @abstractmethod
+    def _open(self, model: ModelInfo, n_ctx: int) -> KVStore:
+        """A store of all tokens."""
+
+    @abstractmethod
+    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        """A store of slots."""
