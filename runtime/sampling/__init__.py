@@ -4,6 +4,7 @@
 pure function of `candidates`, `filters` or `penalties`. This module does not import NumPy.
 """
 
-from .options import NotFinite, Sampler, SamplingError
+from .errors import NotFinite, SamplingError
+from .sampler import Sampler
 
 __all__ = ["NotFinite", "Sampler", "SamplingError"]

@@ -5,28 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from ...system.errors import KvarnError
-
-if TYPE_CHECKING:
-    from .state import SamplerState
-
+from .errors import SamplingError
 
 _NUMBERS = "temp top_p min_p typical_p repeat_penalty presence_penalty frequency_penalty".split()
 _WHOLE = ("top_k", "repeat_last_n", "n_probs")
 
 
-class SamplingError(KvarnError):
-    """A sampling option is out of its range, or logits cannot be sampled from."""
-
-
-class NotFinite(SamplingError):
-    """The highest logit is NaN or infinite."""
-
-
 @dataclass(frozen=True)
-class Sampler:
+class Options:
     """How the next token is chosen; defaults and order are llama.cpp's.
 
     logit bias → penalties → top_k → typical_p → top_p → min_p → temperature → draw.
@@ -95,9 +82,3 @@ class Sampler:
         """Whether recent tokens change any logit."""
         changes = (self.repeat_penalty - 1, self.presence_penalty, self.frequency_penalty)
         return self.repeat_last_n != 0 and any(changes)
-
-    def start(self) -> "SamplerState":
-        """The state of a new generation: its random numbers and its recent tokens."""
-        from .state import SamplerState  # NumPy: not wanted where options are only parsed
-
-        return SamplerState(self)

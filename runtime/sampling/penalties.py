@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from .candidates import Floats, Ids
-from .options import SamplingError
+from .errors import SamplingError
 
 
 class History:

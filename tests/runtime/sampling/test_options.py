@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from kvarn.runtime.sampling import Sampler
-from kvarn.runtime.sampling.options import SamplingError
+from kvarn.runtime.sampling import Sampler, SamplingError
 
 NAMES = [
     "temp", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "repeat_last_n",

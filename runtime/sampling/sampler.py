@@ -1,0 +1,22 @@
+"""The options of sampling, from which generations begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .options import Options
+
+if TYPE_CHECKING:
+    from .state import SamplerState
+
+
+@dataclass(frozen=True)
+class Sampler(Options):
+    __doc__ = Options.__doc__
+
+    def start(self) -> SamplerState:
+        """The state of a new generation: its random numbers and its recent tokens."""
+        from .state import SamplerState  # NumPy: not wanted where options are only parsed
+
+        return SamplerState(self)
