@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ...runtime.model import Model
     from ...runtime.prefill import Prefill
     from ...runtime.store import Column
-    from .reading import Read
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,10 @@ class Arm:
         """Whether all tokens stay, so that a pack can be used."""
         return self.keeping.keeps_all
 
-    def keep_for(self, read: Read) -> Keep:
-        """The keep method of a context that holds what was read."""
+    def keep_for(self, n_read: int) -> Keep:
+        """The keep method of a context that holds so many tokens, before the question."""
         if isinstance(self.keeping, Oracle):
-            return replace(self.keeping, context=len(read.ids))
+            return replace(self.keeping, context=n_read)
         return self.keeping
 
     @property

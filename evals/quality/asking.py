@@ -41,7 +41,8 @@ def opened(model: Model, read: Read, arm: Arm, progress: Progress | None = None)
     store = Disk(read.pack(model, arm), read_only=True) if arm.keeps_all else Ram(*read.kinds)
     if read.asked == "apart" and arm.keeps_all:
         prefill = None
-    with model.context(read.n_ctx, arm.attend, arm.keep_for(read), store, prefill) as context:
+    keep = arm.keep_for(len(read.ids))
+    with model.context(read.n_ctx, arm.attend, keep, store, prefill) as context:
         context.index()
         yield Asker(context, read, arm, progress)
 

@@ -63,7 +63,7 @@ def rates(model: Model, read: Read, arm: Arm) -> tuple[float, float]:
     """Tokens per second of the prompt, and of DECODED tokens after it, the first left out: before
     it, a method that evicts after the prompt does so."""
     prompt, again = read.ids, read.ids[:DECODED]
-    with model.context(len(prompt) + DECODED, Full(), arm.keep_for(read)) as context:
+    with model.context(len(prompt) + DECODED, Full(), arm.keep_for(len(read.ids))) as context:
         began = perf_counter()
         context.prefill(prompt)
         context.decode(again[0])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .context import Context
 from .prompt import ContextError
 
 _LEFT = ("tokens", "stats", "close")
 
 
-class ClosedContext(Context):
-    """The class that `Context.close` gives to its object: refuses all but `tokens` and `stats`.
+class Closed:
+    """What `Context.close` makes of its object: it refuses all but `tokens` and `stats`.
 
     So no method needs a check of its own, later methods are refused too, an open context pays
     nothing for it, and a generation that had begun ends at its next step.

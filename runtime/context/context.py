@@ -10,6 +10,7 @@ from ..engine import on_engine
 from ..keep import closed_on_error
 from ..methods import called
 from ..stats import Clock, Stats
+from .closed import Closed
 from .filling import fill
 from .generation import Generation
 from .held import Held
@@ -77,8 +78,6 @@ class Context(Held):
         After a failed save, nothing is saved: the pack keeps its last commit. Nor is it in a forked
         process: the pack is the parent's.
         """
-        from .closed import ClosedContext  # imports this module
-
         saving, tokens, stats = self._saving, self.tokens, self.stats
         try:
             if not forks.forked:
@@ -285,3 +284,7 @@ class Context(Held):
             hidden = on_engine(self._reader.forward, chunk, max(1, wanted)).copy()
             for row in range(0, wanted, 32):
                 yield on_engine(self._reader.project, hidden[row : row + 32])
+
+
+class ClosedContext(Closed, Context):
+    """A context that is closed."""

@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..sampling import NotFinite, Sampler
 from ..stops import StopMatcher, stop_strings
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ..draft import Draft
-    from .context import Context
+    from ..loading.loaded_model import LoadedModel
+    from ..store import KVStore
 
 Finish = Literal["stop", "eos", "length", "context"]
+
+
+class Reader(Protocol):
+    """What a generation needs of a context."""
+
+    model: LoadedModel
+    tokens: list[int]
+
+    @property
+    def n_ctx(self) -> int: ...
+    @property
+    def most_tokens(self) -> int: ...
+    @property
+    def draft_room(self) -> int: ...
+    @property
+    def logits(self) -> NDArray[np.float32]: ...
+    @property
+    def store(self) -> KVStore: ...
+    def encode(self, prompt: str | Sequence[int], /) -> list[int]: ...
+    def prefill(self, prompt: list[int], /) -> object: ...
+    def decode(self, token: int, drafted: Sequence[int], /) -> object: ...
+    def reads_ahead(self, token: int, /) -> bool: ...
 
 
 class Generation:
@@ -32,7 +58,7 @@ class Generation:
 
     def __init__(
         self,
-        context: Context,
+        context: Reader,
         prompt: str | Sequence[int],
         max_tokens: int | None,
         sampler: Sampler | None,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..methods import Progress
     from ..store import KVStore
     from .row_index import RowIndex
-    from .sparse import SparsePrefill
 
     F32 = NDArray[np.float32]
 
@@ -45,6 +44,15 @@ class Between(NamedTuple):
     last: int
 
 
+class RowOptions(NamedTuple):
+    """What rows choose and how it is measured: as in `SparsePrefill`."""
+
+    k: int
+    from_: int
+    tail: str
+    probe: int
+
+
 class SparsePrompts(BoundAttend):
     """`inner` for generated tokens, and for prompts what `SparsePrefill` says."""
 
@@ -53,7 +61,7 @@ class SparsePrompts(BoundAttend):
     def __init__(
         self,
         inner: BoundAttend,
-        options: SparsePrefill,
+        options: RowOptions,
         config: ModelConfig,
         store: KVStore,
         n_ctx: int,

@@ -137,16 +137,17 @@ class _SparsePrompts(Attend):
     prefill: SparsePrefill
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
-        from .attention import SparsePrompts
+        from .attention import RowOptions, SparsePrompts
         from .signatures import RowSignatures
         from .sketches import RowSketches
 
         bound = self.attend.open(model, store, n_ctx)
         index: RowIndex
         made = self.prefill.resolved(model)
+        options = RowOptions(made.k, made.from_, made.tail, made.probe)
         if made.index == "sketch":
             index = RowSketches(model.config, store)
         else:
             encoder, notice = Hash().encoder_or_simhash(model)
             index = RowSignatures(model.config, store, encoder, notice, made.rerank or RERANK)
-        return SparsePrompts(bound, self.prefill, model.config, store, n_ctx, index)
+        return SparsePrompts(bound, options, model.config, store, n_ctx, index)

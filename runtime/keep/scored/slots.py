@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
@@ -14,10 +14,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...attend import LayerView
-    from .base import Scored
     from .queries import Queries
 
     F32 = NDArray[np.float32]
+
+
+class Scoring(Protocol):
+    """What slots need of a keep method: see `Scored`."""
+
+    name: ClassVar[str]
+    uses_queries: ClassVar[bool]
+    sums_all: ClassVar[bool]
+
+    @property
+    def every(self) -> int: ...
+    def n_proxies(self, n_tokens: int, budget: int) -> int: ...
+    def scores(self, slots: ScoredSlots, n_held: int) -> F32: ...
+    def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> NDArray[np.int32]: ...
 
 
 class ScoredSlots:
@@ -28,7 +41,7 @@ class ScoredSlots:
     whose queries are in `sums` already, for methods that sum all.
     """
 
-    def __init__(self, view: LayerView, keep: Scored, budget: int, queries: Queries) -> None:
+    def __init__(self, view: LayerView, keep: Scoring, budget: int, queries: Queries) -> None:
         assert isinstance(view.store, SlotStore)
         self.view, self.store, self.keep, self.budget = view, view.store, keep, budget
         self.layer, self.queries = view.index, queries
