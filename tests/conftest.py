@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from kvarn.jit import kernel_cache
 from lab.peers.model import Shape, write_model
 
 if TYPE_CHECKING:
@@ -33,6 +35,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test sees what the user of this machine has pulled, packed or said."""
     os.environ["KVARN_HOME"] = str(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_kernel_needs_numba() -> Iterator[None]:
+    """Whatever runs a kernel of kvarn's that cannot be kept fails: each process would import Numba
+    for it, or compile it."""
+    told: list[str] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kernel_cache, "tell_not_kept", lambda *words: told.append(": ".join(words)))
+        yield
+    assert not [line for line in told if line.startswith("kvarn.")]
 
 
 @pytest.fixture(scope="session")

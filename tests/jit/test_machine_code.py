@@ -148,7 +148,7 @@ def test_kernels_that_need_numba_are_told_once_and_logged_each(monkeypatch, caps
     monkeypatch.setattr(events._Now, "said", False)
     caplog.set_level(logging.INFO, "kvarn")
     for kernel in ("first", "second"):
-        kernel_cache.tell_not_kept(kernel, "cannot keep a kernel")
+        events.tell_not_kept(kernel, "cannot keep a kernel")
     assert capsys.readouterr().err == "kvarn: cannot keep a kernel: first\n"
     assert caplog.messages == [f"cannot keep a kernel: {name}" for name in ("first", "second")]
 
