@@ -36,41 +36,40 @@ class Axis(Generic[M]):
     default: str
     prefix: str = ""
 
-    def options(self) -> dict[str, dict[str, Option]]:
-        """Word of each option → name of each method that has it → what that declares."""
-        found: dict[str, dict[str, Option]] = {}
+    def options(self) -> dict[str, dict[str, str]]:
+        """Word of each option → name of each method that has it → the field that it gives there."""
+        found: dict[str, dict[str, str]] = {}
         for name, method in self.methods.items():
-            for field, declared in method.options().items():
-                found.setdefault(self.prefix + _written(field), {})[name] = declared
+            for field in method.options():
+                found.setdefault(self.prefix + _written(field), {})[name] = field
         return found
 
-    def fields(self, name: str) -> dict[str, str]:
-        """Word of each option of method `name` → the field that it gives."""
-        return {self.prefix + _written(field): field for field in self.methods[name].options()}
+    def declared(self, fields: Mapping[str, str]) -> Option:
+        """What an option of `options()` is declared as, by the first method that has it."""
+        name, field = next(iter(fields.items()))
+        return self.methods[name].options()[field]
 
     def kinds(self) -> dict[str, Kind]:
         """Word → what reads its value: of the method's name, and of all options."""
-        chosen = Option("", choices=tuple(self.methods))
-        options = {word: next(iter(known.values())) for word, known in self.options().items()}
-        return {word: declared.read for word, declared in {self.word: chosen, **options}.items()}
+        options = {word: self.declared(fields).read for word, fields in self.options().items()}
+        return {self.word: Option("", choices=tuple(self.methods)).read, **options}
 
     def chosen(self, words: Mapping[str, Any], spell: Spell = str) -> M:
         """The method that the words name, with the options among them; None: not said.
 
         Raises `RequestError` for options that it does not know.
         """
-        name = words.get(self.word) or self.default
-        fields, given = self.fields(name), {}
-        for word, known in self.options().items():
+        name, given = words.get(self.word) or self.default, {}
+        for word, fields in self.options().items():
             if (value := words.get(word)) is None:
                 continue
-            if word not in fields:
+            if name not in fields:
                 axis = spell(self.word)
                 raise RequestError(
                     f"{spell(word)} has no effect with {axis} {name}: it belongs to {axis} "
-                    f"{' or '.join(known)}"
+                    f"{' or '.join(fields)}"
                 )
-            given[fields[word]] = value
+            given[fields[name]] = value
         return self.methods[name](**given)
 
     def named(self, text: str) -> type[M]:

@@ -10,7 +10,7 @@ from .attend.encoders import Learned
 from .attend.encoders.sidecar import find_encoders
 from .context import Context, ContextError
 from .context.placing import Placing
-from .context.plan import ContextPlan, plan_of
+from .context.plan import plan_of
 from .context.request import ContextRequest
 from .engine import on_engine
 from .keep import Keep, KeepAll
@@ -73,10 +73,6 @@ class Model(LoadedModel):
             )
         )
 
-    def plan(self, request: ContextRequest) -> ContextPlan:
-        """What `open` makes of a request."""
-        return plan_of(self, request)
-
     def open(self, request: ContextRequest) -> Context:
         """The context that is asked for. Raises what `context` raises."""
-        return Context(self, self.plan(request))
+        return Context(self, plan_of(self, request))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...runtime.axes import Axis
-from ...runtime.methods import Kind, Method, Option
+from ...runtime.methods import Kind, Method
 from .values import count, file_name, typed
 
 M = TypeVar("M", bound=Method)
@@ -39,8 +39,8 @@ def add_axis(
         choices=tuple(axis.methods),
         help=f"{help}: {said}".replace("%", "%%"),
     )
-    for word, known in axis.options().items():
-        declared = next(iter(known.values()))
+    for word, fields in axis.options().items():
+        declared = axis.declared(fields)
         choices: dict[str, Any] = (
             {"choices": declared.choices}
             if declared.choices
@@ -49,7 +49,7 @@ def add_axis(
                 "type": _TYPES.get(declared.kind, typed(declared.read)),
             }
         )
-        group.add_argument(flag(word), help=_help(axis, word, known).replace("%", "%%"), **choices)
+        group.add_argument(flag(word), help=_help(axis, fields).replace("%", "%%"), **choices)
 
 
 def _summary(axis: Axis[M], name: str) -> str:
@@ -57,12 +57,12 @@ def _summary(axis: Axis[M], name: str) -> str:
     return f"{name}{default}: {axis.methods[name].summary}"
 
 
-def _help(axis: Axis[M], word: str, known: Mapping[str, Option]) -> str:
+def _help(axis: Axis[M], fields: Mapping[str, str]) -> str:
     """What an option does, for which methods where some do not know it, and its defaults."""
-    help = next(iter(known.values())).help
-    if len(known) < sum(bool(method.options()) for method in axis.methods.values()):
-        help = f"{', '.join(known)}: {help}"
-    defaults = {name: axis.methods[name].default(axis.fields(name)[word]) for name in known}
+    help = axis.declared(fields).help
+    if len(fields) < sum(bool(method.options()) for method in axis.methods.values()):
+        help = f"{', '.join(fields)}: {help}"
+    defaults = {name: axis.methods[name].default(field) for name, field in fields.items()}
     if len(set(defaults.values())) > 1:
         said = ", ".join(f"{name} {value}" for name, value in defaults.items())
         return f"{help} (default: {said})"

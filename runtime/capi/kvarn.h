@@ -54,8 +54,9 @@ const char *kvarn_error(void); /* of this thread's last call; lives until its ne
    thread of kvarn's own. NULL: nobody hears them, as at first. */
 long kvarn_on_log(kvarn_on_line on_line, void *user);
 
-/* Models. `path` NULL: the default model. Options: {"threads":2}. on_progress may be NULL; it is
-   called before and after loading, with bytes. A model with contexts cannot be freed. */
+/* Models. `path` NULL: the default model. Options: {"threads":2,"device":"cuda","kv_on":"host"}.
+   on_progress may be NULL; it is called before and after loading, with bytes. A model with contexts
+   cannot be freed. */
 void *kvarn_model_open(const char *path, const char *options, kvarn_on_progress on_progress,
                        void *user);
 long kvarn_model_free(void *model);
@@ -65,8 +66,10 @@ long kvarn_detokenize(void *model, const int32_t *ids, size_t n, int flags, char
                       size_t room);
 
 /* Contexts. Options are those of the command line:
-   {"ctx":131072,"kv_type":"q8_0","method":"hash","budget":"1%","keep":"all","store":"book/"}
-   "store" is a folder that keeps the context; "pack" goes on from a pack, which stays as it is. */
+   {"ctx":131072,"kv_type":"q8_0","method":"hash","budget":"1%","keep":"all","prefill":"sparse",
+   "prefill_k":512,"store":"book/"}
+   "store" is a folder that keeps the context; "pack" goes on from a pack, which stays as it is.
+   kvarn_context_info tells what was decided where no option says it. */
 void *kvarn_context_new(void *model, const char *options);
 long kvarn_context_free(void *context);
 long kvarn_context_info(void *context, char *json, size_t room);
@@ -94,8 +97,8 @@ long kvarn_chat(void *context, const char *messages, const char *options, kvarn_
 long kvarn_cancel(void *context);
 
 /* Packs: texts that were read once. `name` is one of the user's packs, or a path with a slash.
-   Options: {"ctx":4096,"kv_type":"q8_0"}. Goes on where an earlier build was stopped. Returns the
-   tokens of the pack + 1. */
+   Options: {"ctx":4096,"kv_type":"q8_0","prefill":"sparse"}. Goes on where an earlier build was
+   stopped. Returns the tokens of the pack + 1. */
 long kvarn_pack_build(void *model, const char *name, const char *text, size_t n,
                       const char *options, kvarn_on_progress on_progress, void *user);
 long kvarn_pack_info(const char *name, char *json, size_t room);

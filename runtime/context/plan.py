@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..loading.loaded_model import LoadedModel
     from ..prefill import Prefill
     from ..store import Store
-    from ..store.pack_info import PackInfo
     from .placing import Placed
     from .request import ContextRequest
 
@@ -78,6 +77,9 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
     prefill.check(keep, n_ctx)
     store = request.store.for_prefill(prefill.facts(model.info))
     placed = on_engine(Placing(model, attend, keep, store, prefill).place, n_ctx, kv_on)
+    unfinished = ""
+    if held is not None and store.follows_pack and not held.complete:
+        unfinished = f"pack {held.path} is not finished: {held.n_tokens:,} of {held.goal:,} tokens"
     most = LARGEST if keep.evicts(n_ctx) else n_ctx
     return ContextPlan(
         model.transformer.device,
@@ -88,7 +90,7 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
         store,
         placed,
         most - n_held,
-        tuple(filter(None, (_unfinished(store, held), sized, told))),
+        tuple(filter(None, (unfinished, sized, told))),
     )
 
 
@@ -146,10 +148,3 @@ def _reading(
         f"prompts are read like generated tokens, sparsely (k {prefill.k}, after the first "
         f"{prefill.from_:,} tokens): --prefill exact reads all"
     )
-
-
-def _unfinished(store: Store, held: PackInfo | None) -> str:
-    """A line about a pack whose text was not read to its end, or ""."""
-    if held is None or held.complete or not store.follows_pack:
-        return ""
-    return f"pack {held.path} is not finished: {held.n_tokens:,} of {held.goal:,} tokens"

@@ -14,6 +14,7 @@ from kvarn.cuda_ops import kv as kv_operations
 from kvarn.cuda_ops.attention import tiles
 from kvarn.jit.arena import Arena
 from kvarn.runtime.context.placing import Placing
+from kvarn.runtime.context.plan import plan_of
 from kvarn.runtime.context.request import ContextRequest
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.resident import ResidentStore
@@ -190,7 +191,7 @@ def test_questions_are_read_exactly_on_a_gpu(model, path: Path, tmp_path: Path) 
 
     def reading(of: Model, kv_on: str | None = None) -> Any:
         asked = ContextRequest(64, kvarn.Hash(**SPARSE), store=store, kv_on=kv_on)
-        return of.plan(asked).prefill
+        return plan_of(of, asked).prefill
 
     assert reading(model) == kvarn.Exact()
     assert isinstance(reading(model, "host"), kvarn.SparsePrefill)
