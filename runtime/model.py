@@ -14,6 +14,7 @@ from .context.plan import plan_of
 from .context.request import ContextRequest
 from .engine import on_engine
 from .keep import Keep, KeepAll
+from .loading.devices import check_kv_on
 from .loading.loaded_model import LoadedModel
 from .prefill import Exact, Prefill
 from .store import Ram, Store
@@ -67,6 +68,8 @@ class Model(LoadedModel):
         size = count(n_ctx) if isinstance(n_ctx, str) else n_ctx
         if size is not None and (not isinstance(size, Integral) or size < 1):
             raise ContextError(f"a context needs room for at least one token, not {n_ctx!r:.50}")
+        if kv_on is not None:
+            check_kv_on(kv_on)
         return self.open(
             ContextRequest(
                 size, attend or Full(), keep or KeepAll(), store or Ram(), prefill, kv_on

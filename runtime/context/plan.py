@@ -58,7 +58,7 @@ class ContextPlan:
             "prefill": called(self.prefill),
             "store": called(self.store),
             "kv_type": "/".join(self.store.types()),
-            "kv_on": self.placed.device.name,
+            "kv_on": "host" if self.placed.device is CPU else "gpu",
         }
 
 

@@ -83,7 +83,7 @@ CASES: dict[str, Callable[[dict[str, Path]], dict[str, Any]]] = {
 }
 """Words, with names for places → the arguments of `Model.context` in Python."""
 DECIDED: dict[str, dict[str, object]] = {
-    "": {"ctx": TRAINED, "room": TRAINED, "prefill": "exact", "store": "ram", "kv_on": "cpu"},
+    "": {"ctx": TRAINED, "room": TRAINED, "prefill": "exact", "store": "ram", "kv_on": "host"},
     "ctx=4K": {"ctx": 4096, "room": 4096},
     "keep=hashevict keep_budget=20%": {"ctx": TRAINED, "room": 2**31 - 1},
     "keep=streaming keep_budget=512 ctx=300": {"ctx": 300, "room": 300},
