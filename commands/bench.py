@@ -82,22 +82,23 @@ def run(options: argparse.Namespace) -> int:
     from ..runtime.bench import Setting, render, run_depth
     from ..runtime.bench.cases import READ
 
-    named, asked = ModelRequest.of(options), request_from(options)
-    kv, attend, prefill = options.kv_type or ("f16", "f16"), asked.attend, asked.prefill or Exact()
+    source, request = ModelRequest.of(options), request_from(options)
+    kv, attend = options.kv_type or ("f16", "f16"), request.attend
+    prefill = request.prefill or Exact()
     if options.replay is not None:
         if options.method is not None:
             raise KvarnError("--replay replaces --method: give one of them")
         attend = Replay(options.replay)
-    check_recording(options.record_selections, attend, named.path)
+    check_recording(options.record_selections, attend, source.path)
     setting = Setting(
         kv[0],
         kv[1],
         (attend,),
-        Path(asked.store.path) if isinstance(asked.store, Disk) else None,
+        Path(request.store.path) if isinstance(request.store, Disk) else None,
         n_read=options.fill or READ,
         repetitions=options.repetitions,
         record=options.record_selections,
-        keep=asked.keep,
+        keep=request.keep,
         prefill=prefill,
     )
     sizes = [(n, 0) for n in options.n_prompt if n] + [(0, n) for n in options.n_gen if n]
@@ -105,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError("nothing to measure: -p and -n are 0")
     if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
         raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
-    model = load_model(named, Needs(kv, [asked.attend], [asked.keep], [prefill]))
+    model = load_model(source, Needs(kv, [request.attend], [request.keep], [prefill]))
     observer = terminal()
     results = [
         result

@@ -38,9 +38,9 @@ def run(options: argparse.Namespace) -> int:
     folder = kernel_cache.place()
     if folder is None:
         raise KvarnError("compiled kernels cannot be kept: `kvarn doctor` tells why")
-    asked, path = request_from(options), ModelRequest.of(options).file()
-    if asked.attend.selects or asked.keep.evicts(1 << 20):
-        tasks = rehearsals(path, asked.store.types(), [asked.attend], [asked.keep])
+    request, path = request_from(options), ModelRequest.of(options).file()
+    if request.attend.selects or request.keep.evicts(1 << 20):
+        tasks = rehearsals(path, request.store.types(), [request.attend], [request.keep])
     else:
         kinds = [options.kv_type] if options.kv_type else [(name, name) for name in KV_TYPES]
         tasks = all_rehearsals(path, kinds)

@@ -183,11 +183,11 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _model(options: argparse.Namespace, plan: Plan) -> Model:
-    named = ModelRequest.of(options)
-    if options.processes > 1 and named.threads is None:
-        named = replace(named, threads=max(1, physical_cores() // options.processes))
+    source = ModelRequest.of(options)
+    if options.processes > 1 and source.threads is None:
+        source = replace(source, threads=max(1, physical_cores() // options.processes))
     attends, prefills = [arm.attend for arm in plan.arms], [arm.reading for arm in plan.arms]
-    return load_model(named, Needs(plan.kinds, attends, prefills=prefills))
+    return load_model(source, Needs(plan.kinds, attends, prefills=prefills))
 
 
 def _work(options: argparse.Namespace) -> Path:

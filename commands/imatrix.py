@@ -28,10 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..convert.quantize.observe import Observer
 
-    named = ModelRequest.of(options)
-    check_output(options.output, named.path, *options.files)
+    source = ModelRequest.of(options)
+    check_output(options.output, source.path, *options.files)
     text = text_from(options)
-    model = load_model(named, Needs())
+    model = load_model(source, Needs())
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
     observer = Observer(model, options.ctx)
     with (

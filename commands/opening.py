@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..runtime.context.request import ContextRequest
     from ..runtime.keep import Keep
     from ..runtime.model import Model
-    from ..runtime.packs import PackInfo
     from ..runtime.prefill import Prefill
+    from ..runtime.store.pack_info import PackHead
     from .options.model import ModelRequest
 
 
@@ -36,21 +36,22 @@ class Needs:
     prefills: Sequence[Prefill] = ()
 
 
-def load_model(request: ModelRequest, needs: Needs, pack: PackInfo | None = None) -> Model:
+def load_model(source: ModelRequest, needs: Needs, pack: PackHead | None = None) -> Model:
     """The model, with kernels for `needs` compiled. pack: what the context begins with; if its
     model was moved, the pack finds it there from now on."""
-    model = load_only(request, needs, pack)
-    _compile(request, model, needs)
+    model = load_only(source, needs, pack)
+    _compile(source, model, needs)
     return model
 
 
-def load_only(request: ModelRequest, needs: Needs, pack: PackInfo | None = None) -> Model:
-    """The same, with nothing compiled but what loading takes, and then all of `needs`."""
-    card_for(request.device)  # before a model is pulled, or kernels compiled
-    path = request.file(pack)
+def load_only(source: ModelRequest, needs: Needs, pack: PackHead | None = None) -> Model:
+    """The same, with no kernel compiled but those that loading takes, and with the first of them
+    all for `needs`."""
+    card_for(source.device)  # before a model is pulled, or kernels compiled
+    path = source.file(pack)
     _listen(path, needs)
     model = load(
-        path, threads=request.threads, notice=notice, device=request.device, kv_on=request.kv_on
+        path, threads=source.threads, notice=notice, device=source.device, kv_on=source.kv_on
     )
     if pack is not None:
         name_model(Path(pack.path), model)
@@ -58,21 +59,21 @@ def load_only(request: ModelRequest, needs: Needs, pack: PackInfo | None = None)
 
 
 @contextmanager
-def opened(request: ModelRequest, model: Model, asked: ContextRequest) -> Iterator[Context]:
+def opened(source: ModelRequest, model: Model, request: ContextRequest) -> Iterator[Context]:
     """The context that is asked for, once it is clear that it can be opened with its kernels
     compiled, and what was decided about it said."""
-    with model.open(asked) as context:
+    with model.open(request) as context:
         for line in context.notices:
             notice(line)
         plan = context.plan
         needs = Needs(plan.store.types(), [plan.attend], [plan.keep], [plan.prefill])
-        _compile(request, model, needs)
+        _compile(source, model, needs)
         yield context
 
 
-def _compile(request: ModelRequest, model: Model, needs: Needs) -> None:
+def _compile(source: ModelRequest, model: Model, needs: Needs) -> None:
     """Compile what contexts on the CPU need, before they read anything."""
-    if request.device == "cpu":
+    if source.device == "cpu":
         _listen(model.path, needs).begin(model)
 
 

@@ -127,13 +127,13 @@ def build(options: argparse.Namespace) -> int:
     from ..runtime.context.prompt import prompt_ids
     from ..runtime.packs import build_pack
 
-    named, asked = ModelRequest.of(options), request_from(options)
+    source, request = ModelRequest.of(options), request_from(options)
     store = Disk(pack_path(options.output), *(options.kv_type or ()))
-    text, held, prefill = text_from(options), store.held(), asked.prefill
+    text, head, prefill = text_from(options), store.head(), request.prefill
     if not text:
         raise KvarnError("nothing to read: the files are empty")
-    needs = Needs(store.types(), [asked.attend], prefills=[] if prefill is None else [prefill])
-    model = load_model(named, needs, held)
+    needs = Needs(store.types(), [request.attend], prefills=[] if prefill is None else [prefill])
+    model = load_model(source, needs, head)
     ids = prompt_ids(model.tokenizer, text)
     bar, stats = ReadingBar("reading"), Stats()
 
@@ -147,12 +147,12 @@ def build(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     with on_ctrl_c(
         lambda: (
-            f"stopped: {store.path} keeps {store.n_held:,} of {len(ids):,} tokens; run the same "
+            f"stopped: {store.path} keeps {store.n_saved:,} of {len(ids):,} tokens; run the same "
             "command to resume"
         )
     ):
         try:
-            info = build_pack(model, store, ids, asked.n_ctx, prefill, bar, opened)
+            info = build_pack(model, store, ids, request.n_ctx, prefill, bar, opened)
         finally:
             bar.close()
     notice(
@@ -161,17 +161,17 @@ def build(options: argparse.Namespace) -> int:
     )
     for one in info.probe:
         notice(str(one))
-    if asked.attend.selects:
-        _index(model, Path(store.path), asked.attend, asked.n_ctx)
+    if request.attend.selects:
+        _index(model, Path(store.path), request.attend, request.n_ctx)
     return 0
 
 
 def index(options: argparse.Namespace) -> int:
-    named, asked = ModelRequest.of(options), request_from(options)
+    source, request = ModelRequest.of(options), request_from(options)
     path = pack_path(options.name)
-    held = Disk(path, read_only=True).held()
-    model = load_model(named, Needs(Disk(path).types(), [asked.attend]), held)
-    _index(model, path, asked.attend, asked.n_ctx)
+    head = Disk(path, read_only=True).head()
+    model = load_model(source, Needs(Disk(path).types(), [request.attend]), head)
+    _index(model, path, request.attend, request.n_ctx)
     return 0
 
 

@@ -33,10 +33,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    named, asked = ModelRequest.of(options), request_from(options)
-    store, prefill = asked.store, asked.prefill or Exact()
+    source, request = ModelRequest.of(options), request_from(options)
+    store, prefill = request.store, request.prefill or Exact()
     text = text_in(options.file)
-    model = load_model(named, Needs(store.types(), prefills=[prefill]))
+    model = load_model(source, Needs(store.types(), prefills=[prefill]))
     result = None
     for result in perplexity(model, text, options.ctx, options.chunks, store, prefill):
         notice(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")

@@ -106,21 +106,21 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError("--system has no effect without --instruct")
     if options.special and options.instruct:
         raise KvarnError("--special has no effect with --instruct: what a message says is text")
-    named, asked = ModelRequest.of(options), request_from(options)
+    source, request = ModelRequest.of(options), request_from(options)
     record = options.record_selections
-    check_recording(record, asked.attend, named.path, options.file)
-    check_output(options.stats_json, named.path, options.file)
+    check_recording(record, request.attend, source.path, options.file)
+    check_output(options.stats_json, source.path, options.file)
     sampler, draft = sampler_from(options), draft_from(options)
-    held = asked.store.held()
-    prompt = _prompt(options, held is not None and held.n_tokens > 0, named.is_named)
-    model = load_only(named, Needs(asked.store.types()), held)
+    head = request.store.head()
+    prompt = _prompt(options, head is not None and head.n_tokens > 0, source.is_named)
+    model = load_only(source, Needs(request.store.types()), head)
     text = None if prompt is None else _text(options, model, prompt)
-    with _kept(asked.store), opened(named, model, asked) as context:
+    with _kept(request.store), opened(source, model, request) as context:
         if text is not None:
-            _read(context, text, asked.store.follows_pack, options.special)
-        elif held is not None:
+            _read(context, text, request.store.follows_pack, options.special)
+        elif head is not None:
             index_held(context)
-            notice(f"no prompt: going on after the {len(context.tokens):,} tokens of {held.path}")
+            notice(f"no prompt: going on after the {len(context.tokens):,} tokens of {head.path}")
         if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= SHOWN else f"… {prompt[-SHOWN:]}")
         most = None if options.max_tokens < 0 else options.max_tokens
@@ -137,7 +137,7 @@ def _kept(store: Store) -> AbstractContextManager[None]:
         return nullcontext()
 
     return on_ctrl_c(
-        lambda: f"stopped: {store.path} keeps {store.n_held:,} tokens, which are not read again"
+        lambda: f"stopped: {store.path} keeps {store.n_saved:,} tokens, which are not read again"
     )
 
 

@@ -24,10 +24,10 @@ from .store.disk.format.manifest import NAME, Manifest
 
 if TYPE_CHECKING:
     from .model import Model
-    from .packs import PackInfo
+    from .store.pack_info import PackHead
 
 
-def model_of(pack: PackInfo) -> Path | None:
+def model_of(pack: PackHead) -> Path | None:
     """The file of a pack's model: the one that the pack names, or one of the same fingerprint among
     those that were pulled, converted or ship with kvarn. None if it is nowhere."""
     named = Path(pack.model_path)

@@ -84,13 +84,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from .input import TurnReader
 
-    named, asked = ModelRequest.of(options), chat_request(options)
+    source, request = ModelRequest.of(options), chat_request(options)
     sampler, draft = sampler_from(options), draft_from(options)
-    model = load_only(named, Needs(asked.store.types()), asked.store.held())
+    model = load_only(source, Needs(request.store.types()), request.store.head())
     _start_template(model)
     from ...runtime.chat import Conversation
 
-    with opened(named, model, asked) as context:
+    with opened(source, model, request) as context:
         conversation = Conversation(
             context,
             sampler=sampler,

@@ -18,7 +18,7 @@ from .hub import hub_model
 from .values import NO_MODEL, calling, file_path, positive
 
 if TYPE_CHECKING:
-    from ...runtime.packs import PackInfo
+    from ...runtime.store.pack_info import PackHead
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +135,7 @@ class ModelRequest:
         """Whether options name a model."""
         return self.path is not None or self.hub is not None
 
-    def file(self, pack: PackInfo | None = None) -> Path:
+    def file(self, pack: PackHead | None = None) -> Path:
         """The file of the model, which is pulled if need be; where none is named, that of the pack
         which the context begins with, or else the usual one, which is said."""
         path = self.path if self.hub is None else hub_model(self.hub)
@@ -149,7 +149,7 @@ class ModelRequest:
         return path
 
 
-def _model_of(pack: PackInfo) -> Path:
+def _model_of(pack: PackHead) -> Path:
     path = model_of(pack)
     if path is None:
         raise KvarnError(

@@ -18,8 +18,7 @@ from ...jit.launch import launcher
 from ...system.errors import KvarnError
 from ..chat import Conversation
 from ..context.prompt import prompt_ids
-from ..context.request import ContextRequest
-from ..context.request import words as context_words
+from ..context.request import ContextRequest, context_words
 from ..engine import on_engine
 from ..home import pack_path
 from ..loading.default_model import default_model_path
@@ -227,12 +226,12 @@ class Library(Handles):
     ) -> int:
         model, wanted = self.model_of(handle), options.parsed(self.string(given), options.PACK)
         store = Disk(pack_path(self.name(name)), *wanted.get("kv_type", ()))
-        said, asked = self.utf8(text, n), ContextRequest.of({**wanted, "kv_type": None})
+        said, request = self.utf8(text, n), ContextRequest.of({**wanted, "kv_type": None})
         progress, place = self.progress(on_progress, user), self.new_handle(CONTEXT)
         stop = int(self.ffi.cast("uintptr_t", self.lib.stop_of(place)))
         try:
             info = build_pack(
-                model, store, said, asked.n_ctx, asked.prefill, progress,
+                model, store, said, request.n_ctx, request.prefill, progress,
                 lambda context: context.stop_at(stop),
             )  # fmt: skip
             return info.n_tokens + 1

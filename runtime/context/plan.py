@@ -69,17 +69,17 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
     asked to be, and for a pack that cannot be gone on from; `PrefillError` if prompts cannot be
     read as asked.
     """
-    attend, keep, held = request.attend, request.keep, request.store.held()
-    n_held, kv_on = 0 if held is None else held.n_tokens, request.kv_on or model.kv_on
-    n_ctx, sized = _size(model, request, n_held, kv_on)
+    attend, keep, head = request.attend, request.keep, request.store.head()
+    n_saved, kv_on = 0 if head is None else head.n_tokens, request.kv_on or model.kv_on
+    n_ctx, sized = _size(model, request, n_saved, kv_on)
     prefill, told = _reading(model, request, n_ctx, kv_on)
     prefill = prefill.resolved(model.info)
     prefill.check(keep, n_ctx)
     store = request.store.for_prefill(prefill.facts(model.info))
     placed = on_engine(Placing(model, attend, keep, store, prefill).place, n_ctx, kv_on)
     unfinished = ""
-    if held is not None and store.follows_pack and not held.complete:
-        unfinished = f"pack {held.path} is not finished: {held.n_tokens:,} of {held.goal:,} tokens"
+    if head is not None and store.follows_pack and not head.complete:
+        unfinished = f"pack {head.path} is not finished: {head.n_tokens:,} of {head.goal:,} tokens"
     most = LARGEST if keep.evicts(n_ctx) else n_ctx
     return ContextPlan(
         model.transformer.device,
@@ -89,12 +89,12 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
         prefill,
         store,
         placed,
-        most - n_held,
+        most - n_saved,
         tuple(filter(None, (unfinished, sized, told))),
     )
 
 
-def _size(model: LoadedModel, request: ContextRequest, n_held: int, kv_on: str) -> tuple[int, str]:
+def _size(model: LoadedModel, request: ContextRequest, n_saved: int, kv_on: str) -> tuple[int, str]:
     """How many tokens there is room for, and a line about it, or ""."""
     keep, limit = request.keep, model.config.n_ctx_train
     if request.n_ctx is not None:
@@ -106,7 +106,7 @@ def _size(model: LoadedModel, request: ContextRequest, n_held: int, kv_on: str) 
         return limit, ""
     if not isinstance(request.store, Ram):
         # A pack may be longer than what the model was trained on: that was said when it was built.
-        return (limit if n_held < limit else n_held + ROOM), ""
+        return (limit if n_saved < limit else n_saved + ROOM), ""
     fits = request.store.tokens_in(model.config, available_bytes())
     if kv_on == "gpu" and not request.attend.host_only:
         placing = Placing(model, request.attend, keep, request.store, Exact())

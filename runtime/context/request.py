@@ -40,8 +40,8 @@ class ContextRequest:
 
     @classmethod
     def of(cls, words: Mapping[str, Any], spell: Spell = str) -> ContextRequest:
-        """The request that words make, whose values the kinds of `words()` have read; others are
-        not looked at. parent: the pack that a new one in `store` begins with.
+        """The request that words make, whose values the kinds of `context_words` have read; others
+        are not looked at. parent: the pack that a new one in `store` begins with.
 
         Raises `RequestError` for words that have no effect or exclude each other, and what methods
         raise for their options.
@@ -57,7 +57,7 @@ class ContextRequest:
         )
 
 
-def words() -> dict[str, Kind]:
+def context_words() -> dict[str, Kind]:
     """Each word about a context → what reads its value."""
     return {
         **ATTEND_AXIS.kinds(),

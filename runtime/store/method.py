@@ -11,7 +11,7 @@ from .base import KVStore, SlotPlan
 if TYPE_CHECKING:
     from ...ops.device import KVDevice
     from ..loading.model_info import ModelInfo
-    from .pack_info import PackInfo
+    from .pack_info import PackHead
     from .prompt_facts import PrefillFacts
     from .slots import SlotStore
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class Store(Method, ABC):
     """A kind of store and its options; `open` makes the store of one context."""
 
-    def held(self) -> PackInfo | None:
+    def head(self) -> PackHead | None:
         """What it holds before a context is opened; None: nothing."""
         return None
 
     @property
-    def n_held(self) -> int:
+    def n_saved(self) -> int:
         """How many tokens that are."""
-        return 0 if (held := self.held()) is None else held.n_tokens
+        return 0 if (head := self.head()) is None else head.n_tokens
 
     @property
     def follows_pack(self) -> bool:

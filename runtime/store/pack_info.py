@@ -9,18 +9,29 @@ from .prompt_facts import ProbeFacts
 
 
 @dataclass(frozen=True)
-class PackInfo:
-    """What a pack holds, as of its last commit."""
+class PackHead:
+    """What can be told of a pack at once, however long it is: its model, and how far it has come
+    as of its last commit."""
 
     path: str
-    id: str
     model: str
     fingerprint: str
     model_path: str
-    kv: str
     n_tokens: int
     goal: int
     """Tokens it is to hold when complete; 0 for any number."""
+
+    @property
+    def complete(self) -> bool:
+        return self.n_tokens >= self.goal
+
+
+@dataclass(frozen=True)
+class PackInfo(PackHead):
+    """What a pack holds, as of its last commit."""
+
+    id: str
+    kv: str
     commits: int
     indexes: list[str]
     prefill: str
@@ -32,10 +43,6 @@ class PackInfo:
     """How its parent's were; "" without one, or where that cannot be read."""
     n_bytes: int
     """Disk space of its own files."""
-
-    @property
-    def complete(self) -> bool:
-        return self.n_tokens >= self.goal
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""

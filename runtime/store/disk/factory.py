@@ -18,14 +18,14 @@ from .creation import create
 from .errors import PackError, checked_path, unopened
 from .folder import PackFolder, State
 from .format.manifest import NAME, Manifest, ModelFacts, Parent
-from .info import pack_info
+from .info import pack_head
 from .plane import Io
 from .slots import DiskSlots
 from .store import DiskStore
 
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
-    from ..pack_info import PackInfo
+    from ..pack_info import PackHead
 
 
 S = TypeVar("S", DiskStore, DiskSlots)
@@ -65,20 +65,20 @@ class Disk(Store):
                 known = ", ".join(KV_TYPES)
                 raise StoreError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
 
-    def held(self) -> PackInfo | None:
+    def head(self) -> PackHead | None:
         """Of the pack, or of the one that a new one is to begin with. Raises `PackError` where a
         pack that is followed is missing or empty."""
         if not self.follows_pack:
-            return None if (pack := self._begun()) is None else pack_info(pack)
+            return None if (pack := self._begun()) is None else pack_head(pack)
         pack = Path(self.path if self.read_only or self.parent is None else self.parent)
         if not pack.exists():
             raise PackError(
                 pack, "not a context pack: no such folder; `kvarn pack ls` lists the packs"
             )
-        info = pack_info(pack)
-        if not info.n_tokens:
+        head = pack_head(pack)
+        if not head.n_tokens:
             raise PackError(pack, "it is empty: build it first")
-        return info
+        return head
 
     @property
     def follows_pack(self) -> bool:

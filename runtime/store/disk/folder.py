@@ -43,6 +43,7 @@ from .format.superblock import Commit
 
 SLOT_ALIGNMENT = 1 << 16  # bytes; slots can be mapped whatever the size of a page (4 to 64 KiB)
 _MOST_PARENTS = 16
+_NO_COMMIT = "neither of its two superblocks is sound"
 
 
 def stride_of(n_bytes: int) -> int:
@@ -201,6 +202,12 @@ class PackFolder:
         sound = [commit for commit in found if commit is not None]
         return sorted(sound, key=lambda pair: pair[0].sequence, reverse=True)
 
+    def last_commit(self) -> Commit:
+        """The newest commit whose superblock is sound; `PackDamaged` if none is."""
+        for commit, _ in self.commits():
+            return commit
+        raise PackDamaged(self.path, _NO_COMMIT)
+
     def state(self, recent: bool = False) -> State:
         """The last commit's state; a reader sees a whole commit, even while a writer works.
 
@@ -212,7 +219,7 @@ class PackFolder:
             sound = self.commits()
             try:
                 if not sound:
-                    raise PackDamaged(self.path, "neither of its two superblocks is sound")
+                    raise PackDamaged(self.path, _NO_COMMIT)
                 return self._state(*sound[0], recent)
             except PackDamaged:
                 # A writer may have made new commits since `sound` was read.

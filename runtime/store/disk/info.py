@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..pack_info import PackInfo
+from ..pack_info import PackHead, PackInfo
 from ..prompt_facts import ProbeFacts
 from .errors import unopened
 from .folder import PackFolder
 from .format import snapshot
 from .format.log import KV
+
+
+def pack_head(path: Path) -> PackHead:
+    """What can be told of a pack without reading its tokens; `PackError` if it cannot be opened."""
+    try:
+        return _head(PackFolder(path))
+    except OSError as error:
+        raise unopened(path, error) from error
 
 
 def pack_info(path: Path) -> PackInfo:
@@ -18,6 +26,19 @@ def pack_info(path: Path) -> PackInfo:
         return _info(path)
     except OSError as error:
         raise unopened(path, error) from error
+
+
+def _head(folder: PackFolder) -> PackHead:
+    manifest = folder.manifest
+    if manifest.slots is None:
+        n_tokens = folder.last_commit().n_tokens
+    else:
+        facts = snapshot.read_facts(folder.path)
+        n_tokens = facts.n_tokens if facts else 0
+    made = manifest.model
+    return PackHead(
+        str(folder.path), made.name, made.fingerprint, made.path, n_tokens, manifest.goal
+    )
 
 
 def _info(path: Path) -> PackInfo:
