@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .runtime.model import Model as Model
     from .runtime.packs import build_pack as build_pack
     from .runtime.prefill.registry import *
+    from .runtime.registering import register as register
     from .runtime.sampling import Sampler as Sampler
     from .runtime.store.registry import *
     from .runtime.tokenizer import load_tokenizer as load_tokenizer
@@ -46,6 +47,7 @@ _HOMES = {
     "load_tokenizer": ".runtime.tokenizer",
     "on_compile": ".jit.kernel_cache",
     "open_gguf": ".runtime.gguf",
+    "register": ".runtime.registering",
 }
 _REGISTRIES = {
     ".runtime.attend.registry": "ATTENDS",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..system.errors import KvarnError
+from .attend import ATTENDS
 from .context.prompt import n_common, prompt_ids
 from .home import home
 from .prefill import SparsePrefill
@@ -136,7 +137,7 @@ def index_pack(
         raise PackError(
             path,
             f"--method {attend.name} reads every token and has no index to keep: give --method "
-            "topk, hash, magicpig or quest",
+            + " or ".join(name for name, one in ATTENDS.items() if one.selects),
         )
     questions = SparsePrefill().around(attend)
     with model.context(n_ctx or None, questions, store=Disk(path), kv_on="host") as context:

@@ -184,17 +184,6 @@ def capped_estimates_reference(
     return out
 
 
-def tile_bounds_reference(q: Floats, keys: Floats, size: int) -> NDArray[np.float64]:
-    """sum over d of max(q_d least_d, q_d greatest_d) over each run of `size` keys (n, tiles).
-
-    q (n, E); keys (S, E), S a multiple of `size`.
-    """
-    tiles = keys.astype(np.float64).reshape(-1, size, keys.shape[1])
-    least, greatest = tiles.min(1), tiles.max(1)
-    out: NDArray[np.float64] = np.maximum(q[:, None] * least, q[:, None] * greatest).sum(2)
-    return out
-
-
 def draw_reference(
     q: Floats, keys: Floats, planes: Floats, bits: int, count: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:

@@ -8,8 +8,6 @@
                 then the k largest q . k among them
     blocks      the same, without scanning the blocks                              `topk`, 2 levels
                 of keys whose mean rules them out
-    quest       the tiles of 16 tokens with the         Quest                      `quest`
-                highest upper bounds of q . k
     means       none: a block counts as one token for   RetroInfer              `topk --tail means`
                 what was not chosen of them
     tables      a random draw: what agrees with a      LSH sampling (MagicPIG)    `magicpig`
@@ -37,7 +35,6 @@ from .means import (
     block_means,
     means_item_bytes,
 )
-from .quest import TileScratch, bound_tiles, highest_tiles, tile_item_bytes
 from .rerank import Wanted
 from .signatures import (
     Network,
@@ -106,7 +103,6 @@ __all__ = [
     "SketchedKeys",
     "TableStore",
     "Tables",
-    "TileScratch",
     "Wanted",
     "add_means",
     "add_row_means",
@@ -118,7 +114,6 @@ __all__ = [
     "block_item_bytes",
     "block_keys",
     "block_means",
-    "bound_tiles",
     "cover",
     "draw",
     "draw_sample",
@@ -127,7 +122,6 @@ __all__ = [
     "encode_rows",
     "encode_slots",
     "hash_keys",
-    "highest_tiles",
     "hyperplanes",
     "largest",
     "mean_keys",
@@ -142,5 +136,4 @@ __all__ = [
     "sort_runs",
     "table_planes",
     "taken_words",
-    "tile_item_bytes",
 ]

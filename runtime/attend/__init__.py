@@ -5,7 +5,7 @@
 
 from .base import Attend, BoundAttend, LayerView
 from .errors import AttendError
-from .registry import ATTENDS, Auto, Full, Hash, MagicPig, Quest, TopK
+from .registry import ATTENDS, Auto, Full, Hash, MagicPig, TopK
 from .replay import Replay
 from .sparse import Sparse
 
@@ -19,7 +19,6 @@ __all__ = [
     "Hash",
     "LayerView",
     "MagicPig",
-    "Quest",
     "Replay",
     "Sparse",
     "TopK",

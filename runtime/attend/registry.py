@@ -9,7 +9,6 @@ from .base import Attend
 from .full import Full as Full
 from .hash import Hash as Hash
 from .magicpig import MagicPig as MagicPig
-from .quest import Quest as Quest
 from .topk import TopK as TopK
 
 ATTENDS: dict[str, type[Attend]] = registered(vars(), Attend)

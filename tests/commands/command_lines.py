@@ -35,7 +35,6 @@ TEXTS = [
     *("\r\n", "\u200d", "{{x}}", "%n", "x" * 1_000_000),
 ]
 WORDS = [
-    "quest",
     *"full topk hash f16 q8_0 q4_0 q8_0/f16 q8_0/ /f16 q3 needle kv two-hop ruler ? md".split(),
     *"json csv ram 2% 0% 100% 101% -1% nan% all streaming nacl main F16 q4_k_m bf16".split(),
     *"needle,kv full,hash:bits=64 topk:sink=-1 hash:encoders= hash:bits topk:levels=2=3".split(),

@@ -137,7 +137,7 @@ def test_methods_run_and_say_what_they_read(
     run = ["run", "-m", str(tiny_path), "-n", "4", "--temp", "0", "--stats-json", str(stats)]
     options = ["--budget", "8", "--sink", "2", "--window", "4", "--probe", "1"]
     two = ["topk", "--levels", "2"]  # one level begins after 1,024 tokens
-    for method in (["topk", "--index", "flat"], two, ["hash", "--bits", "64"], ["quest"]):
+    for method in (["topk", "--index", "flat"], two, ["hash", "--bits", "64"]):
         assert main([*run, "-p", "x" * 40, "--method", *method, *options]) == 0
         said = capsys.readouterr().err
         assert ("no learned encoders" in said) == (method[0] == "hash")
@@ -153,7 +153,7 @@ def test_options_of_another_method_are_refused(
     for words, options in {
         "--bits has no effect with --method topk": "--method topk --bits 32",
         "--index has no effect with --method hash": "--method hash --index flat",
-        "it belongs to --method auto or hash or quest or topk": "--budget 1%",
+        "it belongs to --method auto or hash or topk": "--budget 1%",
         "16, expected 32 or 64": "--method hash --bits 16",
     }.items():
         assert words in error_line(capsys, *run, *options.split())

@@ -139,7 +139,7 @@ def test_a_method_names_its_options() -> None:
     [
         (
             "dance",
-            "unknown method 'dance', expected one of auto, full, hash, magicpig, quest, topk",
+            "unknown method 'dance', expected one of auto, full, hash, magicpig, topk",
         ),
         ("topk:bits=32", "topk:bits=32: method topk has the options budget, .* not 'bits'"),
         ("full:sink=4", "full:sink=4: method full has the options none, not 'sink'"),

@@ -17,7 +17,7 @@ USAGE = {
     "run --prom x": "run has no option '--prom': did you mean --prompt? See `kvarn run --help`",
     "run --ctx 12x": f"--ctx: expected a whole number from 0 to 2147483647, found '12x'{SEE}",
     "run --temp hot": f"--temp: expected a number, found 'hot'{SEE}",
-    "run --method tpok": "--method: expected auto, full, hash, magicpig, quest, topk, found "
+    "run --method tpok": "--method: expected auto, full, hash, magicpig, topk, found "
     "'tpok': did you mean topk? See `kvarn run --help`",
     "run -ctk q3": f"-ctk: expected f16, q8_0, q4_0, found 'q3'{SEE}",
     "run -p": f"--prompt needs a value: -p TEXT{SEE}",
@@ -90,7 +90,7 @@ REFUSED = {
     "run -f empty.txt": "the prompt from empty.txt is empty: expected a text",
     "run -p x --system y": "--system has no effect without --instruct",
     "run -p x --budget 1%": "--budget has no effect with --method full: it belongs to --method "
-    "auto or hash or quest or topk",
+    "auto or hash or topk",
     "run -p x --pack ./none": "pack none: not a context pack: no such folder; `kvarn pack ls` "
     "lists the packs",
     "run -p x --kv t.txt": "--kv t.txt is a file: expected a folder, or a name for a new one",

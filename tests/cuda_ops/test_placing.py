@@ -143,7 +143,6 @@ def test_what_does_not_fit_is_refused_with_what_would(model) -> None:
     [
         ("--keep streaming", {"keep": kvarn.Streaming(budget=32)}),
         ("--method magicpig", {"attend": kvarn.MagicPig()}),
-        ("--method quest", {"attend": kvarn.Quest()}),
         ("--levels 2", {"attend": kvarn.TopK(levels=2)}),
         ("--levels 2", {"attend": kvarn.TopK(levels=2, tail="means")}),
         ("--tail sample", {"attend": kvarn.TopK(tail="sample")}),

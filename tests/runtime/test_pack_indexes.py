@@ -27,7 +27,6 @@ METHODS = [
     kvarn.TopK(**BUDGET),
     kvarn.TopK(**BUDGET, levels=2, tail="means"),
     kvarn.Hash(**BUDGET),
-    kvarn.Quest(**BUDGET),
 ]
 TABLES = kvarn.MagicPig(tables="6x20", dense_layers="none")
 

@@ -12,7 +12,7 @@ import pytest
 import kvarn
 from kvarn.jit import kernel_cache, threads
 from kvarn.ops.attention.layout import KV_TYPES
-from kvarn.runtime.attend import ATTENDS, Hash, TopK
+from kvarn.runtime.attend import Hash, TopK
 from kvarn.runtime.attend.encoders.sidecar import sidecar_path
 from kvarn.runtime.keep import KEEPS
 from kvarn.runtime.loading.default_model import default_model_path
@@ -50,11 +50,10 @@ def run_twice(tasks: list[Rehearsal]) -> None:
 
 def test_the_next_process_needs_no_numba() -> None:
     """Of kernels that call the C library, and of those for which slices were assigned."""
-    attends = [Hash(), TopK(), ATTENDS["quest"]()]
     tasks = rehearsals(
         default_model_path(),
         ("f16", "f16"),
-        attends,
+        [Hash(), TopK()],
         [KEEPS["snapkv"]()],
         [SparsePrefill(index="sketch")],
     )

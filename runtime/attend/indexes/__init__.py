@@ -8,4 +8,3 @@ from .sampled import SampledIndex as SampledIndex
 from .sketches import SketchIndex as SketchIndex
 from .sketches import SlotSketches as SlotSketches
 from .tables import TableIndex as TableIndex
-from .tiles import TileIndex as TileIndex

@@ -6,7 +6,7 @@ ranges by themselves, whatever a file says, so opening a pack reads no column.
     blocks-…        the order of a segment's tokens: each of them once
     means-…         the block of each token: each of the 32 blocks has 32
     tables-KxL-…    the first entry of each group: ascending, up to the 16,384 entries of a run
-    all of these, quest-…, centre and the factors of sketch-…: finite floats
+    all of these, centre and the factors of sketch-…: finite floats
 
 Zeros are sound: a layer without an index has them. The bits of signatures and sketches may have any
 value.
@@ -24,13 +24,6 @@ from numpy.typing import NDArray
 from ....ops.attention.layout import SEGMENT
 from ....ops.select.blocks.layout import BLOCK, BLOCKS, block_item_bytes, offsets_of
 from ....ops.select.means.layout import TILES, means_item_bytes, means_layout
-from ....ops.select.quest.layout import (
-    LINE,
-    QUARTERS,
-    dimensions_of,
-    scales_offset,
-    tile_item_bytes,
-)
 from ....ops.select.sketch import sketch_bits
 from ....ops.select.tables.planes import RUN, Tables
 from ..finite import Flags, infinite_f16
@@ -58,9 +51,9 @@ def column_faults(segment: ColumnSegment) -> Iterator[tuple[int, str]]:
     kind = segment.name.split("-", 1)[0]
     if kind == "sketch" and "-factors" in segment.name:
         kind = "factors"
-    if kind not in _CHECKS or (kind == "tables" and not _TABLES.match(segment.name)):
+    if kind not in CHECKS or (kind == "tables" and not _TABLES.match(segment.name)):
         return
-    item_bytes, faults = _CHECKS[kind]
+    item_bytes, faults = CHECKS[kind]
     stored, expected = segment.heads.shape[1] // SEGMENT, item_bytes(segment)
     if stored != expected:
         yield 0, f"it has {stored} bytes per token, expected {expected}"
@@ -69,7 +62,8 @@ def column_faults(segment: ColumnSegment) -> Iterator[tuple[int, str]]:
         yield from ((int(row), what) for row in np.flatnonzero(rows))
 
 
-def _infinite_f32(numbers: U8) -> Flags:
+def infinite_f32(numbers: U8) -> Flags:
+    """Rows of bytes in which not all float32 are finite."""
     return np.asarray(~np.isfinite(np.ascontiguousarray(numbers).view("<f4")).all(-1))
 
 
@@ -88,7 +82,7 @@ def _block_faults(segment: ColumnSegment) -> Faults:
     yield "its order lacks tokens", wrong & order.any(-1)
     yield "a factor is not finite", infinite_f16(heads[:, at.factors : at.order])
     scales = heads[:, at.scales : at.spreads + 4 * BLOCKS]
-    yield "a scale is not finite", _infinite_f32(scales)
+    yield "a scale is not finite", infinite_f32(scales)
 
 
 def _means_bytes(segment: ColumnSegment) -> int:
@@ -126,22 +120,13 @@ def _tables_faults(segment: ColumnSegment) -> Faults:
         yield f"the groups of table {place * tables.tables_each + i} are not within it", wrong
 
 
-def _quest_bytes(segment: ColumnSegment) -> int:
-    return tile_item_bytes(segment.head_dim)
-
-
-def _quest_faults(segment: ColumnSegment) -> Faults:
-    at = scales_offset(dimensions_of(segment.head_dim))
-    yield "a scale is not finite", _infinite_f32(segment.heads[:, at : at + 4 * QUARTERS * LINE])
-
-
 def _centre_bytes(segment: ColumnSegment) -> int:
     return -(-(4 * segment.head_dim + DIGEST) // SEGMENT)
 
 
 def _centre_faults(segment: ColumnSegment) -> Faults:
     means = segment.heads[:, : 4 * segment.head_dim]
-    yield "the mean key is not finite", _infinite_f32(means)
+    yield "the mean key is not finite", infinite_f32(means)
 
 
 def _factor_bytes(segment: ColumnSegment) -> int:
@@ -152,11 +137,12 @@ def _factor_faults(segment: ColumnSegment) -> Faults:
     yield "a factor is not finite", infinite_f16(segment.heads)
 
 
-_CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment], Faults]]] = {
+CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment], Faults]]] = {
     "blocks": (_block_bytes, _block_faults),
     "means": (_means_bytes, _means_faults),
     "tables": (_tables_bytes, _tables_faults),
-    "quest": (_quest_bytes, _quest_faults),
     "centre": (_centre_bytes, _centre_faults),
     "factors": (_factor_bytes, _factor_faults),
 }
+"""First word of a column's name → its bytes per token, and what is wrong with a segment of it. Who
+registers a method can add those of its index."""

@@ -28,7 +28,6 @@ METHODS: dict[str, kvarn.Attend] = {
     "means": kvarn.TopK(levels=2, tail="means", **_FEW),
     "hash": kvarn.Hash(**_FEW),
     "rerank": kvarn.Hash(rerank=2, **_FEW),
-    "quest": kvarn.Quest(**_FEW),
 }
 TABLES = kvarn.MagicPig(tables="8x20", dense_layers="none")
 _COMMON = ["--budget", "64", "--sink", "4", "--window", "16", "--method"]
@@ -43,7 +42,6 @@ LINES: dict[str, list[str]] = {
     "sample": [*_COMMON, "topk", "--tail", "sample"],
     "hash": [*_COMMON, "hash"],
     "rerank": [*_COMMON, "hash", "--rerank", "2"],
-    "quest": [*_COMMON, "quest"],
     "tables": ["--method", "magicpig", "--tables", "8x20", "--dense-layers", "none"],
     "prefill hash": [*_SPARSE, "--prefill-index", "hash"],
     "prefill sketch": [*_SPARSE, "--prefill-index", "sketch"],
@@ -56,7 +54,6 @@ READ_BY = {
     "index-sketch": ("sketch", "cover", "sample", "prefill sketch"),
     "index-centre": ("sketch", "prefill sketch"),
     "index-simhash": ("hash", "rerank", "prefill hash"),
-    "index-quest": ("quest",),
     "index-tables": ("tables",),
 }
 """Which of them read a file, by how its name begins."""

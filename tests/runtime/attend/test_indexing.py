@@ -14,7 +14,7 @@ from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram
 
 from ..reading import ids_of
-from .test_sparse import BLOCKS, METHODS, QUEST, N, name_of, read
+from .test_sparse import BLOCKS, METHODS, N, name_of, read
 
 
 @pytest.mark.parametrize("method", METHODS[1:2], ids=name_of)
@@ -75,7 +75,7 @@ def test_blocks_are_built_when_a_segment_is_full(model: Model) -> None:
     np.testing.assert_array_equal(_items(contexts[0], 0, 1024), built)
 
 
-@pytest.mark.parametrize("method", [*METHODS[1:], BLOCKS, QUEST], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS[1:], BLOCKS], ids=name_of)
 def test_a_pack_keeps_the_index_of_a_model_with_windows(method: Sparse, tmp_path: Path) -> None:
     """Layers with a window have no items and hold none up."""
     windowed, pack = kvarn.load(), kvarn.Disk(tmp_path / "pack")

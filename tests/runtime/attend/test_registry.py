@@ -1,5 +1,7 @@
 """One registry an axis: command lines, Python names and the README follow from it."""
 
+from abc import ABC
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -56,12 +58,14 @@ class Bound(BoundAttend):
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ATTENDS, "nth", EveryNth)
+def registered() -> Iterator[None]:
+    assert kvarn.register(EveryNth) is EveryNth is kvarn.register(EveryNth)
+    yield
+    del ATTENDS["nth"]
 
 
 @pytest.mark.usefixtures("registered")
-class TestOneLineInTheRegistry:
+class TestARegisteredMethod:
     RUN = ("run", "-p", "the mill by the river", "-n", "2", "--temp", "0", "--ctx", "64")
 
     def test_gives_the_option_and_its_help(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +113,34 @@ class TestOneLineInTheRegistry:
         assert main([*self.RUN, "-m", str(tiny_path), "--method", "nth", *keep]) == 1
         assert words in capsys.readouterr().err
         tiny.context(64, kvarn.EveryNth(), kvarn.Streaming(64)).close()  # nothing is evicted
+
+
+class Other(EveryNth):
+    """Another class with the name of a method that is there."""
+
+    name: ClassVar[str] = "full"
+
+
+class Unfinished(Attend, ABC):
+    """Lacks `open`."""
+
+    name: ClassVar[str] = "unfinished"
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (Other, "test_registry.Other: kvarn.runtime.attend.full.Full is called 'full' too; choose"),
+        (Unfinished, "test_registry.Unfinished: it lacks a name, a summary or `open`"),
+        (Path, "pathlib.Path: it derives from none of Attend, Keep, Prefill, Store"),
+    ],
+)
+def test_what_cannot_be_registered_is_told_in_words(method: type, words: str) -> None:
+    before = [dict(axis) for axis in AXES]
+    with pytest.raises(kvarn.KvarnError) as refused:
+        kvarn.register(method)
+    assert str(refused.value).startswith("registering ") and words in str(refused.value)
+    assert [dict(axis) for axis in AXES] == before
 
 
 def test_the_readmes_tables_are_the_registries() -> None:

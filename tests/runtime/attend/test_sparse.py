@@ -13,13 +13,11 @@ from kvarn.ops.reference.select import (
     network_reference,
     pack_bits,
     reranked_reference,
-    tile_bounds_reference,
 )
 from kvarn.runtime.attend import (
     Attend,
     Full,
     Hash,
-    Quest,
     Sparse,
     TopK,
 )
@@ -36,7 +34,6 @@ PLAIN_HASH = Hash(**COMMON, rerank=1)
 METHODS = [TopK(index="flat", **COMMON), PLAIN_HASH, TopK(index="sketch", **COMMON)]
 RERANKED = Hash(**COMMON, rerank=3)
 BLOCKS = TopK(index="sketch", levels=2, **COMMON)
-QUEST = Quest(**COMMON)
 
 
 def name_of(method: Sparse) -> str:
@@ -60,8 +57,6 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
     if isinstance(method, TopK):
         scores = np.stack([keys[:, h // 2] @ q[0, h] for h in range(4)])
         return largest_reference(scores, n_kv_heads, first, last, stop, k, SEED)
-    if isinstance(method, Quest):
-        return highest_tiles(q, keys, n_kv_heads, first, last, stop)
     network = SimHash(32, SEED).networks(model.config, layer).queries[0]
 
     def signatures(x) -> np.ndarray:
@@ -76,19 +71,13 @@ def chosen(method: Sparse, model: Model, layer: int, q, keys, stop: int) -> list
     return nearest_reference(asking, stored, 32, first, last, stop, k, SEED)
 
 
-def highest_tiles(q, keys, n_kv_heads: int, first: int, last: int, stop: int) -> list:
-    """The two tiles with the highest bounds of each query head: 32 of at least 20 tokens."""
-    whole = np.concatenate([keys, np.repeat(keys[-1:], -stop % 16, 0)])
-    lists = [{*range(first), *range(last, stop)} for _ in range(n_kv_heads)]
-    for h in range(4):
-        bounds = tile_bounds_reference(q[0, h : h + 1], whole[:, h // 2], 16)[0, : -(-last // 16)]
-        for tile in np.argsort(-bounds)[:2]:
-            lists[h // 2] |= {*range(max(first, 16 * tile), min(last, 16 * tile + 16))}
-    return [np.array(sorted(tokens)) for tokens in lists]
-
-
-@pytest.mark.parametrize("method", [*METHODS[:2], RERANKED, QUEST], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS[:2], RERANKED], ids=name_of)
 def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
+    check_a_step(model, method, chosen)
+
+
+def check_a_step(model: Model, method: Sparse, chosen) -> None:
+    """chosen: a method's formula, as `chosen` has it."""
     spy = Spy(method)
     context, _ = read(model, spy, steps=1)
     for index, (layer, q, stop, out) in spy.calls.items():
@@ -105,7 +94,7 @@ def test_a_step_is_the_papers_formula(model: Model, method: Sparse) -> None:
     assert len(context.tokens) == N + 1
 
 
-@pytest.mark.parametrize("method", [*METHODS, RERANKED, BLOCKS, QUEST], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, RERANKED, BLOCKS], ids=name_of)
 def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, method) -> None:
     _, want = read(model, Full())
     for budget in ("100%", N + 4, N):
@@ -116,7 +105,7 @@ def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, meth
     assert not np.array_equal(sparse, want)
 
 
-@pytest.mark.parametrize("method", [*METHODS, BLOCKS, QUEST], ids=name_of)
+@pytest.mark.parametrize("method", [*METHODS, BLOCKS], ids=name_of)
 def test_one_thread_gives_the_same_bits(model: Model, method: Sparse) -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")

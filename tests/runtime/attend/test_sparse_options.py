@@ -3,7 +3,7 @@
 import pytest
 
 import kvarn
-from kvarn.runtime.attend import ATTENDS, AttendError, Hash, Quest, TopK
+from kvarn.runtime.attend import ATTENDS, AttendError, Hash, TopK
 from kvarn.runtime.attend.sparse.budget import layer_weights
 from kvarn.system.values import Budget
 
@@ -31,7 +31,7 @@ def test_budgets() -> None:
     ],
 )
 def test_impossible_options_are_refused_in_words(options: dict, words: str) -> None:
-    for method in (TopK, Hash, Quest):
+    for method in (TopK, Hash):
         with pytest.raises(AttendError, match=words):
             method(**options)
 
@@ -47,4 +47,4 @@ def test_the_methods_own_options() -> None:
         kvarn.TopK(index="flat", levels=2)
     with pytest.raises(AttendError, match="levels is 3, expected 1 or 2 for index sketch"):
         kvarn.TopK(levels=3)
-    assert set(ATTENDS) == {"auto", "full", "topk", "hash", "magicpig", "quest"}
+    assert set(ATTENDS) == {"auto", "full", "topk", "hash", "magicpig"}

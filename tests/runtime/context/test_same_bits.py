@@ -53,7 +53,6 @@ CASES = (
     Case("topk", attend=kvarn.TopK(**BUDGET)),
     Case("blocks", attend=kvarn.TopK(**BUDGET, levels=2, tail="means")),
     Case("hash", attend=kvarn.Hash(**BUDGET)),
-    Case("quest", attend=kvarn.Quest(**BUDGET)),
     Case("magicpig", attend=kvarn.MagicPig(dense_layers="none", sink=4, window=16)),
     Case("sparse", prefill=SPARSE),
     Case("sparse sketches", prefill=replace(SPARSE, index="sketch"), attend=kvarn.TopK(**BUDGET)),

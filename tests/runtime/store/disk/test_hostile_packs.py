@@ -10,7 +10,6 @@ import kvarn
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.select.blocks.layout import offsets_of
 from kvarn.ops.select.means.layout import TILES, means_layout
-from kvarn.ops.select.quest.layout import scales_offset
 from kvarn.ops.select.tables.planes import RUN, Tables
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import PackError, StoreError
@@ -111,7 +110,6 @@ COLUMNS: dict[str, tuple[int, int, bytes, str]] = {
     "means-1": (4, TILES * means_layout(16).tile_bytes, b"\x20", "not all of its blocks have 32"),
     "means-2": (4, means_layout(16).scale_offset, INFINITY, "a scale is not finite"),
     "sketch-1-factors-c1": (2, 100, NAN, "a factor is not finite"),
-    "quest-box8": (3, scales_offset(16), b"\0\0\x80\x7f", "a scale is not finite"),
     "centre": (1, 8, b"\0\0\xc0\xff", "the mean key is not finite"),
 }
 """Bytes per token, where, what is there instead, what is said."""

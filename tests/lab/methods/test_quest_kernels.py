@@ -7,9 +7,12 @@ from kvarn.jit import threads
 from kvarn.ops.attention import append_kv
 from kvarn.ops.attention.layout import SEGMENT, TILE, TILES
 from kvarn.ops.errors import OpsError
-from kvarn.ops.reference.select import largest_reference, tile_bounds_reference
-from kvarn.ops.select import Range, TileScratch, bound_tiles, highest_tiles, tile_item_bytes
-from kvarn.ops.select.quest.layout import dimensions_of
+from kvarn.ops.reference.select import largest_reference
+from kvarn.ops.select import Range
+from lab.methods.quest.api import TileScratch, bound_tiles, highest_tiles
+from lab.methods.quest.layout import dimensions_of, tile_item_bytes
+
+from .tiles import tile_bounds_reference
 
 SEED = 5
 

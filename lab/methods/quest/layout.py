@@ -9,7 +9,7 @@ outlier channels. These are 9 bytes per token for head_dim 64: an eighth of the 
 Imports no Numba.
 """
 
-from ...attention.layout import TILES
+from kvarn.ops.attention.layout import TILES
 
 QUARTERS = 4
 LINE = TILES  # bytes: one side of one dimension, of all tiles

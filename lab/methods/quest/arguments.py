@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from ....jit.launch import arguments as arrays
-from ...attention.layout import StoredLayout
-from ..choice import Candidates
+from kvarn.jit.launch import arguments as arrays
+from kvarn.ops.attention.layout import StoredLayout
+from kvarn.ops.select.choice import Candidates
 
 
 class Keys(NamedTuple):

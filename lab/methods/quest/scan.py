@@ -9,17 +9,18 @@ Inference", 2024, section 3.3.
 
 import numpy as np
 
-from ....jit import simd as v
-from ....jit.cached import jit
-from ....jit.launch.atomics import take
-from ....jit.launch.define import Share, kernel
-from ....jit.launch.views import address, of_thread
-from ...attention.layout import SEGMENT, TILE, TILES
-from ..best import entry_of, make_room, mark_best, start
-from ..choice import Range
-from ..lists import clear, write_list
-from ..masks import inside, low_bit
-from ..scores import at_least, cost_of
+from kvarn.jit import simd as v
+from kvarn.jit.cached import jit
+from kvarn.jit.launch.atomics import take
+from kvarn.jit.launch.define import Share, kernel
+from kvarn.jit.launch.views import address, of_thread
+from kvarn.ops.attention.layout import SEGMENT, TILE, TILES
+from kvarn.ops.select.best import entry_of, make_room, mark_best, start
+from kvarn.ops.select.choice import Range
+from kvarn.ops.select.lists import clear, write_list
+from kvarn.ops.select.masks import inside, low_bit
+from kvarn.ops.select.scores import at_least, cost_of
+
 from .arguments import Query, Scratch
 from .layout import LINE, QUARTERS, scales_offset
 

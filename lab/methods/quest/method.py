@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...ops.attention.layout import TILE
-from .indexes import TileIndex
-from .sparse import Budgeted
+import kvarn
+from kvarn.ops.attention.layout import TILE
+from kvarn.runtime.attend.sparse import Budgeted
+
+from .index import TileIndex
 
 if TYPE_CHECKING:
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
+    from kvarn.runtime.loading.model_info import ModelInfo
+    from kvarn.runtime.store import KVStore
 
 
+@kvarn.register
 @dataclass(frozen=True)
 class Quest(Budgeted):
     """softmax over sinks, window and the tiles of 16 tokens with the highest bounds of q·k.

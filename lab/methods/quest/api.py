@@ -3,32 +3,28 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ....jit.arena import aligned
-from ....jit.launch import Arguments, DefinedKernel, lazy_kernel
-from ....jit.threads import n_threads
-from ...attention.layout import SEGMENT, TILE, TILES, TileLayout, stored_layout
-from ...errors import OpsError
-from ..choice import F32, I64, Lists, Range, SelectScratch, check_choice, check_query, check_stored
+from kvarn.jit.arena import aligned
+from kvarn.jit.launch import Arguments
+from kvarn.jit.threads import n_threads
+from kvarn.ops.attention.layout import SEGMENT, TILE, TILES, TileLayout, stored_layout
+from kvarn.ops.errors import OpsError
+from kvarn.ops.select.choice import (
+    F32,
+    I64,
+    Lists,
+    Range,
+    SelectScratch,
+    check_choice,
+    check_query,
+    check_stored,
+)
+
 from .arguments import Keys, Query, Scratch
 from .layout import dimensions_of
 
 _SERIAL_TOKENS = 2 * TILE  # whose boxes cost less than waking the threads
 
 _keys = Arguments(Keys)
-
-
-@lazy_kernel
-def _bound_tiles() -> DefinedKernel:
-    from .build import bound_tiles_kernel
-
-    return bound_tiles_kernel
-
-
-@lazy_kernel
-def _highest_tiles() -> DefinedKernel:
-    from .scan import highest_tiles_kernel
-
-    return highest_tiles_kernel
 
 
 def bound_tiles(
@@ -41,11 +37,13 @@ def bound_tiles(
     check_stored("boxes: tokens", first, last, SEGMENT * min(len(segments), len(items)))
     if first == last:
         return
+    from .build import bound_tiles_kernel
+
     works = aligned((n_threads(), 3 * 256), np.float32)
     works[:] = 0  # what rows have beyond head_dim
     keys = Keys(segments=segments, layout=stored_layout(layout), items=items, works=works)
     dimensions, parallel = dimensions_of(layout.head_dim), last - first > _SERIAL_TOKENS
-    _bound_tiles(_keys.fill(keys), n_kv_heads, dimensions, first, last, parallel=parallel)
+    bound_tiles_kernel(_keys.fill(keys), n_kv_heads, dimensions, first, last, parallel=parallel)
 
 
 class TileScratch(SelectScratch):
@@ -87,6 +85,8 @@ def highest_tiles(
     `bound_tiles`, of all tiles below among.last; the rest as `nearest`. `position_hash` of a tile's
     first token breaks ties.
     """
+    from .scan import highest_tiles_kernel
+
     s = scratch
     check_choice("tiles", among, k, Lists(index, counts), s.none_taken, s)
     check_query("tiles", q, s, s.head_dim)
@@ -96,4 +96,5 @@ def highest_tiles(
         raise OpsError(f"tiles: token {among.last - 1} lies outside the column")
     s.ready(n_threads())
     query = s.query.fill(Query(q=q, items=items, lists=index, counts=counts))
-    _highest_tiles(query, s.arguments.address, s.n_kv_heads, s.dimensions, *among, k // TILE, seed)
+    heads = s.n_kv_heads, s.dimensions
+    highest_tiles_kernel(query, s.arguments.address, *heads, *among, k // TILE, seed)

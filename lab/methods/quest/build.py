@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from ....jit import simd as v
-from ....jit.cached import jit
-from ....jit.launch.atomics import take
-from ....jit.launch.define import Share, kernel
-from ....jit.launch.views import address, of_thread
-from ...attention.keys import read_key
-from ...attention.layout import BLOCK, SEGMENT, TILE, TILES
+from kvarn.jit import simd as v
+from kvarn.jit.cached import jit
+from kvarn.jit.launch.atomics import take
+from kvarn.jit.launch.define import Share, kernel
+from kvarn.jit.launch.views import address, of_thread
+from kvarn.ops.attention.keys import read_key
+from kvarn.ops.attention.layout import BLOCK, SEGMENT, TILE, TILES
+
 from .arguments import Keys
 from .layout import LINE, QUARTERS, scales_offset
 

@@ -1,0 +1,8 @@
+"""Methods to compare kvarn's with. Importing this registers them, as any method of a user's does.
+
+`python -m lab` is `kvarn` with these: `python -m lab run -f book.txt --method quest`.
+"""
+
+from .quest import Quest
+
+__all__ = ["Quest"]
