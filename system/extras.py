@@ -4,7 +4,6 @@ from __future__ import annotations
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("torch>=2.6",),
-    "ann": ("faiss-cpu>=1.9",),
     "cuda": ("torch>=2.13", "triton>=3.7"),
     "lib": ("cffi>=2",),
 }

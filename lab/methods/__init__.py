@@ -3,6 +3,7 @@
 `python -m lab` is `kvarn` with these: `python -m lab run -f book.txt --method quest`.
 """
 
+from .ann import Hnsw, Ivf
 from .quest import Quest
 
-__all__ = ["Quest"]
+__all__ = ["Hnsw", "Ivf", "Quest"]

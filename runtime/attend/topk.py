@@ -16,7 +16,6 @@ from .indexes import (
     SketchIndex,
     SlotSketches,
 )
-from .indexes.ann import KINDS, AnnIndex
 from .sparse import Budgeted, OverSlots, SlotIndex, TokenIndex
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from .sparse.resident import ResidentIndex
 
 
-NAMES = ("flat", "sketch", *KINDS)
+NAMES = ("flat", "sketch")
 TAILS = ("none", "means", "sample")
 
 
@@ -39,10 +38,10 @@ class TopK(Budgeted, OverSlots):
     """softmax over sinks, window and the k tokens with the largest q·k of each query head.
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
-    one bit per dimension and key and scores the best estimates exactly, "ivf" and "hnsw" are
-    faiss's inverted lists and graph, in memory. levels: 2 groups similar keys in blocks and rules
-    most blocks out by their mean key. cover: "95%" lets each query head take the fewest best tokens
-    that hold this share of its softmax, sinks and window included, and no more than its budget.
+    one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
+    keys in blocks and rules most blocks out by their mean key. cover: "95%" lets each query head
+    take the fewest best tokens that hold this share of its softmax, sinks and window included, and
+    no more than its budget.
     tail: what the tokens that were not chosen count: "none", nothing; "means", for each block as
     many tokens at its mean key as were not chosen of it, with the mean value (needs levels 2; the
     open segment has no blocks); "sample", half of the budget is drawn from them at random, with the
@@ -57,7 +56,7 @@ class TopK(Budgeted, OverSlots):
     window: int = 256
     index: str = option(
         "sketch",
-        "search all keys, their sketches of one bit per dimension, or an index of faiss in memory",
+        "search all keys, or their sketches of one bit per dimension",
         choices=NAMES,
     )
     levels: int = option(
@@ -79,9 +78,8 @@ class TopK(Budgeted, OverSlots):
         super().__post_init__()
         if self.index not in NAMES:
             raise AttendError(f"index is {self.index!r}, expected one of {', '.join(NAMES)}")
-        indexes = [*INDEXES, *((name, 1) for name in KINDS)]
-        if (self.index, self.levels) not in indexes:
-            known = [str(levels) for index, levels in indexes if index == self.index]
+        if (self.index, self.levels) not in INDEXES:
+            known = [str(levels) for index, levels in INDEXES if index == self.index]
             raise AttendError(
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
@@ -114,7 +112,7 @@ class TopK(Budgeted, OverSlots):
 
     @property
     def needs_all_tokens(self) -> bool:
-        plain = not self.cover and self.tail == "none" and self.index not in KINDS
+        plain = not self.cover and self.tail == "none"
         return not plain or (self.index, self.levels) not in OVER_SLOTS
 
     @classmethod
@@ -125,9 +123,7 @@ class TopK(Budgeted, OverSlots):
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         config, share = model.config, self.share()
         index: TokenIndex
-        if self.index in KINDS:
-            index = AnnIndex(self.index, self.window, config, store)
-        elif self.tail == "means":
+        if self.tail == "means":
             index = MeansIndex(config, store)
         else:
             index = INDEXES[self.index, self.levels](config, store)

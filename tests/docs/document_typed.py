@@ -23,7 +23,6 @@ NOT_TYPED = {
     "pip install -e '.[test,lint]'": "installs from the package registry",
     "python -m pytest -q tests/ops/pointwise": "runs tests",
     "pip install '.[train]'": "installs PyTorch from the package registry",
-    "pip install faiss-cpu": "installs faiss from the package registry",
     "pip install cffi": "installs cffi from the package registry",
     "pip install '.[cuda]'": "installs PyTorch from the package registry",
     "kvarn run model.gguf -f book.txt --device cuda --method hash": "needs a GPU",

@@ -7,24 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import kvarn
 from kvarn.jit import threads
-from kvarn.runtime.attend import AttendError, Full, TopK
+from kvarn.runtime.attend import AttendError, Full, Sparse, TopK
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import Disk
+from lab.methods import Hnsw, Ivf
 
-from .. import reading
-from ..reading import ids_of
+from ...runtime import reading
+from ...runtime.reading import ids_of
 
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 FLAT = TopK(index="flat", **COMMON)
-METHODS = [TopK(index="ivf", **COMMON), TopK(index="hnsw", **COMMON)]
-EXTRA = "faiss is only needed for topk --index ivf and hnsw: pip install faiss-cpu"
+METHODS = [Ivf(**COMMON), Hnsw(**COMMON)]
+EXTRA = "faiss is only needed for ivf and hnsw: pip install faiss-cpu"
 
 
-def name_of(method: TopK) -> str:
-    return method.index
+def name_of(method: Sparse) -> str:
+    return method.name
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_few_keys_are_all_compared(model: Model) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
-def test_it_finds_most_of_what_flat_finds(model: Model, method: TopK) -> None:
+def test_it_finds_most_of_what_flat_finds(model: Model, method: Sparse) -> None:
     few = {"budget": 200, "probe": 1}
     best = layers_of(read(model, replace(FLAT, **few), n=5000)[0])
     for some, most in zip(layers_of(read(model, replace(method, **few), n=5000)[0]), best):
@@ -69,7 +69,7 @@ def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model: Model, meth
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
-def test_any_number_of_threads_gives_the_same_bits(model: Model, method: TopK) -> None:
+def test_any_number_of_threads_gives_the_same_bits(model: Model, method: Sparse) -> None:
     before, results = on_engine(threads.n_threads), []
     for n in (1, min(2, threads.max_threads())):
         on_engine(threads.set_threads, n)
@@ -96,7 +96,7 @@ def test_generated_tokens_extend_it(model: Model, capfd: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name_of)
-def test_overwritten_tokens_are_not_found(model: Model, method: TopK) -> None:
+def test_overwritten_tokens_are_not_found(model: Model, method: Sparse) -> None:
     ids = ids_of(model, 900)
     context, _ = read(model, method, n=800)
     context.truncate(700)  # some of the tokens cut off are indexed
@@ -120,27 +120,11 @@ def test_a_pack_is_indexed_when_it_is_opened(model: Model, tmp_path: Path) -> No
         np.testing.assert_array_equal(decoded(context, ids[1060:]), want)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=name_of)
-def test_cover_shortens_its_lists(model: Model, method: TopK) -> None:
-    long = replace(method, budget=1500, probe=1)
-    contexts = (read(model, one, 1600)[0] for one in (long, replace(long, cover="20%")))
-    for most, fewer in zip(*map(layers_of, contexts)):
-        assert fewer["attended_tokens"] < most["attended_tokens"]
-        assert 0.18 < fewer["covered_mass"] < most["covered_mass"]
-
-
 def test_without_faiss_one_line_says_what_to_install(
     tiny: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    for name in ("ivf", "hnsw"):
+    for method in (Ivf(), Hnsw()):
         with pytest.raises(AttendError) as raised:
-            tiny.context(64, kvarn.TopK(index=name))
-        assert str(raised.value) == f"topk --index {name} needs faiss: pip install 'faiss-cpu>=1.9'"
-
-
-def test_impossible_options_are_refused_in_words() -> None:
-    with pytest.raises(AttendError, match="levels is 2, expected 1 for index hnsw"):
-        kvarn.TopK(index="hnsw", levels=2)
-    with pytest.raises(AttendError, match="expected one of flat, sketch, ivf, hnsw"):
-        kvarn.TopK(index="annoy")
+            tiny.context(64, method)
+        assert str(raised.value) == "ivf and hnsw need faiss: pip install 'faiss-cpu>=1.9'"

@@ -5,24 +5,25 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ....ops.attention.layout import SEGMENT
-from ....system.extras import how_to_install
-from ...store import Column
-from ..base import LayerView
-from ..errors import AttendError
-from ..sparse import SEED, Chosen, TokenIndex
+import kvarn
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.runtime.attend import AttendError, LayerView
+from kvarn.runtime.attend.sparse import SEED, Budgeted, Chosen, TokenIndex
+from kvarn.runtime.store import Column
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from ....models.config import ModelConfig
-    from ....ops.select import Range, Wanted
-    from ...store import KVStore
-    from ..base import F32, I64
+    from kvarn.models.config import ModelConfig
+    from kvarn.ops.select import Range, Wanted
+    from kvarn.runtime.attend.base import F32, I64
+    from kvarn.runtime.loading.model_info import ModelInfo
+    from kvarn.runtime.store import KVStore
 
 FIRST = SEGMENT
 """Keys that inverted lists are first made of; fewer are all compared."""
@@ -45,8 +46,8 @@ class AnnIndex(TokenIndex):
     timing or on how a prompt was cut into calls.
     """
 
-    def __init__(self, name: str, window: int, config: ModelConfig, store: KVStore) -> None:
-        self._faiss, self._kind = _import_faiss(name), KINDS[name]
+    def __init__(self, kind: type[_Inverted] | type[_Graph], window: int, config: ModelConfig):
+        self._faiss, self._kind = _import_faiss(), kind
         self._config, self._batch = config, max(1, window // 2)
         self.column = InMemory(config.n_layers)
         self._layers: dict[int, list[_Keys]] = {}
@@ -99,7 +100,7 @@ class AnnIndex(TokenIndex):
         """work(0) … work(n - 1), in as many threads as kernels run in."""
         from concurrent.futures import ThreadPoolExecutor
 
-        from ....jit.threads import n_threads
+        from kvarn.jit.threads import n_threads
 
         if self._pool is None or self._workers != n_threads():
             self._workers = n_threads()
@@ -194,13 +195,43 @@ class _Graph(_Keys):
         return found, len(q) * kept * (2 * self._d + 4 * 2 * LINKS)
 
 
-KINDS: dict[str, type[_Inverted] | type[_Graph]] = {"ivf": _Inverted, "hnsw": _Graph}
-"""Name → what finds the keys of one KV head."""
-
-
-def _import_faiss(name: str) -> Any:
+def _import_faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise AttendError(f"topk --index {name} needs faiss: {how_to_install('ann')}") from error
+        raise AttendError("ivf and hnsw need faiss: pip install 'faiss-cpu>=1.9'") from error
     return faiss
+
+
+@dataclass(frozen=True)
+class _Nearest(Budgeted, ABC):
+    """softmax over sinks, window and the k tokens of each query head with the largest q·k of those
+    that faiss finds."""
+
+    kind: ClassVar[type[_Inverted] | type[_Graph]]
+
+    sink: int = 4
+    window: int = 256
+
+    def make_index(self, model: ModelInfo, store: KVStore) -> AnnIndex:
+        return AnnIndex(self.kind, self.window, model.config)
+
+
+@kvarn.register
+@dataclass(frozen=True)
+class Ivf(_Nearest):
+    """By inverted lists."""
+
+    name: ClassVar[str] = "ivf"
+    summary: ClassVar[str] = "the largest products that faiss finds in inverted lists"
+    kind = _Inverted
+
+
+@kvarn.register
+@dataclass(frozen=True)
+class Hnsw(_Nearest):
+    """By a graph."""
+
+    name: ClassVar[str] = "hnsw"
+    summary: ClassVar[str] = "the largest products that faiss finds by a graph"
+    kind = _Graph
