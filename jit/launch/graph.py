@@ -157,7 +157,8 @@ class Graph:
         memories = {id(cell.memory): cell.memory for _, cell in self._cells}
         for key, memory in memories.items():
             pairs = [(to, cell.index) for to, cell in self._cells if id(cell.memory) == key]
-            self._copies.append(_Copy(memory, *np.array(pairs, np.intp).T, words))
+            targets, sources = np.array(pairs, np.intp).T
+            self._copies.append(_Copy(memory, targets, sources, words))
         self._cells.clear()
 
     def run(self) -> None:

@@ -66,7 +66,7 @@ class ResidentSignatures(ResidentIndex):
         if first < last:
             self._signatures.index(layer.index, *self._places(layer), first, last - first)
 
-    def index_one(self, layer: LayerView, start: int) -> None:
+    def index_one(self, layer: LayerView, start: int, stop: int) -> None:
         """See `ResidentIndex`."""
         self._signatures.index(layer.index, *self._places(layer), start, 1)
 
@@ -126,7 +126,7 @@ class ResidentSketches(ResidentIndex, CentredIndex):
             self._centre_of[layer.index] = centre, place
         self._index(layer, first, last - first)
 
-    def index_one(self, layer: LayerView, start: int) -> None:
+    def index_one(self, layer: LayerView, start: int, stop: int) -> None:
         """See `ResidentIndex`."""
         if self._stages[layer.index]:
             self._index(layer, start, 1)

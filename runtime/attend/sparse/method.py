@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .resident import ResidentIndex
 
 
-
 @dataclass(frozen=True)
 class Sparse(SparseOptions, ABC):
     """A sparse method: its options, and what they make of a context."""

@@ -54,7 +54,7 @@ class ResidentIndex(KeyIndex):
         Others count as indexed: see `Column`."""
 
     @abstractmethod
-    def index_one(self, layer: LayerView, start: int) -> None:
+    def index_one(self, layer: LayerView, start: int, stop: int) -> None:
         """Index the key that is stored at `start`, by launches alone."""
 
     def numbers(self, among: Range, k: int) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ class ResidentAttention(BoundAttend):
             else:
                 self._index.leave_out(layer, start + n_tokens)
         elif layer.index in self._layers.indexed and not self._rows.choosing(layer.index):
-            self._index.index_one(layer, start)
+            self._index.index_one(layer, start, start + 1)
 
     def done(self, n_tokens: int) -> None:
         if self._recorded:
