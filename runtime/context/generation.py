@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Finish = Literal["stop", "eos", "length", "context"]
 
 
-class Reader(Protocol):
+class GenerationContext(Protocol):
     """What a generation needs of a context."""
 
     model: LoadedModel
@@ -58,7 +58,7 @@ class Generation:
 
     def __init__(
         self,
-        context: Reader,
+        context: GenerationContext,
         prompt: str | Sequence[int],
         max_tokens: int | None,
         sampler: Sampler | None,

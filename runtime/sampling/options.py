@@ -13,7 +13,7 @@ _WHOLE = ("top_k", "repeat_last_n", "n_probs")
 
 
 @dataclass(frozen=True)
-class Options:
+class SamplingOptions:
     """How the next token is chosen; defaults and order are llama.cpp's.
 
     logit bias → penalties → top_k → typical_p → top_p → min_p → temperature → draw.

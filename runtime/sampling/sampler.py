@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .options import Options
+from .options import SamplingOptions
 
 if TYPE_CHECKING:
     from .state import SamplerState
 
 
 @dataclass(frozen=True)
-class Sampler(Options):
-    __doc__ = Options.__doc__
+class Sampler(SamplingOptions):
+    __doc__ = SamplingOptions.__doc__
 
     def start(self) -> SamplerState:
         """The state of a new generation: its random numbers and its recent tokens."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from .candidates import Candidates, Floats, best_token, log_softmax, softmax
 from .filters import min_p, temperature, top_k, top_p, typical_p
-from .options import Options
+from .options import SamplingOptions
 from .penalties import History, add_bias, penalise
 
 
@@ -27,7 +27,7 @@ class SamplerState:
     `seed` is the one in use, so that a run with a fresh seed can be repeated.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SamplingOptions) -> None:
         self.options = options
         self.seed = secrets.randbits(32) if options.seed is None else options.seed
         self._random = np.random.Generator(np.random.PCG64(self.seed))

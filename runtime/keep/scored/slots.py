@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     F32 = NDArray[np.float32]
 
 
-class Scoring(Protocol):
+class SlotScorer(Protocol):
     """What slots need of a keep method: see `Scored`."""
 
     name: ClassVar[str]
@@ -41,7 +41,7 @@ class ScoredSlots:
     whose queries are in `sums` already, for methods that sum all.
     """
 
-    def __init__(self, view: LayerView, keep: Scoring, budget: int, queries: Queries) -> None:
+    def __init__(self, view: LayerView, keep: SlotScorer, budget: int, queries: Queries) -> None:
         assert isinstance(view.store, SlotStore)
         self.view, self.store, self.keep, self.budget = view, view.store, keep, budget
         self.layer, self.queries = view.index, queries
