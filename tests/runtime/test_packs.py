@@ -222,3 +222,25 @@ def test_a_failed_save_is_told_once_and_closing_keeps_the_last(
     context.close()
     again = tiny.context(64, store=Disk(tmp_path / "pack"))
     assert again.tokens in ([1, 2, 3], [1, 2, 3, 4, 5])
+
+
+def test_a_text_is_read_into_a_pack(tiny: Model, tmp_path: Path) -> None:
+    """As its ids are; a build that was stopped goes on; what has no room is refused at once."""
+    text, seen = "The mill stood by the river. " * 30, []
+    ids = tiny.tokenizer.encode(text, bos=tiny.tokenizer.add_bos)
+    path = tmp_path / "pack"
+    with tiny.context(2048, store=Disk(path, "q8_0", "q8_0")) as context:
+        context.prefill(ids[:600])
+    info = kvarn.build_pack(
+        tiny, Disk(path), text, opened=lambda context: seen.append(len(context.tokens))
+    )
+    assert seen == [600] and (info.n_tokens, info.goal, info.kv) == (len(ids), 0, "q8_0")
+    assert kvarn.build_pack(tiny, str(tmp_path / "new"), ids).goal == len(ids)
+    assert tiny.context(store=Disk(path, read_only=True)).tokens == ids
+    with pytest.raises(kvarn.KvarnError, match="nothing to read: the text is empty"):
+        kvarn.build_pack(tiny, tmp_path / "none", "")
+    with pytest.raises(kvarn.KvarnError, match=f"has {len(ids)} tokens, more than the 99 of .*ctx"):
+        kvarn.build_pack(tiny, tmp_path / "none", text, n_ctx=99)
+    with pytest.raises(PackError, match=f"{len(ids)} tokens of another text"):
+        kvarn.build_pack(tiny, path, ids[:599:-1])
+    assert not (tmp_path / "none").exists()

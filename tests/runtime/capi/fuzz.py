@@ -28,6 +28,11 @@ def fuzz(k: Kvarn, n: str) -> dict[str, Any]:
         "keep",
         "budget",
         "keep_budget",
+        "prefill",
+        "prefill_k",
+        "prefill_from",
+        "kv_on",
+        "device",
         "io",
         "temp",
         "top_k",
@@ -42,7 +47,11 @@ def fuzz(k: Kvarn, n: str) -> dict[str, Any]:
         "x",
     ]
     scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
-    values = scalars | st.lists(scalars, max_size=3) | st.sampled_from(["topk", "hash", "1%", "4K"])
+    values = (
+        scalars
+        | st.lists(scalars, max_size=3)
+        | st.sampled_from(["topk", "hash", "sparse", "cpu", "host", "1%", "4K"])
+    )
     objects = st.dictionaries(st.sampled_from(names), values, max_size=3)
     given_options = objects.map(lambda o: json.dumps(o).encode()) | st.binary(max_size=12)
     roles = st.sampled_from(["user", "system", "assistant", ""])

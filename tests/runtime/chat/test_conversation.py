@@ -244,6 +244,26 @@ def test_a_real_context_gives_what_a_fresh_one_gives(tiny: Model) -> None:
     assert read <= chat.prompt[1] + 3  # each token once, plus the unread last ones of answers
 
 
+def test_a_model_without_a_template_gets_the_plain_one(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the text at which its answers end, beside those that are given."""
+    context, stops = tiny.context(512), []
+    generation = context.generation
+
+    def recorded(*given: object) -> object:
+        stops.append(given[3])
+        return generation(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(context, "generation", recorded)
+    chat = kvarn.Conversation(context, max_tokens=2)
+    assert chat.template.source == PLAIN.source and tiny.chat_template is None
+    for stop in ("word", ["a", "b"], ()):
+        chat.stop = stop
+        "".join(chat.ask("a"))
+    assert stops == [["word", PLAIN_STOP], ["a", "b", PLAIN_STOP], [PLAIN_STOP]]
+
+
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("vocabulary", "name"),
