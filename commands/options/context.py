@@ -14,8 +14,6 @@ from ...system.text import shown
 from .methods import add_axis, flag
 from .values import calling, count, file_name, typed
 
-RAM = Ram.name
-
 
 def request_from(options: argparse.Namespace) -> ContextRequest:
     """What the options ask of a context, made once, before anything is read or loaded.
@@ -116,16 +114,11 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kv_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Adds `--kv`, which means `what` where it is a folder; `options.store`, None for memory."""
+    """Adds `--kv`, which means `what` where it is a folder; `options.store`."""
     parser.add_argument(
         "--kv",
         dest="store",
-        type=_folder,
-        metavar=f"{RAM}|DIR",
+        type=file_name,
+        metavar=f"{Ram.name}|DIR",
         help=f"where the KV cache is kept: {Ram.summary} (default), or in the folder DIR, {what}",
     )
-
-
-def _folder(text: str) -> str | None:
-    """An argparse type: a folder; None for memory."""
-    return None if text == RAM else file_name(text)

@@ -84,6 +84,7 @@ def kv_types(value: object) -> tuple[str, str]:
 def _store(words: Mapping[str, Any], spell: Spell) -> Store:
     """Where K and V are: in memory, in a folder, or after a pack."""
     pack, named, io = (words.get(word) for word in ("pack", "store", "io"))
+    named = None if named == Ram.name else named
     if pack is not None and named is not None:
         raise RequestError(
             f"{spell('pack')} and {spell('store')} are two places for one KV cache: give one of "

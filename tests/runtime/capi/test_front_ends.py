@@ -76,6 +76,7 @@ CASES: dict[str, Callable[[dict[str, Path]], dict[str, Any]]] = {
     },
     "store=FOLDER": lambda at: {"store": kvarn.Disk(at["FOLDER"])},
     "device=cpu kv_on=auto ctx=0": lambda at: {"n_ctx": TRAINED, "kv_on": "auto"},
+    "store=ram kv_type=q8_0": lambda at: {"store": kvarn.Ram("q8_0", "q8_0")},
     "store=SPARSE method=hash": lambda at: {
         "store": kvarn.Disk(at["SPARSE"]),
         "attend": kvarn.Hash(),
