@@ -90,7 +90,7 @@ def test_a_reader_indexes_the_open_segment_alone(
 
         monkeypatch.setattr(owner, name, spied)
 
-    for name in ("sketch_keys", "bound_tiles", "block_keys", "block_means", "mean_keys"):
+    for name in ("sketch_keys", "block_keys", "block_means", "mean_keys"):
         spy(select, name)
     spy(LayerNetworks, "sign_keys")
     ask(model, path, attend)
