@@ -5,5 +5,7 @@
 
 from .ann import Hnsw, Ivf
 from .quest import Quest
+from .rising import Rising
+from .sampled import Sampled
 
-__all__ = ["Hnsw", "Ivf", "Quest"]
+__all__ = ["Hnsw", "Ivf", "Quest", "Rising", "Sampled"]

@@ -1,17 +1,50 @@
-"""A random sample of the tokens that an index did not choose, beside those that it did."""
+"""A random sample of the tokens that `topk` did not choose, beside those that it did."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..base import LayerView
-from ..sparse import SEED, Chosen, Refined, TokenIndex
+import kvarn
+from kvarn.runtime.attend import AttendError, LayerView, TopK
+from kvarn.runtime.attend.sparse import SEED, Chosen, Refined, TokenIndex
 
 if TYPE_CHECKING:
-    from ....ops.select import Range, Wanted
-    from ..base import F32
+    from kvarn.ops.select import Range, Wanted
+    from kvarn.runtime.attend.base import F32
+    from kvarn.runtime.loading.model_info import ModelInfo
+    from kvarn.runtime.store import KVStore
+
+
+@kvarn.register
+@dataclass(frozen=True)
+class Sampled(TopK):
+    """`topk` with half of the budget, and a sample of the rest with the other half."""
+
+    name: ClassVar[str] = "sampled"
+    summary: ClassVar[str] = "half of the budget as `topk` chooses, half drawn from the others"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tail != "none":
+            raise AttendError(f"tail is {self.tail}, expected none: the sample is the tail")
+
+    @property
+    def needs_all_tokens(self) -> bool:
+        return True
+
+    @property
+    def host_only(self) -> str:
+        return f"--method {self.name}"
+
+    @classmethod
+    def variants(cls) -> tuple[Sampled, ...]:
+        return (cls(),)
+
+    def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
+        return SampledIndex(super().make_index(model, store))
 
 
 class SampledIndex(Refined):

@@ -149,14 +149,11 @@ class Results:
     sections: tuple[Section, ...] = field(default_factory=tuple)
 
     def command(self, section: Section, n_contexts: int = 0) -> list[str]:
-        """The arguments of `kvarn` that measure a section, with TEXT for the folder of texts."""
+        """The arguments of Python that measure a section, with TEXT for the folder of texts."""
         file = self.models[section.model].file
         texts = [f"TEXT/{name}" for name in self.texts]
         contexts = n_contexts or section.contexts
-        if section.kind in STUDIES:
-            words = ["-m", STUDIES[section.kind]]
-        else:
-            words = ["-m", "kvarn", "eval"]
+        words = ["-m", STUDIES[section.kind]] if section.kind in STUDIES else ["-m", "lab", "eval"]
         words += ["--model" if section.kind in STUDIES else "-m", file]
         words += ["--task", ",".join(section.tasks)]
         words += ["--length", ",".join(map(str, section.lengths))]

@@ -12,7 +12,6 @@ from .indexes import (
     Covering,
     FlatIndex,
     MeansIndex,
-    SampledIndex,
     SketchIndex,
     SlotSketches,
 )
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("flat", "sketch")
-TAILS = ("none", "means", "sample")
+TAILS = ("none", "means")
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ class TopK(Budgeted, OverSlots):
     no more than its budget.
     tail: what the tokens that were not chosen count: "none", nothing; "means", for each block as
     many tokens at its mean key as were not chosen of it, with the mean value (needs levels 2; the
-    open segment has no blocks); "sample", half of the budget is drawn from them at random, with the
-    log weight log(left / drawn). Source: top-k attention, algorithm 1, with one softmax over all
+    open segment has no blocks). Source: top-k attention, algorithm 1, with one softmax over all
     that is read; RaBitQ for the sketches; RetroInfer (estimation zone) for the means.
     """
 
@@ -70,7 +68,7 @@ class TopK(Budgeted, OverSlots):
 
     tail: str = option(
         "none",
-        "what is not chosen counts: not at all, by the means of its blocks, or by a random sample",
+        "what is not chosen counts: not at all, or by the means of its blocks",
         choices=TAILS,
     )
 
@@ -89,7 +87,7 @@ class TopK(Budgeted, OverSlots):
         if self.tail == "means" and self.levels != 2:
             raise AttendError(
                 f"tail means needs the blocks of levels 2, found levels {self.levels} of index "
-                f"{self.index}: choose index sketch and levels 2, or tail sample"
+                f"{self.index}: choose index sketch and levels 2"
             )
         if self.tail != "none" and self.cover:
             raise AttendError(
@@ -118,7 +116,7 @@ class TopK(Budgeted, OverSlots):
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
         indexes = (cls(index=index, levels=levels) for index, levels in INDEXES)
-        return (*indexes, cls(cover="95%"), cls(levels=2, tail="means"), cls(tail="sample"))
+        return (*indexes, cls(cover="95%"), cls(levels=2, tail="means"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         config, share = model.config, self.share()
@@ -127,8 +125,6 @@ class TopK(Budgeted, OverSlots):
             index = MeansIndex(config, store)
         else:
             index = INDEXES[self.index, self.levels](config, store)
-        if self.tail == "sample":
-            return SampledIndex(index)
         if share is not None:
             return Covering(index, share, self.sink + self.window, config, store)
         return index

@@ -6,9 +6,9 @@ import pytest
 import lab.methods
 from kvarn.runtime.attend import ATTENDS
 
-from ...ops.conftest import make_cache as make_cache
-from ...ops.conftest import queries as queries
-from ...runtime.conftest import model as model
+from ..ops.conftest import make_cache as make_cache
+from ..ops.conftest import queries as queries
+from ..runtime.conftest import model as model
 
 ADDED = {name: ATTENDS.pop(name) for name in [*ATTENDS] if ATTENDS[name].__module__[:4] == "lab."}
 

@@ -4,7 +4,6 @@ from .blocks import BlockIndex as BlockIndex
 from .cover import Covering as Covering
 from .flat import FlatIndex as FlatIndex
 from .means import MeansIndex as MeansIndex
-from .sampled import SampledIndex as SampledIndex
 from .sketches import SketchIndex as SketchIndex
 from .sketches import SlotSketches as SlotSketches
 from .tables import TableIndex as TableIndex

@@ -11,7 +11,6 @@ from ...methods import option
 from ...store.resident import ResidentStore
 from ...store.slots import SlotStore
 from ..errors import AttendError
-from .budget import SCHEDULES, UNITS, layer_weights
 from .options import SparseOptions
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from ..base import BoundAttend
     from .index import SlotIndex, TokenIndex
     from .resident import ResidentIndex
+
+UNITS = ("kv-head", "query-head")
 
 
 @dataclass(frozen=True)
@@ -98,28 +99,19 @@ class Budgeted(Sparse, _Budget, ABC):
         "whose budget it is: shared by the query heads of a KV head, or each one's",
         choices=UNITS,
     )
-    budget_schedule: str = option(
-        "uniform",
-        "the same in each layer, or rising from first to last at equal total",
-        choices=SCHEDULES,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "budget", Budget.named("budget", self.budget, AttendError))
-        for name, known in (("budget_unit", UNITS), ("budget_schedule", SCHEDULES)):
-            if getattr(self, name) not in known:
-                raise AttendError(
-                    f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}"
-                )
+        if self.budget_unit not in UNITS:
+            raise AttendError(
+                f"budget_unit is {self.budget_unit!r}, expected one of {', '.join(UNITS)}"
+            )
 
     def most(self, stored: int, group: int, share: float) -> int:
         assert isinstance(self.budget, Budget)
         allowed = self.budget.tokens(stored) * share
         return max(1, int(allowed if self.budget_unit == "query-head" else allowed / group))
-
-    def shares(self, n_layers: int) -> list[float]:
-        return layer_weights(n_layers, self.budget_schedule)
 
     def shortened(self) -> Self:
         return replace(self, budget=16, sink=4, window=16)

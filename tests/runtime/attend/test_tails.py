@@ -7,10 +7,8 @@ import pytest
 
 import kvarn
 from kvarn.jit import threads
-from kvarn.ops.reference.attention import gathered_reference, read_kv
-from kvarn.ops.select import Range
+from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.attend import AttendError, Full, TopK
-from kvarn.runtime.attend.indexes.sampled import with_draws
 from kvarn.runtime.engine import on_engine
 from kvarn.runtime.packs import pack_info
 from kvarn.runtime.store import Ram
@@ -22,10 +20,6 @@ from .spy import Spy
 COMMON = {"budget": 40, "sink": 4, "window": 16}
 PLAIN = TopK(levels=2, **COMMON)
 MEANS = TopK(levels=2, tail="means", **COMMON)
-SAMPLES = [
-    TopK(index=index, levels=levels, tail="sample", **COMMON)
-    for index, levels in (("flat", 1), ("sketch", 1), ("sketch", 2))
-]
 
 
 def read(model, attend, n: int = 2500, steps: int = 3, **options):
@@ -91,65 +85,13 @@ def test_a_step_with_means_is_the_formula(model, store) -> None:
             assert np.abs(alone - want).max() > 0.2 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("method", SAMPLES, ids=lambda m: f"{m.index} {m.levels}")
-def test_a_step_with_a_sample_is_the_formula(model, method) -> None:
-    best = ChoiceSpy(replace(method, tail="none", budget=20))
-    spy = ChoiceSpy(method)
-    for one in (spy, best):
-        read(model, one, steps=1)
-    for index, (layer, q, stop, out) in spy.calls.items():
-        lists, counts, weights = spy.chosen[index]
-        keys, values = read_kv(layer.store.segments(index), layer.store.layout, 2, 0, stop)
-        scale = layer.config.attention_scale
-        want = gathered_reference(q, keys, values, lists, counts, scale=scale, log_weights=weights)
-        np.testing.assert_allclose(out, want, atol=2e-6)
-        for j in range(2):
-            listed, own = lists[j, : counts[j]], weights[2 * j : 2 * j + 2, : counts[j]]
-            assert (np.diff(listed.astype(int)) > 0).all()
-            drawn = own[0] > 0
-            assert drawn.sum() == 2 * (40 // 2 // 2)
-            assert not drawn[:4].any()
-            assert not drawn[-16:].any()
-            left = stop - (~drawn).sum()
-            assert own[:, drawn] == pytest.approx(np.log(left / drawn.sum()))
-            assert not own[:, ~drawn].any()
-            if index == 0:  # the inputs of other layers depend on what was read
-                chosen, n, _ = best.chosen[0]
-                np.testing.assert_array_equal(listed[~drawn], chosen[j, : n[j]])
-
-
-def test_draws_are_uniform_over_what_is_not_listed() -> None:
-    among, rng = Range(3, 40, 50), np.random.default_rng(1)
-    listed = np.r_[0:3, 5, 6, 7, 20, 39, 40:50].astype(np.uint32)
-    rest = np.setdiff1d(np.arange(50), listed)
-    seen, rounds = np.zeros(50), 4000
-    for _ in range(rounds):
-        tokens, weights = with_draws(listed, among, 8, rng)
-        assert np.isin(listed, tokens).all()
-        assert len(np.unique(tokens)) == len(listed) + 8
-        assert (weights > 0).sum() == 8
-        seen[tokens[weights > 0]] += 1
-    assert not seen[listed].any()
-    expected = rounds * 8 / len(rest)
-    # Hypergeometric: each token's count varies by (1 - 8 / 32) of a binomial one.
-    chi_square = ((seen[rest] - expected) ** 2).sum() / expected / (1 - 8 / len(rest))
-    assert chi_square < 61.1  # of 31 degrees of freedom: 1 in 1,000
-    tokens, weights = with_draws(listed, among, 1000, rng)
-    np.testing.assert_array_equal(tokens, np.arange(50))
-    assert not weights.any()
-    everything = np.arange(50, dtype=np.uint32)
-    np.testing.assert_array_equal(with_draws(everything, among, 8, rng)[0], everything)
-
-
-@pytest.mark.parametrize("method", [MEANS, *SAMPLES], ids=lambda m: f"{m.tail} {m.index}")
-def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model, method) -> None:
+def test_a_budget_of_the_whole_context_gives_the_bits_of_full(model, method=MEANS) -> None:
     _, want = read(model, Full(), n=1100)
     _, got = read(model, replace(method, budget="100%"), n=1100)
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("method", [MEANS, SAMPLES[2]], ids=lambda m: m.tail)
-def test_one_thread_gives_the_same_bits(model, method) -> None:
+def test_one_thread_gives_the_same_bits(model, method=MEANS) -> None:
     if threads.max_threads() < 2:
         pytest.skip("one thread is all there is")
     before, results = on_engine(threads.n_threads), []
@@ -225,7 +167,7 @@ def test_a_pack_with_blocks_gets_means_when_they_are_wanted(tmp_path) -> None:
     [
         ({"tail": "means"}, "levels 1 of index sketch: choose index sketch and levels 2"),
         ({"tail": "means", "index": "flat"}, "levels 1 of index flat"),
-        ({"tail": "long", "levels": 2}, "tail is 'long', expected one of none, means, sample"),
+        ({"tail": "long", "levels": 2}, "tail is 'long', expected one of none, means"),
     ],
 )
 def test_impossible_tails_are_refused_in_words(options: dict, words: str) -> None:
