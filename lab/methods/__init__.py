@@ -4,8 +4,9 @@
 """
 
 from .ann import Hnsw, Ivf
+from .cover import Covered
 from .quest import Quest
 from .rising import Rising
 from .sampled import Sampled
 
-__all__ = ["Hnsw", "Ivf", "Quest", "Rising", "Sampled"]
+__all__ = ["Covered", "Hnsw", "Ivf", "Quest", "Rising", "Sampled"]

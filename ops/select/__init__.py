@@ -13,8 +13,6 @@
     tables      a random draw: what agrees with a      LSH sampling (MagicPIG)    `magicpig`
                 query in two of many hash tables
 
-`cover` then shortens the lists to what holds a share of each query head's softmax.
-
 All choices are exact in these terms and the same for any number of threads. Seeded hashes of
 positions break ties, not age. `ops.attention.gathered_attention` reads the lists that result.
 
@@ -25,7 +23,6 @@ queries), `sampling` (first limits), `masks` (which tokens of a segment pass), `
 
 from .blocks import BlockedKeys, BlockScratch, best_in_blocks, block_item_bytes, block_keys
 from .choice import Lists, Range, taken_words
-from .cover import SAMPLE, CoverScratch, cover, draw_sample
 from .exact import ExactScratch, largest, products
 from .means import (
     MeansScratch,
@@ -79,10 +76,8 @@ from .tables import (
 )
 
 __all__ = [
-    "SAMPLE",
     "BlockScratch",
     "BlockedKeys",
-    "CoverScratch",
     "DrawScratch",
     "ExactScratch",
     "Hashing",
@@ -114,9 +109,7 @@ __all__ = [
     "block_item_bytes",
     "block_keys",
     "block_means",
-    "cover",
     "draw",
-    "draw_sample",
     "encode_heads",
     "encode_keys",
     "encode_rows",

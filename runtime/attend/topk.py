@@ -9,7 +9,6 @@ from ..methods import option
 from .errors import AttendError
 from .indexes import (
     BlockIndex,
-    Covering,
     FlatIndex,
     MeansIndex,
     SketchIndex,
@@ -38,9 +37,7 @@ class TopK(Budgeted, OverSlots):
 
     index: how those are found; "flat" reads all keys and is exact, "sketch" (the default) reads
     one bit per dimension and key and scores the best estimates exactly. levels: 2 groups similar
-    keys in blocks and rules most blocks out by their mean key. cover: "95%" lets each query head
-    take the fewest best tokens that hold this share of its softmax, sinks and window included, and
-    no more than its budget.
+    keys in blocks and rules most blocks out by their mean key.
     tail: what the tokens that were not chosen count: "none", nothing; "means", for each block as
     many tokens at its mean key as were not chosen of it, with the mean value (needs levels 2; the
     open segment has no blocks). Source: top-k attention, algorithm 1, with one softmax over all
@@ -60,12 +57,6 @@ class TopK(Budgeted, OverSlots):
     levels: int = option(
         1, "2 searches blocks of similar keys first, and the sketches of few of them", int
     )
-    cover: str = option(
-        "",
-        "each query head takes the fewest best tokens that hold this share of its softmax, such "
-        "as 95% (default: as many as the budget allows)",
-    )
-
     tail: str = option(
         "none",
         "what is not chosen counts: not at all, or by the means of its blocks",
@@ -81,7 +72,6 @@ class TopK(Budgeted, OverSlots):
             raise AttendError(
                 f"levels is {self.levels}, expected {' or '.join(known)} for index {self.index}"
             )
-        self.share()
         if self.tail not in TAILS:
             raise AttendError(f"tail is {self.tail!r}, expected one of {', '.join(TAILS)}")
         if self.tail == "means" and self.levels != 2:
@@ -89,45 +79,20 @@ class TopK(Budgeted, OverSlots):
                 f"tail means needs the blocks of levels 2, found levels {self.levels} of index "
                 f"{self.index}: choose index sketch and levels 2"
             )
-        if self.tail != "none" and self.cover:
-            raise AttendError(
-                f"cover {self.cover} and tail {self.tail} do not go together: cover leaves out "
-                "what the tail would add; choose one of them"
-            )
-
-    def share(self) -> float | None:
-        """The share of the softmax to cover; None: none is asked for. Raises `AttendError`."""
-        words = str(self.cover).strip()
-        if not words:
-            return None
-        try:
-            percent = float(words[:-1])
-        except ValueError:
-            percent = 0.0
-        if words[-1] != "%" or not 0 < percent <= 100:
-            raise AttendError(f"cover is {self.cover!r}, expected a share of the softmax (95%)")
-        return percent / 100
 
     @property
     def needs_all_tokens(self) -> bool:
-        plain = not self.cover and self.tail == "none"
-        return not plain or (self.index, self.levels) not in OVER_SLOTS
+        return self.tail != "none" or (self.index, self.levels) not in OVER_SLOTS
 
     @classmethod
     def variants(cls) -> tuple[TopK, ...]:
         indexes = (cls(index=index, levels=levels) for index, levels in INDEXES)
-        return (*indexes, cls(cover="95%"), cls(levels=2, tail="means"))
+        return (*indexes, cls(levels=2, tail="means"))
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
-        config, share = model.config, self.share()
-        index: TokenIndex
         if self.tail == "means":
-            index = MeansIndex(config, store)
-        else:
-            index = INDEXES[self.index, self.levels](config, store)
-        if share is not None:
-            return Covering(index, share, self.sink + self.window, config, store)
-        return index
+            return MeansIndex(model.config, store)
+        return INDEXES[self.index, self.levels](model.config, store)
 
     @property
     def host_only(self) -> str:
@@ -137,7 +102,7 @@ class TopK(Budgeted, OverSlots):
             return f"--levels {self.levels}"
         if self.tail != "none":
             return f"--tail {self.tail}"
-        return "--cover" if self.cover else super().host_only
+        return super().host_only
 
     def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
         if self.host_only:

@@ -145,7 +145,6 @@ def test_what_does_not_fit_is_refused_with_what_would(model) -> None:
         ("--method magicpig", {"attend": kvarn.MagicPig()}),
         ("--levels 2", {"attend": kvarn.TopK(levels=2)}),
         ("--levels 2", {"attend": kvarn.TopK(levels=2, tail="means")}),
-        ("--cover", {"attend": kvarn.TopK(cover="95%")}),
         ("--index flat", {"attend": kvarn.TopK(index="flat")}),
         ("--rerank", {"attend": kvarn.Hash(rerank=2)}),
         ("--probe", {"attend": kvarn.Hash(probe=4)}),

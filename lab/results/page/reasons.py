@@ -33,7 +33,7 @@ SLACK = -0.01
 NEARLY_ALL = 0.90
 """Of the softmax, covered by the best choice: attention is sharp."""
 CHECKED = {
-    "topk": "`tests/ops/select/test_exact.py`, `tests/runtime/attend/test_cover.py`",
+    "topk": "`tests/ops/select/test_exact.py`, `tests/lab/methods/test_covered.py`",
     "hashattention": "`tests/ops/select/test_hamming.py`, `tests/ops/select/test_encode.py`",
     "magicpig": "`tests/runtime/attend/test_magicpig.py`, `tests/ops/select/test_tables.py`",
     "nacl": "`tests/runtime/test_scored.py`, `tests/runtime/test_nacl.py`",

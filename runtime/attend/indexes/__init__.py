@@ -1,7 +1,6 @@
 """Indexes of the stored keys: by their products with a query (`topk`), or to draw from."""
 
 from .blocks import BlockIndex as BlockIndex
-from .cover import Covering as Covering
 from .flat import FlatIndex as FlatIndex
 from .means import MeansIndex as MeansIndex
 from .sketches import SketchIndex as SketchIndex

@@ -10,24 +10,27 @@ from a stratified sample of the range: a listed token counts as itself, another 
 bound would not do: the least listed score times the tokens left is far above what they have.
 """
 
+from functools import cache
+
 import numpy as np
 
-from ....jit import simd as v
-from ....jit.cached import jit
-from ....jit.launch.atomics import take
-from ....jit.launch.define import Share, kernel
-from ....jit.launch.views import address, of_thread
-from ...attention import shape as of
-from ...attention.decode.scores import gathered_scores
-from ...attention.layout import SEGMENT, TILE
-from ...attention.work import HEAD_SCORES
-from ..best import entry_of, prune
-from ..choice import Range
-from ..lists import clear, mark, write_list
-from ..mass import exponential, greatest, scores_of, weigh
-from ..queries import pack_queries
-from ..scores import cost_of
-from ..work import DIGIT
+from kvarn.jit import simd as v
+from kvarn.jit.cached import jit
+from kvarn.jit.launch.atomics import take
+from kvarn.jit.launch.define import Share, kernel
+from kvarn.jit.launch.views import address, of_thread
+from kvarn.ops.attention import shape as of
+from kvarn.ops.attention.decode.scores import gathered_scores
+from kvarn.ops.attention.layout import SEGMENT, TILE
+from kvarn.ops.attention.work import HEAD_SCORES
+from kvarn.ops.select.best import entry_of, prune
+from kvarn.ops.select.choice import Range
+from kvarn.ops.select.lists import clear, mark, write_list
+from kvarn.ops.select.mass import exponential, greatest, scores_of, weigh
+from kvarn.ops.select.queries import pack_queries
+from kvarn.ops.select.scores import cost_of
+from kvarn.ops.select.work import DIGIT
+
 from .arguments import Query, Scratch, Wanted
 
 _LEAST = np.float32(-1e30)
@@ -131,6 +134,7 @@ def _take(query, head, tokens, scores, sampled, among, wanted, mine):
         mark(entries, min(k, m), found.marks)
 
 
+@cache
 def make_cover(k_type, v_type, blocks, heads):
     """The kernel for KV types, rows of 32 * blocks and `heads` query heads at a time."""
 

@@ -3,29 +3,23 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ....jit.arena import aligned
-from ....jit.launch import Arguments, DefinedKernel, lazy_kernels
-from ....jit.threads import n_threads
-from ...attention.arguments import Scoring
-from ...attention.layout import SEGMENT, TILE, TileLayout
-from ...attention.work import WORK_BYTES, gathered_work_bytes
-from ...errors import OpsError
-from ..choice import F32, I64, Range, check_query
-from ..exact import ExactScratch
-from ..exact.api import NO_TOTALS
-from ..work import DIGIT
+from kvarn.jit.arena import aligned
+from kvarn.jit.launch import Arguments
+from kvarn.jit.threads import n_threads
+from kvarn.ops.attention.arguments import Scoring
+from kvarn.ops.attention.layout import SEGMENT, TILE, TileLayout
+from kvarn.ops.attention.work import WORK_BYTES, gathered_work_bytes
+from kvarn.ops.errors import OpsError
+from kvarn.ops.select.choice import F32, I64, Range, check_query
+from kvarn.ops.select.exact import ExactScratch
+from kvarn.ops.select.exact.api import NO_TOTALS
+from kvarn.ops.select.work import DIGIT
+
 from .arguments import Query, Scratch, Wanted
 
 SAMPLE = 512
 """Tokens of a sample: what is left out is a few per cent of the mass, and known to a tenth."""
 U32 = NDArray[np.uint32]
-
-
-@lazy_kernels
-def _cover(k_type: int, v_type: int, blocks: int, together: int) -> DefinedKernel:
-    from .scan import make_cover
-
-    return make_cover(k_type, v_type, blocks, together)
 
 
 def draw_sample(among: Range, seed: int) -> U32:
@@ -91,6 +85,8 @@ def cover(
     they hold `share` of its softmax over all tokens, at most k; the union is the new list. totals:
     as `largest` fills them; without, what is not listed is estimated from `draw_sample`.
     """
+    from .scan import make_cover
+
     s = scratch
     check_query("coverage", q, s, s.layout.head_dim)
     if not 0 <= among.first < among.last <= among.stop <= min(s.n_ctx, SEGMENT * len(segments)):
@@ -109,5 +105,5 @@ def cover(
     query = Query(q=q, segments=segments, lists=lists, counts=counts, totals=totals, sample=sample)
     step = (among.last - among.first) / max(len(sample), 1)
     wanted = Wanted(share, *scoring, k, seed, step)
-    shorten = _cover(*s.layout.codes, s.together)
+    shorten = make_cover(*s.layout.codes, s.together)
     shorten(s.cover_query.fill(query), s.cover_arguments.address, s.n_kv_heads, *among, *wanted)

@@ -7,7 +7,8 @@ from kvarn.jit import threads
 from kvarn.ops.attention.arguments import Scoring
 from kvarn.ops.errors import OpsError
 from kvarn.ops.reference.select import best_reference
-from kvarn.ops.select import SAMPLE, CoverScratch, ExactScratch, Range, cover, draw_sample, largest
+from kvarn.ops.select import ExactScratch, Range, largest
+from lab.methods.cover.api import SAMPLE, CoverScratch, cover, draw_sample
 
 SEED = 5
 N, AMONG = 3000, Range(4, 2950, 3000)

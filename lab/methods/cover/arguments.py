@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from ....jit.launch import arguments as arrays
-from ..choice import Candidates
+from kvarn.jit.launch import arguments as arrays
+from kvarn.ops.select.choice import Candidates
 
 
 class Query(NamedTuple):
