@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..runtime.attend import Replay
 from ..runtime.prefill import Exact
 from ..runtime.store import Disk
 from ..system.errors import KvarnError
@@ -70,12 +69,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write which tokens were attended to (one depth, one -n, -p 0)",
     )
-    group.add_argument(
-        "--replay",
-        metavar="FILE",
-        type=Path,
-        help="attend to the tokens that were recorded in FILE, instead of a --method",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,10 +78,6 @@ def run(options: argparse.Namespace) -> int:
     source, request = ModelRequest.of(options), request_from(options)
     kv, attend = options.kv_type or ("f16", "f16"), request.attend
     prefill = request.prefill or Exact()
-    if options.replay is not None:
-        if options.method is not None:
-            raise KvarnError("--replay replaces --method: give one of them")
-        attend = Replay(options.replay)
     check_recording(options.record_selections, attend, source.path)
     setting = Setting(
         kv[0],

@@ -53,7 +53,7 @@ def add(parser: Parser) -> None:
         "--record-selections",
         metavar="FILE",
         type=Path,
-        help="write which tokens were attended to, for `kvarn lens` and `kvarn bench --replay`",
+        help="write which tokens were attended to, for `kvarn lens`",
     )
     add_model_options(parser)
     add_device_option(parser)

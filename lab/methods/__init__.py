@@ -6,7 +6,8 @@
 from .ann import Hnsw, Ivf
 from .cover import Covered
 from .quest import Quest
+from .replay import Replay
 from .rising import Rising
 from .sampled import Sampled
 
-__all__ = ["Covered", "Hnsw", "Ivf", "Quest", "Rising", "Sampled"]
+__all__ = ["Covered", "Hnsw", "Ivf", "Quest", "Replay", "Rising", "Sampled"]

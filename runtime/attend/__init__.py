@@ -6,7 +6,6 @@
 from .base import Attend, BoundAttend, LayerView
 from .errors import AttendError
 from .registry import ATTENDS, Auto, Full, Hash, MagicPig, TopK
-from .replay import Replay
 from .sparse import Sparse
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "Hash",
     "LayerView",
     "MagicPig",
-    "Replay",
     "Sparse",
     "TopK",
 ]

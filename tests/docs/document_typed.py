@@ -111,11 +111,6 @@ FILLED = {
         "kvarn run -f book.txt -n 4 --method hash --budget 8 --record-selections SELECTIONS.bin",
         "kvarn lens SELECTIONS.bin -o page.html",
     ],
-    "kvarn bench --replay FILE": [
-        "kvarn bench -d 300 -p 0 -n 2 -r 1 --method hash --budget 8 --sink 4 --window 8"
-        " --record-selections FILE",
-        "kvarn bench --replay FILE -d 300 -p 0 -n 2 -r 1",
-    ],
     "python -m lab.prompts -f TEXT": [
         "python -m lab.prompts -f book.txt -n 2048 --k 16 --from 1024 --blocks 1"
     ],

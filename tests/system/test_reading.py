@@ -100,7 +100,6 @@ def test_standard_input_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ["tokenize", "x", "-m", "BAD"],
         ["inspect", "BAD"],
         ["quantize", "MODEL", "out.gguf", "--type", "q8_0", "--imatrix", "BAD"],
-        ["bench", "-m", "MODEL", "--replay", "BAD"],
     ],
 )
 @pytest.mark.parametrize("bad", ["pipe", "/dev/zero"])

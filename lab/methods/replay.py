@@ -1,4 +1,4 @@
-"""attend `replay`: the tokens that another run attended to, as a file has recorded them."""
+"""Replay: the tokens that another run attended to, as a file has recorded them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import Attend, BoundAttend, LayerView
-from .errors import AttendError
-from .selections import Selections
-from .sparse import Budgeted, Chosen, TokenIndex
+import kvarn
+from kvarn.runtime.attend import Attend, AttendError, BoundAttend, LayerView
+from kvarn.runtime.attend.selections import Selections
+from kvarn.runtime.attend.sparse import Budgeted, Chosen, TokenIndex
+from kvarn.runtime.methods import option
 
 if TYPE_CHECKING:
-    from ...ops.select import Range, Wanted
-    from ..loading.model_info import ModelInfo
-    from ..store import KVStore
-    from .base import F32
+    from kvarn.ops.select import Range, Wanted
+    from kvarn.runtime.attend.base import F32
+    from kvarn.runtime.loading.model_info import ModelInfo
+    from kvarn.runtime.store import KVStore
 
 
+@kvarn.register
 @dataclass(frozen=True)
 class Replay(Attend):
     """softmax over exactly the tokens that a file of selections names (see `selections`).
@@ -31,18 +33,27 @@ class Replay(Attend):
     summary: ClassVar[str] = "the tokens that another run has recorded"
     selects: ClassVar[bool] = True
 
-    path: str | Path
+    selections: str = option(
+        "", "the file in which --record-selections has recorded them", Path, metavar="FILE"
+    )
+
+    @classmethod
+    def variants(cls) -> tuple[Replay, ...]:
+        return ()  # any kernels are those of `topk`
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
-        selections, config = Selections.read(self.path), model.config
+        if not self.selections:
+            raise AttendError("replay needs a file of selections: give --selections FILE")
+        file, config = self.selections, model.config
+        selections = Selections.read(file)
         found = selections.source.n_layers, selections.source.n_kv_heads
         if found != (config.n_layers, config.n_kv_heads):
             raise AttendError(
-                f"{self.path} holds selections of {found[0]} layers with {found[1]} KV heads, this "
+                f"{file} holds selections of {found[0]} layers with {found[1]} KV heads, this "
                 f"model has {config.n_layers} with {config.n_kv_heads}"
             )
         if not selections.most:
-            raise AttendError(f"{self.path} is empty: nothing was selected when it was recorded")
+            raise AttendError(f"{file} is empty: nothing was selected when it was recorded")
         group = config.n_heads // config.n_kv_heads
         budget = -(-selections.most // group) * group
         return _Recorded(sink=0, window=1, budget=budget, selections=selections).open(
