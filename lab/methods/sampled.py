@@ -9,7 +9,9 @@ import numpy as np
 
 import kvarn
 from kvarn.runtime.attend import AttendError, LayerView, TopK
-from kvarn.runtime.attend.sparse import SEED, Chosen, Refined, TokenIndex
+from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
+
+from .refined import Refined
 
 if TYPE_CHECKING:
     from kvarn.ops.select import Range, Wanted

@@ -10,9 +10,10 @@ import numpy as np
 import kvarn
 from kvarn.runtime.attend import AttendError, LayerView, TopK
 from kvarn.runtime.attend.indexes import FlatIndex
-from kvarn.runtime.attend.sparse import SEED, Chosen, Refined, TokenIndex
+from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
 from kvarn.runtime.methods import option
 
+from ..refined import Refined
 from .api import SAMPLE, CoverScratch, cover
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ sliding window, and contexts of which nearly all would be read use `full`, bit f
 
 from .attention import SparseAttention
 from .centred import CentredIndex
-from .index import SEED, Chosen, Refined, SlotIndex, TokenIndex
+from .index import SEED, Chosen, SlotIndex, TokenIndex
 from .method import Budgeted, OverSlots, Sparse
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "CentredIndex",
     "Chosen",
     "OverSlots",
-    "Refined",
     "SlotIndex",
     "Sparse",
     "SparseAttention",

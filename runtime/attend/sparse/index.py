@@ -157,31 +157,3 @@ class SlotIndex(TokenIndex):
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
         """Index the keys that the slots slots[:, :n_tokens], int32 (J, …), hold now; not called
         without a column."""
-
-
-class Refined(TokenIndex):
-    """Another index, whose choice a subclass changes."""
-
-    def __init__(self, index: TokenIndex) -> None:
-        self.index, self.notices, self.column = index, index.notices, index.column
-        self.weighs, self.least = index.weighs, index.least
-
-    def cover(self, layer: LayerView, start: int, stop: int) -> None:
-        self.index.cover(layer, start, stop)
-
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
-        self.index.extend(layer, first, last)
-
-    def leave_out(self, layer: LayerView, stop: int) -> None:
-        self.index.leave_out(layer, stop)
-
-    def prepare(self, n_ctx: int, k: int) -> None:
-        self.index.prepare(n_ctx, k)
-
-    def wanted(self, among: Range, k: int) -> Wanted:
-        return self.index.wanted(among, k)
-
-    def add_rest(
-        self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
-    ) -> int:
-        return self.index.add_rest(layer, q, among, chosen, masses, out)
