@@ -24,9 +24,9 @@ M = TypeVar("M", bound=type[Method])
 def register(method: M) -> M:
     """Class decorator: lists a method of one of the four axes beside kvarn's, by its `name`.
 
-    From then on this process has it as kvarn.CLASS, in the options of command lines
-    (`kvarn.cli.main`) and of libkvarn. Raises `KvarnError` for a class that is no method, and for a
-    name that another one has.
+    From then on this process has it as kvarn.CLASS and in the options of command lines
+    (`kvarn.cli.main`). Raises `KvarnError` for a class that is no method, and for a name that
+    another one has.
     """
     named = f"registering {method.__module__}.{method.__qualname__}"
     for axis, methods in AXES.items():
