@@ -249,13 +249,10 @@ def test_a_model_without_a_template_gets_the_plain_one(
 ) -> None:
     """With the text at which its answers end, beside those that are given."""
     context, stops = tiny.context(512), []
-    generation = context.generation
-
-    def recorded(*given: object) -> object:
-        stops.append(given[3])
-        return generation(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(context, "generation", recorded)
+    generate = context.generation
+    monkeypatch.setattr(
+        context, "generation", lambda *given: (stops.append(given[3]), generate(*given))[1]
+    )
     chat = kvarn.Conversation(context, max_tokens=2)
     assert chat.template.source == PLAIN.source and tiny.chat_template is None
     for stop in ("word", ["a", "b"], ()):
