@@ -20,7 +20,7 @@ INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
 LEAST_K = 16
 RERANK = 2
-"""Candidates for each token that is wanted, by signatures; found in lab/notebook.md."""
+"""Candidates for each token that is wanted, by signatures; found in docs/performance.md."""
 
 
 @dataclass(frozen=True)

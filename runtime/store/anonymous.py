@@ -41,7 +41,7 @@ class Pieces:
 
     Index data of a segment is less than a huge page, and K and V of one seldom end with one: in a
     mapping of their own, a part of them would lie in pages of 4 KB, for which the tables of
-    addresses are searched at nearly each access (see lab/notebook.md). A mapping has as many
+    addresses are searched at nearly each access (see docs/performance.md). A mapping has as many
     pieces as are held when it is made, so that a small context takes no more than it needs, and is
     freed with the last of them.
     """

@@ -136,7 +136,7 @@ def expected(keep: Scored, q, keys, budget: int, layer: int, n_read: int, scale:
             found.append(top(pooled, budget - 64) + list(range(old, n)))
         return found
     proxies, newest, best = table_4(budget / n)
-    scoring = {"table": round(proxies * n), "10%": round(n / 10), "13": 13}[keep.proxies]
+    scoring = {"table": round(proxies * n), "10%": round(n / 10), "13": 13}[str(keep.proxies)]
     f = paid(q[-scoring:], keys, scale)
     if keep.heads == "same":
         f = np.tile(f.sum(0), (heads, 1))

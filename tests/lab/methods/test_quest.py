@@ -110,5 +110,5 @@ def test_a_pack_with_boxes_opens_without_the_method(
         main(ask)
     assert stopped.value.code == 2
     said = capsys.readouterr().err
-    assert "--method: expected auto, full, hash, magicpig, topk, found 'quest'" in said
+    assert "--method: expected auto, full, hash, magicpig, topk" in said and "found 'quest'" in said
     assert said.count("\n") == 1

@@ -68,7 +68,7 @@ def test_arms_are_taken_in_turn_and_the_median_is_kept(
     [
         ("nonsense", "unknown keep method 'nonsense', expected one of all"),
         ("nacl:dice=two", "nacl:dice=two: unknown option 'dice', expected one of "),
-        ("h2o", "a keep budget of '0%'"),
+        ("h2o", "budget is '0%'"),
     ],
 )
 def test_wrong_options_end_with_one_line(

@@ -21,7 +21,7 @@ from .. import reading
 COMMON = {"budget": "4%", "sink": 4, "window": 16}
 METHODS = [
     TopK(**COMMON),
-    TopK(**COMMON, budget_schedule="linear", dense_layers="0"),
+    TopK(**COMMON, dense_layers="0"),
     TopK(index="flat", **COMMON),
     TopK(levels=2, **COMMON),
     TopK(levels=2, tail="means", budget_unit="query-head", **COMMON),
