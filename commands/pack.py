@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ..runtime.model import Model
 
 _NAME_HELP = "a name among your packs (see README: KVARN_HOME), or a path with a /"
-
 _SAVED_HELP = "a name that `kvarn pack ls` lists (of two, the pack), or a path with a /"
 
 
@@ -61,8 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     remove = actions.add_parser("rm", help="delete packs")
     export = actions.add_parser("export", help="write a pack to one file")
-    for one in (info, verify, export):
-        help = _NAME_HELP if one is export else _SAVED_HELP
+    for one, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, _NAME_HELP)):
         one.add_argument("name", metavar="NAME", type=file_name, help=help)
     remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
     export.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)

@@ -1,15 +1,33 @@
-"""An index that changes the choice of another one."""
+"""`topk` whose choice something changes, and an index that changes that of another one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from kvarn.runtime.attend import LayerView
+from kvarn.runtime.attend import LayerView, TopK
 from kvarn.runtime.attend.sparse import Chosen, TokenIndex
 
 if TYPE_CHECKING:
     from kvarn.ops.select import Range, Wanted
     from kvarn.runtime.attend.base import F32
+
+
+@dataclass(frozen=True)
+class RefinedTopK(TopK):
+    """`topk` on the CPU over all tokens, with a `Refined` index; a subclass names and makes it."""
+
+    @property
+    def needs_all_tokens(self) -> bool:
+        return True
+
+    @property
+    def host_only(self) -> str:
+        return f"--method {self.name}"
+
+    @classmethod
+    def variants(cls) -> tuple[Self, ...]:
+        return (cls(),)
 
 
 class Refined(TokenIndex):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 import kvarn
-from kvarn.runtime.attend import AttendError, LayerView, TopK
+from kvarn.runtime.attend import AttendError, LayerView
 from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
 
-from .refined import Refined
+from .refined import Refined, RefinedTopK
 
 if TYPE_CHECKING:
     from kvarn.ops.select import Range, Wanted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @kvarn.register
 @dataclass(frozen=True)
-class Sampled(TopK):
+class Sampled(RefinedTopK):
     """`topk` with half of the budget, and a sample of the rest with the other half."""
 
     name: ClassVar[str] = "sampled"
@@ -32,18 +32,6 @@ class Sampled(TopK):
         super().__post_init__()
         if self.tail != "none":
             raise AttendError(f"tail is {self.tail}, expected none: the sample is the tail")
-
-    @property
-    def needs_all_tokens(self) -> bool:
-        return True
-
-    @property
-    def host_only(self) -> str:
-        return f"--method {self.name}"
-
-    @classmethod
-    def variants(cls) -> tuple[Sampled, ...]:
-        return (cls(),)
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         return SampledIndex(super().make_index(model, store))

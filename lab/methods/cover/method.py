@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 import kvarn
-from kvarn.runtime.attend import AttendError, LayerView, TopK
+from kvarn.runtime.attend import AttendError, LayerView
 from kvarn.runtime.attend.indexes import FlatIndex
 from kvarn.runtime.attend.sparse import SEED, Chosen, TokenIndex
 from kvarn.runtime.methods import option
 
-from ..refined import Refined
+from ..refined import Refined, RefinedTopK
 from .api import SAMPLE, CoverScratch, cover
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @kvarn.register
 @dataclass(frozen=True)
-class Covered(TopK):
+class Covered(RefinedTopK):
     """`topk` in which each query head takes the fewest best tokens that hold a share of its
     softmax, such as "95%", sinks and window included, and no more than its budget."""
 
@@ -51,18 +51,6 @@ class Covered(TopK):
         if not words.endswith("%") or not 0 < percent <= 100:
             raise AttendError(f"share is {self.share!r}, expected a share of the softmax (95%)")
         return percent / 100
-
-    @property
-    def needs_all_tokens(self) -> bool:
-        return True
-
-    @property
-    def host_only(self) -> str:
-        return f"--method {self.name}"
-
-    @classmethod
-    def variants(cls) -> tuple[Covered, ...]:
-        return (cls(),)
 
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         index, fixed = super().make_index(model, store), self.sink + self.window
