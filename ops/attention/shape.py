@@ -3,7 +3,14 @@
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    models,
+    register_model,
+)
 
 from ...jit import simd as v
 from ...jit.cached import jit
@@ -21,7 +28,8 @@ class Shape(types.Type):
     def __init__(self, k_code: int, v_code: int, blocks: int, heads: int) -> None:
         self.k_type, self.v_type = kv_type(k_code), kv_type(v_code)
         self.layout = TileLayout(BLOCK * blocks, self.k_type.name, self.v_type.name)
-        self.padded, self.vectors, self.heads = BLOCK * blocks, 2 * blocks, heads
+        self.blocks, self.heads = blocks, heads
+        self.padded, self.vectors = BLOCK * blocks, 2 * blocks
         super().__init__(f"kv_shape_{k_code}_{v_code}_{blocks}_{heads}")
 
     @property
@@ -62,6 +70,21 @@ class Shape(types.Type):
 register_model(Shape)(models.OpaqueModel)
 
 
+@infer_getattr
+class _ShapeAttributes(AttributeTemplate):
+    """What kernels read of a Shape, `shape.heads`: numbers of it or of its layout."""
+
+    key = Shape
+
+    def generic_resolve(self, shape, name):
+        return types.intp if hasattr(shape, name) or hasattr(shape.layout, name) else None
+
+
+@lower_getattr_generic(Shape)
+def _constant(ctx, b, shape, value, name):
+    return ir.Constant(v.I64, int(getattr(shape if hasattr(shape, name) else shape.layout, name)))
+
+
 @intrinsic(prefer_literal=True)
 def shape_of(typingctx, k_code, v_code, blocks, heads):
     """The Shape for four integer constants."""
@@ -94,40 +117,11 @@ def shaped(returns=None):
     return wrap
 
 
-def _constant(of):
-    """A function that gives an integer of the Shape as a constant."""
-    return shaped(lambda shape: types.intp)(lambda b, shape: ir.Constant(v.I64, int(of(shape))))
-
-
-padded = _constant(lambda shape: shape.padded)
-vectors = _constant(lambda shape: shape.vectors)
-blocks = _constant(lambda shape: shape.vectors // 2)
-integer_keys = _constant(lambda shape: shape.integer_keys)
-heads = _constant(lambda shape: shape.heads)
-strip = _constant(lambda shape: shape.strip)
-panel = _constant(lambda shape: shape.panel)
-keys = _constant(lambda shape: shape.keys)
-pair_bytes = _constant(lambda shape: shape.pair_bytes)
-parts_bytes = _constant(lambda shape: shape.parts_bytes)
-tile_bytes = _constant(lambda shape: shape.layout.tile_bytes)
-head_bytes = _constant(lambda shape: shape.layout.head_bytes)
-k_row_bytes = _constant(lambda shape: shape.layout.k_row_bytes)
-v_row_bytes = _constant(lambda shape: shape.layout.v_row_bytes)
-v_offset = _constant(lambda shape: shape.layout.v_offset)
-scale_offset = _constant(lambda shape: shape.layout.scale_offset)
-v_scale_offset = _constant(lambda shape: shape.layout.scale_offset + shape.layout.v_scale)
-scale_row_bytes = _constant(lambda shape: shape.layout.scale_row_bytes)
-v_scale = _constant(lambda shape: shape.layout.v_scale)
-rotation = _constant(lambda shape: shape.layout.rotation)
-rotates_k = _constant(lambda shape: shape.layout.rotates_k)
-rotates_v = _constant(lambda shape: shape.layout.rotates_v)
-
-
 @jit
 def tile_of(shape, segments, head, token):
     """Address of the tile that holds a token of a KV head; segments int64[n]: base addresses."""
-    tiles = segments[token // SEGMENT] + head * head_bytes(shape)
-    return tiles + token % SEGMENT // TILE * tile_bytes(shape)
+    tiles = segments[token // SEGMENT] + head * shape.head_bytes
+    return tiles + token % SEGMENT // TILE * shape.tile_bytes
 
 
 def load_tile(b, address, places):

@@ -17,7 +17,6 @@ from ...jit.launch.atomics import take
 from ...jit.launch.define import Share, kernel
 from ...jit.launch.views import address
 from ...jit.simd import emits, f32x16, i32x16, load_i32
-from ..attention import shape as of
 from ..attention.arguments import Scoring
 from ..attention.prefill.blocks import (
     KeyBlock,
@@ -28,6 +27,7 @@ from ..attention.prefill.blocks import (
     make_add_keys,
     position_of,
 )
+from ..attention.shape import shape_of
 from ..attention.work import ROWS
 from .arguments import Attention
 
@@ -80,7 +80,7 @@ _add_block = make_add_keys(_seen_by, _hide_evicted)
 @jit
 def _add_keys(shape, rows, keys, stop, softcap, at):
     """Keys 0 .. stop-1, block by block."""
-    width = of.keys(shape)
+    width = shape.keys
     for first in range(0, stop, width):
         n, position = min(stop - first, width), keys.position + first
         block = KeyBlock(keys.segments, rows.head, first, n, position)
@@ -101,7 +101,7 @@ def make_staged(k_type, v_type, blocks):
     ):
         """evicted_by int32[J, first_staged + T or more]. About 4 T H E (slots + T / 2)
         multiply-adds."""
-        shape, part = of.shape_of(k_type, v_type, blocks, 1), share.part
+        shape, part = shape_of(k_type, v_type, blocks, 1), share.part
         n_tokens, n_heads, _ = arrays.q.shape
         group = n_heads // n_kv_heads
         n_rows = n_tokens * group

@@ -13,7 +13,6 @@ from ...jit.launch.atomics import take
 from ...jit.launch.define import Share, kernel
 from ...jit.launch.views import address
 from ...jit.simd import load_f32, load_one_f32, set_f32, store, vexp
-from ..attention import shape as of
 from ..attention.arguments import Scoring
 from ..attention.lanes import mask
 from ..attention.layout import SEGMENT, TILE
@@ -27,6 +26,7 @@ from ..attention.prefill.blocks import (
     position_of,
     unpack_keys_of,
 )
+from ..attention.shape import shape_of
 from ..attention.work import ROWS
 from ..pointwise.tanh import vtanh
 from .arguments import ColumnSums
@@ -50,7 +50,7 @@ def _add_block(shape, rows, keys, softcap, at, sums):
             n_seen = position_of(rows, r) + 1 - keys.position - i
             if n_seen <= 0:
                 continue
-            x = load_f32(at.scores + 4 * r * of.keys(shape), 4 * i)
+            x = load_f32(at.scores + 4 * r * shape.keys, 4 * i)
             if softcap != 0.0:
                 x = vtanh(x * set_f32(1.0 / softcap)) * set_f32(softcap)
             p = vexp(x - set_f32(load_one_f32(at.maxima, 4 * r)))
@@ -65,7 +65,7 @@ def _add_segment(shape, arrays, rows, first, scoring, at):
     """One block of query rows with the keys of a segment, from key `first` on."""
     stop = begin_rows(shape, arrays.q, rows, scoring.scale, at) + 1
     _set_log_sums(rows, arrays.log_sums, at)
-    panels, width, sums = n_panels(shape, rows), of.keys(shape), address(arrays.sums[rows.head])
+    panels, width, sums = n_panels(shape, rows), shape.keys, address(arrays.sums[rows.head])
     stop = min(stop, first + SEGMENT)
     for key in range(first, stop, width):
         keys = KeyBlock(arrays.segments, rows.head, key, min(stop - key, width), key)
@@ -83,7 +83,7 @@ def make_columns(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
     ):
         """Queries in slots start.., each over the slots up to its own: T H E S multiply-adds and
         T H S exponentials for S slots."""
-        shape, part = of.shape_of(k_type, v_type, blocks, 1), share.part
+        shape, part = shape_of(k_type, v_type, blocks, 1), share.part
         n_tokens, n_heads, _ = arrays.q.shape
         group = n_heads // n_kv_heads
         n_rows = n_tokens * group

@@ -4,7 +4,6 @@ import numpy as np
 
 from ...jit.cached import jit
 from ...jit.launch.views import address
-from ..attention import shape as of
 from ..attention.decode.integer_keys import split_query
 from ..attention.rotation import rotate_row
 from .dense import dense
@@ -24,13 +23,13 @@ keys lie in six directions.
 def pack_queries(shape, q, j, group, rows):
     """The query heads of KV head j into rows float32[heads, padded], rotated where K is, and
     split where `integer_keys` multiply them."""
-    rotation = of.rotation(shape) if of.rotates_k(shape) else 0
+    rotation = shape.rotation if shape.rotates_k else 0
     for h in range(group):
         for i in range(rows.shape[1]):
             rows[h, i] = q[0, j * group + h, i] if i < q.shape[2] else np.float32(0.0)
         if rotation:
             rotate_row(rows[h].ctypes.data, rows.shape[1], rotation)
-        if of.integer_keys(shape):
+        if shape.integer_keys:
             split_query(shape, rows[h].ctypes.data)
 
 

@@ -19,9 +19,9 @@ from kvarn.jit.cached import jit
 from kvarn.jit.launch.atomics import take
 from kvarn.jit.launch.define import Share, kernel
 from kvarn.jit.launch.views import address, of_thread
-from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.decode.scores import gathered_scores
 from kvarn.ops.attention.layout import SEGMENT, TILE
+from kvarn.ops.attention.shape import shape_of
 from kvarn.ops.attention.work import HEAD_SCORES
 from kvarn.ops.select.best import entry_of, prune
 from kvarn.ops.select.choice import Range
@@ -143,7 +143,7 @@ def make_cover(k_type, v_type, blocks, heads):
         share: Share, query: Query, scratch: Scratch, n_kv_heads: int, among: Range, wanted: Wanted
     ):
         """Shortens the lists. Reads the K rows of the listed tokens and of the sample."""
-        shape, mine = of.shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
+        shape, mine = shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
         group, marks = query.q.shape[1] // n_kv_heads, mine.found.marks
         j = take(share.ticket)
         while j < n_kv_heads:

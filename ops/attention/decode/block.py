@@ -17,7 +17,6 @@ from ....jit.launch.views import address
 from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp
 from ...pointwise.tails import load_tail
 from ...pointwise.tanh import vtanh
-from .. import shape as of
 from ..lanes import any_above, mask
 from ..layout import TILE
 from ..work import PARTS_BYTES, PREFETCH_TILES, TILE_SCALES, TILE_SCORES, TILE_WORK
@@ -71,7 +70,7 @@ NO_WEIGHTS = LogWeights(0, 0, 0)
 @jit
 def head_block(shape, rounds, softcap, work, outputs, i, j):
     """KV head j in block i of `outputs` (BlockOutputs); its queries follow the totals in `work`."""
-    queries = work + TILE_WORK + TILE_SCORES * rounds * of.heads(shape)
+    queries = work + TILE_WORK + TILE_SCORES * rounds * shape.heads
     sums, maxima = address(outputs.sums[i, j]), address(outputs.maxima[i, j])
     totals = address(outputs.totals[i, j])
     return HeadBlock(queries, rounds, softcap, work, sums, maxima, totals)
@@ -84,7 +83,7 @@ def _raise(shape, x, m, total, sums):
     w = vexp(set_f32(load_one_f32(m, 0) - top))
     store(m, 0, top)
     store(total, 0, load_f32(total, 0) * w)
-    for c in range(of.vectors(shape)):
+    for c in range(shape.vectors):
         store(sums, 64 * c, load_f32(sums, 64 * c) * w)
 
 
@@ -92,7 +91,7 @@ def _raise(shape, x, m, total, sums):
 def _weigh(shape, block, s, lo, hi, first, weights, fresh):
     """s[h] = exp(cap(s[h]) + weight - m[h]) of the rows from `first` on, 0 outside lo..hi-1."""
     softcap, lane_totals, whole = block.softcap, block.work + TILE_WORK, lo <= 0 and hi >= TILE
-    for h in range(of.heads(shape)):
+    for h in range(shape.heads):
         x, row = load_f32(s, TILE_SCORES * h), first + h
         m, total = block.maxima + 4 * row, lane_totals + TILE_SCORES * row
         if softcap != 0.0:
@@ -104,7 +103,7 @@ def _weigh(shape, block, s, lo, hi, first, weights, fresh):
         if fresh:
             store(m, 0, hmax(x))
         elif any_above(x, set_f32(load_one_f32(m, 0) + np.float32(_SLACK))):
-            _raise(shape, x, m, total, block.sums + 4 * row * of.padded(shape))
+            _raise(shape, x, m, total, block.sums + 4 * row * shape.padded)
         p = vexp(x - set_f32(load_one_f32(m, 0)))
         if not whole:
             p = mask(p, lo, hi, 0.0)
@@ -115,9 +114,9 @@ def _weigh(shape, block, s, lo, hi, first, weights, fresh):
 @jit
 def _add_values(shape, rows, scales, lo, hi, s, fresh, sums, later):
     """sums[h] += sum of s[h][t] * value t for lo <= t < hi; values of `later` are prefetched."""
-    row_bytes = of.v_row_bytes(shape)
-    width = of.strip(shape)
-    for strip in range(of.vectors(shape) // width):
+    row_bytes = shape.v_row_bytes
+    width = shape.strip
+    for strip in range(shape.vectors // width):
         row, scale = rows + strip_offset(shape, strip), scales + strip * width // 2 * 4 * TILE
         place = sums + 64 * width * strip
         added = no_sums(shape) if fresh else load_sums(shape, place)
@@ -136,12 +135,12 @@ def attend_tile(shape, block, tile, later, lo, hi, weights, fresh):
     fresh: this is the block's first tile, its sums start here. later: a tile, or rows of a list,
     to prefetch. Each row's total stays in the block's work, lane by lane, until `put_totals`.
     """
-    heads, row_bytes = of.heads(shape), 4 * of.padded(shape)
+    heads, row_bytes = shape.heads, 4 * shape.padded
     parts, scales = block.work, block.work + PARTS_BYTES
-    s, values = scales + TILE_SCALES, tile + of.v_offset(shape)
+    s, values = scales + TILE_SCALES, tile + shape.v_offset
     prefetch_scales(shape, later)
-    widen_scales(shape, tile + of.scale_offset(shape), scales)
-    value_scales = scales + 2 * TILE * of.v_scale(shape)
+    widen_scales(shape, tile + shape.scale_offset, scales)
+    value_scales = scales + 2 * TILE * shape.v_scale
     for first in range(0, block.rounds * heads, heads):
         queries = block.queries + first * row_bytes
         sweep_keys(shape, queries, tile, scales, parts, s, TILE_SCORES, later)
@@ -157,7 +156,7 @@ def attend_block(shape, block, base, lo, hi, weights, next_base):
 
     base: address of the KV head's part of it; next_base: of the segment that comes next.
     """
-    tile_bytes = of.tile_bytes(shape)
+    tile_bytes = shape.tile_bytes
     last = (hi + TILE - 1) // TILE
     for i in range(lo // TILE, last):
         later = base + (i + PREFETCH_TILES) * tile_bytes
@@ -172,6 +171,6 @@ def attend_block(shape, block, base, lo, hi, weights, next_base):
 @jit
 def put_totals(shape, block):
     """Each row's total, summed over the lanes that `attend_tile` left."""
-    for row in range(block.rounds * of.heads(shape)):
+    for row in range(block.rounds * shape.heads):
         total = hsum(load_f32(block.work, TILE_WORK + TILE_SCORES * row))
         store(block.totals, 4 * row, total)

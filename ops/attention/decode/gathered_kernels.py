@@ -8,9 +8,9 @@ from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
-from .. import shape as of
 from ..arguments import GatheredMemory, GatheredTokens, Scoring
 from ..layout import F16, SEGMENT, TILE
+from ..shape import shape_of
 from .block import LogWeights, attend_tile, head_block, put_totals
 from .rows import find_first, next_tile, tile_in
 from .token import merge_blocks, put_queries
@@ -37,7 +37,7 @@ def make_gathered(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedK
         share: Share, given: GatheredTokens, memory: GatheredMemory, scoring: Scoring
     ):
         """Reads the K and V rows and scales of the listed tokens once."""
-        shape, q, counts = of.shape_of(k_type, v_type, blocks, heads), given.q, given.counts
+        shape, q, counts = shape_of(k_type, v_type, blocks, heads), given.q, given.counts
         log_weights, n_kv_heads = given.log_weights, len(counts)
         n_blocks, _, rows, _ = memory.blocks.sums.shape
         group, weighed = q.shape[1] // n_kv_heads, len(log_weights) // n_kv_heads
@@ -64,7 +64,7 @@ def make_merge(v_type: int, blocks: int) -> DefinedKernel:
 
     @kernel
     def merge_gathered_kernel(share: Share, given: GatheredTokens, memory: GatheredMemory):
-        shape, out = of.shape_of(F16, v_type, blocks, 1), given.out
+        shape, out = shape_of(F16, v_type, blocks, 1), given.out
         n_heads, counts, merged = out.shape[1], given.counts, memory.blocks.merged
         group, part = n_heads // len(counts), share.part
         for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):

@@ -11,9 +11,8 @@ from ....jit import simd as v
 from ....jit.cached import jit
 from ....jit.launch.atomics import word
 from ....jit.simd import prefetch, read, store, write
-from .. import shape as of
 from ..layout import TILE
-from ..shape import shaped
+from ..shape import shaped, tile_of
 from ..work import ADDRESSES, KEY_TILES, MOST_TILES, PREFETCH_TILES
 from .prefetch import KEY, NEXT, SCALES, VALUE, prefetch_keys, prefetch_value
 
@@ -45,14 +44,14 @@ def _find(shape, index, first, segments, head, rows):
     """
     for i in range(TILE):
         token = np.int64(index[min(first + i, len(index) - 1)])
-        tile = of.tile_of(shape, segments, head, token)
+        tile = tile_of(shape, segments, head, token)
         r, row = token % TILE, rows + NEXT * i
-        key = tile + r * of.k_row_bytes(shape)
-        for line in range(0, of.k_row_bytes(shape), 64):
+        key = tile + r * shape.k_row_bytes
+        for line in range(0, shape.k_row_bytes, 64):
             prefetch(key, line)
         store(row, KEY, key)
-        store(row, VALUE, tile + of.v_offset(shape) + r * of.v_row_bytes(shape))
-        store(row, SCALES, tile + of.scale_offset(shape) + r * of.scale_row_bytes(shape))
+        store(row, VALUE, tile + shape.v_offset + r * shape.v_row_bytes)
+        store(row, SCALES, tile + shape.scale_offset + r * shape.scale_row_bytes)
 
 
 @jit
@@ -76,7 +75,7 @@ def find_first(shape, index, segments, head, values, room):
         for r in range(0, TILE, 2):
             prefetch_keys(shape, (rows,), r)
         if values:
-            for r in range(TILE * (of.vectors(shape) // of.strip(shape))):
+            for r in range(TILE * (shape.vectors // shape.strip)):
                 prefetch_value(shape, (rows,), r)
 
 
@@ -87,11 +86,11 @@ def next_tile(shape, index, i, segments, head, values, room):
     rows, tile = room + i % ahead * ADDRESSES, tile_in(room)
     for r in range(TILE):
         row = rows + NEXT * r
-        scales = tile + of.scale_offset(shape) + r * of.scale_row_bytes(shape)
-        _copy_key(shape, word(row, KEY), tile + r * of.k_row_bytes(shape))
+        scales = tile + shape.scale_offset + r * shape.scale_row_bytes
+        _copy_key(shape, word(row, KEY), tile + r * shape.k_row_bytes)
         _copy_scales(shape, word(row, SCALES), scales)
         if values:
-            value = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
+            value = tile + shape.v_offset + r * shape.v_row_bytes
             _copy_value(shape, word(row, VALUE), value)
     _find(shape, index, (i + ahead) * TILE, segments, head, rows)
     return (rows,)

@@ -2,7 +2,6 @@
 
 from ....jit.cached import jit
 from ....jit.simd import set_f32, store
-from .. import shape as of
 from ..layout import TILE
 from ..work import HEAD_SCORES, KEY_TILES, PARTS_BYTES
 from .integer_keys import add_products
@@ -18,22 +17,22 @@ def sweep_keys(shape, q, tile, scales, parts, s, line, later):
     line: bytes from s[h] to s[h + 1]. The keys of `later` (a tile, or rows of a list) are
     prefetched.
     """
-    if of.integer_keys(shape):
+    if shape.integer_keys:
         _multiply_integers(shape, q, tile, scales, s, line, later)
         return
-    row_bytes = of.k_row_bytes(shape)
+    row_bytes = shape.k_row_bytes
     for r in range(0, TILE, 2):
         prefetch_keys(shape, later, r)
         row, scale = tile + r * row_bytes, scales + 4 * r
-        pair = parts + r // 2 * of.pair_bytes(shape)
+        pair = parts + r // 2 * shape.pair_bytes
         multiply_keys(shape, q, row, row + row_bytes, scale, scale + 4, pair)
 
 
 @jit
 def _multiply_integers(shape, q, tile, scales, s, line, later):
     """As `sweep_keys`; pairs of later rows are prefetched evenly among the blocks of 32."""
-    n = of.blocks(shape)
-    for h in range(of.heads(shape)):
+    n = shape.blocks
+    for h in range(shape.heads):
         store(s, line * h, set_f32(0.0))
     for i in range(n):
         for r in range(TILE * i // n & -2, TILE * (i + 1) // n & -2, 2):
@@ -48,7 +47,7 @@ def key_scores(shape, q, base, lo, hi, parts, s, next_base):
     base: address of the KV head's part of a segment; next_base: of the segment that comes next. A
     tile's parts are summed after the next tile's products, when they have left the store buffer.
     """
-    tile_bytes, turn = of.tile_bytes(shape), of.parts_bytes(shape)
+    tile_bytes, turn = shape.tile_bytes, shape.parts_bytes
     scales = parts + PARTS_BYTES
     first, last = lo // TILE, (hi + TILE - 1) // TILE
     for i in range(first, last):
@@ -56,7 +55,7 @@ def key_scores(shape, q, base, lo, hi, parts, s, next_base):
         later = base + (i + KEY_TILES) * tile_bytes
         if i + KEY_TILES >= last:
             later = next_base + (i + KEY_TILES - last) * tile_bytes
-        widen_scales(shape, tile + of.scale_offset(shape), scales)
+        widen_scales(shape, tile + shape.scale_offset, scales)
         sweep_keys(shape, q, tile, scales, parts + i % 2 * turn, own, HEAD_SCORES, later)
         if i > first:
             sum_parts(shape, parts + (i - 1) % 2 * turn, s + 4 * TILE * (i - 1), HEAD_SCORES)
@@ -66,13 +65,13 @@ def key_scores(shape, q, base, lo, hi, parts, s, next_base):
 @jit
 def gathered_scores(shape, q, index, segments, head, room, parts, s):
     """As `key_scores`, of the tokens index uint32[n]; room: of `gathered_work_bytes`."""
-    tile, turn, scales = tile_in(room), of.parts_bytes(shape), parts + PARTS_BYTES
+    tile, turn, scales = tile_in(room), shape.parts_bytes, parts + PARTS_BYTES
     n_tiles = (len(index) + TILE - 1) // TILE
     find_first(shape, index, segments, head, False, room)
     for i in range(n_tiles):
         later = next_tile(shape, index, i, segments, head, False, room)
         own = s + 4 * TILE * i
-        widen_scales(shape, tile + of.scale_offset(shape), scales)
+        widen_scales(shape, tile + shape.scale_offset, scales)
         sweep_keys(shape, q, tile, scales, parts + i % 2 * turn, own, HEAD_SCORES, later)
         if i > 0:
             sum_parts(shape, parts + (i - 1) % 2 * turn, s + 4 * TILE * (i - 1), HEAD_SCORES)

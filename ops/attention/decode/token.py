@@ -12,10 +12,10 @@ from ....jit.launch.atomics import take, word
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from ....jit.simd import hsum, load_f32, load_one_f32, set_f32, store, vexp
-from .. import shape as of
 from ..arguments import CacheAddresses, Heads, Scoring, TokenMemory
 from ..layout import F16, SEGMENT
 from ..rotation import rotate_row
+from ..shape import shape_of
 from .block import NO_WEIGHTS, attend_block, head_block
 from .integer_keys import split_query
 
@@ -25,14 +25,14 @@ def put_queries(shape, q, group, n, scale, out):
     """A KV head's `group` query heads (group, n) at an address, scaled, padded, and rotated
     and split where keys are."""
     for h in range(group):
-        row = out + 4 * h * of.padded(shape)
+        row = out + 4 * h * shape.padded
         for i in range(n):
             store(row, 4 * i, np.float32(load_one_f32(q, 4 * (h * n + i)) * scale))
-        for i in range(n, of.padded(shape)):
+        for i in range(n, shape.padded):
             store(row, 4 * i, np.float32(0))
-        if of.rotates_k(shape):
-            rotate_row(row, of.padded(shape), of.rotation(shape))
-        if of.integer_keys(shape):
+        if shape.rotates_k:
+            rotate_row(row, shape.padded, shape.rotation)
+        if shape.integer_keys:
             split_query(shape, row)
 
 
@@ -46,24 +46,24 @@ def merge_blocks(shape, blocks, j, h, n_blocks, out):
     sums = address(blocks.sums[0, j, h])
     m, total = address(blocks.maxima[0, j, h:]), address(blocks.totals[0, j, h:])
     rows = blocks.maxima.shape[1] * blocks.maxima.shape[2]
-    stride = 4 * rows * of.padded(shape)
+    stride = 4 * rows * shape.padded
     top = load_one_f32(m, 0)
     for i in range(1, n_blocks):
         top = max(top, load_one_f32(m, 4 * rows * i))
-    for c in range(of.vectors(shape)):
+    for c in range(shape.vectors):
         store(out, 64 * c, set_f32(0.0))
     whole = set_f32(0.0)
     for i in range(n_blocks):
         w = vexp(set_f32(load_one_f32(m, 4 * rows * i) - top))
         whole = whole + w * set_f32(load_one_f32(total, 4 * rows * i))
-        for c in range(of.vectors(shape)):
+        for c in range(shape.vectors):
             x = load_f32(sums, i * stride + 64 * c) * w
             store(out, 64 * c, load_f32(out, 64 * c) + x)
     r = 16.0 / hsum(whole)
-    for c in range(of.vectors(shape)):
+    for c in range(shape.vectors):
         store(out, 64 * c, load_f32(out, 64 * c) * set_f32(r))
-    if of.rotates_v(shape):
-        rotate_row(out, of.padded(shape), of.rotation(shape))
+    if shape.rotates_v:
+        rotate_row(out, shape.padded, shape.rotation)
     return top, hsum(whole) / np.float32(16.0)
 
 
@@ -84,7 +84,7 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
 
         Reads the K and V rows and scales of the tokens once.
         """
-        shape, work = of.shape_of(k_type, v_type, blocks, heads), address(memory.works[share.part])
+        shape, work = shape_of(k_type, v_type, blocks, heads), address(memory.works[share.part])
         n_kv_heads, group, n = split.n_kv_heads, split.group, split.head_dim
         stop, rounds = word(cache.start, 0) + 1, (group + heads - 1) // heads
         first = max(0, stop - window)
@@ -98,8 +98,8 @@ def make_attend(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
             # Likely the next one of this thread: the other threads do those in between.
             near = min(item + share.parts, n_items - 1)
             next_base = word(cache.segments, 8 * (block0 + near // n_kv_heads))
-            next_base += near % n_kv_heads * of.head_bytes(shape)
-            base = word(cache.segments, 8 * (block0 + i)) + j * of.head_bytes(shape)
+            next_base += near % n_kv_heads * shape.head_bytes
+            base = word(cache.segments, 8 * (block0 + i)) + j * shape.head_bytes
             begin = (block0 + i) * SEGMENT
             lo, hi = max(first - begin, 0), min(stop - begin, SEGMENT)
             attend_block(shape, block, base, lo, hi, NO_WEIGHTS, next_base)
@@ -119,7 +119,7 @@ def make_merge(v_type: int, blocks: int) -> DefinedKernel:
 
         start: address of the token's position; out: address.
         """
-        shape = of.shape_of(F16, v_type, blocks, 1)
+        shape = shape_of(F16, v_type, blocks, 1)
         stop, group, n = word(start, 0) + 1, split.group, split.head_dim
         n_blocks = (stop + SEGMENT - 1) // SEGMENT - max(0, stop - window) // SEGMENT
         n_heads, part = split.n_kv_heads * group, share.part

@@ -17,9 +17,9 @@ from ....jit.launch.arguments import I64_1D
 from ....jit.launch.views import address
 from ....jit.simd import hmax, hsum, load_f32, load_one_f32, set_f32, store, vexp, vmax
 from ...pointwise.tanh import vtanh
-from .. import shape as of
 from ..layout import TILE
 from ..rotation import rotate_row
+from ..shape import tile_of
 from ..work import ROWS
 from .tiles import (
     add_scores,
@@ -74,7 +74,7 @@ class Buffers(NamedTuple):
 @jit
 def buffers_of(shape, work, newest):
     """The Buffers in a thread's floats `work`, see `work.chunk_work_floats`."""
-    queries, n, keys = address(work), of.padded(shape), of.keys(shape)
+    queries, n, keys = address(work), shape.padded, shape.keys
     sums = queries + 4 * ROWS * n
     kt = sums + 4 * ROWS * n
     vs = kt + 4 * keys * n
@@ -86,7 +86,7 @@ def buffers_of(shape, work, newest):
 @jit
 def n_panels(shape, rows):
     """Register tiles that a block's rows take."""
-    return (rows.n + of.panel(shape) - 1) // of.panel(shape)
+    return (rows.n + shape.panel - 1) // shape.panel
 
 
 @jit
@@ -109,7 +109,7 @@ def begin_rows(shape, q, rows, scale, at):
 
     Rows are scaled, and rotated where K is. Panels are filled up with rows of zeros.
     """
-    high, padded, n, line = of.panel(shape), of.padded(shape), q.shape[2], at.sums
+    high, padded, n, line = shape.panel, shape.padded, q.shape[2], at.sums
     panels = n_panels(shape, rows)
     for r in range(panels * high):
         for i in range(padded):
@@ -118,8 +118,8 @@ def begin_rows(shape, q, rows, scale, at):
             row = place_of(q, rows, r)
             for i in range(n):
                 store(line, 4 * i, np.float32(load_one_f32(row, 4 * i) * scale))
-        if of.rotates_k(shape):
-            rotate_row(line, padded, of.rotation(shape))
+        if shape.rotates_k:
+            rotate_row(line, padded, shape.rotation)
         for i in range(padded):
             place = (r // high * padded + i) * high + r % high
             store(at.queries, 4 * place, load_one_f32(line, 4 * i))
@@ -136,11 +136,11 @@ def begin_rows(shape, q, rows, scale, at):
 @jit
 def finish_rows(shape, rows, at, out):
     """out float32 (T, H, E) = sums / totals, rotated back where V is."""
-    padded = of.padded(shape)
+    padded = shape.padded
     for r in range(rows.n):
         line = at.sums + 4 * r * padded
-        if of.rotates_v(shape):
-            rotate_row(line, padded, of.rotation(shape))
+        if shape.rotates_v:
+            rotate_row(line, padded, shape.rotation)
         factor, row = 1.0 / load_one_f32(at.totals, 4 * r), place_of(out, rows, r)
         for i in range(out.shape[2]):
             store(row, 4 * i, np.float32(load_one_f32(line, 4 * i) * factor))
@@ -158,23 +158,23 @@ def put_softmaxes(rows, at, out):
 @jit
 def unpack_tile_keys(shape, tile, i, at):
     """K of a tile transposed, in float32, as keys i .. i+15 of a block."""
-    blocks, scales = of.padded(shape) // 32, tile + of.scale_offset(shape)
+    blocks, scales = shape.padded // 32, tile + shape.scale_offset
     for c in range(blocks):
-        rows = tile + c * (of.k_row_bytes(shape) // blocks)
-        place = at.keys + 4 * (i * of.padded(shape) + 32 * TILE * c)
+        rows = tile + c * (shape.k_row_bytes // blocks)
+        place = at.keys + 4 * (i * shape.padded + 32 * TILE * c)
         unpack_keys(shape, rows, scales + 2 * c, place)
 
 
 @jit
 def unpack_tile_values(shape, tile, i, n, at):
     """The first n V rows of a tile in float32, as keys i .. i+n-1 of a block."""
-    blocks = of.padded(shape) // 32
+    blocks = shape.padded // 32
     for r in range(n):
-        row = tile + of.v_offset(shape) + r * of.v_row_bytes(shape)
-        scale = tile + of.v_scale_offset(shape) + r * of.scale_row_bytes(shape)
+        row = tile + shape.v_offset + r * shape.v_row_bytes
+        scale = tile + shape.scale_offset + shape.v_scale + r * shape.scale_row_bytes
         for c in range(blocks):
-            place = at.values + 64 * (i + r + 2 * c * of.keys(shape))
-            from_row = row + c * (of.v_row_bytes(shape) // blocks)
+            place = at.values + 64 * (i + r + 2 * c * shape.keys)
+            from_row = row + c * (shape.v_row_bytes // blocks)
             unpack_value(shape, from_row, scale + 2 * c, place)
 
 
@@ -182,7 +182,7 @@ def unpack_tile_values(shape, tile, i, n, at):
 def unpack_keys_of(shape, keys, at):
     """K of a block transposed, in float32, with zeros up to a whole tile."""
     for i in range(0, keys.n, TILE):
-        tile = of.tile_of(shape, keys.segments, keys.head, keys.first + i)
+        tile = tile_of(shape, keys.segments, keys.head, keys.first + i)
         unpack_tile_keys(shape, tile, i, at)
 
 
@@ -190,14 +190,14 @@ def unpack_keys_of(shape, keys, at):
 def _unpack_values(shape, keys, at):
     """V of a block in float32."""
     for i in range(0, keys.n, TILE):
-        tile = of.tile_of(shape, keys.segments, keys.head, keys.first + i)
+        tile = tile_of(shape, keys.segments, keys.head, keys.first + i)
         unpack_tile_values(shape, tile, i, min(TILE, keys.n - i), at)
 
 
 @jit
 def panel_scores(shape, panels, keys, at):
     """Scores of all panels with all tiles of keys that some row of the panel may see."""
-    high, n = of.panel(shape), of.padded(shape)
+    high, n = shape.panel, shape.padded
     for tile in range((keys.n + TILE - 1) // TILE):
         for panel in range(panels):
             if keys.position + tile * TILE > at.newest[panel]:
@@ -206,7 +206,7 @@ def panel_scores(shape, panels, keys, at):
             k, q = at.keys + 64 * tile * n, at.queries + 4 * high * panel * n
             for e in range(n):
                 sums = add_scores(shape, sums, q + 4 * high * e, k + 64 * e)
-            place = at.scores + 4 * (high * panel * of.keys(shape) + TILE * tile)
+            place = at.scores + 4 * (high * panel * shape.keys + TILE * tile)
             put_scores(shape, sums, place)
 
 
@@ -219,12 +219,12 @@ def _n_seen(keys, newest):
 @jit
 def panel_values(shape, panels, keys, at):
     """sums += probabilities times V."""
-    high, n = of.panel(shape), of.padded(shape)
-    for c in range(of.vectors(shape)):
+    high, n = shape.panel, shape.padded
+    for c in range(shape.vectors):
         for panel in range(panels):
             place = at.sums + 4 * (high * panel * n + 16 * c)
-            p = at.scores + 4 * high * panel * of.keys(shape)
-            x = at.values + 64 * c * of.keys(shape)
+            p = at.scores + 4 * high * panel * shape.keys
+            x = at.values + 64 * c * shape.keys
             tile = get_panel(shape, place)
             for t in range(_n_seen(keys, at.newest[panel])):
                 tile = add_values(shape, tile, p + 4 * t, x + 64 * t)
@@ -238,8 +238,8 @@ def add_to_row(shape, r, top, part, at):
     old, whole = load_one_f32(m, 0), load_one_f32(total, 0)
     if top > old:
         shrink = vexp(set_f32(old - top))
-        for c in range(of.vectors(shape)):
-            o = 4 * (r * of.padded(shape) + 16 * c)
+        for c in range(shape.vectors):
+            o = 4 * (r * shape.padded + 16 * c)
             store(at.sums, o, load_f32(at.sums, o) * shrink)
         whole *= hmax(shrink)
     store(m, 0, top)
@@ -279,8 +279,8 @@ def make_add_keys(seen_by, hide):
         panels = n_panels(shape, rows)
         panel_scores(shape, panels, keys, at)
         for r in range(rows.n):
-            s, old = at.scores + 4 * r * of.keys(shape), load_one_f32(at.maxima, 4 * r)
-            n_keys = _n_seen(keys, at.newest[r // of.panel(shape)])
+            s, old = at.scores + 4 * r * shape.keys, load_one_f32(at.maxima, 4 * r)
+            n_keys = _n_seen(keys, at.newest[r // shape.panel])
             top, part = softmax_row(s, n_keys, seen_by(rows, keys, r, rule), softcap, old)
             add_to_row(shape, r, top, part, at)
         panel_values(shape, panels, keys, at)

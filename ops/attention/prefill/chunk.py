@@ -13,10 +13,10 @@ from ....jit.cached import jit
 from ....jit.launch import DefinedKernel
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
-from .. import shape as of
 from ..arguments import Chunk, Scoring
 from ..lanes import mask
 from ..layout import TILE
+from ..shape import shape_of
 from ..work import ROWS
 from .blocks import (
     KeyBlock,
@@ -58,7 +58,7 @@ add_keys = make_add_keys(_in_window, _hide_outside)
 def _attend_rows(shape, chunk, rows, window, scoring, at):
     """One block of query rows of one KV head with all the keys that it may see."""
     stop = begin_rows(shape, chunk.q, rows, scoring.scale, at) + 1
-    oldest, width = max(position_of(rows, 0) - window + 1, 0), of.keys(shape)
+    oldest, width = max(position_of(rows, 0) - window + 1, 0), shape.keys
     for first in range(oldest // width * width, stop, width):
         keys = KeyBlock(chunk.segments, rows.head, first, min(stop - first, width), first)
         add_keys(shape, rows, keys, window, scoring.softcap, at)
@@ -78,7 +78,7 @@ def make_chunk(k_type: int, v_type: int, blocks: int) -> DefinedKernel:
 
         About 4 T H E S / 2 multiply-adds for S = T fresh keys.
         """
-        shape, part = of.shape_of(k_type, v_type, blocks, 1), share.part
+        shape, part = shape_of(k_type, v_type, blocks, 1), share.part
         n_tokens, n_heads, _ = chunk.q.shape
         group = n_heads // n_kv_heads
         n_rows = n_tokens * group

@@ -10,11 +10,11 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from ....jit.simd import hmax, load_f32, load_one_f32, set_f32, store, vexp
-from .. import shape as of
 from ..arguments import Dense, ListedMemory, ListedRows, Scoring
 from ..decode.block import NO_WEIGHTS, HeadBlock
 from ..decode.gathered_kernels import attend_list
 from ..decode.token import put_queries
+from ..shape import shape_of
 from ..work import ROWS, TILE_SCORES, TILE_WORK
 from .blocks import KeyBlock, RowBlock, begin_rows, buffers_of, finish_rows, put_softmaxes
 from .chunk import add_keys
@@ -26,7 +26,7 @@ _NO_WINDOW = 1 << 60  # one that hides nothing
 def _add_dense(shape, given, rows, dense, scoring, at):
     """Sums of a block of rows over the tokens that all of them read, in a fixed order."""
     stop = begin_rows(shape, given.q, rows, scoring.scale, at) + 1
-    width = of.keys(shape)
+    width = shape.keys
     for i in range(0, dense.sinks, width):
         keys = KeyBlock(given.segments, rows.head, i, min(dense.sinks - i, width), i)
         add_keys(shape, rows, keys, _NO_WINDOW, scoring.softcap, at)
@@ -39,11 +39,11 @@ def _add_dense(shape, given, rows, dense, scoring, at):
 def _fold(shape, r, block, h, at):
     """Add row h of `block` to row r of a chunk: both are sums beside a maximum and a total."""
     m, total = at.maxima + 4 * r, at.totals + 4 * r
-    other, line = block.sums + 4 * h * of.padded(shape), at.sums + 4 * r * of.padded(shape)
+    other, line = block.sums + 4 * h * shape.padded, at.sums + 4 * r * shape.padded
     own, new = load_one_f32(m, 0), load_one_f32(block.maxima, 4 * h)
     top = max(own, new)
     a, b = vexp(set_f32(own - top)), vexp(set_f32(new - top))
-    for c in range(of.vectors(shape)):
+    for c in range(shape.vectors):
         store(line, 64 * c, load_f32(line, 64 * c) * a + load_f32(other, 64 * c) * b)
     part = load_one_f32(block.totals, 4 * h) * hmax(b)
     store(total, 0, load_one_f32(total, 0) * hmax(a) + part)
@@ -70,7 +70,7 @@ def make_listed(k_type: int, v_type: int, blocks: int, heads: int) -> DefinedKer
 
         Item i is block i % n of rows of KV head i // n: the threads share a head's K and V.
         """
-        shape, part = of.shape_of(k_type, v_type, blocks, heads), share.part
+        shape, part = shape_of(k_type, v_type, blocks, heads), share.part
         n_tokens, n_heads, _ = given.q.shape
         n_kv_heads = given.counts.shape[1]
         group = n_heads // n_kv_heads

@@ -18,8 +18,8 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ...attention import shape as of
 from ...attention.layout import SEGMENT
+from ...attention.shape import shape_of
 from ..best import entry_of, make_room
 from ..choice import Range
 from ..masks import bit_count, bits_of, kind_of, low_bit
@@ -167,7 +167,7 @@ def make_blocks(k_type, v_type, blocks, bits, together):
         """Lists as the Hamming scan's. For every `together` queries reads bits / 32 + 0.25 bytes a
         token and KV head, bits / 8 + 4 a token of each block that is scanned, and the K rows of the
         candidates."""
-        shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
+        shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
         mine = of_thread(scratch, share.part)
         # The open segment has no blocks yet.
         indexed = max(among.first, min(among.last, among.stop // SEGMENT * SEGMENT))

@@ -7,10 +7,10 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ...attention import shape as of
 from ...attention.arguments import Scoring
 from ...attention.decode.scores import key_scores
 from ...attention.layout import SEGMENT, TILE
+from ...attention.shape import shape_of
 from ...attention.work import HEAD_SCORES
 from ..best import entry_of, make_room, mark_best, start
 from ..choice import Range
@@ -48,7 +48,7 @@ def _collect(s, lo, hi, segment, taken, limit, entries, n):
 @jit
 def _flat_head(shape, query, j, n_kv_heads, among, k, seed, scoring, mine):
     """Mark the k largest products of each query head among the keys first .. last-1."""
-    heads, group, found = of.heads(shape), query.q.shape[1] // n_kv_heads, mine.found
+    heads, group, found = shape.heads, query.q.shape[1] // n_kv_heads, mine.found
     limits, entries, counts = found.limits, found.entries, found.counts
     s = address(mine.works)
     parts = s + 4 * HEAD_SCORES
@@ -60,8 +60,8 @@ def _flat_head(shape, query, j, n_kv_heads, among, k, seed, scoring, mine):
             query.totals[own + h, 0], query.totals[own + h, 1] = -1e30, 0.0
         end = (among.last - 1) // SEGMENT
         for segment in range(among.first // SEGMENT, end + 1):
-            base = query.segments[segment] + j * of.head_bytes(shape)
-            later = query.segments[min(segment + 1, end)] + j * of.head_bytes(shape)
+            base = query.segments[segment] + j * shape.head_bytes
+            later = query.segments[min(segment + 1, end)] + j * shape.head_bytes
             lo = max(among.first - segment * SEGMENT, 0)
             hi = min(among.last - segment * SEGMENT, SEGMENT)
             key_scores(shape, address(mine.rows[g]), base, lo, hi, parts, s, later)
@@ -91,7 +91,7 @@ def make_flat(k_type, v_type, blocks, heads):
         scoring: Scoring,
     ):
         """Lists as the Hamming scan's. Reads the K rows and scales once."""
-        shape, mine = of.shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
+        shape, mine = shape_of(k_type, v_type, blocks, heads), of_thread(scratch, share.part)
         group, marks = query.q.shape[1] // n_kv_heads, mine.found.marks
         j = take(share.ticket)
         while j < n_kv_heads:
@@ -113,12 +113,12 @@ def make_products(k_type, v_type, blocks, heads):
         """out float32[H, S] = q . k of the tokens 0 .. stop-1, S >= stop."""
         q, out, rows = arrays.q, arrays.out, arrays.rows[share.part]
         group, s = q.shape[1] // n_kv_heads, address(arrays.works[share.part])
-        shape = of.shape_of(k_type, v_type, blocks, heads)
+        shape = shape_of(k_type, v_type, blocks, heads)
         j = take(share.ticket)
         while j < n_kv_heads:
             pack_queries(shape, q, j, group, rows)
             for segment in range((stop + SEGMENT - 1) // SEGMENT):
-                base = arrays.segments[segment] + j * of.head_bytes(shape)
+                base = arrays.segments[segment] + j * shape.head_bytes
                 hi = min(stop - segment * SEGMENT, SEGMENT)
                 for g in range(0, group, heads):
                     key_scores(shape, address(rows[g]), base, 0, hi, s + 4 * HEAD_SCORES, s, base)

@@ -17,11 +17,11 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from ....jit.simd import hmax, set_f32, vexp
-from ...attention import shape as of
 from ...attention.arguments import Scoring
 from ...attention.decode.block import LogWeights, attend_tile, head_block, put_totals
 from ...attention.decode.token import merge_blocks, put_queries
 from ...attention.layout import Q8_0, SEGMENT, TILE
+from ...attention.shape import shape_of
 from ..blocks.layout import BLOCK, BLOCKS
 from .arguments import Memory, Tail
 from .layout import TILES
@@ -73,7 +73,7 @@ def _attend_means(shape, block, tail, to_head, first, last, weights):
     for s in range(first, last):
         base, later = tail.items[s] + to_head, tail.items[min(s + 1, last - 1)] + to_head
         for i in range(TILES):
-            to_tile = i * of.tile_bytes(shape)
+            to_tile = i * shape.tile_bytes
             place = weights.place + 4 * (BLOCKS * (s - first) + TILE * i)
             own, fresh = LogWeights(place, 0, weights.n_rows), s == first and i == 0
             attend_tile(shape, block, base + to_tile, later + to_tile, 0, TILE, own, fresh)
@@ -88,10 +88,10 @@ def make_means(blocks: int, heads: int) -> DefinedKernel:
         """Item i is the segments from SEGMENTS (i // J) on of KV head i % J.
 
         Reads the means, and a byte for each token of the lists."""
-        shape, q, n_kv_heads = of.shape_of(Q8_0, Q8_0, blocks, heads), tail.q, len(tail.counts)
+        shape, q, n_kv_heads = shape_of(Q8_0, Q8_0, blocks, heads), tail.q, len(tail.counts)
         group, rows, n_full = q.shape[1] // n_kv_heads, memory.blocks.sums.shape[2], len(tail.items)
         work, left = address(memory.works[share.part]), memory.left[share.part]
-        logs, to_blocks = memory.weights[share.part], TILES * of.tile_bytes(shape)
+        logs, to_blocks = memory.weights[share.part], TILES * shape.tile_bytes
         weights = LogWeights(address(logs), 0, rows)
         item = take(share.ticket)
         while item < (n_full + SEGMENTS - 1) // SEGMENTS * n_kv_heads:
@@ -119,7 +119,7 @@ def make_merge(blocks: int, heads: int) -> DefinedKernel:
     @kernel
     def merge_means_kernel(share: Share, tail: Tail, memory: Memory):
         """out = (1 - w) out + w means; w: the means' share of the softmax over both."""
-        shape, out, merged = of.shape_of(Q8_0, Q8_0, blocks, heads), tail.out, memory.blocks.merged
+        shape, out, merged = shape_of(Q8_0, Q8_0, blocks, heads), tail.out, memory.blocks.merged
         n_heads, n_items = out.shape[1], (len(tail.items) + SEGMENTS - 1) // SEGMENTS
         group, part = n_heads // len(tail.counts), share.part
         for head in range(n_heads * part // share.parts, n_heads * (part + 1) // share.parts):

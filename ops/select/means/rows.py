@@ -21,7 +21,6 @@ from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
 from ....jit.simd import emits, f32x16, hmax, hsum, load_f32, load_one_f32, set_f32, vexp, vmax
-from ...attention import shape as of
 from ...attention.arguments import Dense, Scoring
 from ...attention.lanes import any_above
 from ...attention.layout import Q8_0, SEGMENT, TILE
@@ -39,6 +38,7 @@ from ...attention.prefill.blocks import (
     unpack_tile_values,
 )
 from ...attention.prefill.tiles import add_values, get_panel, put_panel
+from ...attention.shape import shape_of
 from ...attention.work import ROWS
 from ...pointwise.tanh import vtanh
 from ..blocks.layout import BLOCK, BLOCKS
@@ -69,7 +69,7 @@ def _resume(shape, rows, given, at):
     """Rows' sums, as they were before their output was made of them."""
     for r in range(rows.n):
         place, row = place_of(given.softmaxes, rows, r), place_of(given.out, rows, r)
-        total, line = load_one_f32(place, 4), at.sums + 4 * r * of.padded(shape)
+        total, line = load_one_f32(place, 4), at.sums + 4 * r * shape.padded
         v.store(at.maxima, 4 * r, load_one_f32(place, 0))
         v.store(at.totals, 4 * r, total)
         for i in range(given.out.shape[2]):
@@ -127,7 +127,7 @@ def _weigh_row(shape, r, softmax, left, n, softcap, at):
     softmax: address of the row's largest score and sum before any block. Returns a bit for each
     tile of 16 blocks that has weight.
     """
-    s, old = at.scores + 4 * r * of.keys(shape), load_one_f32(at.maxima, 4 * r)
+    s, old = at.scores + 4 * r * shape.keys, load_one_f32(at.maxima, 4 * r)
     largest, own, least = _largest(s, n, softcap), load_one_f32(softmax, 0), LEAST
     least *= load_one_f32(softmax, 4)
     live, zero = 0, set_f32(np.float32(0.0))
@@ -150,14 +150,14 @@ def _weigh_row(shape, r, softmax, left, n, softcap, at):
 @jit
 def _add_values(shape, panels, n, live, at):
     """sums += weights times mean values, for the tiles of blocks that have weight."""
-    high, padded = of.panel(shape), of.padded(shape)
+    high, padded = shape.panel, shape.padded
     for panel in range(panels):
-        tiles, p = live[panel], at.scores + 4 * high * panel * of.keys(shape)
+        tiles, p = live[panel], at.scores + 4 * high * panel * shape.keys
         if tiles == 0:
             continue
-        for c in range(of.vectors(shape)):
+        for c in range(shape.vectors):
             place = at.sums + 4 * (high * panel * padded + 16 * c)
-            x, sums = at.values + 64 * c * of.keys(shape), get_panel(shape, place)
+            x, sums = at.values + 64 * c * shape.keys, get_panel(shape, place)
             for i in range(0, n, TILE):
                 if tiles >> (i // TILE) & 1:
                     for t in range(i, i + TILE):
@@ -172,7 +172,7 @@ def _add_segments(shape, given, rows, segments, to_head, softcap, mine, at):
     n = BLOCKS * (segments.last - first)
     for i in range(0, n, TILE):
         tile = given.items[first + i // BLOCKS] + to_head
-        unpack_tile_keys(shape, tile + i // TILE % TILES * of.tile_bytes(shape), i, at)
+        unpack_tile_keys(shape, tile + i // TILE % TILES * shape.tile_bytes, i, at)
     panel_scores(shape, panels, KeyBlock(given.items, rows.head, 0, n, 0), at)
     for panel in range(panels):
         live[panel] = 0
@@ -180,12 +180,12 @@ def _add_segments(shape, given, rows, segments, to_head, softcap, mine, at):
     for r in range(rows.n):
         own, left = place_of(given.softmaxes, rows, r), address(mine.left[r // rows.group])
         tiles = _weigh_row(shape, r, own, left, n, softcap, at)
-        live[r // of.panel(shape)] |= tiles
+        live[r // shape.panel] |= tiles
         some |= tiles
     if some:
         for i in range(0, n, TILE):
             tile = given.items[first + i // BLOCKS] + to_head
-            unpack_tile_values(shape, tile + i // TILE % TILES * of.tile_bytes(shape), i, TILE, at)
+            unpack_tile_values(shape, tile + i // TILE % TILES * shape.tile_bytes, i, TILE, at)
         _add_values(shape, panels, n, live, at)
 
 
@@ -204,10 +204,10 @@ def make_row_means(blocks: int) -> DefinedKernel:
         """Item i is block i % n of rows of KV head i // n, as in `listed_kernel`.
 
         Reads the means once for 96 rows; up to 4 T H E S / 32 multiply-adds."""
-        shape = of.shape_of(Q8_0, Q8_0, blocks, 1)
+        shape = shape_of(Q8_0, Q8_0, blocks, 1)
         n_tokens, n_heads, _ = given.q.shape
         n_kv_heads, n_full = given.counts.shape[1], len(given.items)
-        group, at_once = n_heads // n_kv_heads, of.keys(shape) // BLOCKS
+        group, at_once = n_heads // n_kv_heads, shape.keys // BLOCKS
         per_block = ROWS // group
         n_blocks, mine = (n_tokens + per_block - 1) // per_block, of_thread(memory, share.part)
         at = buffers_of(shape, mine.works, mine.newest)
@@ -222,7 +222,7 @@ def make_row_means(blocks: int) -> DefinedKernel:
                 mine.places[t] = 0
             for s in range(0, n_full, at_once):
                 some = Segments(s, min(s + at_once, n_full))
-                to_blocks = to_head + TILES * of.tile_bytes(shape)
+                to_blocks = to_head + TILES * shape.tile_bytes
                 _count_left(given, rows, dense, some, to_blocks, mine)
                 _add_segments(shape, given, rows, some, to_head, scoring.softcap, mine, at)
             finish_rows(shape, rows, at, given.out)

@@ -15,8 +15,8 @@ from ....jit.launch.atomics import take, word
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
 from ....jit.simd import store
-from ...attention import shape as of
 from ...attention.layout import SEGMENT
+from ...attention.shape import shape_of
 from ..best import entry_of, prune_scores
 from ..choice import Candidates, Range
 from ..lists import clear, write_list
@@ -234,7 +234,7 @@ def make_sketch_rows(k_type, v_type, blocks, bits, together):
     @jit
     def choose_row(given, row, j, first, among, wanted, guesses, block):
         """Write the list of one row and KV head, whose candidates are those of query first on."""
-        shape, listed = of.shape_of(k_type, v_type, blocks, together), block.listed
+        shape, listed = shape_of(k_type, v_type, blocks, together), block.listed
         rows, last = block.products.rows, among.last
         pack_queries(shape, given.q[row : row + 1], j, len(rows), rows)
         clear(block.chosen, last)

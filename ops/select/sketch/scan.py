@@ -19,8 +19,8 @@ from ....jit.cached import jit
 from ....jit.launch.atomics import take
 from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address, of_thread
-from ...attention import shape as of
 from ...attention.layout import SEGMENT
+from ...attention.shape import shape_of
 from ..best import entry_of, make_room
 from ..choice import Range
 from ..masks import WORDS, bits_of, filled_words, hide, kind_of, low_bit, trim
@@ -104,7 +104,7 @@ def make_sketch(k_type, v_type, blocks, bits, together):
     ):
         """Lists as the Hamming scan's. For every `together` queries reads bits / 8 + 2 bytes a
         token and KV head, and the K rows of the candidates."""
-        shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
+        shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
         mine = of_thread(scratch, share.part)
         j = take(share.ticket)
         while j < n_kv_heads:

@@ -6,11 +6,11 @@ import pytest
 from numba import types
 
 from kvarn.jit.cached import jit
-from kvarn.ops.attention import shape as of
 from kvarn.ops.attention.append import encode_block
 from kvarn.ops.attention.decode import block, integer_keys, scores
 from kvarn.ops.attention.layout import F16, Q4_0, Q8_0
 from kvarn.ops.attention.prefill import blocks
+from kvarn.ops.attention.shape import shape_of
 
 from ...jit.lower import lower
 
@@ -21,7 +21,7 @@ def _all(q, base, n, work, newest, out):
     encode_block(F16, n, q, base, work)
     encode_block(Q8_0, n, q, base, work)
     encode_block(Q4_0, n, q, base, work)
-    shape, stored = of.shape_of(F16, Q8_0, 2, 4), of.shape_of(Q8_0, Q8_0, 2, 4)
+    shape, stored = shape_of(F16, Q8_0, 2, 4), shape_of(Q8_0, Q8_0, 2, 4)
     scores.key_scores(shape, q, base, 0, n, work + 65536, work, base)
     integer_keys.split_query(stored, out)
     scores.key_scores(stored, out, base, 0, n, work + 65536, work, base)

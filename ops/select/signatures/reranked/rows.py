@@ -6,8 +6,8 @@ from .....jit.cached import jit
 from .....jit.launch.atomics import take
 from .....jit.launch.define import Share, kernel
 from .....jit.launch.views import of_thread
-from ....attention import shape as of
 from ....attention.layout import SEGMENT
+from ....attention.shape import shape_of
 from ...choice import Range
 from ...lists import clear, write_list
 from ...masks import kind_of
@@ -26,7 +26,7 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together, by_counting):
     @jit
     def choose_row(given, row, j, first, queries, among, wanted, mine):
         """Write the list of one row and KV head, whose first pass in its block is `first`."""
-        shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
+        shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
         scan, block, signed, last = scratch_of(mine.scan), mine.rerank, given.signed, among.last
         rows, seed = block.products.rows, np.uint32(wanted.seed)
         offset = j * SEGMENT * (bits // 8)

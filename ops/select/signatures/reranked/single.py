@@ -6,8 +6,8 @@ from .....jit.cached import jit
 from .....jit.launch.atomics import take
 from .....jit.launch.define import Share, kernel
 from .....jit.launch.views import of_thread
-from ....attention import shape as of
 from ....attention.layout import SEGMENT
+from ....attention.shape import shape_of
 from ...choice import Range
 from ...lists import clear, mark_taken, write_list
 from ...masks import bits_of, kind_of
@@ -56,7 +56,7 @@ def make_reranked(k_type, v_type, blocks, bits, together):
     ):
         """Lists as the Hamming scan's. For every `together` queries reads bits / 8 bytes a token
         and KV head, and the K rows of the candidates."""
-        shape, kind = of.shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
+        shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
         mine = of_thread(scratch, share.part)
         j = take(share.ticket)
         while j < query.signed.queries.shape[0]:
