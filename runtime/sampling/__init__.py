@@ -4,7 +4,6 @@
 pure function of `candidates`, `filters` or `penalties`. This module does not import NumPy.
 """
 
-from .errors import NotFinite, SamplingError
-from .sampler import Sampler
-
-__all__ = ["NotFinite", "Sampler", "SamplingError"]
+from .options import NotFinite as NotFinite
+from .options import SamplingError as SamplingError
+from .sampler import Sampler as Sampler

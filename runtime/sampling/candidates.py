@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import NotFinite, SamplingError
+from .options import NotFinite, SamplingError
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.intp]
@@ -25,7 +25,7 @@ class Candidates:
 
     @classmethod
     def of(cls, logits: Floats) -> "Candidates":
-        """All tokens of `logits`, float32 (V,); nothing is copied."""
+        """All tokens of `logits`, float32 (V,), without a copy."""
         if logits.ndim != 1 or not logits.size:
             raise SamplingError(f"sampling: logits have shape {logits.shape}, expected (V,)")
         return cls(_all_ids(logits.size), logits)

@@ -6,10 +6,18 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from types import MappingProxyType
 
-from .errors import SamplingError
+from ...system.errors import KvarnError
 
 _NUMBERS = "temp top_p min_p typical_p repeat_penalty presence_penalty frequency_penalty".split()
 _WHOLE = ("top_k", "repeat_last_n", "n_probs")
+
+
+class SamplingError(KvarnError):
+    """A sampling option is out of its range, or logits cannot be sampled from."""
+
+
+class NotFinite(SamplingError):
+    """The highest logit is NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +28,7 @@ class SamplingOptions:
     `temp <= 0` is greedy. `top_k = 0`, `top_p = 1`, `min_p = 0`, `typical_p = 1`,
     `repeat_penalty = 1`, the other penalties 0 and `repeat_last_n = 0` turn a step off;
     `repeat_last_n = -1` penalises the whole context. `seed = None` draws a fresh one.
-    `n_probs` is how many alternatives `SamplerState.logprobs` lists.
+    `n_probs` is the number of alternatives that `SamplerState.logprobs` lists.
 
     Raises `SamplingError` for an option out of its range.
     """
@@ -42,8 +50,7 @@ class SamplingOptions:
         for name in _NUMBERS:
             self._check(name, isinstance(getattr(self, name), Real), "a number")
         for name in _WHOLE:
-            found = getattr(self, name)
-            self._check(name, isinstance(found, Integral), "a whole number")
+            self._check(name, isinstance(getattr(self, name), Integral), "a whole number")
         self._check("seed", self.seed is None or isinstance(self.seed, Integral), "a whole number")
         for name in ("temp", "presence_penalty", "frequency_penalty"):
             self._check(name, math.isfinite(getattr(self, name)), "a finite number")

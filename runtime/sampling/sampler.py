@@ -1,4 +1,4 @@
-"""The options of sampling, from which generations begin."""
+"""A sampler: options that can start a generation. (Apart from them: its state imports them.)"""
 
 from __future__ import annotations
 

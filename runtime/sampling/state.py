@@ -34,7 +34,7 @@ class SamplerState:
         self._history = History(options.repeat_last_n if options.penalises else 0)
 
     def accept(self, token: int) -> None:
-        """Counts a token of the prompt or of the answer for the penalties."""
+        """Count a token of the prompt or of the answer for the penalties."""
         self._history.add((token,))
 
     def accept_all(self, tokens: Sequence[int]) -> None:
@@ -61,22 +61,15 @@ class SamplerState:
         options = self.options
         if options.logit_bias:
             logits = add_bias(logits, options.logit_bias)
-        counts = self._history.counts
-        if counts:
-            logits = penalise(
-                logits,
-                counts,
-                options.repeat_penalty,
-                options.presence_penalty,
-                options.frequency_penalty,
-            )
+        if counts := self._history.counts:
+            logits = penalise(logits, counts, options)
         return logits
 
     def candidates(self, logits: Floats) -> Candidates:
-        """What the whole chain leaves of `logits`: the tokens to draw from, tempered."""
+        """The tokens to draw from: what all filters keep, at the temperature of the options."""
         options = self.options
         logits = self.biased(logits)
-        best_token(logits)  # refuses NaN, which filters would take for a small logit
+        best_token(logits)  # refuses NaN, which filters would treat as a small logit
         kept = top_k(Candidates.of(logits), options.top_k)
         kept = typical_p(kept, options.typical_p)
         kept = min_p(top_p(kept, options.top_p), options.min_p)

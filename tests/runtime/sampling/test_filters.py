@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvarn.runtime.sampling import SamplingError
+from kvarn.runtime.sampling import Sampler, SamplingError
 from kvarn.runtime.sampling.candidates import Candidates, log_softmax, softmax
 from kvarn.runtime.sampling.filters import min_p, temperature, top_k, top_p, typical_p
 from kvarn.runtime.sampling.penalties import History, penalise
@@ -103,7 +103,8 @@ def test_history_counts_its_window(tokens: list[int], n: int) -> None:
 
 def test_penalties_follow_their_formula() -> None:
     logits = np.array([2, -2, 0, 5], np.float32)
-    out = penalise(logits, {0: 3, 1: 1}, repeat=2.0, presence=0.5, frequency=0.25)
+    options = Sampler(repeat_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25)
+    out = penalise(logits, {0: 3, 1: 1}, options)
     assert out.tolist() == [2 / 2 - 0.75 - 0.5, -2 * 2 - 0.25 - 0.5, 0, 5]
     assert logits.tolist() == [2, -2, 0, 5]
 
