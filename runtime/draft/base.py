@@ -27,6 +27,6 @@ class Drafter(ABC):
     def propose(self, tokens: Sequence[int], n: int) -> Sequence[int]:
         """Up to `n` ids that may follow `tokens`; none where a guess would not pay.
 
-        Called with all tokens so far, which begin with those of the previous call. The new ones
-        show which guesses were right.
+        tokens: all so far, which begin with those of the previous call. The new ones show which
+        guesses were right.
         """

@@ -21,8 +21,8 @@ class NgramIndex:
     """The last place of every n-gram in a list of tokens that only grows.
 
     Each size has an int32 table of 2^b entries, 2 to 4 per token. An entry holds the place after an
-    n-gram, or 0. N-grams with the same entry replace each other, so a look-up can miss an old one;
-    it compares the tokens, so it never returns a wrong one.
+    n-gram, or 0. N-grams with the same entry replace each other, so a look-up can miss an old one.
+    It compares the tokens, so it never returns a wrong one.
 
     Cost: O(largest size) per token, amortised over doublings of the tables; 8 to 16 bytes per token
     and size (25 MB for 2^20 tokens and three sizes).
@@ -39,32 +39,30 @@ class NgramIndex:
         return sum(table.nbytes for table in self._tables)
 
     def find(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """(place, length): an earlier place that the last `length` tokens precede, too.
+        """(place, length): tokens[place - length : place] equal the last `length` tokens.
 
-        tokens[place - length : place] equal the last `length` tokens. The place is the latest of
-        the longest known n-gram; `length` is at most twice the largest size. (0, 0) where nothing
-        was found. Each call's tokens must begin with those of the call before.
+        The place is the latest of the longest known n-gram. `length` is at most twice the largest
+        size. (0, 0) where there is no such place. Each call's tokens must begin with those of the
+        call before.
         """
-        end = len(tokens)
+        stop = len(tokens)
         self._catch_up(tokens)
-        entries = self._entries(tokens, end)
-        self._n_known = end + 1
-        found = 0, 0
-        for i, entry in reversed(list(enumerate(entries))):
-            place, size = int(self._tables[i][entry]), self._sizes[i]
-            self._tables[i][entry] = end
-            if (
-                not found[1]
-                and 0 < place < end
-                and tokens[place - size : place] == tokens[end - size : end]
-            ):
-                found = place, self._measured(tokens, place, size)
-        return found
+        entries = self._entries(tokens, stop)
+        self._n_known = stop + 1
+        match = 0, 0
+        for size, table, entry in reversed(list(zip(self._sizes, self._tables, entries))):
+            place = int(table[entry])
+            table[entry] = stop
+            if match[1] or not 0 < place < stop:
+                continue
+            if tokens[place - size : place] == tokens[stop - size : stop]:
+                match = place, self._extended(tokens, place, size)
+        return match
 
-    def _measured(self, tokens: Sequence[int], place: int, length: int) -> int:
-        ahead = len(tokens) - place
-        longest = min(place, self._longest)
-        while length < longest and tokens[place - length - 1] == tokens[place + ahead - length - 1]:
+    def _extended(self, tokens: Sequence[int], place: int, length: int) -> int:
+        """How far the match of `length` tokens reaches back."""
+        stop, longest = len(tokens), min(place, self._longest)
+        while length < longest and tokens[place - length - 1] == tokens[stop - length - 1]:
             length += 1
         return length
 
@@ -74,23 +72,23 @@ class NgramIndex:
             self._resize(len(tokens))
         first = self._n_known
         if len(tokens) - first <= _FEW:
-            for end in range(first, len(tokens)):
-                for table, entry in zip(self._tables, self._entries(tokens, end)):
-                    table[entry] = end
+            for stop in range(first, len(tokens)):
+                for table, entry in zip(self._tables, self._entries(tokens, stop)):
+                    table[entry] = stop
             return
         for start in range(first, len(tokens), _BLOCK):
             stop = min(start + _BLOCK, len(tokens))
             for size, table in zip(self._sizes, self._tables):
                 self._fill(table, tokens, size, start, stop)
 
-    def _entries(self, tokens: Sequence[int], end: int) -> list[int]:
-        """The entries of the n-grams that end before `end`, for each size that fits."""
+    def _entries(self, tokens: Sequence[int], stop: int) -> list[int]:
+        """The entries of the n-grams that end before `stop`, for each size that fits."""
         entries: list[int] = []
         value, n, shift = 0, 0, 64 - self._bits
         for size in self._sizes:
-            if size > end:
+            if size > stop:
                 break
-            for i in range(end - n - 1, end - size - 1, -1):
+            for i in range(stop - n - 1, stop - size - 1, -1):
                 value = (value * _FACTOR + tokens[i]) & _WORD
             n = size
             entries.append((value * _FACTOR & _WORD) >> shift)
@@ -99,7 +97,7 @@ class NgramIndex:
     def _fill(
         self, table: NDArray[np.int32], tokens: Sequence[int], size: int, start: int, stop: int
     ) -> None:
-        """Enter the n-grams of a size that end before `start` to `stop` - 1; the last one stays."""
+        """Enter the n-grams of a size that end before `start` … `stop` - 1; of equals the last."""
         base = max(0, start - size)
         ids = np.asarray(tokens[base : stop - 1], np.uint64)
         if len(ids) < size:

@@ -1,4 +1,4 @@
-"""How long a draft should be: the expected gain in tokens is weighed against the pass's cost.
+"""How long a draft should be: weighs the expected gain in tokens against the cost of the pass.
 
 The unit of cost is one decoded token. A pass over T tokens costs about
 
@@ -6,7 +6,7 @@ The unit of cost is one decoded token. A pass over T tokens costs about
 
 (the 1B shapes of `make peers` on two Zen 3 cores with AVX2, Q4_0: 1.4 for 2 tokens, 2.4 for 4, 4.1
 for 8, 5.8 for 16, 8.8 for 32; Q8_0 1.4, 2.3, 2.9 for 8 and 4.3 for 16). These constants
-decide, not the clock, so that a run can be repeated.
+decide, not the clock: so a run can be repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 TOKEN = 0.45  # for each token after the first, of up to 4
 PASS = 2.5
 STEP = 0.8  # for each 4 tokens
-# What failed drafts may cost in all: 2% of the tokens, and 4 tokens to begin with. Text that never
+# Failed drafts may cost 2% of the tokens in all, and 4 tokens to begin with. Text that never
 # repeats loses no more than that.
 ALLOWANCE = 0.02
 CREDIT = 4.0
@@ -77,10 +77,10 @@ class Pace:
         self._tries[kind] = self._tries[kind] * MEMORY + 1
         self._hits[kind] = self._hits[kind] * MEMORY + right
 
-    def pay(self, came: int, drafted: int) -> None:
-        """Settle a pass with a draft of `drafted` tokens, after which `came` tokens are known."""
-        profit = came - cost(drafted + 1) if drafted else 0.0
-        self._credit = min(self._credit + ALLOWANCE * came + profit, MOST_CREDIT)
+    def pay(self, n_new: int, n_drafted: int) -> None:
+        """Settle a pass that read a draft of `n_drafted` tokens and gave `n_new` tokens."""
+        profit = n_new - cost(n_drafted + 1) if n_drafted else 0.0
+        self._credit = min(self._credit + ALLOWANCE * n_new + profit, MOST_CREDIT)
 
     def _kind(self, match: int) -> int:
         return min((match // self._min_match).bit_length(), len(PRIOR_RATES)) - 1
