@@ -3,9 +3,8 @@
 A damaged or malicious file raises a GGUFError that names what is wrong. Does not import Numba.
 """
 
-from .errors import GGUFError
-from .file import GGUFFile, open_gguf
-from .metadata import Metadata
-from .tensors import Tensor
-
-__all__ = ["GGUFError", "GGUFFile", "Metadata", "Tensor", "open_gguf"]
+from .file import GGUFFile as GGUFFile
+from .file import open_gguf as open_gguf
+from .metadata import Metadata as Metadata
+from .source import GGUFError as GGUFError
+from .tensors import Tensor as Tensor

@@ -1,7 +1,8 @@
-"""Opening GGUF files."""
+"""Opening GGUF files, also those split in shards: `NAME-00001-of-00003.gguf` and its siblings."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,11 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...system.text import shown
-from .errors import GGUFError
 from .layout import DEFAULT_ALIGNMENT, MAX_KEYS, MAX_TENSORS, ValueType
 from .metadata import Metadata, read_metadata
-from .source import Cursor, Source
-from .split import SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS, shard_paths
+from .source import Cursor, GGUFError, Source
 from .tensors import Tensor, read_tensors
 
 T = TypeVar("T")
@@ -27,6 +26,17 @@ _KIND_NAMES: dict[type, str] = {
     list: "an array of strings",
     np.ndarray: "an array of numbers",
 }
+
+SPLIT_NO = "split.no"
+SPLIT_COUNT = "split.count"
+SPLIT_TENSORS = "split.tensors.count"
+
+# The name has five digits, the count in the metadata is 16 bits wide.
+_MAX_SHARDS = (1 << 16) - 1
+_NAME = re.compile(
+    r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 class _Shard:
@@ -100,7 +110,7 @@ class GGUFFile:
         return typed(self.path, self.metadata, key, kind, default)
 
     def touch(self) -> None:
-        """See `Source.touch`: of all shards."""
+        """Load every page of all shards into memory."""
         for source in self._sources:
             source.touch()
 
@@ -143,12 +153,12 @@ def typed(path: Path, metadata: Metadata, key: str, kind: type[T], default: T = 
         return default
     entry = metadata.entry(key)
     if entry.kind is ValueType.ARRAY:
-        found: type = list if entry.item in (ValueType.STRING, ValueType.ARRAY) else np.ndarray
+        stored: type = list if entry.item in (ValueType.STRING, ValueType.ARRAY) else np.ndarray
     else:
-        found = type(metadata[key])
-    if found is int and kind is float:
+        stored = type(metadata[key])
+    if stored is int and kind is float:
         return kind(metadata[key])  # type: ignore[call-arg]
-    if found is not kind:
+    if stored is not kind:
         raise GGUFError(path, field, entry.type_name, _KIND_NAMES[kind])
     value: T = metadata[key]
     return value
@@ -157,17 +167,55 @@ def typed(path: Path, metadata: Metadata, key: str, kind: type[T], default: T = 
 def _all_shards(opened: _Shard) -> list[_Shard]:
     """All shards of the file that `opened` belongs to, in order."""
     number, count = opened.split()
-    paths = shard_paths(opened.source.path, number, count)
+    paths = _shard_paths(opened.source.path, number, count)
     shards = [opened if i == number else _Shard(path) for i, path in enumerate(paths)]
     for i, shard in enumerate(shards):
         if shard.split() != (i, count):
-            found_number, found_count = shard.split()
+            its_number, its_count = shard.split()
             raise shard.source.error(
                 f"metadata {SPLIT_NO!r}",
-                f"shard {found_number + 1} of {found_count}",
+                f"shard {its_number + 1} of {its_count}",
                 f"shard {i + 1} of {count}, as its name says",
             )
     return shards
+
+
+def _shard_paths(path: Path, number: int, count: int) -> list[Path]:
+    """Paths of all `count` shards, of which `path` is number `number` (from 0).
+
+    Raises GGUFError where the file's name says otherwise or a shard is missing.
+    """
+    if not 1 <= count <= _MAX_SHARDS:
+        raise GGUFError(path, f"metadata {SPLIT_COUNT!r}", f"{count:,}", f"1 to {_MAX_SHARDS:,}")
+    if not 0 <= number < count:
+        raise GGUFError(
+            path, f"metadata {SPLIT_NO!r}", f"{number:,}", f"less than the {count:,} shards"
+        )
+    if count == 1:
+        return [path]
+    match = _NAME.fullmatch(path.name)
+    if match is None or (int(match["number"]), int(match["count"])) != (number + 1, count):
+        raise GGUFError(
+            path,
+            "name",
+            f"{path.name!r} for shard {number + 1} of {count}",
+            f"NAME-{number + 1:05d}-of-{count:05d}.gguf",
+            "the other shards are found by name: give all of them their names back",
+        )
+    paths = [
+        path.with_name(f"{match['stem']}-{i + 1:05d}-of-{count:05d}{match['suffix']}")
+        for i in range(count)
+    ]
+    missing = [shard for shard in paths if not shard.exists()]
+    if missing:
+        raise GGUFError(
+            path,
+            "shards",
+            f"{count - len(missing)} of {count}, without {missing[0].name}",
+            "all of them in one folder",
+            "download the missing ones",
+        )
+    return paths
 
 
 def _all_tensors(shards: list[_Shard]) -> dict[str, Tensor]:

@@ -30,8 +30,8 @@ DEFAULT_ALIGNMENT = 32
 # Magic, version and two counts of version 1.
 MIN_FILE_BYTES = 16
 
-# Limits on all that is read item by item or decoded, so that no file takes unbounded time, or much
-# more memory than its own size. The largest published models have some 800,000 strings, 20 MB of
+# Limits on all that is read item by item or decoded: no file takes unbounded time, or much more
+# memory than its own size. The largest published models have some 800,000 strings, 20 MB of
 # arrays, 200 keys and 2,000 tensors per file; hash encoders take some 20 MB of base64 per layer.
 MAX_ITEMS = 5 << 18
 MAX_KEYS = 1 << 14
@@ -52,7 +52,7 @@ MAX_TENSOR_NAME_BYTES = 64
 
 
 class ValueType(IntEnum):
-    """Type ids of metadata values."""
+    """Type ids of metadata values. (To import gguf-py's takes longer than to open a model.)"""
 
     U8 = 0
     I8 = 1

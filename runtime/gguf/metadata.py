@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ _SIZES = {kind: np.dtype(name).itemsize for kind, name in NUMBERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where one value lies: bytes `start` to `end` of the file, and how to read them.
+    """Where one value is: bytes `start` … `end` - 1 of the file, and how to read them.
 
     For an array, `item` is the type of its `count` values; strings also have `starts`, arrays
     their `parts`.
@@ -57,12 +57,13 @@ class Metadata(Mapping[str, Any]):
 
     Numbers are int, float or bool; strings are str (bytes that are not UTF-8 as surrogate
     escapes); arrays of numbers are NumPy arrays, of strings `list[str]`, of arrays a list.
+    count_bytes: bytes of a count in this file; every string begins with one.
     """
 
     def __init__(self, source: Source, entries: dict[str, Entry], count_bytes: int) -> None:
         self._source = source
         self._entries = entries
-        self._count_bytes = count_bytes
+        self.count_bytes = count_bytes
         self._decoded: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
@@ -83,11 +84,6 @@ class Metadata(Mapping[str, Any]):
         """Type and place of a value, without decoding it."""
         return self._entries[key]
 
-    @property
-    def count_bytes(self) -> int:
-        """Bytes of a count in this file; every string begins with one."""
-        return self._count_bytes
-
     def raw(self, entry: Entry) -> bytes:
         """The bytes of a value as they lie in the file; of an array, its items."""
         return bytes(self.view(entry))
@@ -100,23 +96,20 @@ class Metadata(Mapping[str, Any]):
         """The first `n` values of an array or characters of a string, without decoding the rest."""
         entry = self._entries[key]
         if entry.kind is ValueType.STRING and key not in self._decoded:
-            start = entry.start + self._count_bytes
-            return str(
-                self._source.view[start : min(entry.end, start + 4 * n)], "utf-8", "surrogateescape"
-            )[:n]
+            start = entry.start + self.count_bytes
+            raw = self._source.view[start : min(entry.end, start + 4 * n)]
+            return str(raw, "utf-8", "surrogateescape")[:n]
         if key in self._decoded or entry.item is None or entry.count <= n:
             return self[key][:n]
-        starts = entry.starts
-        end = entry.end
-        if starts is not None:
-            starts, end = starts[:n], int(starts[n])
-        parts = entry.parts[:n]
-        return self._decode(Entry(entry.kind, entry.start, end, entry.item, n, starts, parts), key)
+        part = replace(entry, count=n, parts=entry.parts[:n])
+        if entry.starts is not None:
+            part = replace(part, starts=entry.starts[:n], end=int(entry.starts[n]))
+        return self._decode(part, key)
 
     def _decode(self, entry: Entry, key: str) -> Any:
         view = self._source.view
         if entry.kind is ValueType.STRING:
-            data = bytes(view[entry.start + self._count_bytes : entry.end])
+            data = bytes(view[entry.start + self.count_bytes : entry.end])
             if len(data) > MAX_TEXT_BYTES and not data.isascii():
                 raise self._source.error(
                     f"metadata {shown(key)}",
@@ -129,7 +122,7 @@ class Metadata(Mapping[str, Any]):
         if entry.item is ValueType.ARRAY:
             return [self._decode(part, key) for part in entry.parts]
         if entry.starts is not None:
-            return decode_strings(view, entry.starts, entry.end, self._count_bytes)
+            return decode_strings(view, entry.starts, entry.end, self.count_bytes)
         return self._numbers(entry.item, entry.start, entry.count, key)
 
     def _numbers(self, kind: ValueType, start: int, count: int, key: str) -> NDArray[Any]:

@@ -7,12 +7,13 @@ import os
 import stat
 import struct
 import sys
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from ...system.text import shown
-from .errors import GGUFError
+from ...system.errors import KvarnError
+from ...system.text import one_line, shown
 from .layout import MAGIC, MAX_ARRAY_BYTES, MAX_ITEMS, MIN_FILE_BYTES, U32, U64, VERSIONS
 
 _OTHER_MAGICS = {
@@ -28,12 +29,27 @@ _PAGES_AT_ONCE = 1 << 14
 TRUNCATED = "damaged or cut short: download it again"
 
 
-class Source:
-    """A regular file, mapped read-only.
+class GGUFError(KvarnError):
+    """`path`: `field`: found `found`, expected `expected` (`hint`: what to do, if anything).
 
-    Its size is read before it is mapped, and every access is checked against that size. Arrays
-    made of `view` keep the mapping alive after `close`.
+    The first four are attributes, so that a program can tell one fault from another.
     """
+
+    def __init__(
+        self, path: str | PathLike[str], field: str, found: str, expected: str, hint: str = ""
+    ) -> None:
+        self.path = str(path)
+        self.field = field
+        self.found = found
+        self.expected = expected
+        ending = f" ({hint})" if hint else ""
+        super().__init__(
+            f"{one_line(str(path))}: {field}: found {found}, expected {expected}{ending}"
+        )
+
+
+class Source:
+    """A regular file, mapped read-only. Arrays made of `view` keep the mapping after `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,10 +80,7 @@ class Source:
             mapped.madvise(mmap.MADV_DONTNEED, first, start + n_bytes - first)
 
     def touch(self) -> None:
-        """Load every page into memory.
-
-        To be run in a thread of its own: NumPy reads without holding the interpreter's lock.
-        """
+        """Load every page into memory. NumPy reads without holding the interpreter's lock."""
         pages = np.frombuffer(self.view, np.uint8)[:: mmap.PAGESIZE]
         for start in range(0, len(pages), _PAGES_AT_ONCE):
             pages[start : start + _PAGES_AT_ONCE].max()
@@ -97,8 +110,8 @@ class Cursor:
     def _start(self) -> int:
         magic = bytes(self.view[:4])
         if magic != MAGIC:
-            what = _OTHER_MAGICS.get(magic, "not a GGUF file")
-            raise self.source.error("magic", shown(magic), "b'GGUF'", what)
+            hint = _OTHER_MAGICS.get(magic, "not a GGUF file")
+            raise self.source.error("magic", shown(magic), "b'GGUF'", hint)
         self.position = 4
         version = self.u32("version")
         if version in VERSIONS:
@@ -129,7 +142,7 @@ class Cursor:
         return self._number(self._count, field)
 
     def count(self, field: str, item_bytes: int, limit: int | None = None) -> int:
-        """A number of items of at least `item_bytes` each; GGUFError where they exceed the file."""
+        """A number of items of at least `item_bytes` each; GGUFError if the file is too short."""
         n = self._number(self._count, field)
         room = (self.size - self.position) // max(item_bytes, 1)
         if n > room:
@@ -141,7 +154,7 @@ class Cursor:
         return n
 
     def items(self, n: int, field: str) -> None:
-        """Count `n` items, which will be read one by one, against the file's limit."""
+        """Count `n` items, which are read one by one, against the limit for the file."""
         self.items_left -= n
         if self.items_left < 0:
             raise self.source.error(
@@ -149,7 +162,7 @@ class Cursor:
             )
 
     def array(self, n_bytes: int, field: str) -> None:
-        """Count the bytes of an array, which may be decoded, against the file's limit."""
+        """Count the bytes of an array against the limit for the file."""
         self.array_bytes_left -= n_bytes
         if self.array_bytes_left < 0:
             raise self.source.error(
@@ -169,7 +182,7 @@ class Cursor:
             raise self.source.error(field, shown(data), "UTF-8") from None
 
     def skip(self, n: int, field: str) -> int:
-        """Step over `n` bytes; returns where they start."""
+        """Step over `n` bytes; return where they start."""
         start = self.position
         if n > self.size - start:
             raise self.source.error(
@@ -190,8 +203,8 @@ def _regular_file_size(path: Path) -> int:
     except (OSError, ValueError) as error:
         raise GGUFError(path, "file", _reason(error), "a GGUF file", "check the path") from error
     if stat.S_ISDIR(status.st_mode):
-        inside = sorted(entry.name for entry in path.glob("*.gguf"))[:3]
-        hint = f"it holds {', '.join(inside)}" if inside else "no .gguf file is in it"
+        names = sorted(entry.name for entry in path.glob("*.gguf"))[:3]
+        hint = f"it holds {', '.join(names)}" if names else "no .gguf file is in it"
         raise GGUFError(path, "file", "a directory", "a GGUF file", hint)
     if not stat.S_ISREG(status.st_mode):
         raise GGUFError(path, "file", "a pipe or device", "a regular file", "copy it to a file")

@@ -42,10 +42,10 @@ class Tensor:
 
 
 def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> list[Tensor]:
-    """Read the tensor section and place every tensor; GGUFError when one does not fit.
+    """Read the tensor section and place every tensor.
 
-    Names must be unique, rows whole blocks, offsets aligned; tensors must lie inside the file and
-    must not overlap.
+    Raises GGUFError unless names are unique, rows whole blocks, offsets aligned, and tensors inside
+    the file and apart from one another.
     """
     infos = [_read_info(cursor, i, alignment) for i in range(n_tensors)]
     begin = -(-cursor.position // alignment) * alignment
