@@ -88,8 +88,8 @@ class RowQueries(NamedTuple):
     counts: arrays.I64_2D
 
 
-class RowCandidates(NamedTuple):
-    """What `row_scans` works on; a pass is some queries of one row (`Scratch`)."""
+class RowScratch(NamedTuple):
+    """Of each thread, for the rows of a block; a pass is some queries of one row (`Scratch`)."""
 
     queries: arrays.U64_3D
     """(threads, rows, G)"""
@@ -116,46 +116,6 @@ class RowCandidates(NamedTuple):
     spare: arrays.U64_3D
     marks: arrays.U64_2D
     histogram: arrays.I64_2D
-
-
-class RowCounts(NamedTuple):
-    """What `counting` works on."""
-
-    signatures: arrays.U64_3D
-    """(threads, rows, G)"""
-    planes: arrays.U64_2D
-    """Of a segment, see `counting.layout`, as are halves and queries."""
-    halves: arrays.U64_2D
-    sample: arrays.U64_2D
-    """Signatures from everywhere."""
-    queries: arrays.U64_3D
-    asking: arrays.I64_2D
-    """Numbers of queries that are counted or marked together."""
-    limits: arrays.I64_2D
-    """[query]: the distance of the k-th nearest, or a guess."""
-    nearer: arrays.I64_2D
-    """[query]: how many are nearer, as far as they were counted; then how many are marked."""
-    tied: arrays.I64_2D
-    """[query]: how many are at that distance."""
-    cuts: arrays.I64_3D
-    """[query][2]: below which lots such tokens are chosen for sure, and candidates."""
-    near: arrays.U64_3D
-    """[pass][word]: the marks of a pass."""
-    counts: arrays.I64_2D
-    """[query]: words of candidates."""
-    words: arrays.U64_4D
-    """[query][2][word]: of its candidates, and the numbers of these words."""
-    positions: arrays.U32_2D
-    """The candidates of a query."""
-    keys: arrays.U64_2D
-    """Their lots, above the hashes of their positions."""
-
-
-class RowScratch(NamedTuple):
-    """Of each thread, for the rows of a block; `by_counts` is empty where nothing is counted."""
-
-    by_candidates: RowCandidates
-    by_counts: RowCounts
 
 
 class Tally(NamedTuple):

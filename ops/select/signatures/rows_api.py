@@ -9,39 +9,23 @@ from ....jit.threads import n_threads
 from ...attention.layout import SEGMENT
 from ...errors import OpsError
 from ..choice import I64, Range
-from ..work import (
-    DEEP,
-    HISTOGRAM,
-    LIMIT_BYTES,
-    QUERY_WORDS,
-    ROWS,
-    SAMPLE_SEGMENTS,
-    SAMPLED,
-    SLICED,
-    half_words,
-)
-from .arguments import RowCandidates, RowCounts, RowQueries, RowScratch
+from ..work import HISTOGRAM, LIMIT_BYTES, ROWS, SAMPLE_SEGMENTS
+from .arguments import RowQueries, RowScratch
 
 U64 = NDArray[np.uint64]
 
 
 @lazy_kernels
-def _rows(bits: int, together: int, by_counting: bool) -> DefinedKernel:
+def _rows(bits: int, together: int) -> DefinedKernel:
     from .rows import make_rows
 
-    return make_rows(bits, together, by_counting)
-
-
-def by_counting(among: Range, k: int) -> bool:
-    """Which way `rows` choose: by counting, or by candidates."""
-    return SLICED and among.last - among.first < DEEP * k
+    return make_rows(bits, together)
 
 
 class RowSignatureScratch:
     """Memory for `nearest_rows`: up to k tokens a query head of up to n_ctx, for each thread.
 
-    For each query of 32 rows of a KV head about 2 k + 2,048 candidates of 8 bytes; with AVX-512
-    that counts bits also a bit for each token, up to 400 k, and group of up to 4 queries.
+    For each query of 32 rows of a KV head about 2 k + 2,048 candidates of 8 bytes.
     """
 
     def __init__(self, n_heads: int, n_kv_heads: int, n_ctx: int, k: int) -> None:
@@ -61,14 +45,9 @@ class RowSignatureScratch:
 
     def allocate(self, threads: int) -> None:
         """Allocate it anew."""
-        by_counts = self._counts(threads if SLICED else 0)
-        self.arrays = RowScratch(self._candidates(threads), by_counts)
-        self.arguments.fill(self.arrays)
-
-    def _candidates(self, threads: int) -> RowCandidates:
         n, room = self.together, 2 * self.k + 2 * SEGMENT
         pairs, passes = -(-n // 2), ROWS * self.group // n
-        return RowCandidates(
+        self.arrays = RowScratch(
             queries=np.empty((threads, ROWS, self.group), np.uint64),
             none_taken=np.zeros((threads, 0), np.uint64),
             tables=aligned((threads, passes, pairs, 16, 16), np.uint8),
@@ -87,30 +66,7 @@ class RowSignatureScratch:
             marks=np.zeros((threads, self.words), np.uint64),
             histogram=np.zeros((threads, HISTOGRAM), np.int64),
         )
-
-    def _counts(self, threads: int) -> RowCounts:
-        # The segments that a range of fewer than DEEP k tokens can touch.
-        n = min(self.n_segments, DEEP * self.k // SEGMENT + 2)
-        queries, words = ROWS * self.group, n * (SEGMENT // 64) + 8
-        return RowCounts(
-            signatures=np.empty((threads, ROWS, self.group), np.uint64),
-            planes=aligned((threads, SEGMENT), np.uint64),
-            halves=aligned((threads, 2 * half_words(64)), np.uint64),
-            sample=aligned((threads, SAMPLED * SEGMENT), np.uint64),
-            queries=aligned((threads, queries, QUERY_WORDS), np.uint64),
-            asking=np.empty((threads, queries), np.int64),
-            limits=np.zeros((threads, queries), np.int64),
-            nearer=np.zeros((threads, queries), np.int64),
-            tied=np.zeros((threads, queries), np.int64),
-            cuts=np.zeros((threads, queries, 2), np.int64),
-            # Not a power of 2 apart: their lines would push each other out of the cache.
-            near=np.empty((threads, queries // self.together, self.words + 8), np.uint64),
-            counts=np.zeros((threads, queries), np.int64),
-            # Of these, pages are used only as far as queries have candidates.
-            words=np.empty((threads, queries, 2, words), np.uint64),
-            positions=np.empty((threads, n * SEGMENT + 2), np.uint32),
-            keys=np.empty((threads, n * SEGMENT), np.uint64),
-        )
+        self.arguments.fill(self.arrays)
 
 
 def nearest_rows(
@@ -134,7 +90,7 @@ def nearest_rows(
     s, given = scratch, RowQueries(queries=queries, items=items, lists=lists, counts=counts)
     check_rows("nearest signatures of rows", given, bits, among, k, s)
     s.ready(n_threads())
-    choose = _rows(bits, s.together, by_counting(among, k))
+    choose = _rows(bits, s.together)
     choose(s.query.fill(given), s.arguments.address, *among, k, seed)
 
 

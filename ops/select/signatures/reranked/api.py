@@ -13,7 +13,7 @@ from ...choice import F32, I64, U64, Lists, Range, check_choice, check_query, mo
 from ...rerank import Wanted, products_scratch, row_rerank_scratch
 from ..api import SignatureScratch, check_signed
 from ..arguments import Query, RowQueries
-from ..rows_api import RowSignatureScratch, by_counting, check_rows
+from ..rows_api import RowSignatureScratch, check_rows
 from .arguments import ScoredQuery, ScoredRows, ScoredRowScratch, ScoredScratch, Search
 
 
@@ -25,12 +25,10 @@ def _reranked(k_type: int, v_type: int, blocks: int, bits: int, together: int) -
 
 
 @lazy_kernels
-def _rows(
-    k_type: int, v_type: int, blocks: int, bits: int, together: int, by_counting: bool
-) -> DefinedKernel:
+def _rows(k_type: int, v_type: int, blocks: int, bits: int, together: int) -> DefinedKernel:
     from .rows import make_reranked_rows
 
-    return make_reranked_rows(k_type, v_type, blocks, bits, together, by_counting)
+    return make_reranked_rows(k_type, v_type, blocks, bits, together)
 
 
 class SignedKeys(NamedTuple):
@@ -150,8 +148,7 @@ def best_signed_rows(
         raise OpsError(f"{name}: q is {q.dtype} {q.shape}, expected contiguous float32 {shape}")
     _check_keys(name, keys, among)
     s.ready(n_threads())
-    counted = by_counting(among, wanted.n_candidates)
-    choose = _rows(*s.layout.codes, keys.bits, s.together, counted)
+    choose = _rows(*s.layout.codes, keys.bits, s.together)
     query = s.scored_query.fill(ScoredRows(q, keys.segments, given))
     choose(query, s.scored.address, *among, *wanted)
 

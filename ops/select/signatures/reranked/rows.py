@@ -15,19 +15,18 @@ from ...queries import pack_queries
 from ...rerank.arguments import Wanted
 from ...rerank.rows import rerank_row
 from ...work import ROWS
-from ..rows import way_of
+from ..rows import row_marks, scan_block
 from .arguments import ScoredRows, ScoredRowScratch
 
 
-def make_reranked_rows(k_type, v_type, blocks, bits, together, by_counting):
+def make_reranked_rows(k_type, v_type, blocks, bits, together):
     """The kernel for KV types, rows of 32 * blocks, `bits` bits, `together` queries at a time."""
-    scan_block, row_marks, scratch_of = way_of(by_counting)
 
     @jit
     def choose_row(given, row, j, first, queries, among, wanted, mine):
         """Write the list of one row and KV head, whose first pass in its block is `first`."""
         shape, kind = shape_of(k_type, v_type, blocks, together), kind_of(bits, together)
-        scan, block, signed, last = scratch_of(mine.scan), mine.rerank, given.signed, among.last
+        scan, block, signed, last = mine.scan, mine.rerank, given.signed, among.last
         rows, seed = block.products.rows, np.uint32(wanted.seed)
         offset = j * SEGMENT * (bits // 8)
         pack_queries(shape, given.q[row : row + 1], j, len(rows), rows)
@@ -60,7 +59,7 @@ def make_reranked_rows(k_type, v_type, blocks, bits, together, by_counting):
             j, row = item // n_blocks, item % n_blocks * ROWS
             queries = scan_block(
                 kind, given.signed, j, row, among, together, wanted.n_candidates, seed,
-                scratch_of(mine.scan),
+                mine.scan,
             )  # fmt: skip
             mine.rerank.guesses[:] = 0.0
             for r in range(len(queries)):
