@@ -14,6 +14,10 @@ integers beside d, as float32[16].
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from ....jit.cached import jit
@@ -26,43 +30,27 @@ def _whole(numbers, i):
     return np.int64(load_one_f32(numbers, 4 * i))
 
 
-@jit
-def _nibbles_32(codes, out):
-    """32 codes: weights 0-15 low, 16-31 high."""
-    low, high = load_i8x16(codes, 0), load_i8x16(codes, 16)
-    store(out, 0, (low & 15) | ((high & 15) << 4))
+@cache
+def pack_32(top: int, has_low: bool) -> Callable[..., Any]:
+    """The jitted writer of a block of 32, pack(codes, d, low, out), for codes up to `top`:
 
+    h d · h low, where the format has one · 32 fifth bits, where top is 31 · 16 nibbles (weights
+    0-15 low, 16-31 high)
+    """
+    fifths = 4 if has_low else 2
+    nibbles = fifths + 4 if top > 15 else fifths
 
-@jit
-def pack_nibbles(codes, d, out):
-    """Q4_0, IQ4_NL: h d · 16 nibbles."""
-    store_f16(out, 0, d)
-    _nibbles_32(codes, out + 2)
+    @jit
+    def _pack(codes, d, low, out):
+        if has_low:
+            store_f16(out, 2, low)
+        store_f16(out, 0, d)
+        if nibbles > fifths:
+            store(out, fifths, bits_of(load_i8x32(codes, 0) & 16))
+        first, second = load_i8x16(codes, 0), load_i8x16(codes, 16)
+        store(out, nibbles, (first & 15) | ((second & 15) << 4))
 
-
-@jit
-def pack_nibbles_low(codes, d, low, out):
-    """Q4_1: h d · h m · 16 nibbles."""
-    store_f16(out, 0, d)
-    store_f16(out, 2, low)
-    _nibbles_32(codes, out + 4)
-
-
-@jit
-def pack_fives(codes, d, out):
-    """Q5_0: h d · 32 fifth bits · 16 nibbles."""
-    store_f16(out, 0, d)
-    store(out, 2, bits_of(load_i8x32(codes, 0) & 16))
-    _nibbles_32(codes, out + 6)
-
-
-@jit
-def pack_fives_low(codes, d, low, out):
-    """Q5_1: h d · h m · 32 fifth bits · 16 nibbles."""
-    store_f16(out, 2, low)
-    store_f16(out, 0, d)
-    store(out, 4, bits_of(load_i8x32(codes, 0) & 16))
-    _nibbles_32(codes, out + 8)
+    return _pack
 
 
 @jit

@@ -3,8 +3,9 @@
 A row is encoded by one thread in one way, so the bytes do not depend on how many there are.
 """
 
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,25 +17,17 @@ from ....jit.launch.define import Share, kernel
 from ....jit.launch.views import address
 from ....jit.simd import bits_i32, imax, load_f32, load_u32, set_i32, store
 from ....ops.types import QUANT_TYPES
-from . import blocks, offset, rounding, scaled
+from . import blocks, superblocks
 from .vectors import hmax_i32
 
-_ROUNDED = {
-    "Q8_0": rounding.round_q8_0,
-    "Q4_0": rounding.round_q4_0,
-    "Q4_1": rounding.round_q4_1,
-    "Q5_0": rounding.round_q5_0,
-    "Q5_1": rounding.round_q5_1,
-}
-_FLOATS = {"F16": rounding.round_f16, "BF16": rounding.round_bf16}
+_FLOATS = {"F16": blocks.round_f16, "BF16": blocks.round_bf16}
 _SEARCHED = {
-    **dict.fromkeys(("Q4_0", "Q5_0", "IQ4_NL"), blocks.scaled_block),
-    **dict.fromkeys(("Q4_1", "Q5_1"), blocks.offset_block),
-    **dict.fromkeys(scaled.FORMATS, scaled.scaled_encoder),
-    **dict.fromkeys(offset.FORMATS, offset.offset_encoder),
+    **dict.fromkeys(blocks.FORMATS, blocks.searched_block),
+    **dict.fromkeys(superblocks.SCALED, superblocks.scaled_encoder),
+    **dict.fromkeys(superblocks.OFFSET, superblocks.offset_encoder),
 }
 WORK_BYTES = 1024
-"""Scratch memory of a thread: more than any encoder takes (`offset` 704)."""
+"""Scratch memory of a thread: more than any encoder takes (`superblocks` 704)."""
 
 
 class Rows(NamedTuple):
@@ -48,8 +41,8 @@ class Rows(NamedTuple):
 
 
 def can_round(type_name: str) -> bool:
-    """Whether the type can be rounded to the grid of its largest weights, without a search."""
-    return type_name in _ROUNDED and type_name in _SEARCHED
+    """Whether the largest weights of a block can fix the type's grid, and a search can, too."""
+    return type_name in blocks.FORMATS and type_name != "IQ4_NL"
 
 
 @cache
@@ -58,53 +51,47 @@ def make_encode_rows(type_name: str, search: bool) -> DefinedKernel:
 
     search: types that `can_round` search for their grid instead; others do what they always do.
     """
-    if type_name in _FLOATS:
-        return _make_round_rows(type_name)
-    quant_type = QUANT_TYPES[type_name]
-    block, n_bytes = quant_type.block, quant_type.n_bytes
-    if type_name in _ROUNDED and not search:
-        round_block = _ROUNDED[type_name]
-
-        @jit
-        def encode(x, w, work, out):
-            round_block(x, work, out)
-
-    else:
-        encode = _SEARCHED[type_name](type_name)
+    encode_row = _row_encoder(type_name, search)
 
     @kernel
     def encode_rows_kernel(share: Share, rows: Rows, at_once: int):
         """All rows; at_once: how many a thread takes."""
-        x, importance, out = address(rows.x), address(rows.importance), address(rows.out)
+        x, w, out = address(rows.x), address(rows.importance), address(rows.out)
         (n_rows, n_cols), row_bytes = rows.x.shape, rows.out.shape[1]
         work = address(rows.works) + share.part * WORK_BYTES
         first = take(share.ticket) * at_once
         while first < n_rows:
             for r in range(first, min(first + at_once, n_rows)):
-                row, to = x + 4 * r * n_cols, out + r * row_bytes
-                for i in range(n_cols // block):
-                    weights = importance + 4 * block * i
-                    encode(row + 4 * block * i, weights, work, to + n_bytes * i)
+                encode_row(x + 4 * r * n_cols, w, n_cols, work, out + r * row_bytes)
             first = take(share.ticket) * at_once
 
     return encode_rows_kernel
 
 
-def _make_round_rows(type_name: str) -> DefinedKernel:
-    round_row = _FLOATS[type_name]
+def _row_encoder(type_name: str, search: bool) -> Callable[..., Any]:
+    """The jitted encoder of one row: encode(x, w, n_cols, work, out), all addresses but n_cols."""
+    if type_name in _FLOATS:
+        round_row = _FLOATS[type_name]
 
-    @kernel
-    def round_rows_kernel(share: Share, rows: Rows, at_once: int):
-        """All rows as floats of 16 bits; at_once: how many a thread takes."""
-        x, out = address(rows.x), address(rows.out)
-        (n_rows, n_cols), row_bytes = rows.x.shape, rows.out.shape[1]
-        first = take(share.ticket) * at_once
-        while first < n_rows:
-            for r in range(first, min(first + at_once, n_rows)):
-                round_row(x + 4 * r * n_cols, n_cols, out + r * row_bytes)
-            first = take(share.ticket) * at_once
+        @jit
+        def _encode_floats(x, w, n_cols, work, out):
+            round_row(x, n_cols, out)
 
-    return round_rows_kernel
+        return _encode_floats
+    block, n_bytes = QUANT_TYPES[type_name].block, QUANT_TYPES[type_name].n_bytes
+    if type_name == "Q8_0":
+        encode = blocks.round_q8_0
+    elif can_round(type_name) and not search:
+        encode = blocks.rounded_block(type_name)
+    else:
+        encode = _SEARCHED[type_name](type_name)
+
+    @jit
+    def _encode_row(x, w, n_cols, work, out):
+        for i in range(n_cols // block):
+            encode(x + 4 * block * i, w + 4 * block * i, work, out + n_bytes * i)
+
+    return _encode_row
 
 
 @kernel

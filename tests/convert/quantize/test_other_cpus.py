@@ -6,13 +6,13 @@ import re
 
 from numba import types
 
-from kvarn.convert.quantize.kernels import rounding
-from kvarn.convert.quantize.kernels.offset import offset_encoder
+from kvarn.convert.quantize.kernels.blocks import rounded_block
+from kvarn.convert.quantize.kernels.superblocks import offset_encoder
 from kvarn.jit.cached import jit
 
 from ...jit.lower import lower
 
-_q4_k = offset_encoder("Q4_K")
+_q4_k, _q5_0 = offset_encoder("Q4_K"), rounded_block("Q5_0")
 _CALLS = r"__\w+hf2|__\w+sf2|\brintf\b"
 
 
@@ -23,7 +23,7 @@ def block_q4_k(x, w, work, out):
 
 @jit
 def block_q5_0(x, w, work, out):
-    rounding.round_q5_0(x, work, out)
+    _q5_0(x, w, work, out)
 
 
 def instructions(kernel, target):
