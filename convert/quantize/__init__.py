@@ -1,5 +1,5 @@
 """Encoders of quantised types, and GGUF files with other types than before."""
 
-from .encode import ENCODABLE, EncodeError, encode
-
-__all__ = ["ENCODABLE", "EncodeError", "encode"]
+from .encode import ENCODABLE as ENCODABLE
+from .encode import EncodeError as EncodeError
+from .encode import encode as encode

@@ -1,7 +1,7 @@
 """GGUF to GGUF: the same model with its matrices in other types.
 
-The file is gone through tensor by tensor, a few megabytes of rows at a time: read, decoded, encoded
-and written, so that memory does not grow with the model.
+Reads, decodes, encodes and writes a few megabytes of rows at a time: memory does not grow with the
+model.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from gguf import GGML_QUANT_VERSION
 from numpy.typing import NDArray
 
 from ...ops.linear import Weight, get_rows
@@ -24,9 +25,8 @@ from ...runtime.engine import on_engine
 from ...runtime.gguf import GGUFError, GGUFFile, Tensor, open_gguf
 from ...system.files import check_target, new_file
 from ..errors import ConvertError
-from ..writing import check_room
+from ..writing import TensorPlan, check_room, copied_value, header, padded, value_bytes
 from .encode import EncodeError, encode
-from .header import TensorPlan, copied_value, header, padded, string_value, u32_value
 from .imatrix import Imatrix
 from .mixes import Mix, ModelFacts, tensor_types
 
@@ -35,10 +35,8 @@ Progress = Callable[[int, int], None]
 
 F32 = NDArray[np.float32]
 _SLAB = 1 << 20  # weights that are in memory at a time: 4 MB as floats, which caches hold
-_QUANTISATION_VERSION = 2  # of ggml: how blocks are laid out
 _FLOATS = ("F32", "F16", "BF16")
-_SPLIT = "split."
-_MAX_KEPT = 127  # bytes of a name that llama.cpp keeps in quantize.imatrix.*
+_MAX_NAME = 127  # bytes of a name that llama.cpp keeps in quantize.imatrix.*
 
 
 @dataclass
@@ -69,12 +67,11 @@ def quantise_file(
 ) -> Report:
     """Write the model `source` (or all shards, by any of them) to `target` in the types of `mix`.
 
-    Metadata stay as they are but for what describes the types, and for hash encoders, which are
-    left out: they belong to the weights of the source. `target` appears whole or not at
-    all. allow_requantise: matrices may be decoded from quantised types, which adds their errors.
-    Raises `GGUFError` for a file that cannot be read, `ConvertError` for one that is not to be
-    quantised so, or where there is no room; `FileRefused` for a target that is no regular file;
-    OSError where writing fails.
+    Metadata stay as they are, except what describes the types. Hash encoders are left out: they
+    belong to the weights of the source. `target` appears whole or not at all. allow_requantise:
+    matrices may be decoded from quantised types, which adds their errors. Raises `GGUFError` for a
+    file that cannot be read; `ConvertError` for one that must not be quantised so, or where there
+    is no room; `FileRefused` for a target that is no regular file; OSError where writing fails.
     """
     check_target(target)
     with open_gguf(source) as file:
@@ -136,7 +133,7 @@ def _check(
     allow_requantise: bool,
     report: Report,
 ) -> None:
-    """Refuse, before anything is written, what would fail or lose quality silently."""
+    """Refuse what would fail later or lose quality silently."""
     if tensor.type.name == plan.type_name:
         return
     if treatment_of(tensor.type) == "unsupported":
@@ -174,23 +171,25 @@ def _metadata(file: GGUFFile, mix: Mix, imatrix: tuple[Path, Imatrix] | None) ->
     values = {
         key: copied_value(file.metadata, key)
         for key in file.metadata
-        if not key.startswith(_SPLIT) and not is_hash_key(key)
+        if not key.startswith("split.") and not is_hash_key(key)
     }
-    values["general.quantization_version"] = u32_value(_QUANTISATION_VERSION)
-    values["general.file_type"] = u32_value(int(mix.file_type))
+    added: dict[str, int | str] = {
+        "general.quantization_version": GGML_QUANT_VERSION,
+        "general.file_type": int(mix.file_type),
+    }
     if imatrix is not None:
-        path, found = imatrix
-        values["quantize.imatrix.file"] = string_value(_kept(str(path)))
-        if found.datasets:
-            values["quantize.imatrix.dataset"] = string_value(_kept(found.datasets[0]))
-        values["quantize.imatrix.entries_count"] = u32_value(len(found.means))
-        if found.n_chunks > 0:
-            values["quantize.imatrix.chunks_count"] = u32_value(found.n_chunks)
-    return values
+        path, matrix = imatrix
+        added["quantize.imatrix.file"] = _shortened(str(path))
+        if matrix.datasets:
+            added["quantize.imatrix.dataset"] = _shortened(matrix.datasets[0])
+        added["quantize.imatrix.entries_count"] = len(matrix.means)
+        if matrix.n_chunks > 0:
+            added["quantize.imatrix.chunks_count"] = matrix.n_chunks
+    return values | {key: value_bytes(value) for key, value in added.items()}
 
 
-def _kept(text: str) -> str:
-    data = text.encode("utf-8", "surrogateescape")[:_MAX_KEPT]
+def _shortened(text: str) -> str:
+    data = text.encode("utf-8", "surrogateescape")[:_MAX_NAME]
     return data.decode("utf-8", "ignore")
 
 
@@ -218,7 +217,7 @@ def _write_tensors(
 
 
 def _slabs(tensor: Tensor) -> list[slice]:
-    """Rows that are in memory at a time; never of two experts, which have importances apart."""
+    """Rows that are in memory at a time; never of two experts, which differ in importances."""
     n_cols = tensor.shape[-1]
     n_rows = tensor.n_elements // n_cols
     each, step = n_rows // _n_matrices(tensor), max(1, _SLAB // n_cols)
@@ -231,20 +230,17 @@ def _slabs(tensor: Tensor) -> list[slice]:
 
 def _read(shard: BinaryIO, tensor: Tensor, rows: slice) -> NDArray[np.uint8]:
     """Bytes of rows, uint8 (rows, bytes of a row). Not from the mapping: its pages would stay."""
-    n_rows = rows.stop - rows.start
-    data = np.empty((n_rows, tensor.n_bytes // (tensor.n_elements // tensor.shape[-1])), np.uint8)
-    view, done = data.data.cast("B"), 0
-    while done < data.nbytes:
-        n = shard.readinto(view[done:])  # type: ignore[attr-defined]
-        if not n:
-            raise GGUFError(
-                tensor.source.path,
-                f"tensor {tensor.name}",
-                "a file that has become shorter",
-                f"{tensor.n_bytes:,} bytes from {tensor.offset:,}",
-            )
-        done += n
-    return data
+    row_bytes = tensor.n_bytes // (tensor.n_elements // tensor.shape[-1])
+    n_bytes = (rows.stop - rows.start) * row_bytes
+    data = np.fromfile(shard, np.uint8, n_bytes)
+    if data.size < n_bytes:
+        raise GGUFError(
+            tensor.source.path,
+            f"tensor {tensor.name}",
+            "a file that has become shorter",
+            f"{tensor.n_bytes:,} bytes from {tensor.offset:,}",
+        )
+    return data.reshape(-1, row_bytes)
 
 
 def _in_type(
@@ -254,7 +250,7 @@ def _in_type(
     data: NDArray[np.uint8],
     entries: Mapping[str, F32],
 ) -> NDArray[np.uint8]:
-    """Rows in the type that was planned for them."""
+    """Rows in the planned type."""
     if tensor.type.name == plan.type_name:
         return data
     means = entries.get(tensor.name)

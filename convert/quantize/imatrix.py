@@ -1,10 +1,10 @@
 """Importance matrices: how large the inputs of each matrix are, column by column.
 
-What a matrix does wrong to its output is Σ_j (w_j - decoded_j)² E[x_j²], if its inputs x_j are not
-correlated: the mean squares of the inputs say which columns to keep exact. Files are llama.cpp's:
+A matrix adds the error Σ_j (w_j - decoded_j)² E[x_j²] to its output, if its inputs x_j are not
+correlated: the mean squares of the inputs tell which columns to keep exact. Files are llama.cpp's:
 
     GGUF, general.type = "imatrix"
-      imatrix.datasets     strings   where the text was from
+      imatrix.datasets     strings   names of the texts
       imatrix.chunk_count  u32       pieces of text, of imatrix.chunk_size tokens (u32)
       NAME.in_sum2         f32 (matrices, columns)   Σ x² over the tokens read
       NAME.counts          f32 (matrices, 1)         how many there were
@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...runtime.gguf import GGUFFile, open_gguf
-from ...runtime.gguf.layout import DEFAULT_ALIGNMENT, MAGIC
+from ...runtime.gguf.layout import MAGIC
 from ...system.files import new_file
 from ...system.reading import read_file, read_start
 from ..errors import ConvertError
-from .header import TensorPlan, header, padded, string_value, strings_value, u32_value
+from ..writing import TensorPlan, header, pad, value_bytes
 
 F32 = NDArray[np.float32]
 _SUMS, _COUNTS = ".in_sum2", ".counts"
@@ -49,18 +49,18 @@ class Imatrix:
 def read_imatrix(path: Path) -> Imatrix:
     """Read a file of either format.
 
-    Raises `GGUFError` or `ConvertError` where it is none, damaged, or holds what is no mean square.
+    Raises `GGUFError` or `ConvertError` for another file, a damaged one, or what is no mean square.
     """
-    found = _read_gguf(path) if read_start(path, 4) == MAGIC else _read_dat(path)
-    for name, means in found.means.items():
+    matrix = _read_gguf(path) if read_start(path, 4) == MAGIC else _read_dat(path)
+    for name, means in matrix.means.items():
         if not (np.isfinite(means).all() and (means >= 0).all()):
             raise ConvertError(
                 f"{path}: {name}: found values that are negative or not finite, expected mean"
                 " squares"
             )
-    if not found.means:
+    if not matrix.means:
         raise ConvertError(f"{path}: an importance matrix of no tensors")
-    return found
+    return matrix
 
 
 def write_imatrix(
@@ -82,15 +82,16 @@ def write_imatrix(
         count = np.full((1, 1), counts[name], np.float32)
         arrays.append((TensorPlan(name + _COUNTS, "F32", count.shape), count))
     metadata = {
-        "general.type": string_value("imatrix"),
-        "imatrix.datasets": strings_value(datasets),
-        "imatrix.chunk_count": u32_value(n_chunks),
-        "imatrix.chunk_size": u32_value(chunk_size),
+        "general.type": value_bytes("imatrix"),
+        "imatrix.datasets": value_bytes(datasets),
+        "imatrix.chunk_count": value_bytes(n_chunks),
+        "imatrix.chunk_size": value_bytes(chunk_size),
     }
     with new_file(path) as part, part.open("r+b") as file:
         file.write(header(metadata, [plan for plan, _ in arrays]))
         for _, values in arrays:
-            file.write(values.tobytes().ljust(padded(values.nbytes, DEFAULT_ALIGNMENT), b"\0"))
+            file.write(values.tobytes())
+            pad(file)
 
 
 def _read_gguf(path: Path) -> Imatrix:
@@ -136,17 +137,17 @@ def _means(path: Path, name: str, sums: F32, counts: F32) -> F32:
 def _read_dat(path: Path) -> Imatrix:
     data, at = read_file(path, _MOST_BYTES), 0
 
-    def number(what: str, item_bytes: int = 0) -> int:
-        """The next number: how many items of so many bytes follow, or of anything."""
+    def number(field: str, item_bytes: int = 0) -> int:
+        """The next number; if it counts items of `item_bytes`, the file must have room for them."""
         nonlocal at
         if at + 4 > len(data):
-            raise ConvertError(f"{path}: {what}: the file ends; expected an importance matrix")
+            raise ConvertError(f"{path}: {field}: the file ends; expected an importance matrix")
         value: int = _I32.unpack_from(data, at)[0]
         at += 4
         most = (len(data) - at) // item_bytes if item_bytes else _I32_MAX
         if not 0 <= value <= most:
             raise ConvertError(
-                f"{path}: {what}: found {value:,}, expected 0 to {most:,}; is this an importance"
+                f"{path}: {field}: found {value:,}, expected 0 to {most:,}; is this an importance"
                 " matrix?"
             )
         return value
@@ -158,10 +159,10 @@ def _read_dat(path: Path) -> Imatrix:
 
     means = {}
     for i in range(number("entries", 12)):
-        what = f"entry {i}"
-        name = take(number(f"{what}: length of the name", 1)).decode("utf-8", "replace")
-        calls = number(f"{what}: calls")
-        values = np.frombuffer(take(4 * number(f"{what}: values", 4)), np.float32)
+        entry = f"entry {i}"
+        name = take(number(f"{entry}: length of the name", 1)).decode("utf-8", "replace")
+        calls = number(f"{entry}: calls")
+        values = np.frombuffer(take(4 * number(f"{entry}: values", 4)), np.float32)
         means[name] = (values / np.float32(max(calls, 1))).reshape(1, -1)
     if at == len(data):
         return Imatrix(means)

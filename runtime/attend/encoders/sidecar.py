@@ -33,7 +33,6 @@ from ..errors import AttendError
 from .networks import Dense, Learned, LearnedLayer
 
 if TYPE_CHECKING:
-    from gguf import GGUFWriter
     from numpy.typing import NDArray
 
     from ...gguf import GGUFFile
@@ -91,7 +90,8 @@ def _write(path: Path, learned: Learned, architecture: str) -> None:
     writer.add_type("adapter")
     writer.add_string("adapter.type", "hash")
     writer.add_name(f"hash encoders of {learned.base}")
-    add_description(writer, learned)
+    for key, value in _description(learned).items():
+        (writer.add_string if isinstance(value, str) else writer.add_uint32)(key, value)
     for number, layer in sorted(learned.layers.items()):
         for side, dense in (("q", layer.q), ("k", layer.k)):
             for i, one in enumerate(dense):
@@ -103,21 +103,19 @@ def _write(path: Path, learned: Learned, architecture: str) -> None:
     writer.close()
 
 
-def add_description(writer: GGUFWriter, learned: Learned) -> None:
+def _description(learned: Learned) -> dict[str, Any]:
     """The `kvarn.hash` keys without the weights."""
-    writer.add_uint32(f"{_PREFIX}version", VERSION)
-    for name in _NUMBERS:
-        writer.add_uint32(f"{_PREFIX}{name}", getattr(learned, name))
-    for name in _WORDS:
-        writer.add_string(f"{_PREFIX}{name}", getattr(learned, name))
+    values = {name: getattr(learned, name) for name in (*_NUMBERS, *_WORDS)}
+    return {f"{_PREFIX}{name}": value for name, value in {"version": VERSION, **values}.items()}
 
 
-def add_embedded(writer: GGUFWriter, learned: Learned) -> None:
+def embedded_values(learned: Learned) -> dict[str, int | str]:
     """All `kvarn.hash` keys, for a model file that holds its encoders."""
-    add_description(writer, learned)
+    values = _description(learned)
     for number, layer in sorted(learned.layers.items()):
         data = b"".join(array.tobytes() for array in layer.arrays())
-        writer.add_string(f"{_PREFIX}blk.{number}", base64.b64encode(data).decode())
+        values[f"{_PREFIX}blk.{number}"] = base64.b64encode(data).decode()
+    return values
 
 
 def is_hash_key(key: str) -> bool:
