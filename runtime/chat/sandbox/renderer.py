@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from ....system.text import one_line
-from .errors import TemplateError
 from .limits import COMPILE, DONE, FAILED, MARSHAL_VERSION, MEMORY, REFUSED, RENDER, SYNTAX, Limits
-from .process import Worker
+from .process import TemplateError, Worker
 
 # Larger requests and texts fragment a process's memory: the next request gets a new process.
 _LARGE = 4 << 20

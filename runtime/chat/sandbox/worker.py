@@ -44,17 +44,22 @@ _LATE_CODECS = ("ascii", "latin-1", "unicode-escape", "utf-8")
 def main() -> None:
     """Serves until the other side hangs up."""
     _send(READY, f"{sys.version_info[0]}.{sys.version_info[1]}")
-    server: _Server | None = None
+    sandbox: Sandbox | None = None
     while (request := _receive()) is not None:
         kind, values = request
         try:
             if kind == COMPILE:
                 limits = Limits(*values["limits"])
                 _confine(limits.memory)
-                server = _Server(values["source"], limits)
+                _allow_seconds(limits.compile_seconds)
+                sandbox = Sandbox()
+                template = sandbox.from_string(values["source"])
             else:
-                assert server is not None
-                server.render(values["variables"], _moment(*values["now"]))
+                assert sandbox is not None
+                _allow_seconds(limits.render_seconds)
+                sandbox.now = _moment(*values["now"])
+                for chunk in _chunks(template, values["variables"]):
+                    _send(TEXT, chunk)
             _send(DONE, "")
         except Refusal as error:
             _send(REFUSED, _words(error))
@@ -66,24 +71,7 @@ def main() -> None:
             _send(FAILED, _words(error))
 
 
-class _Server:
-    """The compiled template."""
-
-    def __init__(self, source: str, limits: Limits) -> None:
-        _allow_seconds(limits.compile_seconds)
-        self._limits = limits
-        self._sandbox = Sandbox(limits.steps)
-        self._template = self._sandbox.from_string(source)
-
-    def render(self, variables: dict[str, Any], now: datetime) -> None:
-        """Sends the text in parts."""
-        _allow_seconds(self._limits.render_seconds)
-        self._sandbox.restart(now)
-        for chunk in chunks(self._template, variables):
-            _send(TEXT, chunk)
-
-
-def chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
+def _chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
     """The rendered text in parts; raises Jinja's `TemplateError` if it is too long."""
     parts: list[str] = []
     total = waiting = 0
@@ -103,7 +91,7 @@ def chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
 def _confine(memory: int) -> None:
     """From here on, nothing can be opened, written or started, and memory is limited.
 
-    macOS does not enforce RLIMIT_AS: there, the other side watches the memory (`watch`).
+    macOS does not enforce RLIMIT_AS: there, the other side watches the memory (`process`).
     """
     for name in _LATE_MODULES:
         import_module(name)
