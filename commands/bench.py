@@ -9,7 +9,7 @@ from ..runtime.prefill import Exact
 from ..runtime.store import Disk
 from ..system.errors import KvarnError
 from ..system.terminal import show
-from .opening import Needs, load_model
+from .opening import Workload, load_model
 from .options.context import (
     add_attend_options,
     add_keep_options,
@@ -18,8 +18,8 @@ from .options.context import (
     add_prefill_options,
     request_from,
 )
+from .options.files import check_recording
 from .options.model import ModelRequest, add_device_option, add_model_options
-from .options.output import check_recording
 from .options.values import counts, positive
 from .terminal.progress import terminal
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         raise KvarnError("nothing to measure: -p and -n are 0")
     if setting.record is not None and (len(options.n_depth) > 1 or len(sizes) > 1):
         raise KvarnError("--record-selections takes one measurement: one -d, one -n and -p 0")
-    model = load_model(source, Needs(kv, [request.attend], [request.keep], [prefill]))
+    model = load_model(source, Workload(kv, [request.attend], [request.keep], [prefill]))
     observer = terminal()
     results = [
         result

@@ -11,10 +11,9 @@ from ..runtime.gguf.layout import MAGIC
 from ..runtime.home import last_pull, remember_model
 from ..runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ..system.errors import KvarnError
-from ..system.terminal import show_path
-from .options.output import tell_dropped
+from ..system.terminal import say, show_path
+from .notices import EncoderNotice, tell_of_dropped_encoders
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import EncoderNotice, notice
 from .terminal.progress import byte_bar
 
 DEFAULT_TYPE = "q8_0"
@@ -94,7 +93,7 @@ def _source_and_out(paths: list[Path]) -> tuple[Path, str | None, Path]:
         raise KvarnError(
             f"{name} was pulled last, and {source} is gone: pull it again, or give SRC"
         )
-    notice(f"converting {name}, the last pull ({source}), to {out}")
+    say(f"converting {name}, the last pull ({source}), to {out}")
     return source, name, out
 
 
@@ -112,7 +111,7 @@ def _from_folder(options: argparse.Namespace, source: Path, name: str | None, ou
 
     mix = mix_of(options.type or DEFAULT_TYPE)
     with byte_bar("converting") as progress:
-        convert(source, out, mix, pre=options.pre, name=name, notice=notice, progress=progress)
+        convert(source, out, mix, pre=options.pre, name=name, notice=say, progress=progress)
 
 
 def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
@@ -131,4 +130,4 @@ def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
     else:
         with byte_bar("converting") as progress:
             report = quantise_file(source, out, mix_of(options.type), progress=progress)
-        tell_dropped(source, report)
+        tell_of_dropped_encoders(source, report)

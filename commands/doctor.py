@@ -1,4 +1,4 @@
-"""`kvarn doctor`: what kvarn found on this machine, and what slows it down."""
+"""`kvarn doctor`: what this machine has, what slows kvarn down on it, and how to fix that."""
 
 from __future__ import annotations
 
@@ -17,30 +17,23 @@ from ..runtime.engine import on_engine
 from ..runtime.loading.devices import card_for
 from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
-from ..system.terminal import show
+from ..system.terminal import say, show
 from ..system.text import one_line
-from .terminal.notices import notice
 
-_PACKAGES = (
-    "numba",
-    "llvmlite",
-    "numpy",
-    "gguf",
-    "jinja2",
-)
+_PACKAGES = ("numba", "llvmlite", "numpy", "gguf", "jinja2")
 _GIB = 1 << 30
 _BUSY_REGION = 30  # µs; idle machines need 1 to 3
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Show versions, CPU, threads, memory, the cache of compiled kernels and the GPU, and "
-        "each problem with the way to fix it."
+        "Show versions, CPU, threads, memory, the cache of compiled kernels and the GPU. Show "
+        "each problem and how to fix it."
     )
     parser.epilog = (
         "KVARN_SIMD=avx512|avx2|neon|generic forces a kernel variant other than the best "
-        "for the CPU; KVARN_CACHE=FOLDER is where compiled kernels are kept; NUMBA_THREADING_LAYER "
-        "and NUMBA_NUM_THREADS are respected."
+        "for the CPU. KVARN_CACHE=FOLDER is where compiled kernels are kept. kvarn also obeys "
+        "NUMBA_THREADING_LAYER and NUMBA_NUM_THREADS."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
@@ -51,8 +44,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compile",
         action="store_true",
-        help="first compile the kernels of --device cuda for the GPU, which takes minutes and is "
-        "otherwise done when they are first used",
+        help="first compile the kernels of --device cuda for the GPU, which takes minutes "
+        "(default: when they are first used)",
     )
 
 
@@ -73,12 +66,12 @@ def compile_for_gpu() -> None:
     from ..cuda_ops.device import CudaDevice
     from ..cuda_ops.warm import compile_all
 
-    n = compile_all(CudaDevice(torch.device("cuda")), notice)
-    notice(f"compiled for {card.name}: {n} calls of kernels")
+    n = compile_all(CudaDevice(torch.device("cuda")), say)
+    say(f"compiled {n} calls of kernels for {card.name}")
 
 
 def examine(roofline: bool = False) -> dict[str, Any]:
-    """Everything that `doctor` tells: sections of facts, and `problems` as {what, mend}."""
+    """All that `doctor` shows: sections of facts, and `problems` as {what, mend}."""
     report: dict[str, Any] = {
         "versions": _versions(),
         "cpu": diagnostics.cpu(),
@@ -93,36 +86,36 @@ def examine(roofline: bool = False) -> dict[str, Any]:
         if roofline:
             report["roofline"] = diagnostics.roofline()
     except KvarnError as error:
-        problems.append(_problem(str(error), "no kernel runs before this is mended"))
+        problems.append(_problem(str(error), "no kernel runs until this is fixed"))
     else:
         problems += _kernel_problems(report)
     return {**report, "problems": problems}
 
 
 def _gpu() -> dict[str, Any]:
-    """What there is for `--device cuda`, and why it cannot be used ("" if it can)."""
-    found = machine.look()
-    return {**found.as_dict(), "against": machine.refusal(found) or ""}
+    """What is here for `--device cuda`, and why it cannot be used ("" if it can)."""
+    facts = machine.look()
+    return {**facts.as_dict(), "against": machine.refusal(facts) or ""}
 
 
 def _versions() -> dict[str, str]:
-    found = {"kvarn": __version__, "python": platform.python_version()}
+    versions = {"kvarn": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "missing"
-    return {**found, "system": f"{platform.system()} {platform.release()} {platform.machine()}"}
+            versions[package] = "missing"
+    return {**versions, "system": f"{platform.system()} {platform.release()} {platform.machine()}"}
 
 
 def _system_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
     memory, cpu = report["memory"], report["cpu"]
-    for package, found in report["versions"].items():
-        if found == "missing":
+    for package, installed in report["versions"].items():
+        if installed == "missing":
             yield _problem(f"the package {package} is missing", f"pip install {package}")
     if memory["available_bytes"] < _GIB:
         yield _problem(
-            f"only {_human(memory['available_bytes'])} of memory are available",
+            f"only {human_bytes(memory['available_bytes'])} of memory are available",
             "close other programs, or use smaller models and contexts",
         )
     if memory["huge_pages"] == "never":
@@ -169,17 +162,17 @@ def _kernel_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
             "programs keep the CPUs busy",
             "end them, or use fewer --threads",
         )
-    for against in cache["not_usable"]:
-        yield _problem(f"compiled kernels cannot be kept: {against['what']}", against["mend"])
+    for reason in cache["not_usable"]:
+        yield _problem(f"compiled kernels cannot be kept: {reason['what']}", reason["mend"])
     if cache["folder"] and cache["disk_free_bytes"] < _GIB:
         yield _problem(
-            f"only {_human(cache['disk_free_bytes'])} of disk are free at {cache['folder']}",
+            f"only {human_bytes(cache['disk_free_bytes'])} of disk are free at {cache['folder']}",
             "make room, or set KVARN_CACHE to a folder on another disk",
         )
 
 
-def _problem(what: str, mend: str) -> dict[str, str]:
-    return {"what": what, "mend": mend}
+def _problem(problem: str, fix: str) -> dict[str, str]:
+    return {"what": problem, "mend": fix}
 
 
 def render(report: dict[str, Any]) -> str:
@@ -198,7 +191,7 @@ def render(report: dict[str, Any]) -> str:
             ("features", f"{' '.join(cpu['features']) or 'none of interest'} ({cpu['llvm_name']})"),
             ("kernels", f"{cpu['variant']}: {cpu['why']}"),
         ]
-    free, total = (_human(memory[name]) for name in ("available_bytes", "total_bytes"))
+    free, total = (human_bytes(memory[name]) for name in ("available_bytes", "total_bytes"))
     lines.append(("memory", f"{free} available of {total}; huge pages: {memory['huge_pages']}"))
     if gpu := report.get("gpu"):
         lines += _gpu_lines(gpu)
@@ -209,8 +202,8 @@ def render(report: dict[str, Any]) -> str:
     if cache := report.get("cache"):
         others = [folder for folder in cache["read"] if folder != cache["folder"]]
         state = (
-            f"{cache['folder']}: {cache['n_kernels']} kernels, {_human(cache['n_bytes'])}; "
-            f"{_human(cache['disk_free_bytes'])} free"
+            f"{cache['folder']}: {cache['n_kernels']} kernels, {human_bytes(cache['n_bytes'])}; "
+            f"{human_bytes(cache['disk_free_bytes'])} free"
             if cache["folder"]
             else "none: every process compiles its kernels anew"
         )
@@ -220,13 +213,13 @@ def render(report: dict[str, Any]) -> str:
         lines += _roofline_lines(roofline)
     text = [f"{name:<9} {one_line(value)}" for name, value in lines]
     problems = report["problems"]
-    text += [f"\nproblem: {one_line(p['what'])}\n   mend: {one_line(p['mend'])}" for p in problems]
+    text += [f"\nproblem: {one_line(p['what'])}\n    fix: {one_line(p['mend'])}" for p in problems]
     return "\n".join([*text, *([] if problems else ["\nno problems found"])])
 
 
 def _gpu_lines(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for card in gpu["cards"]:
-        free, total = _human(card["free_bytes"]), _human(card["total_bytes"])
+        free, total = human_bytes(card["free_bytes"]), human_bytes(card["total_bytes"])
         capability = f"compute capability {card['capability']}"
         yield "GPU", f"{card['name']}: {free} free of {total}; {capability}"
     if not gpu["cards"]:
@@ -257,7 +250,3 @@ def _roofline_lines(roofline: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, rate in roofline["matmul"].items():
         share = f"{roofline['share_of_dots'][name]:.0%} of the limit beside it"
         yield "matmul", f"{rate / 1e9:6.0f} Gop/s with {name} weights, 512 tokens at once, {share}"
-
-
-def _human(n_bytes: float) -> str:
-    return human_bytes(n_bytes)

@@ -16,19 +16,16 @@ from ..runtime.home import home
 from ..system.children import helped
 from ..system.errors import KvarnError
 from ..system.files import write_file
-from ..system.reading import read_text
-from ..system.terminal import hand_to, show
-from .opening import Needs, load_model
+from ..system.terminal import hand_to, say, show
+from .opening import Workload, load_model
 from .options.arms import add_arm_options, arms_from, words
 from .options.context import add_kv_type_option
+from .options.files import check_output, text_in
 from .options.model import ModelRequest, add_device_option, add_model_options
-from .options.output import check_output
-from .options.texts import decoded
 from .options.values import positive
-from .terminal.columns import columns
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import notice
 from .terminal.progress import terminal
+from .terminal.tables import columns
 
 if TYPE_CHECKING:
     from ..evals.quality import Plan
@@ -52,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,…",
         type=words,
         default=["needle", "kv"],
-        help="what is asked (default needle,kv; `--task ?` lists them; ruler: its 13 kinds)",
+        help="what to ask (default needle,kv; `--task ?` lists the tasks; ruler: its 13 tasks)",
     )
     parser.add_argument(
         "--length",
@@ -80,8 +77,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--question",
         choices=("apart", "decoded", "inside"),
         default="apart",
-        help="read after the context as `kvarn run --pack` reads it (default), or token by token "
-        "like generated ones, or at the end of the same prompt",
+        help="how the question is read: after the context, as `kvarn run --pack` reads it (apart, "
+        "the default); token by token, like generated ones (decoded); or at the end of the same "
+        "prompt (inside)",
     )
     parser.add_argument(
         "--seed", metavar="N", type=int, default=0, help="random seed of the contexts"
@@ -103,7 +101,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drop-packs",
         action="store_true",
-        help="delete each context's KV cache once all have answered; answers stay",
+        help="delete each context's KV cache once every method has answered; answers stay",
     )
     parser.add_argument(
         "--processes",
@@ -118,7 +116,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--answers",
         metavar="FILE",
         type=Path,
-        help="also write all scores there as JSON lines, one for each context and method",
+        help="also write all scores to FILE as JSON lines, one for each context and method",
     )
     add_model_options(parser)
     add_device_option(parser)
@@ -133,14 +131,14 @@ def run(options: argparse.Namespace) -> int:
     from ..evals.quality import evaluate, render
 
     if options.task == ["?"]:
-        show(columns([(name, _told(task)) for name, task in ALL_TASKS.items()], "<<"))
+        show(columns([(name, _summary(task)) for name, task in ALL_TASKS.items()], "<<"))
         return 0
     plan = _plan(options)
     model = _model(options, plan)
     check_output(options.answers)
     longest = max(plan.lengths)
     if longest > model.config.n_ctx_train:
-        notice(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
+        say(f"{model.name} was trained on {model.config.n_ctx_train:,} tokens, not {longest:,}")
     rows, work, observer = [], _work(options), terminal(each_line_once=True)
     lines: list[str] = []
     with (
@@ -152,10 +150,10 @@ def run(options: argparse.Namespace) -> int:
         helped(options.processes - 1, _help, options, observer.say),
     ):
         for row in evaluate(
-            model, plan, work, observer, lambda *about: lines.append(_line(*about)),
+            model, plan, work, observer, lambda *scored: lines.append(_line(*scored)),
             shared=options.processes > 1,
         ):  # fmt: skip
-            notice(str(row))
+            say(str(row))
             rows.append(row)
     if options.answers is not None:
         write_file(options.answers, "".join(lines).encode())
@@ -187,7 +185,7 @@ def _model(options: argparse.Namespace, plan: Plan) -> Model:
     if options.processes > 1 and source.threads is None:
         source = replace(source, threads=max(1, physical_cores() // options.processes))
     attends, prefills = [arm.attend for arm in plan.arms], [arm.reading for arm in plan.arms]
-    return load_model(source, Needs(plan.kinds, attends, prefills=prefills))
+    return load_model(source, Workload(plan.kinds, attends, prefills=prefills))
 
 
 def _work(options: argparse.Namespace) -> Path:
@@ -195,8 +193,8 @@ def _work(options: argparse.Namespace) -> Path:
 
 
 def _help(options: argparse.Namespace, say: Callable[[str], None]) -> None:
-    """In another process: takes a part of the contexts. What it would tell of the model and of the
-    methods, its parent tells; errors, too, where the parent meets them again."""
+    """In another process: takes a part of the contexts. Its notices are the same as those of its
+    parent, which shows them; so are errors that the parent meets, too."""
     from ..evals.quality import take_free
 
     hand_to(lambda line: None)
@@ -210,7 +208,7 @@ def _line(cell: Cell, number: int, answers: Sequence[Answer]) -> str:
     def all_of(name: str) -> list[float | None]:
         return [getattr(answer, name) for answer in answers]
 
-    found = {
+    fields = {
         "task": cell.task,
         "length": cell.length,
         "context": number,
@@ -218,10 +216,10 @@ def _line(cell: Cell, number: int, answers: Sequence[Answer]) -> str:
         "scores": all_of("score"),
         **{name: all_of(name) for name in ("covered", "error", "read", "entropy")},
     }
-    return json.dumps(found) + "\n"
+    return json.dumps(fields) + "\n"
 
 
-def _told(task: Task) -> str:
+def _summary(task: Task) -> str:
     """The first paragraph of a task's docstring, on one line."""
     return " ".join((task.__doc__ or "").partition("\n\n")[0].split())
 
@@ -237,7 +235,7 @@ def _filler(paths: list[Path]) -> tuple[Filler, str]:
         raise KvarnError(f"no *.txt in {', '.join(map(str, paths))}")
     texts, digest = [], hashlib.blake2b(digest_size=8)
     for file in files:
-        data = read_text(file)
+        data = text_in(file)
         digest.update(data)
-        texts.append(decoded(data, file))
+        texts.append(data.decode("utf-8"))
     return Prose(texts), digest.hexdigest()

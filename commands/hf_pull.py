@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..system.terminal import show_path
-from .options.hub import pull_repository
+from .options.model import pull_repository
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .opening import Needs, load_model
+from ..system.terminal import say
+from .opening import Workload, load_model
+from .options.files import add_files_option, add_piece_options, check_output, text_from
 from .options.model import ModelRequest, add_model_options
-from .options.output import check_output
-from .options.texts import add_files_option, add_piece_options, text_from
 from .terminal.interrupt import Interruptible
-from .terminal.notices import notice
-from .terminal.progress import bar
+from .terminal.progress import progress_bar
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,19 +30,18 @@ def run(options: argparse.Namespace) -> int:
     source = ModelRequest.of(options)
     check_output(options.output, source.path, *options.files)
     text = text_from(options)
-    model = load_model(source, Needs())
+    model = load_model(source, Workload())
     ids = model.tokenizer.encode(text, bos=model.tokenizer.add_bos)
     observer = Observer(model, options.ctx)
     with (
         Interruptible(rises=False) as interrupt,
-        bar("reading", "piece", delay=0) as shown,
+        progress_bar("reading", "piece", delay=0) as progress,
     ):
         for done, total in observer.read(ids, options.chunks):
-            shown.total = total
-            shown.update(done - shown.n)
+            progress(done, total)
             if interrupt.asked:
                 break
     observer.save(options.output, [str(file) for file in options.files])
     stopped = f"stopped, saved after {done} of {total}" if interrupt.asked else f"{done}"
-    notice(f"{options.output}: {stopped} pieces of {options.ctx} tokens")
+    say(f"{options.output}: {stopped} pieces of {options.ctx} tokens")
     return 130 if interrupt.asked else 0

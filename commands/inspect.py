@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from ..models.config import ModelConfig
 from ..ops.types import treatment_of
 from ..runtime.attend.encoders.sidecar import Description
 from ..runtime.gguf import open_gguf
+from ..runtime.memory import human_bytes
 from ..system.errors import KvarnError
 from ..system.terminal import show, show_json
-from .terminal.columns import columns
+from .terminal.tables import columns
 
 if TYPE_CHECKING:
     from ..runtime.gguf import GGUFFile
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(file: GGUFFile) -> dict[str, Any]:
-    """All that `inspect` tells, as the object that `--json` prints."""
+    """All that `inspect` shows, as the object that `--json` prints."""
     tensors = [
         {
             "name": tensor.name,
@@ -111,14 +113,12 @@ def _support(file: GGUFFile) -> tuple[bool, str | None]:
 
 
 def _hash_encoders(file: GGUFFile) -> dict[str, Any] | None:
-    """What the file says of learned hash encoders in it, which may be wrong; None without any."""
-    from dataclasses import asdict
-
+    """What the file says of its learned hash encoders, which may be wrong; None without any."""
     try:
-        said = Description.of(file)
+        description = Description.of(file)
     except KvarnError as error:
         return {"error": str(error)}
-    return asdict(said) if said is not None else None
+    return asdict(description) if description is not None else None
 
 
 def _types(tensors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ def render(description: dict[str, Any]) -> str:
     n_files = len(description["files"])
     summary = [
         ("file", f"{description['file']}{f' and {n_files - 1} more' if n_files > 1 else ''}"),
-        ("size", f"{size(description['n_bytes'])} ({description['n_bytes']:,} bytes)"),
+        ("size", f"{human_bytes(description['n_bytes'])} ({description['n_bytes']:,} bytes)"),
         ("format", f"GGUF version {description['version']}, alignment {description['alignment']}"),
         ("architecture", description["architecture"] or "not named"),
         ("runs in kvarn", runs),
@@ -192,7 +192,7 @@ def render(description: dict[str, Any]) -> str:
             total["type"],
             f"{total['n_tensors']:,}",
             f"{total['n_parameters']:,}",
-            size(total["n_bytes"]),
+            human_bytes(total["n_bytes"]),
             f"{total['bits_per_weight']:.2f}",
             f"{total['treatment']}: {total['why']}",
         )
@@ -204,7 +204,7 @@ def render(description: dict[str, Any]) -> str:
             tensor["name"],
             tensor["type"],
             " x ".join(f"{n}" for n in tensor["shape"]),
-            size(tensor["n_bytes"]),
+            human_bytes(tensor["n_bytes"]),
             tensor["treatment"],
         )
         for tensor in description["tensors"]
@@ -223,25 +223,17 @@ def render(description: dict[str, Any]) -> str:
 def _factor_rows(up_to: int | None) -> list[tuple[str, str]]:
     if up_to is None:
         return []
-    said = f"short in contexts of up to {up_to:,} tokens, long in larger ones (LongRoPE)"
-    return [("rope factors", said)]
+    factors = f"short in contexts of up to {up_to:,} tokens, long in larger ones (LongRoPE)"
+    return [("rope factors", factors)]
 
 
-def _encoder_rows(said: dict[str, Any] | None) -> list[tuple[str, str]]:
-    if said is None or "error" in said:
-        return [("hash encoders", said["error"])] if said else []
+def _encoder_rows(facts: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if facts is None or "error" in facts:
+        return [("hash encoders", facts["error"])] if facts else []
     return [
-        ("hash encoders", f"{said['bits']} bits, trained with {said['length']:,} tokens"),
-        ("made for", f"{said['base']} (fingerprint {said['fingerprint']})"),
+        ("hash encoders", f"{facts['bits']} bits, trained with {facts['length']:,} tokens"),
+        ("made for", f"{facts['base']} (fingerprint {facts['fingerprint']})"),
     ]
-
-
-def size(n_bytes: int) -> str:
-    """A number of bytes for people: `1.4 MiB`."""
-    amount, unit = float(n_bytes), 0
-    while amount >= 1000 and unit < 4:
-        amount, unit = amount / 1024, unit + 1
-    return f"{amount:.{1 if unit else 0}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
 def _shown(value: Any) -> str:

@@ -14,15 +14,14 @@ from ..runtime.engine import on_engine
 from ..runtime.store import Ram
 from ..system.errors import KvarnError
 from ..system.extras import how_to_install
-from ..system.terminal import show
-from .opening import Needs, load_model
+from ..system.terminal import say, show
+from .opening import Workload, load_model
 from .options.context import add_kv_type_option
+from .options.files import check_output
 from .options.model import ModelRequest
-from .options.output import check_output
 from .options.values import positive
-from .terminal.columns import columns
 from .terminal.interrupt import Interruptible, StoppedReading
-from .terminal.notices import notice
+from .terminal.tables import columns
 
 if TYPE_CHECKING:
     from ..convert.learn.learning import Learning, Progress
@@ -52,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="extend",
         nargs="+",
         required=True,
-        help="UTF-8 texts like those that the model will be used on; a share is held out",
+        help="UTF-8 texts like those that the model will read; a share is held out",
     )
     parser.add_argument(
         "-o",
@@ -62,7 +61,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="default: MODEL.hash.gguf beside the model",
     )
     _add_training(parser)
-    parser.add_argument("-t", "--threads", metavar="N", type=positive, help="of kernels and torch")
+    parser.add_argument(
+        "-t", "--threads", metavar="N", type=positive, help="threads of kernels and torch"
+    )
     add_kv_type_option(parser)
     parser.add_argument("--json", action="store_true", help="print the final table as JSON")
 
@@ -86,7 +87,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         "--length",
         metavar="N",
         type=positive,
-        help="tokens of a context, as many as in use: encoders do not generalise far beyond it "
+        help="tokens of a context: take the length that you will use, as encoders do not "
+        "generalise far beyond it "
         f"(default {LENGTH:,}, or the model's training length if that is less)",
     )
     for name, which in (("sink", "first"), ("window", "last")):
@@ -98,13 +100,18 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
             help=f"the {which} N tokens are always read, so they need not be found (default 128)",
         )
     group.add_argument(
-        "--steps", metavar="N", type=positive, default=1, help="training steps a chunk (default 1)"
+        "--steps",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="training steps for each chunk (default 1)",
     )
     group.add_argument(
         "--loss",
         choices=LOSSES,
         default="softmax",
-        help="each label against all other tokens (default), or the paper's cross-entropy",
+        help="softmax: each label against all other tokens (default); bce: the paper's "
+        "cross-entropy",
     )
     group.add_argument("--seed", metavar="N", type=int, default=0, help="random seed (default 0)")
 
@@ -119,15 +126,15 @@ def run(options: argparse.Namespace) -> int:
     for path in (output, checkpoint):
         check_output(path, options.model, *options.text)
     kv = options.kv_type or ("f16", "f16")
-    model = load_model(ModelRequest.of(options), Needs(kv))
+    model = load_model(ModelRequest.of(options), Workload(kv))
     learning = _learning(options, model, Ram(*kv), checkpoint)
-    learning.save()  # where that fails it had better fail now
+    learning.save()  # if this fails, it fails before hours of work
     with Interruptible(rises=False) as interrupt:
         try:
             _learn(learning, interrupt)
             learning.save()
             write_sidecar(output, learning.learned, model.file.architecture)
-            notice(f"wrote {output}; measuring it on text that was held out …")
+            say(f"wrote {output}; measuring it on text that was held out …")
             recalls = learning.recalls(interrupt.progress)
         except StoppedReading:
             learning.save()
@@ -162,15 +169,15 @@ def _learning(options: argparse.Namespace, model: Model, ram: Ram, checkpoint: P
     texts = Texts(options.text, model.tokenizer, length, options.seed)
     learning = Learning(model, texts, settings, ram, checkpoint)
     done = f"going on after {learning.done} of " if learning.done else ""
-    notice(
+    say(
         f"{len(texts):,} tokens of text; {done}{settings.n_chunks} chunks, contexts of "
-        f"{length:,} tokens, {texts.n_held_out} of them only measured on"
+        f"{length:,} tokens, {texts.n_held_out} of them held out for the measurement"
     )
     return learning
 
 
 def _learn(learning: Learning, interrupt: Interruptible) -> None:
-    """Learn to the end, with a line now and then, and a checkpoint."""
+    """Learn to the end; show a line and save a checkpoint now and then."""
     import numpy as np
 
     saved, figures = time.monotonic(), []
@@ -181,7 +188,7 @@ def _learn(learning: Learning, interrupt: Interruptible) -> None:
             figures.append(list(at.layers.values()))
         if len(figures) == REPORTED or (at.n_tokens == at.all_tokens and figures):
             interrupt.clear_bar()
-            notice(_line(at, np.mean(figures, 0).tolist()))
+            say(_line(at, np.mean(figures, 0).tolist()))
             figures.clear()
         if time.monotonic() - saved > SAVED:
             learning.save()
@@ -193,7 +200,7 @@ def _learn(learning: Learning, interrupt: Interruptible) -> None:
 
 def _line(at: Progress, means: list[tuple[float, float]]) -> str:
     layers = ", ".join(
-        f"{number}: {loss:.3f} {found:.0%}" for number, (loss, found) in zip(at.layers, means)
+        f"{number}: {loss:.3f} {share:.0%}" for number, (loss, share) in zip(at.layers, means)
     )
     return f"{at.n_tokens:,} of {at.all_tokens:,} tokens; loss and labels in the best 1% {layers}"
 
@@ -206,11 +213,11 @@ def _as_json(recalls: list[Recall], output: Path) -> str:
 
 def _as_text(recalls: list[Recall]) -> str:
     """A row per layer, a column per method: the share of the best 1% and 2% that is found."""
-    methods = list(dict.fromkeys(one.method for one in recalls))
-    of = {(one.layer, one.method): one.found for one in recalls}
+    methods = list(dict.fromkeys(recall.method for recall in recalls))
+    shares = {(recall.layer, recall.method): recall.found for recall in recalls}
     rows = [
-        (f"{layer}", *(" / ".join(f"{x:.1%}" for x in of[layer, name]) for name in methods))
-        for layer in sorted({one.layer for one in recalls})
+        (f"{layer}", *(" / ".join(f"{x:.1%}" for x in shares[layer, name]) for name in methods))
+        for layer in sorted({recall.layer for recall in recalls})
     ]
     shown = columns([("layer", *methods), *rows], ">" * (1 + len(methods)))
     return f"share of the best 1% and 2% of tokens found, on held-out text\n{shown}"

@@ -9,14 +9,13 @@ from ..runtime.home import last_model, last_pull, models_made
 from ..runtime.loading.default_model import default_model_path
 from ..runtime.memory import human_bytes
 from ..system.terminal import show, show_json
-from .terminal.columns import columns
-from .terminal.packs import NO_PACKS, known_packs, pack_table
+from .terminal.tables import NO_PACKS, columns, known_packs, pack_table
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "List the models that were pulled or converted and are still there, the one that ships "
-        "with kvarn, and the context packs. The model that commands take without -m is marked *."
+        "List the models on this machine (pulled, converted, or shipped with kvarn) and the "
+        "context packs. The model that commands take without -m is marked *."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -27,8 +26,13 @@ def run(options: argparse.Namespace) -> int:
         show_json({"models": models, "packs": [pack.as_dict() for pack in packs]})
         return 0
     rows = [
-        ("*" if one["default"] else "", one["from"], human_bytes(one["n_bytes"]), one["path"])
-        for one in models
+        (
+            "*" if model["default"] else "",
+            model["from"],
+            human_bytes(model["n_bytes"]),
+            model["path"],
+        )
+        for model in models
     ]
     show(columns([("", "models", "size", "file"), *rows], "<<><"))
     pulled = last_pull()
@@ -41,10 +45,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _models() -> list[dict[str, Any]]:
-    """Files of models that are there, the one taken without -m first."""
-    last, ours = last_model(), default_model_path()
-    usual = last if last is not None and last.is_file() else ours
-    found = {ours: "ships with kvarn", **models_made()}
+    """Model files on this machine; the one that commands take without -m comes first."""
+    last, shipped = last_model(), default_model_path()
+    usual = last if last is not None and last.is_file() else shipped
+    origins = {shipped: "ships with kvarn", **models_made()}
     return [
         {
             "path": str(path),
@@ -52,6 +56,8 @@ def _models() -> list[dict[str, Any]]:
             "n_bytes": path.stat().st_size,
             "default": path == usual,
         }
-        for path, origin in sorted(found.items(), key=lambda one: (one[0] != usual, str(one[0])))
+        for path, origin in sorted(
+            origins.items(), key=lambda item: (item[0] != usual, str(item[0]))
+        )
         if path.is_file()
     ]

@@ -12,8 +12,8 @@ from ..runtime.loading.devices import card_for
 from ..runtime.loading.load import load
 from ..runtime.pack_links import name_model
 from ..runtime.rehearsal import rehearsals
+from ..system.terminal import say
 from .terminal.compiling import FirstUse
-from .terminal.notices import notice
 
 if TYPE_CHECKING:
     from ..runtime.attend import Attend
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What contexts of a command do, so that their kernels are compiled before they begin."""
+class Workload:
+    """What contexts of a command do: their kernels are compiled before they begin."""
 
     kv: tuple[str, str] = ("f16", "f16")
     attends: Sequence[Attend] = ()
@@ -36,51 +36,42 @@ class Needs:
     prefills: Sequence[Prefill] = ()
 
 
-def load_model(source: ModelRequest, needs: Needs, pack: PackHead | None = None) -> Model:
-    """The model, with kernels for `needs` compiled. pack: what the context begins with; if its
-    model was moved, the pack finds it there from now on."""
-    model = load_only(source, needs, pack)
-    _compile(source, model, needs)
-    return model
+def load_model(
+    source: ModelRequest, work: Workload, pack: PackHead | None = None, *, compiles: bool = True
+) -> Model:
+    """The model, with kernels for `work` compiled.
 
-
-def load_only(source: ModelRequest, needs: Needs, pack: PackHead | None = None) -> Model:
-    """The same, with no kernel compiled but those that loading takes, and with the first of them
-    all for `needs`."""
-    card_for(source.device)  # before a model is pulled, or kernels compiled
+    pack: the pack that the context begins with. If its model was moved, the pack finds it from now
+    on. compiles: False leaves the compiling to `opened`, which knows more of the context.
+    """
+    card_for(source.device)  # refuses before a model is pulled, or kernels compiled
     path = source.file(pack)
-    _listen(path, needs)
-    model = load(
-        path, threads=source.threads, notice=notice, device=source.device, kv_on=source.kv_on
-    )
+    first_use = _listen(path, work)
+    model = load(path, threads=source.threads, notice=say, device=source.device, kv_on=source.kv_on)
     if pack is not None:
         name_model(Path(pack.path), model)
+    if compiles and source.device == "cpu":
+        first_use.begin(model)
     return model
 
 
 @contextmanager
 def opened(source: ModelRequest, model: Model, request: ContextRequest) -> Iterator[Context]:
-    """The context that is asked for, once it is clear that it can be opened with its kernels
-    compiled, and what was decided about it said."""
+    """The context that is asked for, with its kernels compiled; shows its notices."""
     with model.open(request) as context:
         for line in context.notices:
-            notice(line)
+            say(line)
         plan = context.plan
-        needs = Needs(plan.store.types(), [plan.attend], [plan.keep], [plan.prefill])
-        _compile(source, model, needs)
+        work = Workload(plan.store.types(), [plan.attend], [plan.keep], [plan.prefill])
+        if source.device == "cpu":
+            _listen(model.path, work).begin(model)
         yield context
 
 
-def _compile(source: ModelRequest, model: Model, needs: Needs) -> None:
-    """Compile what contexts on the CPU need, before they read anything."""
-    if source.device == "cpu":
-        _listen(model.path, needs).begin(model)
-
-
-def _listen(path: Path, needs: Needs) -> FirstUse:
-    """Tells of kernels that are compiled; before the first, compiles those of `needs`."""
+def _listen(path: Path, work: Workload) -> FirstUse:
+    """Before the first kernel that is missing, compiles all for `work`, and shows that it does."""
     from ..jit.kernel_cache import on_compile
 
-    first_use = FirstUse(rehearsals(path, needs.kv, needs.attends, needs.keeps, needs.prefills))
+    first_use = FirstUse(rehearsals(path, work.kv, work.attends, work.keeps, work.prefills))
     on_compile(first_use)
     return first_use

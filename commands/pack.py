@@ -9,26 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.home import pack_path, saved_path, session_path
 from ..runtime.memory import human_bytes
-from ..runtime.stats import Stats
 from ..runtime.store import Disk
 from ..system.errors import KvarnError
-from ..system.terminal import show, show_json
+from ..system.terminal import say, show, show_json
 from ..system.text import one_line
-from .opening import Needs, load_model
+from .opening import Workload, load_model
 from .options.context import (
     add_attend_options,
     add_kv_type_option,
     add_prefill_options,
     request_from,
 )
+from .options.files import add_files_option, text_from
 from .options.model import ModelRequest, add_device_option, add_model_options
-from .options.texts import add_files_option, text_from
 from .options.values import count, file_name
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import notice
-from .terminal.packs import NO_PACKS, known_packs, pack_table
-from .terminal.progress import bar
-from .terminal.reading import ReadingBar, indexing
+from .terminal.progress import ReadingBar, byte_bar, progress_bar
+from .terminal.tables import NO_PACKS, known_packs, pack_table
 
 if TYPE_CHECKING:
     from ..runtime.attend import Attend
@@ -54,14 +51,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     verify = actions.add_parser(
         "verify",
         help="read a pack and check every byte of it",
-        description="Read a pack and check every byte against its digest, that K, V, hidden states "
-        "and the floats of indexes are finite, and that orders, blocks and tables of indexes are "
-        "such. Indexes are not computed again: signatures and sketches may have any bits.",
+        description="Read a pack and check every byte against its digest. Check that K, V, hidden "
+        "states and the floats of indexes are finite, and that orders, blocks and tables of "
+        "indexes are valid. Indexes are not computed again.",
     )
     remove = actions.add_parser("rm", help="delete packs")
     export = actions.add_parser("export", help="write a pack to one file")
-    for one, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, _NAME_HELP)):
-        one.add_argument("name", metavar="NAME", type=file_name, help=help)
+    for action, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, _NAME_HELP)):
+        action.add_argument("name", metavar="NAME", type=file_name, help=help)
     remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
     export.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
     import_ = actions.add_parser("import", help="make a pack of an exported file")
@@ -82,7 +79,7 @@ def _add_build(actions: Any) -> None:
     build.add_argument(
         "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
     )
-    _add_ctx(build, "largest text in tokens (default, and for 0: the model's training length)")
+    _add_ctx(build, "most tokens of the text (default, and for 0: the model's training length)")
     add_model_options(build)
     add_device_option(build)
     add_kv_type_option(build)
@@ -93,12 +90,13 @@ def _add_build(actions: Any) -> None:
 def _add_index(actions: Any) -> None:
     index: argparse.ArgumentParser = actions.add_parser(
         "index",
-        help="store in a pack what a method chooses by",
-        description="Store in a pack what --method chooses by, so that whoever opens it need not "
-        "make that in memory first. `pack build --method` does the same after reading.",
+        help="store the index of a method in a pack",
+        description="Store the index by which --method chooses tokens in a pack. Without it, each "
+        "command that opens the pack first makes the index in memory. `pack build --method` does "
+        "the same after reading.",
     )
     index.add_argument("name", metavar="NAME", type=file_name, help=_NAME_HELP)
-    _add_ctx(index, "the size of the contexts that will open it (default: as run has it)")
+    _add_ctx(index, "the size of the contexts that will open it (default: that of `kvarn run`)")
     add_model_options(index)
     add_attend_options(index)
 
@@ -108,17 +106,11 @@ def _add_ctx(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    action = {
-        "build": build,
-        "index": index,
-        "ls": ls,
-        "info": info,
-        "verify": verify,
-        "rm": rm,
-        "export": export,
-        "import": import_,
-    }[options.action]
-    return action(options)
+    actions = {
+        "build": build, "index": index, "ls": ls, "info": info, "verify": verify, "rm": rm,
+        "export": export, "import": import_,
+    }  # fmt: skip
+    return actions[options.action](options)
 
 
 def build(options: argparse.Namespace) -> int:
@@ -130,17 +122,15 @@ def build(options: argparse.Namespace) -> int:
     text, head, prefill = text_from(options), store.head(), request.prefill
     if not text:
         raise KvarnError("nothing to read: the files are empty")
-    needs = Needs(store.types(), [request.attend], prefills=[] if prefill is None else [prefill])
-    model = load_model(source, needs, head)
+    work = Workload(store.types(), [request.attend], prefills=[prefill] if prefill else [])
+    model = load_model(source, work, head)
     ids = prompt_ids(model.tokenizer, text)
-    bar, stats = ReadingBar("reading"), Stats()
+    bar = ReadingBar("reading")
 
     def opened(context: Context) -> None:
-        nonlocal stats
-        stats = context.stats
         if context.where:
-            notice(context.where)
-        bar.begin(len(context.tokens), stats)
+            say(context.where)
+        bar.begin(len(context.tokens), context.stats)
 
     began = time.perf_counter()
     with on_ctrl_c(
@@ -153,12 +143,12 @@ def build(options: argparse.Namespace) -> int:
             info = build_pack(model, store, ids, request.n_ctx, prefill, bar, opened)
         finally:
             bar.close()
-    notice(
+    say(
         f"{store.path}: {info.n_tokens:,} tokens, {human_bytes(info.n_bytes)}, "
-        f"{len(ids) - bar.held:,} of them read in {time.perf_counter() - began:.1f} s"
+        f"{len(ids) - bar.n_before:,} of them read in {time.perf_counter() - began:.1f} s"
     )
-    for one in info.probe:
-        notice(str(one))
+    for measured in info.probe:
+        say(str(measured))
     if request.attend.selects:
         _index(model, Path(store.path), request.attend, request.n_ctx)
     return 0
@@ -168,7 +158,7 @@ def index(options: argparse.Namespace) -> int:
     source, request = ModelRequest.of(options), request_from(options)
     path = pack_path(options.name)
     head = Disk(path, read_only=True).head()
-    model = load_model(source, Needs(Disk(path).types(), [request.attend]), head)
+    model = load_model(source, Workload(Disk(path).types(), [request.attend]), head)
     _index(model, path, request.attend, request.n_ctx)
     return 0
 
@@ -177,9 +167,12 @@ def _index(model: Model, path: Path, attend: Attend, n_ctx: int | None) -> None:
     from ..runtime.packs import index_pack
 
     began = time.perf_counter()
-    with on_ctrl_c(lambda: f"stopped: {path} is as it was"), indexing() as progress:
+    with (
+        on_ctrl_c(lambda: f"stopped: {path} is as it was"),
+        progress_bar("indexing", "layer") as progress,
+    ):
         info = index_pack(model, path, attend, n_ctx, progress)
-    notice(
+    say(
         f"{path}: indexes {', '.join(info.indexes) or 'none'}, {human_bytes(info.n_bytes)} in all, "
         f"made in {time.perf_counter() - began:.1f} s"
     )
@@ -192,7 +185,7 @@ def ls(options: argparse.Namespace) -> int:
     elif packs:
         show(pack_table(packs))
     else:
-        notice(NO_PACKS)
+        say(NO_PACKS)
     return 0
 
 
@@ -219,8 +212,8 @@ def info(options: argparse.Namespace) -> int:
     }
     for key, value in rows.items():
         show(f"{key:<11} {one_line(value)}")
-    for i, one in enumerate(facts.probe):
-        show(f"{'probe' if i == 0 else '':<11} {one}")
+    for i, measured in enumerate(facts.probe):
+        show(f"{'probe' if i == 0 else '':<11} {measured}")
     return 0
 
 
@@ -229,13 +222,10 @@ def verify(options: argparse.Namespace) -> int:
     from ..runtime.store.disk.verify import verify
 
     path = saved_path(options.name)
-    bar = _Bar(0, "segments", "verifying")
-    try:
-        damage = verify(path, bar.of)
-    finally:
-        bar.close()
+    with progress_bar("verifying", "segments", delay=0) as progress:
+        damage = verify(path, progress)
     for line in damage:
-        notice(line)
+        say(line)
     if not damage:
         facts = pack_info(path)
         end = "" if facts.complete else f"; {facts.n_tokens:,} of {facts.goal:,} tokens are read"
@@ -251,23 +241,20 @@ def rm(options: argparse.Namespace) -> int:
         if not path.exists() and (session := session_path(name)).is_dir():
             raise KvarnError(f"{name} is a session: `kvarn pack rm {session}` removes it")
         if left := remove_pack(path):
-            what = one_line(", ".join(left))
-            notice(f"removed {path}; what is not kvarn's stays: {what}")
+            say(f"removed {path}, but for files that are not kvarn's: {one_line(', '.join(left))}")
         else:
-            notice(f"removed {path}")
+            say(f"removed {path}")
     return 0
 
 
 def export(options: argparse.Namespace) -> int:
     from ..runtime.store.disk.archive import export_pack
 
-    bar, path = _Bar(0, "B", "exporting"), pack_path(options.name)
-    with on_ctrl_c(lambda: f"stopped: {options.output} was not written"):
-        try:
-            export_pack(path, options.output, bar.of)
-        finally:
-            bar.close()
-    notice(f"exported {path} to {options.output}, {human_bytes(options.output.stat().st_size)}")
+    path = pack_path(options.name)
+    stopped = on_ctrl_c(lambda: f"stopped: {options.output} was not written")
+    with stopped, byte_bar("exporting") as progress:
+        export_pack(path, options.output, progress)
+    say(f"exported {path} to {options.output}, {human_bytes(options.output.stat().st_size)}")
     return 0
 
 
@@ -275,27 +262,7 @@ def import_(options: argparse.Namespace) -> int:
     from ..runtime.store.disk.archive import import_pack
 
     path = pack_path(options.output or options.file.name.partition(".")[0])
-    bar = _Bar(0, "B", "importing")
-    with on_ctrl_c(lambda: f"stopped: {path} was not made"):
-        try:
-            import_pack(options.file, path, bar.of)
-        finally:
-            bar.close()
-    notice(f"imported to {path}")
+    with on_ctrl_c(lambda: f"stopped: {path} was not made"), byte_bar("importing") as progress:
+        import_pack(options.file, path, progress)
+    say(f"imported to {path}")
     return 0
-
-
-class _Bar:
-    """Progress with the time left, on a terminal."""
-
-    def __init__(self, total: int, unit: str, what: str) -> None:
-        self._bar: Any = bar(what, unit, total or None, delay=0)
-
-    def of(self, done: int, total: int) -> None:
-        """`done` of `total`."""
-        self._bar.total = total
-        self._bar.update(done - self._bar.n)
-
-    def close(self) -> None:
-        """Take the bar off the terminal."""
-        self._bar.close()

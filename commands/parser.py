@@ -1,4 +1,4 @@
-"""The parser of the command line: argparse's, with its complaints in one line that names the mend.
+"""The parser of the command line: argparse's, with errors in one line that says what to do.
 
 No abbreviations: an option that is added later must not change what a script means.
 """
@@ -28,7 +28,7 @@ _OTHER = re.compile(r"argument (.+?): (.+)", re.DOTALL)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with its messages in kvarn's words and through the same doors as all others.
+    """argparse's, with kvarn's messages, which `system.terminal` prints.
 
     dash: the option that a bare `-` among the words stands for, with `-` as its value.
     """
@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse's, but what is not known ends it here: whose parser this is can say more."""
+        """As argparse's, but unknown words end it here, where the message can name the command."""
         words = sys.argv[1:] if args is None else list(args)
         if self._commands() and words and words[0][:1] == "-":
             self._refuse_unknown(words[0])
@@ -57,34 +57,34 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line, with a pointer to the help; exit code 2."""
-        said = self._in_words(message)
-        say(f"{said}{' See' if said.endswith('?') else '; see'} `{self.prog} --help`")
+        plain = self._plain(message)
+        say(f"{plain}{' See' if plain.endswith('?') else '; see'} `{self.prog} --help`")
         sys.exit(2)
 
-    def _in_words(self, message: str) -> str:
-        """What argparse says, in plain words."""
-        if found := _NEEDS_VALUE.fullmatch(message):
-            return f"{_short(found[1])} needs a value: {self._form(found[1])}"
-        if found := _TAKES_NONE.fullmatch(message):
-            return f"{_short(found[1])} takes no value: found {found[2]}"
-        if found := _EXCLUDE.fullmatch(message):
-            return f"give one of {_short(found[2])} and {_short(found[1])}, not both"
-        if found := _REQUIRED.fullmatch(message):
-            missing = ", ".join(map(self._form, found[1].split(", ")))
+    def _plain(self, message: str) -> str:
+        """A message of argparse in kvarn's words."""
+        if match := _NEEDS_VALUE.fullmatch(message):
+            return f"{_short(match[1])} needs a value: {self._form(match[1])}"
+        if match := _TAKES_NONE.fullmatch(message):
+            return f"{_short(match[1])} takes no value: found {match[2]}"
+        if match := _EXCLUDE.fullmatch(message):
+            return f"give one of {_short(match[2])} and {_short(match[1])}, not both"
+        if match := _REQUIRED.fullmatch(message):
+            missing = ", ".join(map(self._form, match[1].split(", ")))
             choices = f", one of {', '.join(self._commands())}" if self._commands() else ""
             return f"{self.prog} needs {missing}{choices}"
-        if found := _OTHER.fullmatch(message):
-            form = f"; {self._text_form()}" if found[2].endswith(NO_MODEL) else ""
-            return f"{_short(found[1])}: {found[2]}{form}"
+        if match := _OTHER.fullmatch(message):
+            form = f"; {self._text_form()}" if match[2].endswith(NO_MODEL) else ""
+            return f"{_short(match[1])}: {match[2]}{form}"
         return message
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, unknown: str) -> NoReturn:
         """End with `run has no option …`; the line begins with kvarn's name already."""
         command = self.prog.removeprefix("kvarn").strip()
-        self.error(f"{command} has no {what}" if command else f"there is no {what}")
+        self.error(f"{command} has no {unknown}" if command else f"there is no {unknown}")
 
     def _form(self, name: str) -> str:
-        """How an option is written, of what argparse calls it: -f/--file → -f FILE."""
+        """How a user writes an option, by argparse's name of it: -f/--file → -f FILE."""
         for action in self._actions:
             if action.option_strings and name == "/".join(action.option_strings):
                 metavar = action.metavar or "|".join(map(str, action.choices or ("VALUE",)))
@@ -92,7 +92,7 @@ class Parser(argparse.ArgumentParser):
         return name
 
     def _text_form(self) -> str:
-        """How the command takes what was written as a word alone, which was perhaps a text."""
+        """How to give the command a text, which the user perhaps wrote as a word alone."""
         known = self._option_string_actions
         flags = (word.partition("=")[0] for word in self._words)
         given = {known[flag].dest for flag in flags if flag in known}
@@ -131,11 +131,11 @@ class Parser(argparse.ArgumentParser):
     def _parse_optional(self, arg_string: str) -> Any:
         """What a word means; unknown options are refused at once, before anything that is missing
         because of them."""
-        found = super()._parse_optional(arg_string)
-        first = found[0] if isinstance(found, list) else found  # a list since Python 3.12
+        option = super()._parse_optional(arg_string)
+        first = option[0] if isinstance(option, list) else option  # a list since Python 3.12
         if first is not None and first[0] is None and not self._commands():
             self._refuse_unknown(arg_string)
-        return found
+        return option
 
     def _get_option_tuples(self, option_string: str) -> Any:
         """An option with its value behind it (`-n8`): neither a part of a longer one's name, nor
@@ -143,13 +143,13 @@ class Parser(argparse.ArgumentParser):
         if option_string in FOREIGN:
             return []
         return [
-            found
-            for found in super()._get_option_tuples(option_string)
-            if option_string.startswith(found[1]) and found[0].nargs != 0
+            option
+            for option in super()._get_option_tuples(option_string)
+            if option_string.startswith(option[1]) and option[0].nargs != 0
         ]
 
     def _refuse_unknown(self, word: str) -> None:
-        """End with what was meant instead, unless `word` is an option of this parser."""
+        """End with a suggestion, unless `word` is an option of this parser."""
         flag = word.partition("=")[0]
         known = self._option_string_actions
         if word in ("-", "--") or flag in known:
@@ -163,16 +163,16 @@ class Parser(argparse.ArgumentParser):
         self._refuse(f"option {shown(flag)}{near}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse what is not among the choices; for a command, say which one was meant."""
+        """Refuse a value that is not among the choices; suggest the nearest one."""
         if action.choices is None or value in action.choices:
             return
         if isinstance(action, argparse._SubParsersAction):
-            what = str(action.metavar).lower()
-            words = COMMANDS_ELSEWHERE.get(value) if what == "command" else None
+            kind = str(action.metavar).lower()
+            words = COMMANDS_ELSEWHERE.get(value) if kind == "command" else None
             if str(value).endswith(".gguf"):
                 words = f"did you mean `{self.prog} run {value}`?"
-            mend = f": {words}" if words else _nearest(value, action.choices)
-            self._refuse(f"{what} {shown(value)}{mend}")
+            advice = f": {words}" if words else _nearest(value, action.choices)
+            self._refuse(f"{kind} {shown(value)}{advice}")
         choices = list(map(str, action.choices))
         near = _nearest(str(value), choices)
         raise argparse.ArgumentError(
@@ -188,14 +188,14 @@ class Parser(argparse.ArgumentParser):
         return value if action.nargs is None else [value]
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """What `print_help`, `print_usage` and `exit` write with."""
+        """Called by `print_help`, `print_usage` and `exit`."""
         if message:
-            door = say_lines if file is None or file is sys.stderr else show
-            door(message.removesuffix("\n"))
+            write = say_lines if file is None or file is sys.stderr else show
+            write(message.removesuffix("\n"))
 
 
 def build_parser(*commands: str) -> Parser:
-    """The parser of the whole program, with the options of `commands` alone, which are imported."""
+    """The parser of the program. Imports `commands` alone, and declares only their options."""
     parser = Parser(
         prog="kvarn",
         description="A GGUF runtime for contexts that do not fit in memory.",
@@ -216,7 +216,7 @@ def module_of(command: str) -> Any:
 
 
 def _short(name: str) -> str:
-    """The best known name of an option, of argparse's for it: -c/--ctx/--ctx-size → --ctx."""
+    """The best known name of an option, by argparse's name of it: -c/--ctx/--ctx-size → --ctx."""
     first, *others = name.split("/") if name.startswith("-") else [name]
     return others[0] if others and len(first) == 2 else first
 
@@ -225,8 +225,8 @@ def _nearest(word: str, known: Iterable[str], least: float = 0.6) -> str:
     """`: did you mean …?` where one is like `word`; least: how like, from 0 to 1."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word[:100], list(known), 1, least)
-    return f": did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(word[:100], list(known), 1, least)
+    return f": did you mean {matches[0]}?" if matches else ""
 
 
 def _nearest_option(flag: str, known: Iterable[str]) -> str:

@@ -10,12 +10,11 @@ from ..runtime.methods import called
 from ..runtime.perplexity import perplexity
 from ..runtime.prefill import Exact
 from ..system.errors import KvarnError
-from ..system.terminal import show
-from .opening import Needs, load_model
+from ..system.terminal import say, show
+from .opening import Workload, load_model
 from .options.context import add_kv_type_option, add_prefill_options, request_from
+from .options.files import add_piece_options, text_in
 from .options.model import ModelRequest, add_device_option, add_model_options
-from .options.texts import add_piece_options, text_in
-from .terminal.notices import notice
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +35,10 @@ def run(options: argparse.Namespace) -> int:
     source, request = ModelRequest.of(options), request_from(options)
     store, prefill = request.store, request.prefill or Exact()
     text = text_in(options.file)
-    model = load_model(source, Needs(store.types(), prefills=[prefill]))
+    model = load_model(source, Workload(store.types(), prefills=[prefill]))
     result = None
     for result in perplexity(model, text, options.ctx, options.chunks, store, prefill):
-        notice(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
+        say(f"[{result.n_chunks}/{result.all_chunks}] {result.value:.4f}")
     if result is None:
         raise KvarnError(f"{options.file}: too short for a piece of {options.ctx} tokens")
     if options.json:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..runtime.engine import on_engine
 from ..runtime.memory import human_bytes
-from .options.output import tell_dropped
+from ..system.terminal import say
+from .notices import EncoderNotice, tell_of_dropped_encoders
 from .options.values import positive
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import EncoderNotice, notice
 from .terminal.progress import byte_bar
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write IN.gguf (for a split file: any of its shards) to OUT.gguf with its "
-        "matrices in the types of a mix, chosen as llama.cpp chooses them."
+        "Write IN.gguf (for a split file: any of its shards) to OUT.gguf with its matrices in "
+        "other types, chosen as llama.cpp chooses them."
     )
     parser.add_argument("source", metavar="IN.gguf", type=Path)
     parser.add_argument("target", metavar="OUT.gguf", type=Path)
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-requantize",
         action="store_true",
-        help="also take matrices that are quantised already, whose errors add up",
+        help="also encode matrices that are quantised already; errors add up",
     )
     parser.add_argument(
         "-t",
@@ -70,21 +70,21 @@ def run(options: argparse.Namespace) -> int:
         report = quantise_file(
             options.source, options.target, mix, imatrix, options.allow_requantize, progress
         )
-    tell_dropped(options.source, report)
-    _tell(options.target, mix.name, report)
+    tell_of_dropped_encoders(options.source, report)
+    _report(options.target, mix.name, report)
     return 0
 
 
-def _tell(target: Path, mix_name: str, report: Report) -> None:
+def _report(target: Path, mix_name: str, report: Report) -> None:
     types = ", ".join(f"{n} {name}" for name, n in report.types.most_common())
     bits = 8 * report.n_tensor_bytes / report.n_parameters
-    notice(f"{target}: {human_bytes(report.n_bytes)}, {bits:.2f} bits per weight ({types})")
+    say(f"{target}: {human_bytes(report.n_bytes)}, {bits:.2f} bits per weight ({types})")
     if report.n_odd:
-        notice(
-            f"{report.n_odd} matrices have rows that the blocks of {mix_name} do not divide: they "
-            "got other types"
+        say(
+            f"{report.n_odd} matrices have other types: the blocks of {mix_name} do not divide "
+            "their rows"
         )
     if report.unweighted:
         more = f" and {len(report.unweighted) - 3} more" if len(report.unweighted) > 3 else ""
         names = ", ".join(report.unweighted[:3])
-        notice(f"no importances for {names}{more}: encoded without")
+        say(f"the imatrix has no entry for {names}{more}: encoded without")

@@ -9,25 +9,27 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.loading.default_model import default_model_path
 from ..runtime.store import Disk
 from ..system.errors import KvarnError
 from ..system.files import write_file
-from ..system.terminal import generate
-from ..system.text import one_line
+from ..system.terminal import generate, say
 from . import REAL_MODEL
-from .opening import Needs, load_only, opened
+from .notices import tell_of_base_model, tell_of_control_tokens, tell_of_plain_prompt
+from .opening import Workload, load_model, opened
 from .options.context import add_context_options, add_kv_option, add_pack_options, request_from
-from .options.draft import add_draft_options, draft_from
-from .options.generation import add_max_tokens_option, add_system_option
+from .options.files import check_output, check_recording, prompt_from
+from .options.generation import (
+    add_draft_options,
+    add_max_tokens_option,
+    add_sampling_options,
+    add_system_option,
+    draft_from,
+    sampler_from,
+)
 from .options.model import ModelRequest, add_device_option, add_model_options
-from .options.output import check_output, check_recording
-from .options.sampling import add_sampling_options, sampler_from
-from .options.texts import prompt_from
 from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
-from .terminal.notices import notice, tell_of_base_model
-from .terminal.reading import ReadingBar, index_held
+from .terminal.progress import ReadingBar, index_held
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from .parser import Parser
 
 DEFAULT_PROMPT = "It was a bright cold morning, and"
-SHOWN = 400
+_SHOWN = 400
 """Characters of a prompt's end that a terminal shows before what follows."""
 
 
@@ -113,18 +115,18 @@ def run(options: argparse.Namespace) -> int:
     sampler, draft = sampler_from(options), draft_from(options)
     head = request.store.head()
     prompt = _prompt(options, head is not None and head.n_tokens > 0, source.is_named)
-    model = load_only(source, Needs(request.store.types()), head)
+    model = load_model(source, Workload(request.store.types()), head, compiles=False)
     text = None if prompt is None else _text(options, model, prompt)
     with _kept(request.store), opened(source, model, request) as context:
         if text is not None:
             _read(context, text, request.store.follows_pack, options.special)
         elif head is not None:
             index_held(context)
-            notice(f"no prompt: going on after the {len(context.tokens):,} tokens of {head.path}")
+            say(f"no prompt: going on after the {len(context.tokens):,} tokens of {head.path}")
         if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
-            generate(prompt if len(prompt) <= SHOWN else f"… {prompt[-SHOWN:]}")
-        most = None if options.max_tokens < 0 else options.max_tokens
-        generation = context.generation((), most, sampler, options.stop, draft)
+            generate(prompt if len(prompt) <= _SHOWN else f"… {prompt[-_SHOWN:]}")
+        limit = None if options.max_tokens < 0 else options.max_tokens
+        generation = context.generation((), limit, sampler, options.stop, draft)
         with nullcontext() if record is None else context.recording(record):
             _write(generation)
         _report(options, model, context, generation)
@@ -139,32 +141,6 @@ def _kept(store: Store) -> AbstractContextManager[None]:
     return on_ctrl_c(
         lambda: f"stopped: {store.path} keeps {store.n_saved:,} tokens, which are not read again"
     )
-
-
-def _tell_what_continues(model: Model) -> None:
-    """Say what a prompt that is not sent as a message may be surprising with."""
-    if "tokenizer.chat_template" in model.file.metadata:
-        if model.info.is_base:
-            return
-        notice(
-            f"{model.name} has a chat template and may expect messages: --instruct sends the "
-            "prompt as one"
-        )
-    elif model.path == default_model_path() and sys.stderr.isatty():
-        millions = model.file.n_parameters / 1e6
-        notice(
-            f"{model.name} is a small base model ({millions:.1f}M parameters): it continues texts "
-            f"and answers no questions; `kvarn chat -hf {REAL_MODEL}` gets one that does"
-        )
-
-
-def _tell_of_control_tokens(model: Model, prompt: str) -> None:
-    """Say that they are text, where the prompt may mean them."""
-    if written := model.tokenizer.control.within(prompt):
-        notice(
-            f"{one_line(written[0], 40)} in the prompt is read as text: --special reads control "
-            "tokens as such, --instruct writes those of messages"
-        )
 
 
 def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
@@ -186,11 +162,9 @@ def _write(generation: Generation) -> None:
     if sys.stdout.isatty():
         generate("\n")
     if generation.finish == "context":
-        notice(
-            f"stopped at a full context of {generation.context.n_ctx:,} tokens; use a larger --ctx"
-        )
+        say(f"stopped at a full context of {generation.context.n_ctx:,} tokens; use a larger --ctx")
     elif generation.finish == "length":
-        notice(f"stopped after {generation.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
+        say(f"stopped after {generation.n_tokens:,} tokens, the limit of -n (-n -1: no limit)")
 
 
 def _prompt(options: argparse.Namespace, goes_on: bool, names_model: bool) -> str | None:
@@ -213,9 +187,9 @@ def _text(options: argparse.Namespace, model: Model, prompt: str) -> str:
     """What is read: the prompt, or what the chat template writes with it as a message."""
     if options.instruct:
         return _as_message(model, prompt, options.system)
-    _tell_what_continues(model)
+    tell_of_plain_prompt(model)
     if not options.special:
-        _tell_of_control_tokens(model, prompt)
+        tell_of_control_tokens(model, prompt)
     return prompt
 
 
@@ -237,7 +211,7 @@ def _report(
     options: argparse.Namespace, model: Model, context: Context, generation: Generation
 ) -> None:
     if options.stats:
-        notice(str(context.stats))
+        say(str(context.stats))
     if options.stats_json is not None:
         figures = {
             "model": str(model.path),

@@ -11,10 +11,9 @@ from ..runtime.loading.default_model import usual_model_path
 from ..runtime.tokenizer import load_tokenizer
 from ..system.errors import KvarnError
 from ..system.reading import STDIN, read_text
-from ..system.terminal import show
+from ..system.terminal import say, show
 from ..system.text_kinds import check_kind
 from .options.values import utf8
-from .terminal.notices import notice
 
 if TYPE_CHECKING:
     from ..runtime.tokenizer import Tokenizer
@@ -51,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if (first := "".join(options.text[:1])).endswith(".gguf") and Path(first).is_file():
         raise KvarnError(f"{first} is a model, expected a text: give the model with -m")
     text = " ".join(options.text) if options.text else _bytes(options.file)
-    path = options.model if options.model is not None else usual_model_path(notice)
+    path = options.model if options.model is not None else usual_model_path(say)
     tokenizer = load_tokenizer(path)
     ids = tokenizer.encode(text, bos=options.bos, special=options.special)
     show(_render(options, tokenizer, ids))

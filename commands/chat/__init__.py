@@ -1,5 +1,1 @@
 """`kvarn chat`: a conversation at a terminal or through a pipe."""
-
-from .command import add, run
-
-__all__ = ["add", "run"]

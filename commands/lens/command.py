@@ -13,9 +13,9 @@ from ...runtime.memory import human_bytes
 from ...runtime.tokenizer import load_tokenizer
 from ...system.errors import KvarnError
 from ...system.files import write_file
-from ..options.output import check_output
+from ...system.terminal import say
+from ..options.files import check_output
 from ..options.values import count, positive
-from ..terminal.notices import notice
 from .page import Page, pieces_of, render
 from .view import View
 
@@ -74,13 +74,13 @@ def run(options: argparse.Namespace) -> int:
             f"{options.selections} was recorded by an older kvarn, without its text: record it anew"
         )
     view = View.of(selections, options.part, options.skip)
-    path = options.model if options.model is not None else usual_model_path(notice)
+    path = options.model if options.model is not None else usual_model_path(say)
     check_output(options.output, path)
     _check_model(options.selections, selections, path)
     pieces = pieces_of(load_tokenizer(path), view.tokens)
     page = render(view, pieces, options.size << 20)
     write_file(options.output, page.html)
-    notice(f"{options.output}: {human_bytes(len(page.html))}, {_told(page, view)}")
+    say(f"{options.output}: {human_bytes(len(page.html))}, {_told(page, view)}")
     return 0
 
 

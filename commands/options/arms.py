@@ -23,13 +23,13 @@ EVAL_KEEPS: Axis[Keep] = replace(KEEP_AXIS, methods={**KEEPS, Oracle.name: Oracl
 
 def add_arm_options(parser: argparse.ArgumentParser) -> None:
     """Adds --method, --budget, --probe, --keep, --keep-budget and --prefill."""
-    group = parser.add_argument_group("methods", "the first one is what the others are compared to")
+    group = parser.add_argument_group("methods", "the others are compared with the first one")
     group.add_argument(
         "--method",
         metavar="M,…",
         type=words,
         default=["full"],
-        help=f"{', '.join(ATTENDS)}, with options of their own as in topk:index=flat:sink=8 "
+        help=f"{', '.join(ATTENDS)}, with their own options, as in topk:index=flat:sink=8 "
         "(default full)",
     )
     group.add_argument(
@@ -66,7 +66,7 @@ def add_arm_options(parser: argparse.ArgumentParser) -> None:
         metavar="P,…",
         type=words,
         default=["exact"],
-        help=f"how contexts are read: {', '.join(PREFILLS)}, with options of their own as in "
+        help=f"how contexts are read: {', '.join(PREFILLS)}, with their own options, as in "
         "sparse:k=1024 (default exact)",
     )
 

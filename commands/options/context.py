@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ...ops.attention.layout import KV_TYPES
-from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS
+from ...runtime.axes import ATTEND_AXIS, KEEP_AXIS, PREFILL_AXIS, Axis
 from ...runtime.context.request import ContextRequest, kv_types
 from ...runtime.keep import KEEPS
+from ...runtime.methods import Kind, Method
 from ...runtime.store import Disk, Ram
 from ...system.text import shown
-from .methods import add_axis, flag
 from .values import calling, count, file_name, typed
+
+M = TypeVar("M", bound=Method)
+
+_TYPES: Mapping[Kind, Callable[[str], Any]] = {int: count, Path: file_name}
 
 
 def request_from(options: argparse.Namespace) -> ContextRequest:
@@ -113,12 +120,65 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_kv_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Adds `--kv`, which means `what` where it is a folder; `options.store`."""
+def add_kv_option(parser: argparse._ActionsContainer, folder_help: str) -> None:
+    """Adds `--kv`; `folder_help` says what a folder means; `options.store`."""
     parser.add_argument(
         "--kv",
         dest="store",
         type=file_name,
         metavar=f"{Ram.name}|DIR",
-        help=f"where the KV cache is kept: {Ram.summary} (default), or in the folder DIR, {what}",
+        help=f"where the KV cache is kept: {Ram.summary} (default), or in the folder DIR, "
+        f"{folder_help}",
     )
+
+
+def flag(word: str) -> str:
+    """How a command line writes a word: keep_budget → --keep-budget."""
+    return "--kv" if word == "store" else f"--{word.replace('_', '-')}"
+
+
+def add_axis(
+    group: argparse._ActionsContainer,
+    axis: Axis[M],
+    help: str,
+    name_type: Callable[[str], str] = str,
+) -> None:
+    """Add the flag that names a method, with the methods' summaries after `help`, and all options.
+
+    name_type: the argparse type of the name.
+    """
+    summaries = "; ".join(_summary(axis, name) for name in axis.methods)
+    group.add_argument(
+        flag(axis.word),
+        type=name_type,
+        choices=tuple(axis.methods),
+        help=f"{help}: {summaries}".replace("%", "%%"),
+    )
+    for word, fields in axis.options().items():
+        declared = axis.declared(fields)
+        choices: dict[str, Any] = (
+            {"choices": declared.choices}
+            if declared.choices
+            else {
+                "metavar": declared.metavar,
+                "type": _TYPES.get(declared.kind, typed(declared.read)),
+            }
+        )
+        group.add_argument(flag(word), help=_help(axis, fields).replace("%", "%%"), **choices)
+
+
+def _summary(axis: Axis[M], name: str) -> str:
+    default = " (default)" if name == axis.default else ""
+    return f"{name}{default}: {axis.methods[name].summary}"
+
+
+def _help(axis: Axis[M], fields: Mapping[str, str]) -> str:
+    """What an option does, for which methods where some do not know it, and its defaults."""
+    help = axis.declared(fields).help
+    if len(fields) < sum(bool(method.options()) for method in axis.methods.values()):
+        help = f"{', '.join(fields)}: {help}"
+    defaults = {name: axis.methods[name].default(field) for name, field in fields.items()}
+    if len(set(defaults.values())) > 1:
+        listed = ", ".join(f"{name} {value}" for name, value in defaults.items())
+        return f"{help} (default: {listed})"
+    return help if "default" in help else f"{help} (default {next(iter(defaults.values()))})"

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...runtime.home import remember_model, remember_pull
 from ...runtime.loading.default_model import usual_model_path
 from ...runtime.loading.devices import DEVICES, KV_ON
 from ...runtime.pack_links import model_of
 from ...system.errors import KvarnError
 from ...system.extras import how_to_install
+from ...system.terminal import say
 from ...system.text import one_line, shown
-from ..terminal.notices import notice
-from .hub import hub_model
+from ..terminal.interrupt import on_ctrl_c
+from ..terminal.progress import byte_bar
 from .values import NO_MODEL, calling, file_path, positive
 
 if TYPE_CHECKING:
+    from ...convert.hub import Pulled
     from ...runtime.store.pack_info import PackHead
 
 
@@ -88,10 +92,10 @@ def model_word(text: str) -> Path:
     path = file_path(text)
     if path.exists() or path.suffix == ".gguf":
         return path
-    mend = NO_MODEL
+    fix = NO_MODEL
     if text.count("/") == 1:
-        mend = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
-    raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {mend}")
+        fix = f"for a model of the Hugging Face hub, use -hf {one_line(text, 64)}"
+    raise argparse.ArgumentTypeError(f"there is no file {shown(text)}: {fix}")
 
 
 def _no_gpu(text: str) -> str:
@@ -138,12 +142,12 @@ class ModelRequest:
     def file(self, pack: PackHead | None = None) -> Path:
         """The file of the model, which is pulled if need be; where none is named, that of the pack
         which the context begins with, or else the usual one, which is said."""
-        path = self.path if self.hub is None else hub_model(self.hub)
+        path = self.path if self.hub is None else _hub_model(self.hub)
         if path is None and pack is not None:
             path = _model_of(pack)
-            notice(f"using the model of the pack: {path}")
+            say(f"using the model of the pack: {path}")
         if path is None:
-            return usual_model_path(notice)
+            return usual_model_path(say)
         if not path.exists():
             raise KvarnError(f"no such file: {path}; `kvarn ls` lists the models on this machine")
         return path
@@ -157,3 +161,64 @@ def _model_of(pack: PackHead) -> Path:
             "which is gone: if it was moved, name its new place once with -m FILE"
         )
     return path
+
+
+def _hub_model(name: str) -> Path:
+    """The GGUF file that `-hf` names; pulled, unless it is on this machine."""
+    from ...convert.hub import pulled_before
+
+    repo, quantisation = _parts(name)
+    model = pulled_before(repo, quantisation) or pull_repository(name, file=quantisation).model
+    if model is None:
+        raise KvarnError(f"{name}: found no GGUF file, expected one")
+    say(f"using {model.name}")
+    return model
+
+
+def pull_repository(
+    name: str,
+    *,
+    revision: str = "main",
+    file: str | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    to: Path | None = None,
+) -> Pulled:
+    """Pull what `name` means, as `convert.hub.pull` does, and remember it as the last model."""
+    import logging
+
+    import huggingface_hub.utils.logging  # noqa: F401 (gives its logger a handler of its own)
+
+    from ...convert.hub import pull
+
+    logger = logging.getLogger("huggingface_hub")
+    logger.setLevel(logging.ERROR)  # warnings are told in words
+    logger.handlers.clear()  # names of the hub's take kvarn's way to the terminal
+    logger.propagate = True
+
+    repo, quantisation = _parts(name)
+    if quantisation and (include or exclude or file not in (None, quantisation)):
+        raise KvarnError(f"{name} names the file already: omit --file, --include and --exclude")
+    with on_ctrl_c(
+        lambda: "stopped: files that are whole are kept; the same command pulls the rest"
+    ):
+        pulled = pull(
+            repo,
+            revision=revision,
+            include=include,
+            exclude=exclude,
+            file=quantisation or file,
+            to=to,
+            notice=say,
+            progress=byte_bar,
+        )
+    remember_pull(pulled.repo, pulled.model or pulled.folder)
+    if pulled.model is not None:
+        remember_model(pulled.model, "pulled")
+    return pulled
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """USER/REPO:QUANT → repository and quantisation, which may be ""."""
+    repo, _, quantisation = name.rpartition(":")
+    return (name, "") if not repo or "/" in quantisation else (repo, quantisation)

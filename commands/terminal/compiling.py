@@ -13,8 +13,8 @@ from ...jit import machine
 from ...runtime.memory import available_bytes
 from ...system.children import end_with_parent
 from ...system.errors import KvarnError
+from ...system.terminal import say
 from ...system.text import one_line
-from .notices import notice
 from .progress import TICK_SECONDS, Elapsed
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class FirstUse:
             return
         if not self._ran:
             self._ran = True
-            notice("compiling kernels, on first use; `kvarn build` does it ahead")
-            compile_all(self._tasks, notice)
+            say("compiling kernels, on first use; `kvarn build` does it ahead")
+            compile_all(self._tasks, say)
         elif not self._told:
             self._told = True
-            notice(f"compiling {one_line(kernel)} and what else is missing …")
+            say(f"compiling {one_line(kernel)} and what else is missing …")
         self._shown.enter_context(Elapsed(lambda: _progress(_n_compiled())))
 
     def begin(self, model: Model) -> None:
@@ -61,7 +61,7 @@ class FirstUse:
                     self._shown.enter_context(Elapsed(lambda: "looking for kernels"))
                     task(model)
             except KvarnError as error:
-                notice(f"cannot compile ahead for {one_line(task.name)}: {error}")
+                say(f"cannot compile ahead for {one_line(task.name)}: {error}")
 
 
 def _progress(n_compiled: int) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C: one that stops an answer and not the program, and what is said at the end."""
+"""Ctrl-C: what it stops, and the line that the program ends with."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-from .reading import ReadingBar
+from .progress import ReadingBar
 
 
 @contextmanager
-def on_ctrl_c(said: Callable[[], str]) -> Iterator[None]:
-    """Where Ctrl-C ends what is inside, the program's last line is what `said` gives then."""
+def on_ctrl_c(last_line: Callable[[], str]) -> Iterator[None]:
+    """After Ctrl-C inside it, the program ends with the line that `last_line` returns."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(said()) from None
+        raise KeyboardInterrupt(last_line()) from None
 
 
 class StoppedReading(Exception):
@@ -28,7 +28,7 @@ class Interruptible:
     """While it is open, Ctrl-C only sets `asked`; a second one raises `KeyboardInterrupt`.
 
     So the model always finishes the chunk or token that it computes: the context stays consistent.
-    rises: whether what is read is one context, whose tokens take longer and longer.
+    rises: whether one context is read, whose later tokens take longer.
     """
 
     def __init__(self, rises: bool = True) -> None:
@@ -50,7 +50,7 @@ class Interruptible:
         self.clear_bar()
 
     def progress(self, done: int, total: int) -> None:
-        """For `Context.prefill`: tells how far it is; stops between chunks if asked to."""
+        """For `Context.prefill`: shows how far it is; stops between chunks if asked to."""
         self._bar(done, total)
         if self.asked:
             raise StoppedReading

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.chat.command import Chat as ChatLoop
 from kvarn.commands.chat.input import TurnReader
+from kvarn.commands.chat.loop import Chat as ChatLoop
 from kvarn.runtime.chat import Turn
 from kvarn.runtime.context import Progress
 
@@ -76,7 +76,7 @@ def test_commands(chat: Chat, tmp_path: Path) -> None:
     assert saved["system"] == "Be kind"
     assert [m["role"] for m in saved["messages"]] == ["user", "assistant"]
     assert json.loads((tmp_path / "empty.json").read_text())["messages"] == []
-    for told in ("/undo", "system message: none", "Be kind", "2 messages are left", "2 messages r"):
+    for told in ("/undo", "message: none", "Be kind", "2 messages are left", "read 2 messages"):
         assert told in err
     assert out.count("\n") >= 4
 

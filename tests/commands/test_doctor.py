@@ -88,7 +88,7 @@ def test_each_problem_has_a_remedy(report, monkeypatch):
     assert len(told) == 8
     text = doctor.render({**sick, "problems": problems})
     for what, mend in told.items():
-        assert f"problem: {what}\n   mend: {mend}" in text
+        assert f"problem: {what}\n    fix: {mend}" in text
     for what in ("gguf is missing", "1 MiB of memory", "huge pages", "0.5 of"):
         assert any(what in line for line in told)
     assert any("libgomp1" in mend for mend in told.values())

@@ -219,13 +219,3 @@ def test_a_narrow_terminal_encoding_and_no_numba(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert rb"gr\xf6\xdfe" in done.stdout
-
-
-def test_sizes() -> None:
-    assert [inspect.size(n) for n in (0, 999, 1024, 1_500_000, 5 << 30)] == [
-        "0 B",
-        "999 B",
-        "1.0 KiB",
-        "1.4 MiB",
-        "5.0 GiB",
-    ]

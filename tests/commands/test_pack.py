@@ -199,7 +199,7 @@ def test_rm_leaves_files_of_others_and_says_so(run: Kvarn) -> None:
     (pack_path("mill") / "notes.txt").write_text("mine")
     code, _, err = run("pack", "rm", "mill")
     assert code == 0
-    assert "what is not kvarn's stays: notes.txt" in err
+    assert "but for files that are not kvarn's: notes.txt" in err
     assert [path.name for path in pack_path("mill").iterdir()] == ["notes.txt"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.cli import main
-from kvarn.commands.options.draft import add_draft_options, draft_from
+from kvarn.commands.options.generation import add_draft_options, draft_from
 from kvarn.runtime.draft import Draft, Ngram
 from kvarn.system.errors import KvarnError
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from kvarn.commands.options.sampling import add_sampling_options, sampler_from
+from kvarn.commands.options.generation import add_sampling_options, sampler_from
 from kvarn.runtime.sampling import Sampler, SamplingError
 
 

@@ -111,7 +111,7 @@ def test_memory_bounds_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     ran: list[str] = []
-    monkeypatch.setattr(compiling, "notice", said.append)
+    monkeypatch.setattr(compiling, "say", said.append)
     monkeypatch.setattr(compiling, "compile_all", lambda tasks, say: ran.extend(tasks))
     listener = FirstUse(["prompts"])  # type: ignore[list-item]
     for kernel in ("a", "b", "c"):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kvarn.commands.terminal import reading
-from kvarn.commands.terminal.reading import Pace, ReadingBar, duration
+from kvarn.commands.terminal import progress
+from kvarn.commands.terminal.progress import Pace, ReadingBar, duration
 from kvarn.runtime.attend.reads import LayerReads
 from kvarn.runtime.stats import Stats
 
@@ -45,8 +45,8 @@ def test_what_a_pack_holds_already_is_no_speed(monkeypatch: pytest.MonkeyPatch) 
     """Tokens read by an earlier process cost this one nothing, but make its own cost more."""
     said: list[str] = []
     clock = iter([0.0, 100.0, 150.0, 170.0, 190.0])
-    monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(reading, "notice", said.append)
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress, "say", said.append)
     shown = ReadingBar("reading")
     shown.begin(500_000)
     shown(512, 2048)  # may have compiled: no pace is known yet
@@ -64,8 +64,8 @@ def test_the_pace_of_a_sparse_prompt_is_that_of_rows_that_choose(
     """Chunks that are read exactly before them take longer and longer."""
     said: list[str] = []
     clock = iter([0.0, 40.0, 120.0, 240.0, 280.0, 320.0])
-    monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(reading, "notice", said.append)
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress, "say", said.append)
     stats = Stats()
     stats.prompt_layers = [LayerReads(0), layer := LayerReads(3)]
     shown = ReadingBar("reading", 0, stats)
@@ -87,8 +87,8 @@ def test_what_a_probe_finds_is_told_while_it_reads(monkeypatch: pytest.MonkeyPat
     """The largest mean error of a layer so far."""
     said: list[str] = []
     clock = iter([0.0, 100.0, 150.0, 170.0])
-    monkeypatch.setattr(reading.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(reading, "notice", said.append)
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress, "say", said.append)
     stats = Stats()
     stats.prompt_layers = [
         LayerReads(3, probes=2, output_error=0.25),

@@ -1,0 +1,92 @@
+"""Files that commands read texts from, and files that they write."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...system.errors import KvarnError
+from ...system.files import check_target
+from ...system.reading import MOST_TEXT, STDIN, read_text
+from ...system.text_kinds import check_text
+from .values import positive
+
+if TYPE_CHECKING:
+    from ...runtime.attend import Attend
+
+
+def add_files_option(parser: argparse.ArgumentParser, help: str) -> None:
+    """`-f FILE …`, which may be given again; `options.files`."""
+    parser.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        dest="files",
+        type=Path,
+        action="extend",
+        nargs="+",
+        required=True,
+        help=help,
+    )
+
+
+def add_piece_options(parser: argparse.ArgumentParser) -> None:
+    """`--ctx N`, `--chunks N`."""
+    parser.add_argument(
+        "-c",
+        "--ctx",
+        "--ctx-size",
+        metavar="N",
+        type=positive,
+        default=512,
+        help="tokens of each piece (default 512)",
+    )
+    parser.add_argument("--chunks", metavar="N", type=positive, help="use only the first N pieces")
+
+
+def text_from(options: argparse.Namespace) -> bytes:
+    """The texts of `add_files_option`, joined: at most `MOST_TEXT` together."""
+    parts: list[bytes] = []
+    for file in options.files:
+        parts.append(text_in(file, MOST_TEXT - sum(map(len, parts))))
+    return b"".join(parts)
+
+
+def text_in(file: Path, limit: int = MOST_TEXT) -> bytes:
+    """A text of UTF-8; `InputRefused` where it is none, or longer than `limit` bytes."""
+    text = read_text(file, limit)
+    check_text(text, "the text from stdin" if file == STDIN else str(file))
+    return text
+
+
+def prompt_from(file: Path) -> str:
+    """The prompt in a file or on stdin. As in llama.cpp without its last line break, which editors
+    and `echo` write after any text. Raises `KvarnError` where nothing else is in it."""
+    text = text_in(file).decode("utf-8")
+    if not text.strip():
+        source = "standard input" if file == STDIN else file
+        raise KvarnError(f"the prompt from {source} is empty: expected a text")
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Refuses, before hours of work, an output file that could not be written after them:
+    `FileRefused` where `path` cannot name a file, `KvarnError` where it is one of the inputs."""
+    if path is None:
+        return
+    check_target(path)
+    for source in inputs:
+        if source is not None and source.exists() and path.exists() and path.samefile(source):
+            raise KvarnError(f"{path} is a file to read from: write to another one")
+
+
+def check_recording(path: Path | None, attend: Attend, *inputs: Path | None) -> None:
+    """Refuses `--record-selections` before anything is read where nothing is selected, or the file
+    cannot be written."""
+    if path is not None and not attend.selects:
+        raise KvarnError(
+            f"--record-selections has nothing to record: --method {attend.name} attends to all "
+            "tokens"
+        )
+    check_output(path, *inputs)
