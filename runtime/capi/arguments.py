@@ -1,4 +1,4 @@
-"""What the arguments of the C functions hold, and what goes back to the program."""
+"""Arguments of the C functions, what goes back to the program, and how a call can fail."""
 
 from __future__ import annotations
 
@@ -7,15 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...system.errors import KvarnError
 from ...system.text import one_line
-from . import options
-from .errors import BadArgument, Cancelled
+from .options import BadArgument, parsed_json
 
 if TYPE_CHECKING:
     from ..context import Progress
 
 _MOST_BYTES = 1 << 40
-"""No text is larger: a length beyond it is a negative number, or none at all."""
+"""No text is larger: a length above it is a negative number, or no length at all."""
+
+
+class InUse(KvarnError):
+    """What was to be freed is still in use."""
+
+
+class Cancelled(KvarnError):
+    """The program asked to stop."""
+
+
+class Refused(Exception):
+    """The C part has set the error text; the argument is the code."""
 
 
 @dataclass
@@ -26,24 +38,24 @@ class Arguments:
     lib: Any
 
     def log(self, text: str) -> None:
-        """Tell the program's listener of each line."""
+        """Pass each line to the program's listener."""
         for line in filter(str.strip, text.splitlines()):
             self.lib.call_log(one_line(line).encode("utf-8", "backslashreplace"))
 
     def string(
-        self, text: Any, what: str = "the options", decode: Callable[[bytes], str] | None = None
+        self, text: Any, name: str = "the options", decode: Callable[[bytes], str] | None = None
     ) -> str | None:
-        """A text that ends with NUL; None for NULL."""
+        """A text that ends with NUL; None for NULL. name: of the argument, for errors."""
         if text == self.ffi.NULL:
             return None
         raw = self.ffi.string(text)
-        return decoded(raw, what) if decode is None else decode(raw)
+        return decoded(raw, name) if decode is None else decode(raw)
 
-    def name(self, name: Any) -> str:
-        found = self.string(name, what="the name", decode=os.fsdecode)
-        if not found:
+    def pack_name(self, text: Any) -> str:
+        name = self.string(text, decode=os.fsdecode)
+        if not name:
             raise BadArgument("the name of the pack is NULL or empty")
-        return found
+        return name
 
     def utf8(self, text: Any, n: int) -> str:
         if text == self.ffi.NULL:
@@ -57,8 +69,7 @@ class Arguments:
             raise BadArgument("the ids are NULL")
         if n > _MOST_BYTES:
             raise BadArgument(f"there are {n} ids: expected at most {_MOST_BYTES}")
-        found: list[int] = self.ffi.unpack(ids, n)
-        return found
+        return list(self.ffi.unpack(ids, n))
 
     def fill(self, buffer: Any, room: int, text: bytes) -> int:
         """Write a text and a NUL; returns their size."""
@@ -73,7 +84,7 @@ class Arguments:
             self.ffi.memmove(buffer, data, len(data))
 
     def progress(self, on_progress: Any, user: Any) -> Progress:
-        """Tells the program, which may ask to stop."""
+        """Calls the program's `on_progress`, which may ask to stop."""
 
         def progress(done: int, total: int) -> None:
             if on_progress != self.ffi.NULL and self.lib.call_progress(
@@ -84,13 +95,13 @@ class Arguments:
         return progress
 
 
-def decoded(raw: bytes, what: str) -> str:
+def decoded(raw: bytes, name: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        byte, verb = raw[error.start], "are" if what.endswith("s") else "is"
+        byte, verb = raw[error.start], "are" if name.endswith("s") else "is"
         raise BadArgument(
-            f"{what} {verb} not UTF-8: found the byte 0x{byte:02x} at offset {error.start}"
+            f"{name} {verb} not UTF-8: found the byte 0x{byte:02x} at offset {error.start}"
         ) from error
 
 
@@ -102,15 +113,15 @@ def check_flags(flags: int, known: int) -> None:
 def messages_of(text: str | None) -> tuple[str | None, list[dict[str, str]], str]:
     """The system message, the messages between, and the last one, which is to be answered."""
     expected = 'expected [{"role": "user", "content": "…"}, …]'
-    found = None if text is None else options.parsed_json(text, "the messages")
-    if not isinstance(found, list) or not found:
+    messages = None if text is None else parsed_json(text, "the messages")
+    if not isinstance(messages, list) or not messages:
         raise BadArgument(f"the messages are no array, or an empty one: {expected}")
-    for i, message in enumerate(found):
+    for i, message in enumerate(messages):
         is_message = isinstance(message, dict) and message.keys() == {"role", "content"}
         if not is_message or {type(value) for value in message.values()} != {str}:
-            raise BadArgument(f"message {i} is not what it should be: {expected}")
-    system = found.pop(0)["content"] if found[0]["role"] == "system" else None
-    if not found or found[-1]["role"] != "user":
+            raise BadArgument(f"message {i} is wrong: {expected}")
+    system = messages.pop(0)["content"] if messages[0]["role"] == "system" else None
+    if not messages or messages[-1]["role"] != "user":
         raise BadArgument('the last message is not one of the role "user"')
-    question = found.pop()["content"]
-    return system, found, question
+    question = messages.pop()["content"]
+    return system, messages, question

@@ -61,11 +61,11 @@ class BuildError(KvarnError):
 
 
 @dataclass(frozen=True)
-class Place:
+class PythonPaths:
     """Where a library finds Python.
 
-    home, program, packages   what is compiled in; empty in a bundle, whose own place tells
-    link                      what the linker is told
+    home, program, packages   compiled into the library; empty in a bundle, which finds them itself
+    link                      options of the linker
     """
 
     home: str
@@ -74,10 +74,10 @@ class Place:
     link: Sequence[str]
 
 
-def build(out: Path, place: Place | None = None) -> Path:
+def build(out: Path, python: PythonPaths | None = None) -> Path:
     """Build into the folder `out`; returns the path of the library.
 
-    place: where it finds Python; None: where this one is. Raises `BuildError` without a shared
+    python: where it finds Python; None: the running one. Raises `BuildError` without a shared
     libpython, cffi, a C compiler or Linux.
     """
     check_python()
@@ -88,7 +88,7 @@ def build(out: Path, place: Place | None = None) -> Path:
     shutil.copytree(HERE / "examples", out / "share" / "examples", dirs_exist_ok=True)
     (out / "lib" / "pkgconfig" / "kvarn.pc").write_text(_pkg_config())
     with tempfile.TemporaryDirectory() as folder:
-        made = _compiled(Path(folder), place or _installed())
+        made = _compiled(Path(folder), python or _installed())
         Path(shutil.copy(made, library.with_suffix(".new"))).replace(library)
     return library
 
@@ -107,19 +107,19 @@ def built_library(out: Path | None) -> Path:
 
 
 def flags_to_compile(out: Path) -> str:
-    """For the compiler of a program."""
+    """Flags for the compiler of a program."""
     return shlex.join([f"-I{out / 'include'}"])
 
 
 def flags_to_link(out: Path) -> str:
-    """For its linker."""
+    """Flags for the linker of a program."""
     lib = out / "lib"
     return shlex.join([f"-L{lib}", "-lkvarn", f"-Wl,-rpath,{lib}"])
 
 
-def _installed() -> Place:
+def _installed() -> PythonPaths:
     lib = variable("LIBDIR")
-    return Place(
+    return PythonPaths(
         home=sys.base_prefix,
         program=sys.executable,
         packages=_package_folders(),
@@ -130,7 +130,7 @@ def _installed() -> Place:
 def check_python() -> None:
     """`BuildError` where this Python cannot be embedded."""
     if sys.platform != "linux":
-        raise BuildError(f"building libkvarn: this is {sys.platform}, and it is built on Linux")
+        raise BuildError(f"building libkvarn: it can be built on Linux, and this is {sys.platform}")
     lib = Path(variable("LIBDIR")) / variable("LDLIBRARY")
     if not sysconfig.get_config_var("Py_ENABLE_SHARED") or not lib.is_file():
         raise BuildError(
@@ -143,12 +143,12 @@ def check_python() -> None:
 
 
 def variable(name: str) -> str:
-    """What this Python was built with: `sysconfig.get_config_var`."""
+    """A setting that this Python was built with: `sysconfig.get_config_var`."""
     return str(sysconfig.get_config_var(name))
 
 
-def _compiled(folder: Path, place: Place) -> Path:
-    """The library, in a folder for what the compiler needs."""
+def _compiled(folder: Path, python: PythonPaths) -> Path:
+    """Compiles the library in `folder`, which also gets its sources."""
     try:
         from cffi import FFI
     except ImportError as error:
@@ -161,15 +161,15 @@ def _compiled(folder: Path, place: Place) -> Path:
     ffi.cdef('extern "Python" {\n' + "\n".join(text for text, _ in declared) + "\n}")
     ffi.set_source(_MODULE, '#include "library.c"')
     ffi.embedding_init_code(_INIT % [name for _, name in declared])
-    with redirect_stdout(io.StringIO()):  # where cffi says that it does
+    with redirect_stdout(io.StringIO()):  # cffi prints messages
         ffi.emit_c_code(str(folder / f"{_MODULE}.c"))
     (folder / "exported").write_text("{ global: kvarn_*; local: *; };\n")
     library = folder / "libkvarn.so"
     compile_c(
         "-fPIC", "-shared", "-pthread",
         "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-missing-field-initializers",
-        *(f"-D{name}={value}" for name, value in _built_in(place).items()), f"-I{HERE}",
-        str(folder / f"{_MODULE}.c"), "-o", str(library), *place.link, "-ldl",
+        *(f"-D{name}={value}" for name, value in _built_in(python).items()), f"-I{HERE}",
+        str(folder / f"{_MODULE}.c"), "-o", str(library), *python.link, "-ldl",
         f"-Wl,--version-script={folder / 'exported'}", "-Wl,-soname,libkvarn.so",
     )  # fmt: skip
     return library
@@ -188,22 +188,22 @@ def compile_c(*words: str) -> None:
             f"({error.strerror}): install one, or name it in CC"
         ) from error
     if done.returncode:
-        said = one_line(done.stderr.strip().replace("\n", "; "), 1000)
-        raise BuildError(f"building libkvarn: {compiler[0]} failed: {said}")
+        errors = one_line(done.stderr.strip().replace("\n", "; "), 1000)
+        raise BuildError(f"building libkvarn: {compiler[0]} failed: {errors}")
 
 
-def _built_in(place: Place) -> dict[str, str]:
-    """What the library knows of its Python: C strings."""
+def _built_in(python: PythonPaths) -> dict[str, str]:
+    """Macros that are compiled into the library: C strings."""
     stdlib = Path(sysconfig.get_paths()["stdlib"]).relative_to(sys.base_prefix)
-    known = {
+    macros = {
         "KVARN_VERSION": [__version__],
         "PYTHON_VERSION": [f"{sys.version_info[0]}.{sys.version_info[1]}"],
-        "PYTHON_HOME": [place.home],
+        "PYTHON_HOME": [python.home],
         "PYTHON_LIBRARY": [str(stdlib)],
-        "PYTHON_PROGRAM": [place.program],
-        "PYTHON_PATHS": place.packages,
+        "PYTHON_PROGRAM": [python.program],
+        "PYTHON_PATHS": python.packages,
     }
-    return {name: _c_string(values) for name, values in known.items()}
+    return {name: _c_string(values) for name, values in macros.items()}
 
 
 def _c_string(lines: Sequence[str]) -> str:
@@ -215,9 +215,12 @@ def _c_string(lines: Sequence[str]) -> str:
 
 
 def _package_folders() -> list[str]:
-    """Where kvarn and what it needs are: $PYTHONPATH, then this Python's own folders."""
+    """Folders of kvarn and the packages it imports: $PYTHONPATH, then this Python's folders."""
     named = [] if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "").split(":")
-    folders = [*(Path(one).absolute() for one in named if one), *map(Path, site.getsitepackages())]
+    folders = [
+        *(Path(name).absolute() for name in named if name),
+        *map(Path, site.getsitepackages()),
+    ]
     if site.ENABLE_USER_SITE:
         folders.append(Path(site.getusersitepackages()))
     return list(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))

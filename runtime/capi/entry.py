@@ -18,21 +18,15 @@ from ...system.errors import message_of
 from ...system.text import one_line
 from ...system.values import WrongValue
 from ..axes import RequestError
-from .errors import (
-    BAD_ARGUMENT,
-    BUSY,
-    CANCELLED,
-    ERROR,
-    NOT_RUNNING,
-    BadArgument,
-    Cancelled,
-    InUse,
-    Refused,
-)
+from .arguments import Cancelled, InUse, Refused
 from .library import Library
+from .options import BadArgument
+
+ERROR, BUSY, CANCELLED, NOT_RUNNING, BAD_ARGUMENT = -1, -2, -3, -4, -5
+"""Results of functions that failed: those of kvarn.h."""
 
 _MOST_ERROR = 2047
-"""Bytes of what kvarn_error gives."""
+"""Bytes of the text that kvarn_error returns."""
 
 
 class Entry:
@@ -50,7 +44,7 @@ class Entry:
             self.ffi.def_extern(name=name, error=ERROR)(self._guarded(function))
 
     def begin(self, is_own: int) -> int:
-        """is_own: whether the library has started this Python, whose output nobody expects."""
+        """is_own: whether the library started this Python, so that nobody expects its output."""
         if is_own:
             sys.stdout = sys.stderr = _Lines(self.library.log)
         terminal.hand_to(self.library.log)
@@ -82,8 +76,8 @@ class Entry:
             code, text = CANCELLED, f"cancelled: {text}"
             if self.lib.is_ending():
                 code, text = NOT_RUNNING, "kvarn has been stopped, or the process is ending"
-        said = one_line(text).encode("utf-8", "backslashreplace")[:_MOST_ERROR]
-        self.lib.set_error(said.decode("utf-8", "ignore").encode())
+        line = one_line(text).encode("utf-8", "backslashreplace")[:_MOST_ERROR]
+        self.lib.set_error(line.decode("utf-8", "ignore").encode())
         return code
 
 
@@ -99,7 +93,7 @@ class _Lines(io.TextIOBase):
 
 
 class _Compiling:
-    """Tells that kernels are compiled, which takes a while, and after each how many they were."""
+    """Reports that kernels are being compiled, and after each one how many there were."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log, self._n, self._seconds = log, 0, 0.0

@@ -10,9 +10,10 @@ import json
 import os
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...jit.launch import launcher
 from ...system.errors import KvarnError
@@ -27,18 +28,64 @@ from ..packs import build_pack, pack_info
 from ..store import Disk
 from ..tokenizer import Rendered
 from . import options
-from .arguments import check_flags, messages_of
-from .errors import BadArgument, Cancelled, InUse
-from .handles import CONTEXT, MODEL, Handles, Opened
+from .arguments import Arguments, Cancelled, InUse, Refused, check_flags, messages_of
+from .options import BadArgument
 
 if TYPE_CHECKING:
-    from ..context import Progress
+    from ..context import Context, Progress
+    from ..model import Model
 
+T = TypeVar("T")
+
+_MODEL, _CONTEXT = 1, 2  # kinds of handles: those of handles.c
 _BOS, _SPECIAL = 1, 2
 
 
-class Library(Handles):
-    """The methods are those of kvarn.h."""
+@dataclass
+class OpenContext:
+    """A context and what belongs to its handle.
+
+    base: tokens that other calls than `chat` read: they stay.
+    """
+
+    context: Context
+    model: int
+    conversation: Conversation | None = None
+    base: int = 0
+
+
+@dataclass
+class Library(Arguments):
+    """Models and contexts by their handles (`handles.c`). The methods are those of kvarn.h."""
+
+    models: dict[int, Model] = field(default_factory=dict)
+    contexts: dict[int, OpenContext] = field(default_factory=dict)
+
+    def model_of(self, handle: int) -> Model:
+        return self._of(self.models, handle, _MODEL)
+
+    def opened(self, handle: int) -> OpenContext:
+        return self._of(self.contexts, handle, _CONTEXT)
+
+    def _of(self, table: dict[int, T], handle: int, kind: int) -> T:
+        """What a handle stands for; `Refused` where nothing is open under it."""
+        if handle not in table:
+            raise Refused(self.lib.bad_handle(handle, kind))
+        return table[handle]
+
+    def new_handle(self, kind: int) -> int:
+        """A handle that was never used before."""
+        handle = int(self.lib.handle_new(kind))
+        if not handle:
+            raise KvarnError("4,096 models and contexts are open: free some")
+        return handle
+
+    def register(self, table: dict[int, T], kind: int, value: T) -> int:
+        """The new handle of an open model or context."""
+        handle = self.new_handle(kind)
+        self.lib.stop_of(handle)[0] = self.lib.is_ending()
+        table[handle] = value
+        return handle
 
     def end(self) -> int:
         """Save and free everything; raises the first error, after the rest has been freed."""
@@ -58,22 +105,22 @@ class Library(Handles):
 
     def model_open(self, path: Any, text: Any, on_progress: Any, user: Any) -> int:
         given = options.parsed(self.string(text), options.MODEL)
-        name = self.string(path, what="the path", decode=os.fsdecode)
-        place = default_model_path() if name is None else Path(name)
-        if not place.is_file():
-            raise KvarnError(f"no such file: {place}; `kvarn ls` lists the models on this machine")
-        n_bytes, progress = place.stat().st_size, self.progress(on_progress, user)
+        name = self.string(path, decode=os.fsdecode)
+        file = default_model_path() if name is None else Path(name)
+        if not file.is_file():
+            raise KvarnError(f"no such file: {file}; `kvarn ls` lists the models on this machine")
+        n_bytes, progress = file.stat().st_size, self.progress(on_progress, user)
         progress(0, n_bytes)
-        model = load(place, notice=self.log, **given)
+        model = load(file, notice=self.log, **given)
         on_engine(launcher.load)
         self.lib.arm()
         progress(n_bytes, n_bytes)
-        return self.kept(self.models, MODEL, model)
+        return self.register(self.models, _MODEL, model)
 
     def model_free(self, handle: int) -> int:
         model = self.model_of(handle)
-        if held := sum(one.model == handle for one in self.contexts.values()):
-            raise InUse(f"the model has {held} contexts: free them first")
+        if n_contexts := sum(opened.model == handle for opened in self.contexts.values()):
+            raise InUse(f"the model has {n_contexts} contexts: free them first")
         del self.models[handle]
         self.lib.handle_free(handle)
         model.file.close()
@@ -97,11 +144,10 @@ class Library(Handles):
         return self.fill(buffer, room, json.dumps(facts).encode())
 
     def tokenize(self, handle: int, text: Any, n: int, flags: int, buffer: Any, room: int) -> int:
-        tokenizer, said = self.model_of(handle).tokenizer, self.utf8(text, n)
+        tokenizer, decoded = self.model_of(handle).tokenizer, self.utf8(text, n)
         check_flags(flags, _BOS | _SPECIAL)
         encode = partial(prompt_ids, tokenizer) if flags & _BOS else tokenizer.encode
-        found = encode(said, special=bool(flags & _SPECIAL))
-        ids = array("i", [*found, -1])
+        ids = array("i", [*encode(decoded, special=bool(flags & _SPECIAL)), -1])
         self.copy(buffer, room, ids.tobytes(), len(ids))
         return len(ids)
 
@@ -117,20 +163,19 @@ class Library(Handles):
         model = self.model_of(handle)
         given = options.parsed(self.string(text), context_words())
         context = model.open(ContextRequest.of(given))
+        opened = OpenContext(context, handle, base=len(context.tokens))
         try:
-            made = self.kept(
-                self.contexts, CONTEXT, Opened(context, handle, base=len(context.tokens))
-            )
+            made = self.register(self.contexts, _CONTEXT, opened)
         except BaseException:
             context.close()
             raise
-        context.stop_at(int(self.ffi.cast("uintptr_t", self.lib.stop_of(made))))
+        context.stop_at(self._stop_address(made))
         for line in context.notices:
             self.log(line)
         return made
 
     def context_free(self, handle: int) -> int:
-        """Frees it also where saving fails."""
+        """Frees it even where saving fails."""
         context = self.opened(handle).context
         try:
             self.lib.stop_of(handle)[0] = 0  # what is to be saved may have to be computed
@@ -188,7 +233,7 @@ class Library(Handles):
     def chat(self, handle: int, messages: Any, text: Any, on_text: Any, user: Any) -> int:
         opened = self.opened(handle)
         given = options.parsed(self.string(text), options.CHAT)
-        system, before, question = messages_of(self.string(messages, what="the messages"))
+        system, before, question = messages_of(self.string(messages, name="the messages"))
         conversation = opened.conversation or Conversation(opened.context)
         base = given.get("base", opened.base)
         if base > len(opened.context.tokens):
@@ -197,10 +242,8 @@ class Library(Handles):
             )
         if base != conversation.base:
             conversation.base, conversation.prompt = base, (Rendered(), 0)
-        how = options.generation_of(given)
-        conversation.sampler, conversation.draft = how["sampler"], how["draft"]
-        conversation.stop = how["stop"]
-        conversation.max_tokens = how["max_tokens"]
+        for name, value in options.generation_of(given).items():
+            setattr(conversation, name, value)
         conversation.system, conversation.messages = system, before
         opened.conversation, conversation.last = conversation, None
         self._write(handle, conversation.ask(question), on_text, user)
@@ -208,7 +251,7 @@ class Library(Handles):
         return conversation.last.n_tokens + 1
 
     def _write(self, handle: int, pieces: Iterator[str], on_text: Any, user: Any) -> None:
-        """Give an answer to the program as it comes."""
+        """Pass an answer to the program piece by piece."""
         if on_text == self.ffi.NULL:
             raise BadArgument("on_text is NULL: expected a function that takes the text")
         stop = self.lib.stop_of(handle)
@@ -219,31 +262,35 @@ class Library(Handles):
             if stop[0]:
                 raise Cancelled("stopped between two tokens")
 
+    def _stop_address(self, handle: int) -> int:
+        """Address of the word that stops a context."""
+        return int(self.ffi.cast("uintptr_t", self.lib.stop_of(handle)))
+
     # Packs.
 
     def pack_build(
         self, handle: int, name: Any, text: Any, n: int, given: Any, on_progress: Any, user: Any
     ) -> int:
-        model, wanted = self.model_of(handle), options.parsed(self.string(given), options.PACK)
-        store = Disk(pack_path(self.name(name)), *wanted.get("kv_type", ()))
-        said, request = self.utf8(text, n), ContextRequest.of({**wanted, "kv_type": None})
-        progress, place = self.progress(on_progress, user), self.new_handle(CONTEXT)
-        stop = int(self.ffi.cast("uintptr_t", self.lib.stop_of(place)))
+        model, words = self.model_of(handle), options.parsed(self.string(given), options.PACK)
+        store = Disk(pack_path(self.pack_name(name)), *words.get("kv_type", ()))
+        decoded, request = self.utf8(text, n), ContextRequest.of({**words, "kv_type": None})
+        progress, stoppable = self.progress(on_progress, user), self.new_handle(_CONTEXT)
+        stop = self._stop_address(stoppable)
         try:
             info = build_pack(
-                model, store, said, request.n_ctx, request.prefill, progress,
+                model, store, decoded, request.n_ctx, request.prefill, progress,
                 lambda context: context.stop_at(stop),
             )  # fmt: skip
             return info.n_tokens + 1
         finally:
-            self.lib.handle_free(place)
+            self.lib.handle_free(stoppable)
 
     def pack_info(self, name: Any, buffer: Any, room: int) -> int:
-        facts = pack_info(pack_path(self.name(name))).as_dict()
+        facts = pack_info(pack_path(self.pack_name(name))).as_dict()
         return self.fill(buffer, room, json.dumps(facts).encode())
 
 
-def _read(opened: Opened, ids: list[int], progress: Progress) -> int:
+def _read(opened: OpenContext, ids: list[int], progress: Progress) -> int:
     try:
         opened.context.prefill(ids, progress)
     finally:

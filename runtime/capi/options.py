@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from ...system.errors import KvarnError
 from ...system.text import brief
 from ...system.values import WrongValue, count
 from ..axes import PREFILL_AXIS
@@ -16,18 +17,21 @@ from ..draft import Ngram
 from ..loading.devices import DEVICES, KV_ON
 from ..methods import Kind, Option
 from ..sampling import Sampler
-from .errors import BadArgument
+
+
+class BadArgument(KvarnError):
+    """A mistake of the program that calls."""
 
 
 def parsed(text: str | None, known: Mapping[str, Kind]) -> dict[str, Any]:
     """The options in a JSON object; `BadArgument` for anything else."""
     if text is None:
         return {}
-    found = parsed_json(text, "the options")
-    if not isinstance(found, dict):
-        raise BadArgument(f"the options are {brief(found)}: expected a JSON object")
+    options = parsed_json(text, "the options")
+    if not isinstance(options, dict):
+        raise BadArgument(f"the options are {brief(options)}: expected a JSON object")
     given = {}
-    for name, value in found.items():
+    for name, value in options.items():
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
             raise BadArgument(f"unknown option {brief(name)}: the options are {names}")
@@ -40,12 +44,12 @@ def parsed(text: str | None, known: Mapping[str, Kind]) -> dict[str, Any]:
     return given
 
 
-def parsed_json(text: str, what: str) -> Any:
-    """The value of a JSON text; `BadArgument` for what is none."""
+def parsed_json(text: str, name: str) -> Any:
+    """The value of a JSON text; `BadArgument` for any other text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadArgument(f"{what} are {brief(text)}, which is no JSON: {error}") from error
+        raise BadArgument(f"{name} are {brief(text)}, which is not JSON: {error}") from error
 
 
 def _number(value: Any) -> float:
@@ -56,7 +60,7 @@ def _number(value: Any) -> float:
 
 def _texts(value: Any) -> list[str]:
     texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts):
         raise WrongValue("a text, or an array of texts", value)
     return texts
 
@@ -89,8 +93,8 @@ MODEL: Mapping[str, Kind] = {
 PACK: Mapping[str, Kind] = {"ctx": count, "kv_type": kv_types, **PREFILL_AXIS.kinds()}
 
 _SAMPLER: dict[str, Kind] = {
-    one.name: _number if isinstance(one.default, float) else partial(count, least=-1)
-    for one in fields(Sampler)
+    field.name: _number if isinstance(field.default, float) else partial(count, least=-1)
+    for field in fields(Sampler)
 } | {"logit_bias": _or_null(_bias), "seed": _or_null(partial(count, most=2**64 - 1, units=False))}
 del _SAMPLER["n_probs"]  # of the Python interface: nothing here shows them
 GENERATE: Mapping[str, Kind] = _SAMPLER | {
@@ -103,9 +107,9 @@ CHAT: Mapping[str, Kind] = {**GENERATE, "base": count}
 
 def generation_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `Context.generation`, of options of `GENERATE`."""
-    most = given.get("max_tokens")
+    limit = given.get("max_tokens")
     return {
-        "max_tokens": None if most == -1 else most,
+        "max_tokens": None if limit == -1 else limit,
         "sampler": Sampler(**{name: given[name] for name in _SAMPLER if name in given}),
         "stop": given.get("stop", []),
         "draft": Ngram() if given.get("draft") else None,

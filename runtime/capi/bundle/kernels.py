@@ -40,7 +40,7 @@ def targets() -> list[Target]:
 
 
 def _listed(features: Sequence[str]) -> str:
-    return ",".join(f"+{one}" for one in features)
+    return ",".join(f"+{name}" for name in features)
 
 
 def compile_ahead(
@@ -48,16 +48,15 @@ def compile_ahead(
 ) -> None:
     """Compile into the folder `bundled`, one process for each CPU.
 
-    They have a root of kernels of their own, in the kernel cache, so that the next bundle need not
-    wait.
+    They keep their kernels in a folder of the kernel cache, so that the next bundle need not wait.
     """
     if which == NONE:
         return
     cache = kernel_cache.place()
     if cache is None:
         raise BuildError("bundling libkvarn: compiled kernels cannot be kept: see `kvarn doctor`")
-    asked = repr((which, *(str(path.resolve()) for path in models)))
-    root = cache.parents[1] / "bundles" / hashlib.blake2b(asked.encode(), digest_size=8).hexdigest()
+    key = repr((which, *(str(path.resolve()) for path in models)))
+    root = cache.parents[1] / "bundles" / hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     all_targets = targets()
     words = [sys.executable, "-m", f"{__package__}.rehearse", which, *map(str, [bundled, *models])]
     running = [
@@ -66,8 +65,8 @@ def compile_ahead(
         )
         for target in all_targets
     ]
-    told = [process.communicate()[0] for process in running]
-    for target, process, text in zip(all_targets, running, told, strict=True):
+    outputs = [process.communicate()[0] for process in running]
+    for target, process, text in zip(all_targets, running, outputs, strict=True):
         if process.returncode:
             raise BuildError(f"bundling libkvarn: compiling kernels for {target.cpu} failed")
         for line in text.splitlines():
@@ -76,7 +75,7 @@ def compile_ahead(
 
 
 def _environment(target: Target, root: Path) -> dict[str, str]:
-    """Chooses the CPU of a process, and the root of its kernels."""
+    """Chooses the CPU of a process, and the folder of its kernels."""
     return {
         "NUMBA_CPU_NAME": target.cpu,
         "NUMBA_CPU_FEATURES": target.features,

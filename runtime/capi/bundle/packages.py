@@ -1,5 +1,4 @@
-"""The packages of a bundle: kvarn without what only converting and pulling need, and what running
-imports."""
+"""The packages of a bundle: kvarn's rooms that run models, and the packages that they import."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from .... import __version__
 from ..build import HERE, BuildError
-from .python import standard_library
+from .python import site_packages
 
 NEEDED = ("numpy", "numba", "llvmlite", "jinja2", "markupsafe", "xxhash", "cffi")
 """Distributions. Of cffi the backend alone. Not hub downloads, progress bars, YAML, completion."""
@@ -24,11 +23,6 @@ _LEFT_OUT = re.compile(
 _LICENCE = re.compile(r".*\.dist-info/(.*/)?[^/]*(licen[cs]e|copying|notice)[^/]*", re.IGNORECASE)
 
 
-def folder(out: Path) -> Path:
-    """The packages' folder in a bundle."""
-    return standard_library(out) / "site-packages"
-
-
 def copy_packages(out: Path) -> Path:
     """Copy all, and their licences; returns the folder of kvarn."""
     for name in NEEDED:
@@ -39,12 +33,12 @@ def copy_packages(out: Path) -> Path:
     return _copy_kvarn(out)
 
 
-def _copy(found: Distribution, name: str, out: Path) -> None:
-    files = [(str(one), Path(str(found.locate_file(one)))) for one in found.files or ()]
-    licences = [one for one in files if _LICENCE.fullmatch(one[0])]
+def _copy(package: Distribution, name: str, out: Path) -> None:
+    files = [(str(file), Path(str(package.locate_file(file)))) for file in package.files or ()]
+    licences = [(inside, path) for inside, path in files if _LICENCE.fullmatch(inside)]
     if not licences:
         raise BuildError(
-            f"bundling libkvarn: {name} {found.version} has no licence among its files"
+            f"bundling libkvarn: {name} {package.version} has no licence among its files"
         )
     for inside, path in licences:
         to = out / "share" / "licenses" / name / Path(*Path(inside).parts[1:])
@@ -52,31 +46,31 @@ def _copy(found: Distribution, name: str, out: Path) -> None:
         shutil.copy(path, to)
     for inside, path in files:
         if not _LEFT_OUT.fullmatch(inside):
-            to = folder(out) / inside
+            to = site_packages(out) / inside
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, to)
 
 
 def _copy_kvarn(out: Path) -> Path:
     """The rooms that run models, and the default model."""
-    own = folder(out) / "kvarn"
-    own.mkdir(parents=True)
+    package = site_packages(out) / "kvarn"
+    package.mkdir(parents=True)
     skipped = shutil.ignore_patterns("__pycache__", "*.c", "*.h", "examples", "bundle")
     for room in ROOMS:
-        shutil.copytree(_PACKAGE / room, own / room, ignore=skipped)
+        shutil.copytree(_PACKAGE / room, package / room, ignore=skipped)
     for name in ("__init__.py", "py.typed"):
-        shutil.copy(_PACKAGE / name, own / name)
+        shutil.copy(_PACKAGE / name, package / name)
     licence = out / "share" / "licenses" / "kvarn" / "LICENSE"
     licence.parent.mkdir(parents=True)
     shutil.copy(_licence(), licence)
-    return own
+    return package
 
 
 def _licence() -> Path:
-    """kvarn's: in its folder, or where an installer has put it."""
-    if (beside := _PACKAGE / "LICENSE").is_file():
-        return beside
-    for one in distribution("kvarn").files or ():
-        if _LICENCE.fullmatch(str(one)):
-            return Path(str(one.locate()))
+    """kvarn's licence: in its folder, or where an installer has put it."""
+    if (licence := _PACKAGE / "LICENSE").is_file():
+        return licence
+    for file in distribution("kvarn").files or ():
+        if _LICENCE.fullmatch(str(file)):
+            return Path(str(file.locate()))
     raise BuildError(f"bundling libkvarn: the licence of kvarn {__version__} is missing")

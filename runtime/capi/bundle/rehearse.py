@@ -1,8 +1,8 @@
 """Compiles a bundle's kernels for one CPU, which the environment names: see `kernels`.
 
-For a CPU that this machine has, rehearsals run. For another one their launches do nothing: what is
-computed has no meaning, and a rehearsal may end where it is checked. How many did is told; what
-they need beyond that is compiled on first use.
+Where this machine can run the CPU's code, rehearsals run. For another CPU, launches do nothing: the
+results have no meaning, and a rehearsal may end where they are checked. A line says how many did;
+the kernels that they would have needed after that are compiled on first use.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def _copy(bundled: Path) -> None:
 
 
 def main(which: str, bundled: str, *models: str) -> int:
-    """In a process for one CPU: compile, copy the machine code to a folder and tell of it."""
+    """In a process for one CPU: compile, copy the machine code to a folder, print what was done."""
     is_foreign = not Target(variant.CPU, variant.LISTED).runs_on(variant.host_features())
     if is_foreign:
         launcher.only_compile()
         warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of numbers without a meaning
     n_ended = 0
-    for one in _rehearsals(which, [Path(model) for model in models]):
+    for rehearsal in _rehearsals(which, [Path(model) for model in models]):
         try:
-            one()
+            rehearsal()
         except OpsError:
             if not is_foreign:
                 raise
@@ -61,8 +61,8 @@ def main(which: str, bundled: str, *models: str) -> int:
     show(f"kernels ready, {n} functions compiled now" if n else "kernels ready")
     if n_ended:
         show(
-            f"{n_ended} rehearsals ended early, as this CPU cannot run them: what they need "
-            "beyond that is compiled on first use"
+            f"{n_ended} rehearsals ended early, as this machine cannot run them: the kernels that "
+            "are left are compiled on first use"
         )
     _copy(Path(bundled))
     return 0

@@ -13,7 +13,7 @@ import pytest
 
 import kvarn
 from kvarn.runtime.capi.build import BuildError
-from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages, rehearse
+from kvarn.runtime.capi.bundle import NONE, bundle, kernels, packages, python, rehearse
 
 PACKAGE = Path(kvarn.__file__).parent
 OPTIONAL = {"cffi", "faiss", "gguf", "torch"}
@@ -114,7 +114,7 @@ def test_it_renders_templates_and_compiles_what_is_missing(
     moved: tuple[Path, str], alone: Callable[..., str]
 ) -> None:
     folder = moved[0]
-    rendered, *paths = alone(f"{folder}/bin/{packages.standard_library(folder).name}", "-c",
+    rendered, *paths = alone(f"{folder}/bin/{python.standard_library(folder).name}", "-c",
                              RENDER).splitlines()  # fmt: skip
     assert rendered == "<user>geese"
     assert all(Path(path).is_relative_to(folder) for path in paths)
@@ -127,14 +127,14 @@ def test_it_renders_templates_and_compiles_what_is_missing(
         "context.prefill(list(range(1, 20)))\n"
         "print(Counts.compiled, context.n_ctx)\n"
     )
-    n, _ = alone(f"{folder}/bin/{packages.standard_library(folder).name}", "-c", script).split()
+    n, _ = alone(f"{folder}/bin/{python.standard_library(folder).name}", "-c", script).split()
     assert int(n) > 0
 
 
 @pytest.mark.slow
 def test_kernels_are_there_for_each_cpu(moved: tuple[Path, str]) -> None:
     """The same functions, though this machine may not run those of all CPUs."""
-    bundled = packages.folder(moved[0]) / "kvarn" / "bundled"
+    bundled = python.site_packages(moved[0]) / "kvarn" / "bundled"
     listed = json.loads((bundled / "targets.json").read_text())
     assert listed == [list(one) for one in kernels.targets()]
     found = {
@@ -179,7 +179,7 @@ def test_what_fills_it_is_told_and_has_licences(moved: tuple[Path, str]) -> None
         files = [file for file in (licences / name).rglob("*") if file.is_file()]
         assert sum(file.stat().st_size for file in files) > 500, name
     for name in ("huggingface_hub", "gguf", "tqdm", "yaml", "pip", "setuptools"):
-        assert not (packages.folder(folder) / name).exists()
+        assert not (python.site_packages(folder) / name).exists()
 
 
 def test_what_the_rooms_import_is_in_it() -> None:
@@ -198,6 +198,6 @@ def test_what_the_rooms_import_is_in_it() -> None:
 
 def test_a_folder_with_something_else_is_left_alone(built: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("all of it")
-    with pytest.raises(BuildError, match="is there and no earlier bundle: remove it"):
+    with pytest.raises(BuildError, match="exists and is not an earlier bundle: remove it"):
         bundle(tmp_path, NONE, [])
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
