@@ -1,8 +1,8 @@
 """One engine thread per process runs all kernels.
 
 Numba's threading layers want a single caller: `workqueue` aborts the process when two threads enter
-it, and `omp` keeps a pool of workers per calling thread. So everything that computes (commands, the
-Python API from any thread, later the server and the C API) is queued on this thread.
+it, and `omp` keeps a pool of workers for each calling thread. So all that computes is queued on
+this thread: commands, the Python API from any thread, and the C API.
 """
 
 from __future__ import annotations
@@ -31,20 +31,14 @@ class EngineError(KvarnError):
     """The engine accepts no more work."""
 
 
-def _engine() -> ThreadPoolExecutor:
-    """The engine, the same one for threads that ask at the same time."""
-    with _starting:
-        return _started()
-
-
 @cache
-def _started() -> ThreadPoolExecutor:
+def _engine() -> ThreadPoolExecutor:
     """The engine, with its thread running.
 
     An interrupt while the thread starts would leave a thread that nothing ends with the process, so
     interrupts wait until it has started.
     """
-    # Not possible while the interpreter shuts down, which `on_engine` reports.
+    # Fails while the interpreter shuts down, which `on_engine` reports.
     from concurrent.futures import ThreadPoolExecutor
 
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=_THREAD_NAME)
@@ -79,7 +73,9 @@ def on_engine(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     if threading.current_thread().name.startswith(_THREAD_NAME):
         return function(*args, **kwargs)
     try:
-        future = _engine().submit(function, *args, **kwargs)
+        with _starting:  # threads that ask at the same time get the same engine
+            engine = _engine()
+        future = engine.submit(function, *args, **kwargs)
     except RuntimeError as error:  # how an executor refuses
         raise EngineError(
             f"cannot compute while the program ends ({error}): let it wait for its threads first"

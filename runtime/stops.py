@@ -16,49 +16,49 @@ def stop_strings(stop: str | Iterable[str]) -> tuple[str, ...]:
     text.
     """
     try:
-        found = (stop,) if isinstance(stop, str) else tuple(stop)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
     except TypeError:
         raise StopError(f"stop is {stop!r:.50}: expected text, or some texts") from None
-    for one in found:
-        if not isinstance(one, str):
-            raise StopError(f"stop holds {one!r:.50}: expected text")
-    return tuple(dict.fromkeys(one for one in found if one))
+    for text in stops:
+        if not isinstance(text, str):
+            raise StopError(f"stop holds {text!r:.50}: expected text")
+    return tuple(dict.fromkeys(text for text in stops if text))
 
 
 class StopMatcher:
     """Lets text through up to the first stop string; drops it and what follows.
 
     Holds back only the longest end of the text that may begin a stop string. Of several stop
-    strings, the one that is complete first ends the text; of those complete at the same character,
-    the longest.
+    strings, the first one that is complete ends the text; of those that are complete at the same
+    character, the longest.
     """
 
     def __init__(self, stops: str | Iterable[str] = ()) -> None:
         self._stops = stop_strings(stops)
-        self._held = ""
+        self._pending = ""
         self._stopped = False
 
     @property
-    def held(self) -> str:
-        """Text that has been pushed and not emitted."""
-        return self._held
+    def pending(self) -> str:
+        """Text that was pushed and is held back."""
+        return self._pending
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Takes the next piece; returns the text to show, and whether a stop string appeared."""
+        """Takes the next piece. Returns the text to show, and whether a stop string appeared."""
         if self._stopped:
             return "", True
-        text = self._held + text
-        found = self._first_stop(text)
-        if found is not None:
-            self._held, self._stopped = "", True
-            return text[:found], True
-        keep = self._open_end(text)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep], False
+        text = self._pending + text
+        first = self._first_stop(text)
+        if first is not None:
+            self._pending, self._stopped = "", True
+            return text[:first], True
+        end = len(text) - self._open_end(text)
+        self._pending = text[end:]
+        return text[:end], False
 
     def flush(self) -> str:
-        """The text still held back, after a stream that ended without a stop string."""
-        text, self._held = self._held, ""
+        """Returns the text that is held back, after a stream without a stop string."""
+        text, self._pending = self._pending, ""
         return text
 
     def _first_stop(self, text: str) -> int | None:

@@ -42,8 +42,8 @@ class Observer:
     def say(self, line: str) -> None:
         """A message for the user."""
 
-    def progress(self, what: str) -> Progress | None:
-        """A function to be called with (done, total) during `what`, or None."""
+    def progress(self, title: str) -> Progress | None:
+        """A function that is called with (done, total) during the work, or None."""
         return None
 
 
@@ -56,16 +56,16 @@ def run_depth(
 ) -> Iterator[Result]:
     """Time each of `sizes` (n_prompt, n_gen) after `depth` tokens, which are read or filled once.
 
-    Tokens are random; each case is run once before it counts. On disk, times include saving, and
-    generating after at least a segment is also timed cold: from a pack that is opened anew, with
-    its indexes in memory but no K and V.
+    Tokens are random. Each case runs once before it counts. On disk, times include saving;
+    generating after a segment or more is also timed cold: from a pack that is opened anew, with its
+    indexes in memory, but not K and V.
     """
     if setting.folder is None:
         yield from run_settings(model, depth, [(sizes, setting)], observer)
         return
     setting.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=setting.folder) as aside:
-        pack = Path(aside) / "pack"
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=setting.folder) as folder:
+        pack = Path(folder) / "pack"
         for bench in _benches(model, depth, sizes, setting, observer):
             yield from bench.warm(Disk(pack, setting.type_k, setting.type_v))
             if depth >= SEGMENT and not bench.evicts:  # slots are in memory
@@ -94,8 +94,8 @@ def _benches(
 
 
 @dataclass(frozen=True)
-class _Held(Ram):
-    """A KV cache in memory that another context has filled: the next one's, if it is there, too."""
+class _FilledRam(Ram):
+    """Opens the KV cache in memory that an earlier context has filled, if it is on the device."""
 
     store: KVStore | None = None
     tokens: tuple[int, ...] = ()
@@ -106,29 +106,28 @@ class _Held(Ram):
 
     def on(self, device: KVDevice) -> Store | None:
         if isinstance(self.store, ResidentStore) and self.store.device is device:
-            return _There(self, device)
+            return _FilledResident(self, device)
         return None
 
     def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         if isinstance(self.store, RamStore):
-            return self.filled(self.store)
+            return self.with_tokens(self.store)
         return super()._open(model, n_ctx)
 
-    def filled(self, store: S) -> S:
-        """The store with its tokens."""
+    def with_tokens(self, store: S) -> S:
         store.saved = Saved(list(self.tokens), None)
         return store
 
 
 @dataclass(frozen=True)
-class _There(Resident):
+class _FilledResident(Resident):
     """The same in a GPU's memory."""
 
     def _open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
-        held = self.host
-        assert isinstance(held, _Held) and isinstance(held.store, ResidentStore)
-        if held.store.has_room(n_ctx):
-            return held.filled(held.store)
+        filled = self.host
+        assert isinstance(filled, _FilledRam) and isinstance(filled.store, ResidentStore)
+        if filled.store.has_room(n_ctx):
+            return filled.with_tokens(filled.store)
         return super()._open(model, n_ctx)
 
 
@@ -147,9 +146,9 @@ class _Bench:
         self._model, self._depth, self._sizes = model, depth, sizes
         self._setting, self._attend, self._observer = setting, attend, observer
         longest = max((max(size) for size in sizes), default=0)
-        passed = sum(map(max, sizes)) * (setting.repetitions + 1)
-        self.evicts = setting.keep.evicts(depth + passed)
-        self._n_ctx = depth + (passed if self.evicts else longest)
+        n_timed = sum(map(max, sizes)) * (setting.repetitions + 1)
+        self.evicts = setting.keep.evicts(depth + n_timed)
+        self._n_ctx = depth + (n_timed if self.evicts else longest)
         self._n_read = depth if self.evicts else min(depth, setting.n_read)
         rng = np.random.default_rng(0)
         n_ids = self._n_read + longest
@@ -170,10 +169,10 @@ class _Bench:
                 yield result
             if not self.evicts:
                 context.truncate(self._depth)  # what is saved has just the depth
-            held = context.store
-        if not held.saves and isinstance(held, RamStore | ResidentStore):
-            types = held.layout.k_type, held.layout.v_type
-            return _Held(*types, tokens=tuple(context.tokens), store=held)
+            filled = context.store
+        if not filled.saves and isinstance(filled, RamStore | ResidentStore):
+            types = filled.layout.k_type, filled.layout.v_type
+            return _FilledRam(*types, tokens=tuple(context.tokens), store=filled)
         return store
 
     def _open(self, store: Ram | Disk) -> Context:
@@ -189,11 +188,11 @@ class _Bench:
         store = Disk(pack, read_only=True)
         for size in self._sizes:
             result = self._result(Case(*size, self._depth, cold=True))
-            if size[0] or not self._forgets(files):
+            if size[0] or not self._drop_from_memory(files):
                 continue
             self._observer.say(result.case.test)
             for _ in range(self._setting.repetitions):
-                self._forgets(files)
+                self._drop_from_memory(files)
                 with self._open(store) as context:
                     context.index()
                     before = page_cache.resident_bytes(files)
@@ -202,7 +201,7 @@ class _Bench:
                 del context
             yield result
 
-    def _forgets(self, files: list[Path]) -> bool:
+    def _drop_from_memory(self, files: list[Path]) -> bool:
         """Drop the files from memory; where that fails, say so and return False."""
         gc.collect()  # mapped files stay in memory
         if page_cache.CAN_FORGET:

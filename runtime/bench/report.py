@@ -19,8 +19,8 @@ def _in(unit: float, name: str) -> Callable[[Row], str]:
     return lambda row: "" if row[name] is None else f"{row[name] / unit:.2f}"
 
 
-def _asks(row: Row) -> bool:
-    """Whether a prompt was read after others: a question, which waits so long for its answer."""
+def _after_others(row: Row) -> bool:
+    """Whether a prompt was read after other tokens: the time until its first token then counts."""
     return bool(row["n_prompt"] and row["n_depth"])
 
 
@@ -35,7 +35,11 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ("prefill", "---", lambda row: "" if row["prefill"] == "exact" else str(row["prefill"])),
     ("test", "---", lambda row: str(row["test"])),
     ("t/s", "---:", lambda row: f"{row['avg_ts']:.2f} ± {row['stddev_ts']:.2f}"),
-    ("first token s", "---:", lambda row: f"{row['avg_ns'] / 1e9:.2f}" if _asks(row) else ""),
+    (
+        "first token s",
+        "---:",
+        lambda row: f"{row['avg_ns'] / 1e9:.2f}" if _after_others(row) else "",
+    ),
     ("choosing ms/t", "---:", _in(1e6, "index_ns")),
     ("attending ms/t", "---:", _in(1e6, "attention_ns")),
     ("from disk MB/t", "---:", _in(1e6, "disk_bytes")),

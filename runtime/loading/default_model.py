@@ -21,8 +21,8 @@ def default_model_path() -> Path:
 
 
 def usual_model_path(notice: Callable[[str], None]) -> Path:
-    """The model that commands use without -m, which `notice` is told: the GGUF file that `kvarn
-    convert` wrote or `kvarn hf-pull` downloaded last, or else the default model."""
+    """The model that commands use without -m: the GGUF file that `kvarn convert` wrote or `kvarn
+    hf-pull` downloaded last, or else the default model. `notice` is called with its name."""
     last = last_model()
     if last is not None and last.is_file():
         notice(f"no -m FILE given: using the last converted or pulled model {last}")

@@ -23,11 +23,10 @@ DEVICES = ("cpu", "cuda")
 KV_ON = ("auto", "gpu", "host")
 """Where K and V can be, see `load`."""
 SMALLER = ("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K")
-"""Types that a user is advised to take instead, the most exact first; of other types of so many
-bits there are models as well."""
-TAKING_APART = 256 << 20
-"""Bytes for what `cuda_ops.linear.planes` makes of a matrix on the way: 16 million weights at a
-time, up to 16 bytes for each."""
+"""Types that an error advises instead, the most exact first."""
+UNPACKING_BYTES = 256 << 20
+"""Memory in which `cuda_ops.linear.planes` unpacks a matrix: 16 million weights at a time, up to 16
+bytes for each."""
 
 
 def device_named(name: str, file: GGUFFile) -> Device | None:
@@ -46,7 +45,7 @@ def device_named(name: str, file: GGUFFile) -> Device | None:
 
 
 def check_kv_on(kv_on: str) -> None:
-    """`KvarnError` for anything else than `KV_ON`."""
+    """Raises `KvarnError` unless `kv_on` is one of `KV_ON`."""
     if kv_on not in KV_ON:
         raise KvarnError(f"K and V cannot be on {kv_on!r:.40}: expected {', '.join(KV_ON)}")
 
@@ -64,8 +63,8 @@ def card_for(name: str) -> Card | None:
 
 
 def _keep_kernels() -> None:
-    """Have Triton keep its kernels beside those of the CPU, where only this user can write, unless
-    TRITON_CACHE_DIR names another folder; call it before Triton is imported."""
+    """Have Triton keep its kernels beside those of the CPU, in a folder that only this user can
+    write to, unless TRITON_CACHE_DIR names another. Call it before Triton is imported."""
     from ...jit.kernel_cache.folders import candidates  # imports llvmlite
 
     for root in candidates() if "TRITON_CACHE_DIR" not in os.environ else ():
@@ -79,7 +78,7 @@ def _keep_kernels() -> None:
 def check_room(file: GGUFFile, card: Card, chunk: int) -> None:
     """`KvarnError` if the model's weights and the forward pass of `chunk` tokens do not fit."""
     matrices = _matrices(file)
-    rest = _besides(file, ModelConfig.from_metadata(file.metadata), chunk)
+    rest = _working_bytes(file, ModelConfig.from_metadata(file.metadata), chunk)
     weights = _planes_bytes(matrices)
     if weights + rest <= card.free_bytes:
         return
@@ -105,7 +104,7 @@ Matrix = tuple[QuantType, int, int]
 
 
 def _matrices(file: GGUFFile) -> list[Matrix]:
-    """All tensors but those of types that hold no weights, which `Weights.load` refuses."""
+    """All tensors, but for those of unsupported types, which `Weights.load` refuses."""
     return [
         (
             QUANT_TYPES["Q8_0"] if treatment_of(tensor.type) == "re-encoded" else tensor.type,
@@ -127,9 +126,8 @@ def _planes_bytes(matrices: list[Matrix], name: str | None = None) -> int:
     )
 
 
-def _besides(file: GGUFFile, config: ModelConfig, chunk: int) -> int:
-    """Bytes beside the weights: the larger one of what loading the largest matrix and what reading
-    a chunk needs."""
+def _working_bytes(file: GGUFFile, config: ModelConfig, chunk: int) -> int:
+    """Bytes beside the weights: to load the largest matrix or to read a chunk, what is more."""
     sizes = (
         rows * row_bytes(type, columns) + _planes_bytes([(type, rows, columns)])
         for type, rows, columns in _matrices(file)
@@ -141,4 +139,4 @@ def _besides(file: GGUFFile, config: ModelConfig, chunk: int) -> int:
     floats = chunk * (width + 2 * config.n_ff) + 32 * config.n_vocab
     halves = chunk * (config.n_embd + config.n_heads * config.head_dim + config.n_ff)
     reading = 4 * floats + 2 * (halves + 3 * SCRATCH_WEIGHTS)
-    return max(loading + TAKING_APART, reading)
+    return max(loading + UNPACKING_BYTES, reading)

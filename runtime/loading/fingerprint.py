@@ -22,7 +22,7 @@ def fingerprint(file: GGUFFile) -> str:
     state = hashlib.blake2b(file.architecture.encode(), digest_size=8)
     for key in sorted(key for key in file.metadata if key.startswith(f"{file.architecture}.")):
         state.update(f"{key} ".encode())
-        for part in _written(file.metadata[key]):
+        for part in _representation(file.metadata[key]):
             state.update(part.encode())
         state.update(b"\n")
     for name in sorted(file.tensors):
@@ -46,7 +46,7 @@ def tokenizer_digest(file: GGUFFile) -> str:
     return state.hexdigest()
 
 
-def _written(value: Any) -> Iterator[str]:
+def _representation(value: Any) -> Iterator[str]:
     """`repr` of a value, piece by piece; arrays of numbers as lists."""
     if not isinstance(value, (list, np.ndarray)):
         yield repr(value)
@@ -54,6 +54,6 @@ def _written(value: Any) -> Iterator[str]:
     yield "["
     for first in range(0, len(value), _ITEMS):
         items = value[first : first + _ITEMS]
-        written = repr(items.tolist() if isinstance(items, np.ndarray) else items)
-        yield f"{', ' if first else ''}{written[1:-1]}"
+        text = repr(items.tolist() if isinstance(items, np.ndarray) else items)
+        yield f"{', ' if first else ''}{text[1:-1]}"
     yield "]"

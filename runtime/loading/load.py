@@ -33,9 +33,9 @@ def load(
     """Load a GGUF model; without a path, the default model.
 
     threads: kernel threads of the whole process (default: one per physical core).
-    notice: called with one line about each thing the user should know, now or later: tensors that
-    are re-encoded, what the first context with a 4-bit KV cache has to measure.
-    device: what has the weights, "cpu" or "cuda" (`devices`). A `Device` is taken as it is.
+    notice: called with lines that the user should see, now or later: tensors that are re-encoded,
+    what the first context with a 4-bit KV cache has to measure.
+    device: where the weights are, "cpu" or "cuda" (`devices`), or a `Device`.
     kv_on: where contexts of a model on a GPU have K and V: "gpu"; "host", where the CPU attends to
     them; "auto" on the GPU where its memory has room and the methods are served there. Contexts say
     which in `notices`.
@@ -45,21 +45,20 @@ def load(
     check_kv_on(kv_on)
     file = open_gguf(Path(path) if path is not None else default_model_path())
     if isinstance(device, str):
-        elsewhere = device_named(device, file)
+        gpu = device_named(device, file)
     else:
-        elsewhere = None if device.name == "cpu" else device
+        gpu = None if device.name == "cpu" else device
     available = available_bytes()
-    n_bytes = _repacked(file, available) if elsewhere is None else 0
+    n_bytes = _repacked(file, available) if gpu is None else 0
     arena = Arena(n_bytes)
     _start_ahead(file, arena, n_bytes, available)
     from ...jit import threads as kernel_threads
+    from ...ops.cpu import CPU
     from ..model import Model
 
     if threads is not None:
         on_engine(kernel_threads.set_threads, threads)
-    if elsewhere is None:
-        return Model(file, arena, notice, kv_on=kv_on)
-    return Model(file, arena, notice, elsewhere, kv_on)
+    return Model(file, arena, notice, gpu or CPU, kv_on)
 
 
 def _repacked(file: GGUFFile, available: int) -> int:
@@ -76,8 +75,8 @@ def _repacked(file: GGUFFile, available: int) -> int:
 
 
 def _start_ahead(file: GGUFFile, arena: Arena, n_bytes: int, available: int) -> None:
-    """While kernels are imported, which takes 0.6 s on one core, let another core touch the memory
-    that matrices are repacked into or, if none are, the file that the first token reads."""
+    """While this core imports kernels, which takes 0.6 s, let another core touch the memory that
+    matrices are repacked into, or, without such matrices, the file that the first token reads."""
     if n_bytes:
         Thread(target=arena.populate, daemon=True).start()
     elif file.n_bytes <= available:

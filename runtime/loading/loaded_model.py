@@ -64,7 +64,7 @@ class LoadedModel:
             self._notice(line)
 
     def _re_encoded(self) -> str:
-        """One line about tensors that are re-encoded, for lack of kernels; "" if there are none."""
+        """A line about tensors that are re-encoded, for lack of kernels; "" if there are none."""
         types = Counter(
             tensor.type.name
             for tensor in self.file.tensors.values()
@@ -73,7 +73,7 @@ class LoadedModel:
         if not types:
             return ""
         counts = ", ".join(f"{n} of type {name}" for name, n in types.items())
-        return f"re-encoding tensors as Q8_0, for which kvarn has kernels: {counts}"
+        return f"re-encoding tensors as Q8_0, as kvarn has no kernels for their types: {counts}"
 
     @property
     def path(self) -> Path:

@@ -26,7 +26,7 @@ _TUNED = {"chat", "instruct", "it", "sft", "dpo", "assistant"}
 class ModelInfo:
     """What is known of one loaded model.
 
-    tell: passes a line on to the user. measure_keys: has the model read tokens and returns their
+    tell: shows the user a line. measure_keys: has the model read tokens and returns their
     mean keys, float32 (layers, J, E), see `store.centre`. memory: results of `once`.
     """
 

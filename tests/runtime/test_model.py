@@ -44,7 +44,9 @@ def test_re_encoded_tensors_are_said_and_compute(tmp_path: Path) -> None:
     retyped(tmp_path / "plain.gguf", tmp_path / "other.gguf", gguf.GGMLQuantizationType.IQ2_XS)
     said: list[str] = []
     model = kvarn.load(tmp_path / "other.gguf", notice=said.append)
-    assert said == ["re-encoding tensors as Q8_0, for which kvarn has kernels: 1 of type IQ2_XS"]
+    assert said == [
+        "re-encoding tensors as Q8_0, as kvarn has no kernels for their types: 1 of type IQ2_XS"
+    ]
     assert np.isfinite(model.context(8).prefill([1, 2, 3])).all()
 
 

@@ -39,11 +39,11 @@ def test_holds_back_only_what_may_become_a_stop(pieces: list[str], stops: list[s
         _, stopped = matcher.push(piece)
         text += piece
         if stopped:
-            assert matcher.held == ""
+            assert matcher.pending == ""
             return
         ends = [text[len(text) - n :] for n in range(len(text) + 1)]
         possible = [end for end in ends if any(s.startswith(end) and s for s in stops)]
-        assert matcher.held == max(possible, key=len, default="")
+        assert matcher.pending == max(possible, key=len, default="")
 
 
 def test_stays_stopped() -> None:

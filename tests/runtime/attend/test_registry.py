@@ -130,7 +130,7 @@ class Unfinished(Attend, ABC):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        (Other, "test_registry.Other: kvarn.runtime.attend.full.Full is called 'full' too; choose"),
+        (Other, "test_registry.Other: kvarn.runtime.attend.full.Full has the name 'full'; choose"),
         (Unfinished, "test_registry.Unfinished: it lacks a name, a summary or `open`"),
         (Path, "pathlib.Path: it derives from none of Attend, Keep, Prefill, Store"),
     ],
