@@ -14,16 +14,16 @@ ROOMS = (
 def packages() -> list[str]:
     """`kvarn` and every folder of its rooms that has an `__init__.py`."""
     root = Path(__file__).resolve().parent
-    found = [init.parent for room in ROOMS for init in (root / room).rglob("__init__.py")]
-    return ["kvarn", *sorted("kvarn." + ".".join(p.relative_to(root).parts) for p in found)]
+    folders = [init.parent for room in ROOMS for init in (root / room).rglob("__init__.py")]
+    return ["kvarn", *sorted("kvarn." + ".".join(p.relative_to(root).parts) for p in folders)]
 
 
 class BuildPy(build_py):
-    """This file stands among the package's modules and is none of them."""
+    """Leaves out this file, which stands among the modules of the package."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        found = super().find_package_modules(package, package_dir)
-        return [module for module in found if module[1] != "setup"]
+        modules = super().find_package_modules(package, package_dir)
+        return [module for module in modules if module[1] != "setup"]
 
 
 setup(package_dir={"kvarn": "."}, packages=packages(), cmdclass={"build_py": BuildPy})

@@ -34,12 +34,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "memory at the start. If --keep evicts, all of a depth is read, and each repetition "
         "continues where the last one ended."
     )
-    for short, name, default, what in (
+    for short, name, default, help in (
         ("-p", "--n-prompt", 512, "prompt lengths (default 512; 0: none)"),
         ("-n", "--n-gen", 128, "generated lengths (default 128; 0: none)"),
         ("-d", "--n-depth", 0, "tokens of context before each measurement (default 0)"),
     ):
-        parser.add_argument(short, name, metavar="N,…", type=counts, default=[default], help=what)
+        parser.add_argument(short, name, metavar="N,…", type=counts, default=[default], help=help)
     parser.add_argument(
         "--fill",
         metavar="N",

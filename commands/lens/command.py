@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     pieces = pieces_of(load_tokenizer(path), view.tokens)
     page = render(view, pieces, options.size << 20)
     write_file(options.output, page.html)
-    say(f"{options.output}: {human_bytes(len(page.html))}, {_told(page, view)}")
+    say(f"{options.output}: {human_bytes(len(page.html))}, {_coverage(page, view)}")
     return 0
 
 
@@ -88,16 +88,16 @@ def _check_model(file: Path, selections: Selections, path: Path) -> None:
     """`KvarnError` unless the model is the one that was run."""
     source = selections.source
     with open_gguf(path) as model:
-        found = fingerprint(model)
-    if found != source.fingerprint:
+        given = fingerprint(model)
+    if given != source.fingerprint:
         raise KvarnError(
             f"{file} was recorded with {source.model} (fingerprint {source.fingerprint}), and "
-            f"{path} is another model ({found}): give that one with -m FILE"
+            f"{path} is another model ({given}): give the recorded one with -m FILE"
         )
 
 
-def _told(page: Page, view: View) -> str:
-    """How much of what was recorded is on the page."""
+def _coverage(page: Page, view: View) -> str:
+    """How much of the recording is on the page."""
     shown = f"{len(view.steps):,} of {view.recorded:,} generated tokens"
     if page.detailed < len(view.steps):
         shown += (

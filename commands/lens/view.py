@@ -47,29 +47,29 @@ class View:
         """
         assert selections.tokens is not None
         n_tokens = len(selections.tokens)
-        found: dict[int, dict[int, Selection]] = {}
+        recorded: dict[int, dict[int, Selection]] = {}
         for layer, steps in enumerate(selections.layers):
             for step in steps:  # of two for one position, the later one holds
                 if 0 < step.stored <= n_tokens:
-                    found.setdefault(step.stored - 1, {})[layer] = step
-        if skip >= len(found):
+                    recorded.setdefault(step.stored - 1, {})[layer] = step
+        if skip >= len(recorded):
             raise KvarnError(
-                f"{len(found):,} generated tokens chose what they read when this was recorded, "
+                f"{len(recorded):,} generated tokens chose what they read when this was recorded, "
                 f"none after the first {skip:,}"
-                if found
+                if recorded
                 else "nothing was selected when this was recorded: the first generated token "
                 "chooses nothing, and short contexts are read whole"
             )
-        kept = sorted(found)[skip : skip + MOST_STEPS]
+        kept = sorted(recorded)[skip : skip + MOST_STEPS]
         part = part or usual_part(n_tokens)
         if -(-n_tokens // part) > MOST_PARTS:
             raise KvarnError(
                 f"{-(-n_tokens // part):,} parts of {part:,} tokens are too many, at most "
                 f"{MOST_PARTS:,} fit on a page: use --part {-(-n_tokens // MOST_PARTS)} or more"
             )
-        layers = sorted({layer for position in kept for layer in found[position]})
-        chosen = {position: found[position] for position in kept}
-        return View(selections, selections.tokens, layers, chosen, len(found), part)
+        layers = sorted({layer for position in kept for layer in recorded[position]})
+        chosen = {position: recorded[position] for position in kept}
+        return View(selections, selections.tokens, layers, chosen, len(recorded), part)
 
     @property
     def steps(self) -> list[int]:

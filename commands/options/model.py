@@ -140,8 +140,8 @@ class ModelRequest:
         return self.path is not None or self.hub is not None
 
     def file(self, pack: PackHead | None = None) -> Path:
-        """The file of the model, which is pulled if need be; where none is named, that of the pack
-        which the context begins with, or else the usual one, which is said."""
+        """The file of the model, pulled if need be. Where none is named: that of the pack which the
+        context begins with, or else the usual one; a line says which."""
         path = self.path if self.hub is None else _hub_model(self.hub)
         if path is None and pack is not None:
             path = _model_of(pack)
@@ -184,7 +184,7 @@ def pull_repository(
     exclude: Sequence[str] = (),
     to: Path | None = None,
 ) -> Pulled:
-    """Pull what `name` means, as `convert.hub.pull` does, and remember it as the last model."""
+    """Pull the model that `name` means, as `convert.hub.pull` does, and remember it as the last."""
     import logging
 
     import huggingface_hub.utils.logging  # noqa: F401 (gives its logger a handler of its own)
@@ -192,8 +192,8 @@ def pull_repository(
     from ...convert.hub import pull
 
     logger = logging.getLogger("huggingface_hub")
-    logger.setLevel(logging.ERROR)  # warnings are told in words
-    logger.handlers.clear()  # names of the hub's take kvarn's way to the terminal
+    logger.setLevel(logging.ERROR)  # kvarn reports what matters
+    logger.handlers.clear()  # its names reach the terminal as kvarn's messages do
     logger.propagate = True
 
     repo, quantisation = _parts(name)

@@ -30,29 +30,29 @@ WORKER_BYTES = 512 << 20
 class FirstUse:
     """For `on_compile`: before the first kernel that has to be compiled, compiles all of `tasks`.
 
-    A kernel that none of them used is compiled where it is called, which is said once.
+    A kernel that none of them used is compiled when it is called; the first such one is reported.
     """
 
     def __init__(self, tasks: Sequence[Rehearsal]) -> None:
-        self._tasks, self._told, self._ran = tasks, False, False
+        self._tasks, self._has_run, self._has_reported = tasks, False, False
         self._shown = ExitStack()
 
     def __call__(self, kernel: str, seconds: float | None) -> None:
         self._shown.close()
         if seconds is not None:
             return
-        if not self._ran:
-            self._ran = True
+        if not self._has_run:
+            self._has_run = True
             say("compiling kernels, on first use; `kvarn build` does it ahead")
             compile_all(self._tasks, say)
-        elif not self._told:
-            self._told = True
-            say(f"compiling {one_line(kernel)} and what else is missing …")
+        elif not self._has_reported:
+            self._has_reported = True
+            say(f"compiling {one_line(kernel)} and other missing kernels …")
         self._shown.enter_context(Elapsed(lambda: _progress(_n_compiled())))
 
     def begin(self, model: Model) -> None:
-        """Compile what is missing for the tasks, before any work. What ran once is not run again:
-        its kernels are looked for. What cannot run, for lack of memory, is told."""
+        """Compile the missing kernels of the tasks, before any work. A task that ran before does
+        not run again: its kernels are in the cache. One that cannot run is reported."""
         for task in self._tasks:
             if task.is_compiled(model):
                 continue
@@ -69,9 +69,9 @@ def _progress(n_compiled: int) -> str:
 
 
 def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
-    """Run the tasks, telling of each what it has compiled; returns the number of kernels.
+    """Run the tasks and report what each has compiled; returns the number of functions.
 
-    Where a process ends before its task, the tasks left are not run: a line tells.
+    If a process ends before its task, the remaining tasks do not run, and a line says so.
     """
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
@@ -86,9 +86,9 @@ def compile_all(tasks: Sequence[Rehearsal], say: Callable[[str], None]) -> int:
             for done, future in enumerate(as_completed(running), 1):
                 compiled, seconds = future.result()
                 total += compiled
-                what = f"{compiled} functions in {seconds:.1f} s" if compiled else "in the cache"
+                result = f"{compiled} functions in {seconds:.1f} s" if compiled else "in the cache"
                 shown.clear()
-                say(f"[{done}/{len(tasks)}] {running[future].name}: {what}")
+                say(f"[{done}/{len(tasks)}] {running[future].name}: {result}")
     except BrokenProcessPool:
         say("a process that compiled kernels ended early (out of memory?)")
     finally:
@@ -103,7 +103,7 @@ def _workers(tasks: Sequence[Rehearsal]) -> int:
 
 
 def _begin(n_compiled: Any) -> None:
-    """In a worker: has functions that it compiles counted in a number that all of them share."""
+    """In a worker: adds the functions that it compiles to a number that all workers share."""
     end_with_parent()
     Thread(target=_count, args=(n_compiled,), daemon=True).start()
 

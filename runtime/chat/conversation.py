@@ -28,8 +28,8 @@ class ConversationError(KvarnError):
 
 @dataclass
 class Turn:
-    """One answer: tokens that were in the context, tokens read, tokens of the answer, and why it
-    ended."""
+    """One answer: how many tokens the context held already, were read and were generated, and why
+    the answer ended."""
 
     reused: int
     read: int
@@ -41,11 +41,11 @@ class Turn:
 class Conversation:
     """Messages and the context that has read them.
 
-    A turn renders all messages with `template` (by default the model's, or a plain one for models
-    without) and keeps the beginning that the context holds already. An answer stays in the context
-    as the model wrote it, even where the tokenizer would encode its text as other tokens. stop:
-    texts at which an answer ends, which are not part of it. base: so many tokens of the context,
-    such as those of a pack, stay in front.
+    A turn renders all messages with `template` (by default the model's, or a plain one) and reads
+    only what the context does not hold already. An answer stays in the context as the model wrote
+    it, even where the tokenizer would encode its text as other tokens. stop: texts at which an
+    answer ends; they are not part of it. base: tokens at the start of the context, such as those of
+    a pack, that are not part of the conversation.
     """
 
     context: Context
@@ -93,8 +93,8 @@ class Conversation:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of the context that stand for the messages as they are now; others, which `undo`
-        leaves there, go with the next turn if it does not begin with them."""
+        """Tokens of the context that stand for the messages as they are now. `undo` leaves the
+        tokens of what it removes in the context until the next turn."""
         if not self.messages:
             return self.base
         is_answered = self.messages[-1]["role"] == "assistant"
@@ -102,7 +102,7 @@ class Conversation:
         if self._rendered(asked) == self.prompt[0]:
             return len(self.context.tokens)
         ids = self._ids(self._rendered(self.messages, add_generation_prompt=False))
-        return self.base + n_common(ids, self._held)
+        return self.base + n_common(ids, self._cached)
 
     def undo(self) -> None:
         """Removes the last message of the user and the answer to it."""
@@ -168,13 +168,13 @@ class Conversation:
         return self.sampler if seed is None else replace(self.sampler, seed=seed + self._redraws)
 
     def _plan(self) -> list[int]:
-        """The ids of the whole conversation; for text that the context holds, its own."""
+        """The ids of the whole conversation: those of the context for the text that it holds."""
         text = self._rendered(self.messages)
         ids = self._ids(text)
-        held = self._held
+        cached = self._cached
         kept, index = self._after_answer(text, ids)
-        if kept > n_common(ids, held):
-            ids = held[:kept] + ids[index:]
+        if kept > n_common(ids, cached):
+            ids = cached[:kept] + ids[index:]
         if self.base + len(ids) >= self.context.most_tokens:
             after = f" after {self.base} of the pack" if self.base else ""
             raise ConversationError(
@@ -186,7 +186,7 @@ class Conversation:
         return ids
 
     def _ids(self, text: Rendered) -> list[int]:
-        """BOS stands where the context begins: at the beginning of a pack, if there is one."""
+        """The ids of a text. BOS stands where the context begins, which may be in a pack."""
         return prompt_ids(self.context.model.tokenizer, text, begins=not self.base)
 
     def _rendered(
@@ -199,8 +199,8 @@ class Conversation:
         )
 
     @property
-    def _held(self) -> list[int]:
-        """The tokens that the context holds of the conversation."""
+    def _cached(self) -> list[int]:
+        """The tokens of the conversation that the context holds."""
         return self.context.tokens[self.base :]
 
     def _after_answer(self, text: Rendered, ids: list[int]) -> tuple[int, int]:
@@ -211,14 +211,14 @@ class Conversation:
         prompt.
         """
         before, n = self.prompt
-        held = self._held
-        if not before or not text.continues(before) or len(held) < n:
+        cached = self._cached
+        if not before or not text.continues(before) or len(cached) < n:
             return 0, 0
         piece = self.context.model.tokenizer.piece
         rest = text[len(before) :].encode("utf-8", "surrogateescape")
         borders = _borders(rest, [piece(i) for i in ids])
         best = (n, borders[len(rest)]) if len(rest) in borders else (0, 0)
-        for count, token in enumerate(held[n:], n + 1):
+        for count, token in enumerate(cached[n:], n + 1):
             spelt = piece(token)
             if not rest.startswith(spelt):
                 break
@@ -253,21 +253,21 @@ def encoded(data: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def decoded(found: bytes, path: Path) -> dict[str, Any]:
+def decoded(data: bytes, path: Path) -> dict[str, Any]:
     """The data of a saved conversation, "messages" checked; `ConversationError` for other bytes."""
     try:
-        data = json.loads(found.decode("utf-8", "surrogatepass"))
+        saved = json.loads(data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise ConversationError(f"{path}: not a saved conversation: {error}") from error
     expected = f'{path}: not a saved conversation: expected {{"system": …, "messages": […]}}'
-    if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
+    if not isinstance(saved, dict) or not isinstance(saved.get("messages"), list):
         raise ConversationError(expected)
-    system = data.get("system")
+    system = saved.get("system")
     if system is not None and not isinstance(system, str):
         raise ConversationError(f"{expected}, found a system message that is not text")
-    for i, message in enumerate(data["messages"]):
+    for i, message in enumerate(saved["messages"]):
         if not isinstance(message, dict) or {type(v) for v in message.values()} != {str}:
             raise ConversationError(f"{expected}, found that message {i} is not {{role, content}}")
         if message.keys() != {"role", "content"}:
             raise ConversationError(f"{expected}, found the keys {', '.join(message)}")
-    return data
+    return saved

@@ -1,9 +1,9 @@
 """Keeps control tokens that people write apart from those that a chat template writes.
 
-In a message, the text of a control token is replaced by one private-use character, so that no
-template can cut it or join it with other text. In the rendered text it stands again, quoted. What
-a template makes of other letters of a message is not checked: one that removes letters from inside
-of a text may join those around them to a control token.
+In a message, one private-use character replaces the text of a control token, so that no template
+can cut it or join it with other text. The rendered text has the control token again, quoted. Other
+letters are not checked: a template that removes letters from a message may join those around them
+to a control token.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _PRIVATE_USE = (0xE000, 0xF900), (0xF0000, 0xFFFFE), (0x100000, 0x10FFFE)
 class Quoting:
     """Stand-ins for the control tokens in the texts of one rendering.
 
-    texts: all that people wrote; what begins a control token at the end of one is replaced, too.
-    template: the source of the template, in which no stand-in may occur.
+    texts: all that people wrote. The beginning of a control token at the end of one is replaced,
+    too. template: the source of the template, in which no stand-in may occur.
     """
 
     def __init__(self, control: ControlTexts, texts: Sequence[str], template: str) -> None:
@@ -38,13 +38,13 @@ class Quoting:
     def hide(self, text: str) -> str:
         """`text` with stand-ins."""
         if self._written:
-            text = self._find.sub(lambda found: self._stand_in(found[0]), text)
+            text = self._find.sub(lambda match: self._stand_in(match[0]), text)
         if begun := self._control.begun(text):
             text = text[:-begun] + self._stand_in(text[-begun:])
         return text
 
     def shown(self, text: str) -> Rendered:
-        """The rendered text with what they stand for."""
+        """The rendered text, with the control tokens in place of their stand-ins."""
         if not self._literals:
             return Rendered(text)
         parts: list[str] = []

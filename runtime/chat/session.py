@@ -4,8 +4,8 @@
       conversation.json      {"system", "messages", "base",
                               "prompt": {"text", "quoted", "n_tokens", "check"}}
 
-The file is written after the context. If a crash leaves it older or newer than the context, the
-next turn only reads more of the conversation again.
+The file is written after the context. If a crash leaves it older than the context, the next turn
+reads more of the conversation again.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Session:
         lost the pack it began with.
         """
         try:
-            found = files.read_file(self.file, _MOST_BYTES)
+            raw = files.read_file(self.file, _MOST_BYTES)
         except FileNotFoundError:
             return False
-        data = decoded(found, self.file)
+        data = decoded(raw, self.file)
         base = data.get("base")
         if type(base) is not int or not 0 <= base <= len(conversation.context.tokens):
             raise ConversationError(
@@ -80,8 +80,8 @@ def _prompt(conversation: Conversation, data: Any) -> tuple[Rendered, int]:
     if not isinstance(data, dict):
         return nothing
     text, n_tokens, quoted = data.get("text"), data.get("n_tokens"), data.get("quoted", [])
-    held = len(conversation.context.tokens) - conversation.base
-    if not isinstance(text, str) or type(n_tokens) is not int or not 0 <= n_tokens <= held:
+    n_cached = len(conversation.context.tokens) - conversation.base
+    if not isinstance(text, str) or type(n_tokens) is not int or not 0 <= n_tokens <= n_cached:
         return nothing
     if not isinstance(quoted, list) or not all(map(_is_span, quoted)):
         return nothing

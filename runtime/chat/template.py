@@ -64,7 +64,7 @@ class ChatTemplate:
             )
         self.source = source
         self.stop: tuple[str, ...] = ()
-        """Texts at which an answer ends, beside what generation ends at."""
+        """Texts at which an answer ends, beside the stop strings of its user."""
         self._now = now
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: text for name, text in tokens.items() if text is not None}
@@ -104,9 +104,9 @@ class ChatTemplate:
     @classmethod
     def plain(cls, control: ControlTexts) -> "ChatTemplate":
         """The stand-in for models without a template: `### User:` / `### Assistant:`."""
-        made = cls(PLAIN_SOURCE, bos_token=None, eos_token=None, control=control)
-        made.stop = (PLAIN_STOP,)
-        return made
+        template = cls(PLAIN_SOURCE, bos_token=None, eos_token=None, control=control)
+        template.stop = (PLAIN_STOP,)
+        return template
 
     def start(self) -> None:
         """Starts the process that renders, without waiting for it."""
@@ -127,9 +127,9 @@ class ChatTemplate:
         """The text of `messages`, each a mapping with `role`, `content` and perhaps other keys.
 
         `tools` are JSON schemas, `extra` further variables of the template. A control token that
-        one of them spells out is text: the template does not see it, and it is quoted in what is
-        returned. Raises `TemplateError` where the template is not valid, refuses the conversation,
-        fails, or does not end.
+        one of them spells out is text: the template does not see it, and the result has it quoted.
+        Raises `TemplateError` where the template is not valid, refuses the conversation, fails, or
+        does not end.
         """
         if tools and _TOOL_VARIANT in self.variants:
             variant = self.variants[_TOOL_VARIANT]

@@ -59,11 +59,11 @@ class Worker:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         program = _interpreter()
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         try:
             process = subprocess.Popen(
                 [program, "-I", "-S", "-X", "utf8", "-c", _BOOT, *_packages()],
-                stdin=theirs.fileno(),
+                stdin=child_end.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
@@ -71,24 +71,24 @@ class Worker:
                 start_new_session=True,  # keeps Ctrl-C at the terminal from it
             )
         except OSError as error:
-            ours.close()
+            parent_end.close()
             raise TemplateError(f"chat template: cannot start a process: {error}") from error
         finally:
-            theirs.close()
-        self._socket, self._process, self._owner = ours, process, os.getpid()
+            child_end.close()
+        self._socket, self._process, self._owner = parent_end, process, os.getpid()
         self._program = program
         self._deadline = 0.0
         self._greeted = False
-        self.end = weakref.finalize(self, _end, process, ours, os.getpid())
+        self.end = weakref.finalize(self, _end, process, parent_end, os.getpid())
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked: it runs, and this very process, not its parent, started it."""
+        """Whether it can be asked: it runs, and this process started it, not its parent."""
         is_owner = self._owner == os.getpid()
         return is_owner and bool(self.end.alive) and self._process.poll() is None
 
     def ask(self, kind: bytes, request: bytes) -> tuple[bytes, str]:
-        """How the request ended, and the text that belongs to it."""
+        """How the request ended, and its text or error."""
         self._deadline = time.monotonic() + self._limits.wall_seconds
         try:
             if not self._greeted:
@@ -168,7 +168,7 @@ class Worker:
         return min(left, _INTERVAL)
 
     def _cause(self, kind: bytes) -> tuple[bytes, str]:
-        """What ended the process."""
+        """Why the process ended."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -183,8 +183,8 @@ class Worker:
         return FAILED_FOR_GOOD, f"its process ended with {end}"
 
 
-def _end(process: subprocess.Popen[bytes], ours: socket.socket, owner: int) -> None:
-    ours.close()
+def _end(process: subprocess.Popen[bytes], parent_end: socket.socket, owner: int) -> None:
+    parent_end.close()
     if owner == os.getpid():  # in a fork, only the socket is closed
         process.kill()
         process.wait()

@@ -120,7 +120,7 @@ def test_the_first_missing_kernel_compiles_all(monkeypatch: pytest.MonkeyPatch) 
     assert ran == ["prompts"]
     assert said == [
         "compiling kernels, on first use; `kvarn build` does it ahead",
-        "compiling b and what else is missing …",
+        "compiling b and other missing kernels …",
     ]
 
 
