@@ -1,4 +1,4 @@
-"""The front door: reads the command line, calls a command, turns errors into one line.
+"""Reads the command line, runs a command, turns errors into one line and an exit code.
 
 Exit codes: 0; 1 an error the user can act on; 2 wrong usage; 130 interrupted.
 """
@@ -21,7 +21,7 @@ kvarn runs language models from GGUF files, on the CPU, with long contexts.
 
     kvarn run -p "Once upon a time"         the small model that ships with kvarn continues a text
     kvarn chat -hf {real}
-                                            talk with a real model, pulled once (0.5 GB)
+                                            talk with a real model, downloaded once (0.5 GB)
     kvarn run model.gguf -f book.txt        any GGUF file, any text
     kvarn ls                                models and packs on this machine
     kvarn --help                            all commands"""
@@ -47,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _as_options(words: Sequence[str]) -> Sequence[str]:
-    """`kvarn help COMMAND` and `kvarn version` as the options that they are in kvarn."""
+    """`kvarn help COMMAND` and `kvarn version` as kvarn's options."""
     if words[0] == "help":
         return [*words[1:], "--help"]
     return ["--version"] if words[0] == "version" else words
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Run the command; what it does when kernels are compiled ends with it."""
+    """Run the command; its listener to compiled kernels ends with it."""
     try:
         code: int = module_of(options.command).run(options)
     finally:
@@ -73,7 +73,7 @@ def _exit_code(error: BaseException) -> int:
         say_lines("".join(traceback.format_exception(error)))
     if isinstance(error, KeyboardInterrupt):
         say_lines("")
-        if error.args:  # what was kept
+        if error.args:  # a line about what is kept
             say(str(error))
         return 130
     say(" ".join(message_of(error).split()))

@@ -1,7 +1,7 @@
 """The commands of the `kvarn` program, one file each.
 
-Each module has `add(parser)`, which declares its options, and `run(options) -> int`. `COMMANDS`
-says which there are: the front door imports only the one that is named.
+Each module has `add(parser)`, which declares its options, and `run(options) -> int`. The command
+line imports only the module of the command that is named.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("eval", "measure what a model recalls from long contexts"),
     "ls": ("ls", "list the models and packs on this machine"),
     "build": ("build", "compile a model's kernels ahead of their first use"),
-    "doctor": ("doctor", "show what kvarn found on this machine and what to fix"),
+    "doctor": ("doctor", "show what this machine has, and what to fix"),
     "completion": ("completion", "print a script that completes command lines in your shell"),
 }
 """Name → module, and its line in the list of commands."""
 REAL_MODEL = "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M"
-"""A chat model of 0.5 GB, for those who have none: what messages name after -hf."""
+"""A chat model of 0.5 GB, which messages suggest to users who have none."""

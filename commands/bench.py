@@ -19,7 +19,7 @@ from .options.context import (
     request_from,
 )
 from .options.files import check_recording
-from .options.model import ModelRequest, add_device_option, add_model_options
+from .options.model import ModelRequest, add_model_options
 from .options.values import counts, positive
 from .terminal.progress import terminal
 
@@ -27,9 +27,9 @@ from .terminal.progress import terminal
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Time reading -p tokens and generating -n tokens, each after -d tokens of "
-        "context, -r times; lists are separated by commas. Only the first --fill tokens of a "
+        "context, -r times. Lists are separated by commas. Only the first --fill tokens of a "
         "depth are read. The rest is filled with their K and V, repeated with noise, which takes "
-        "seconds for 100,000 tokens of a small model and minutes for a million; timed work is the "
+        "seconds for 100,000 tokens of a small model and minutes for a million. Timed work is the "
         "same as after reading. With --kv DIR, generation is also timed cold, with no K and V in "
         "memory at the start. If --keep evicts, all of a depth is read, and each repetition "
         "continues where the last one ended."
@@ -56,18 +56,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="md",
         help="output format (default md)",
     )
-    add_model_options(parser)
-    add_device_option(parser)
+    add_model_options(parser, with_device=True)
     add_kv_type_option(parser)
     add_keep_options(parser)
-    add_kv_option(parser, "in a pack that is removed after")
+    add_kv_option(parser, "in a pack that is removed afterwards")
     add_prefill_options(parser)
     group = add_attend_options(parser)
     group.add_argument(
         "--record-selections",
         metavar="FILE",
         type=Path,
-        help="write which tokens were attended to (one depth, one -n, -p 0)",
+        help="write which tokens were read to FILE (needs one -d, one -n and -p 0)",
     )
 
 

@@ -13,6 +13,7 @@ from ..runtime.tokenizer.pretokenizers import PRE_TOKENIZERS
 from ..system.errors import KvarnError
 from ..system.terminal import say, show_path
 from .notices import EncoderNotice, tell_of_dropped_encoders
+from .options.values import WEIGHT_TYPES
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import byte_bar
 
@@ -25,16 +26,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.description = (
         "Convert the model in folder SRC (safetensors, config.json, tokenizer) to the file "
-        "OUT.gguf, which appears when it is complete. With one name, that is the file to write, "
-        "and the model is the one that was pulled last. SRC may also be a GGUF file, to change "
-        "its types or embed hash encoders."
+        "OUT.gguf, which appears when it is complete. Without SRC: the model that was pulled last. "
+        "SRC may also be a GGUF file, to change its types or embed hash encoders."
     )
-    parser.add_argument("paths", metavar="[SRC] OUT.gguf", nargs="+", type=Path)
+    parser.add_argument(
+        "paths", metavar="[SRC] OUT.gguf", nargs="+", type=Path, help="what to read, what to write"
+    )
     parser.add_argument(
         "--type",
         metavar="T",
-        help="type of the weights: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q2_k, "
-        f"q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k (default {DEFAULT_TYPE})",
+        help=f"type of the weights: {WEIGHT_TYPES} (default {DEFAULT_TYPE})",
     )
     parser.add_argument(
         "--pre",
@@ -48,7 +49,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="copy the GGUF file SRC and embed the hash encoders that `kvarn learn` made for it",
     )
     parser.add_argument(
-        "--hash", metavar="FILE", type=Path, help="those encoders (default: SRC.hash.gguf)"
+        "--hash",
+        metavar="FILE",
+        type=Path,
+        help="with --embed-hash: the file of the encoders (default: SRC.hash.gguf)",
     )
 
 

@@ -21,7 +21,7 @@ from .opening import Workload, load_model
 from .options.arms import add_arm_options, arms_from, words
 from .options.context import add_kv_type_option
 from .options.files import check_output, text_in
-from .options.model import ModelRequest, add_device_option, add_model_options
+from .options.model import ModelRequest, add_model_options
 from .options.values import positive
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import terminal
@@ -118,8 +118,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="also write all scores to FILE as JSON lines, one for each context and method",
     )
-    add_model_options(parser)
-    add_device_option(parser)
+    add_model_options(parser, with_device=True)
     add_kv_type_option(parser)
 
 

@@ -11,10 +11,10 @@ from .options.model import pull_repository
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Pull a model: weights to convert (safetensors), or a ready GGUF file, the "
-        "largest quantisation that suits this machine's memory. Prints where it is. Files that are "
-        "there already are not pulled again. Tokens, caches and offline mode are those of "
-        "huggingface_hub (HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT)."
+        "Download a model: weights to convert (safetensors), or a ready GGUF file, by default the "
+        "largest that suits this machine's memory. Print its path. Files that are already here are "
+        "not downloaded again. Tokens, caches and offline mode are those of huggingface_hub "
+        "(HF_TOKEN, HF_HOME, HF_HUB_OFFLINE, HF_ENDPOINT)."
     )
     parser.add_argument(
         "repo",
@@ -26,10 +26,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--file", metavar="F", help="the GGUF file, or its type, as Q4_K_M")
     parser.add_argument(
-        "--include", metavar="GLOB", nargs="+", default=[], help="only files with such names"
+        "--include", metavar="GLOB", nargs="+", default=[], help="only files whose names match"
     )
     parser.add_argument(
-        "--exclude", metavar="GLOB", nargs="+", default=[], help="all files but those"
+        "--exclude", metavar="GLOB", nargs="+", default=[], help="no files whose names match"
     )
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="a folder for the files (default: the hub's cache)"

@@ -19,7 +19,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "of every matrix, in llama.cpp's format. Ctrl-C saves what has been measured."
     )
     add_files_option(parser, help="texts like those that the model will read")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, required=True, help="the file to write"
+    )
     add_piece_options(parser)
     add_model_options(parser)
 

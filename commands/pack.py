@@ -21,7 +21,7 @@ from .options.context import (
     request_from,
 )
 from .options.files import add_files_option, text_from
-from .options.model import ModelRequest, add_device_option, add_model_options
+from .options.model import ModelRequest, add_model_options
 from .options.values import count, file_name
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import ReadingBar, byte_bar, progress_bar
@@ -39,7 +39,7 @@ _SAVED_HELP = "a name that `kvarn pack ls` lists (of two, the pack), or a path w
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "A context pack is a text that a model has read, kept on disk: `kvarn run "
-        "--pack NAME` and `kvarn chat --pack NAME` go on from it without reading it again."
+        "--pack NAME` and `kvarn chat --pack NAME` continue after it without reading it again."
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_build(actions)
@@ -60,11 +60,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     for action, help in ((info, _SAVED_HELP), (verify, _SAVED_HELP), (export, _NAME_HELP)):
         action.add_argument("name", metavar="NAME", type=file_name, help=help)
     remove.add_argument("names", metavar="NAME", type=file_name, nargs="+", help=_NAME_HELP)
-    export.add_argument("-o", "--output", metavar="FILE", type=Path, required=True)
+    export.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, required=True, help="the file to write"
+    )
     import_ = actions.add_parser("import", help="make a pack of an exported file")
-    import_.add_argument("file", metavar="FILE", type=Path)
+    import_.add_argument("file", metavar="FILE", type=Path, help="a file of `kvarn pack export`")
     import_.add_argument(
-        "-o", "--output", metavar="NAME", type=file_name, help="default: the file's name"
+        "-o", "--output", metavar="NAME", type=file_name, help=f"{_NAME_HELP} (default: the file's)"
     )
 
 
@@ -80,8 +82,7 @@ def _add_build(actions: Any) -> None:
         "-o", "--output", metavar="NAME", type=file_name, required=True, help=_NAME_HELP
     )
     _add_ctx(build, "most tokens of the text (default, and for 0: the model's training length)")
-    add_model_options(build)
-    add_device_option(build)
+    add_model_options(build, with_device=True)
     add_kv_type_option(build)
     add_attend_options(build)
     add_prefill_options(build)

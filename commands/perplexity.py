@@ -14,19 +14,18 @@ from ..system.terminal import say, show
 from .opening import Workload, load_model
 from .options.context import add_kv_type_option, add_prefill_options, request_from
 from .options.files import add_piece_options, text_in
-from .options.model import ModelRequest, add_device_option, add_model_options
+from .options.model import ModelRequest, add_model_options
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Cut the text into pieces of --ctx tokens, read each from an empty context and "
-        "average −log p over the second half of each: exp of that is the perplexity."
+        "Cut the text into pieces of --ctx tokens, and read each in an empty context. The "
+        "perplexity is exp of the mean of −log p over the second halves of the pieces."
     )
     parser.add_argument("-f", "--file", metavar="FILE", type=Path, required=True, help="the text")
     add_piece_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout")
-    add_model_options(parser)
-    add_device_option(parser)
+    add_model_options(parser, with_device=True)
     add_kv_type_option(parser)
     add_prefill_options(parser)
 

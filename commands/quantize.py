@@ -10,7 +10,7 @@ from ..runtime.engine import on_engine
 from ..runtime.memory import human_bytes
 from ..system.terminal import say
 from .notices import EncoderNotice, tell_of_dropped_encoders
-from .options.values import positive
+from .options.values import WEIGHT_TYPES, positive
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import byte_bar
 
@@ -23,14 +23,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Write IN.gguf (for a split file: any of its shards) to OUT.gguf with its matrices in "
         "other types, chosen as llama.cpp chooses them."
     )
-    parser.add_argument("source", metavar="IN.gguf", type=Path)
-    parser.add_argument("target", metavar="OUT.gguf", type=Path)
+    parser.add_argument("source", metavar="IN.gguf", type=Path, help="the model to read")
+    parser.add_argument("target", metavar="OUT.gguf", type=Path, help="the file to write")
     parser.add_argument(
         "--type",
         metavar="T",
         required=True,
-        help="f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q2_k, q3_k_s, q3_k_m, q3_k_l, "
-        "q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k",
+        help=f"type of the matrices: {WEIGHT_TYPES}",
     )
     parser.add_argument(
         "--imatrix",

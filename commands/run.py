@@ -26,7 +26,7 @@ from .options.generation import (
     draft_from,
     sampler_from,
 )
-from .options.model import ModelRequest, add_device_option, add_model_options
+from .options.model import ModelRequest, add_model_options
 from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
 from .terminal.progress import ReadingBar, index_held
@@ -50,24 +50,25 @@ def add(parser: Parser) -> None:
     )
     _add_prompt(parser)
     parser.add_argument("--stats", action="store_true", help="print speed and memory to stderr")
-    parser.add_argument("--stats-json", metavar="FILE", type=Path, help="write them to FILE")
+    parser.add_argument(
+        "--stats-json", metavar="FILE", type=Path, help="write speed and memory to FILE, as JSON"
+    )
     parser.add_argument(
         "--record-selections",
         metavar="FILE",
         type=Path,
-        help="write which tokens were attended to, for `kvarn lens`",
+        help="write which tokens were read to FILE, for `kvarn lens`",
     )
-    add_model_options(parser)
-    add_device_option(parser)
+    add_model_options(parser, with_device=True)
     context = add_context_options(parser)
-    add_kv_option(context, "where the next prompt is read only from its first difference on")
+    add_kv_option(context, "the next run reads its prompt only from the first token that differs")
     add_pack_options(parser)
     add_sampling_options(parser)
     add_draft_options(parser)
 
 
 def _add_prompt(parser: Parser) -> None:
-    """What is read, what is made of it, and how much follows."""
+    """The prompt, how it is read, and how many tokens follow."""
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", type=utf8, help="the prompt")
     prompt.add_argument(
@@ -75,8 +76,8 @@ def _add_prompt(parser: Parser) -> None:
         "--file",
         metavar="FILE",
         type=Path,
-        help="read the prompt from FILE, without its last line break; -, also without -f: from "
-        "stdin",
+        help="read the prompt from FILE, without its last line break; from standard input with "
+        "-f - or just -",
     )
     parser.dash = "-f"
     add_max_tokens_option(
@@ -89,17 +90,17 @@ def _add_prompt(parser: Parser) -> None:
         action="store_true",
         help="send the prompt as a user's message through the model's chat template",
     )
-    add_system_option(parser, "the system message before it")
+    add_system_option(parser, "a system message before it (with --instruct)")
     parser.add_argument(
         "--special",
         action="store_true",
-        help="control tokens written out in the prompt count as such (default: plain text)",
+        help="read control tokens that the prompt spells out as such (default: as text)",
     )
     parser.add_argument(
         "--display-prompt",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="write the prompt before the text, on a terminal (default)",
+        help="at a terminal, write the prompt before the text (default)",
     )
 
 
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
             _read(context, text, request.store.follows_pack, options.special)
         elif head is not None:
             index_held(context)
-            say(f"no prompt: going on after the {len(context.tokens):,} tokens of {head.path}")
+            say(f"no prompt: continuing after the {len(context.tokens):,} tokens of {head.path}")
         if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= _SHOWN else f"… {prompt[-_SHOWN:]}")
         limit = None if options.max_tokens < 0 else options.max_tokens
@@ -134,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _kept(store: Store) -> AbstractContextManager[None]:
-    """After Ctrl-C, says what a folder of `--kv` keeps."""
+    """After Ctrl-C, says how many tokens the folder of `--kv` keeps."""
     if not isinstance(store, Disk) or store.read_only:
         return nullcontext()
 
@@ -156,7 +157,7 @@ def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
 
 
 def _write(generation: Generation) -> None:
-    """The text as it is generated; a line on stderr if the context became full."""
+    """Write the text as it is generated, and why it ended early."""
     for piece in generation.pieces():
         generate(piece)
     if sys.stdout.isatty():
@@ -184,7 +185,7 @@ def _prompt(options: argparse.Namespace, goes_on: bool, names_model: bool) -> st
 
 
 def _text(options: argparse.Namespace, model: Model, prompt: str) -> str:
-    """What is read: the prompt, or what the chat template writes with it as a message."""
+    """The text to read: the prompt, or what the chat template makes of it."""
     if options.instruct:
         return _as_message(model, prompt, options.system)
     tell_of_plain_prompt(model)

@@ -28,18 +28,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "text", metavar="TEXT", nargs="*", default=[], type=utf8, help="words, joined by spaces"
     )
-    source.add_argument("-f", "--file", metavar="FILE", type=Path, help="a text")
+    source.add_argument("-f", "--file", metavar="FILE", type=Path, help="read the text from FILE")
     parser.add_argument(
-        "-m", "--model", metavar="FILE", type=Path, help="a GGUF file (default: as `run`)"
+        "-m",
+        "--model",
+        metavar="FILE",
+        type=Path,
+        help="a GGUF file (default: as for `run`)",
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--ids", action="store_true", help="print the ids alone, on one line")
+    form.add_argument("--ids", action="store_true", help="print only the ids, on one line")
     form.add_argument("--json", action="store_true", help="print the ids as a JSON list")
-    form.add_argument("--count", action="store_true", help="print the number of tokens alone")
+    form.add_argument("--count", action="store_true", help="print only the number of tokens")
     parser.add_argument(
         "--special",
         action="store_true",
-        help="control tokens written out in the text count as such (default: plain text)",
+        help="read control tokens that the text spells out as such (default: as text)",
     )
     parser.add_argument(
         "--bos", action="store_true", help="add the BOS and EOS tokens that the model asks for"

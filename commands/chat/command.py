@@ -22,7 +22,7 @@ from ..options.generation import (
     draft_from,
     sampler_from,
 )
-from ..options.model import ModelRequest, add_device_option, add_model_options
+from ..options.model import ModelRequest, add_model_options
 from ..options.values import file_name
 from ..terminal.progress import index_held
 
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_max_tokens_option(
         parser,
         -1,
-        "at most N tokens an answer (default -1: until the model or the context ends)",
+        "at most N tokens in an answer (default -1: until the model or the context ends)",
     )
     parser.add_argument(
         "--stats", action="store_true", help="print speed and memory to stderr at the end"
@@ -53,11 +53,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--session",
         metavar="NAME",
         type=file_name,
-        help="save the conversation under this name after every turn, or continue it; with --pack, "
-        "it starts after that pack",
+        help="continue the conversation of this name, and save it after every turn; with --pack, "
+        "a new one starts after that pack",
     )
-    add_model_options(parser)
-    add_device_option(parser)
+    add_model_options(parser, with_device=True)
     add_context_options(parser)
     add_pack_options(parser)
     add_sampling_options(parser)

@@ -25,9 +25,9 @@ SIZE = 32
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Make an HTML page of a file that --record-selections wrote: the text, and how much each "
-        "layer and KV head read of each part for each generated token. It holds all that it needs: "
-        "nothing is fetched when it is opened."
+        "Make an HTML page of a file that --record-selections wrote. It shows the text, and how "
+        "much of each part each layer and KV head read for each generated token. The page is one "
+        "file and loads nothing from elsewhere."
     )
     parser.add_argument(
         "selections", metavar="SELECTIONS", type=Path, help="a file of --record-selections"
@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="FILE",
         type=Path,
-        help="the GGUF file that was run, for its vocabulary (default: as `run`)",
+        help="the GGUF file that was run, for its vocabulary (default: that of `kvarn run`)",
     )
     parser.add_argument(
         "--part",

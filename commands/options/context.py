@@ -1,4 +1,4 @@
-"""Options about a context, shared by the commands that open one, and the request that they make."""
+"""Options of commands that open a context, and the request that they make."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES: Mapping[Kind, Callable[[str], Any]] = {int: count, Path: file_name}
 
 
 def request_from(options: argparse.Namespace) -> ContextRequest:
-    """What the options ask of a context, made once, before anything is read or loaded.
+    """The context that the options ask for, made once, before anything is read or loaded.
 
     Raises `KvarnError` for options that have no effect together, or exclude each other.
     """
@@ -31,7 +31,7 @@ def request_from(options: argparse.Namespace) -> ContextRequest:
 
 
 def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds `--ctx`, `--kv-type` and the methods' options; the group, for more of the kind."""
+    """Adds `--ctx`, `--kv-type` and the methods' options. Returns the group, for related ones."""
     group = parser.add_argument_group("context")
     group.add_argument(
         "-c",
@@ -50,19 +50,21 @@ def add_context_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
 
 
 def add_attend_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds `--method` and what the methods know; the group, for more of the kind."""
-    group = parser.add_argument_group("attention", "what a generated token reads of the context")
-    add_axis(group, ATTEND_AXIS, "what it reads")
+    """Adds `--method` and the options of the methods. Returns the group, for related options."""
+    group = parser.add_argument_group(
+        "attention", "which tokens of the context a generated token reads"
+    )
+    add_axis(group, ATTEND_AXIS, "which tokens it reads")
     return group
 
 
 def add_keep_options(group: argparse._ActionsContainer) -> None:
-    """Adds `--keep` and what the methods know."""
+    """Adds `--keep` and the options of the methods."""
     add_axis(group, KEEP_AXIS, "which tokens stay in the KV cache", _keep_method)
 
 
 def _keep_method(text: str) -> str:
-    """An argparse type: the name of a method; in llama.cpp, a number stands there."""
+    """An argparse type: the name of a method. In llama.cpp, `--keep` takes a number."""
     if text.lstrip("-").isdigit():
         raise argparse.ArgumentTypeError(
             f"found {shown(text)}, expected {', '.join(KEEPS)}: `--keep streaming` always keeps "
@@ -72,9 +74,11 @@ def _keep_method(text: str) -> str:
 
 
 def add_prefill_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--prefill` and what the methods know."""
-    group = parser.add_argument_group("prefill", "what a token of a prompt reads of the context")
-    add_axis(group, PREFILL_AXIS, "what it reads")
+    """Adds `--prefill` and the options of the methods."""
+    group = parser.add_argument_group(
+        "prefill", "which tokens of the context a token of a prompt reads"
+    )
+    add_axis(group, PREFILL_AXIS, "which tokens it reads")
 
 
 def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
@@ -83,7 +87,7 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
         metavar="T",
         type=typed(kv_types),
         help=f"type of the KV cache: {', '.join(KV_TYPES)} (default f16, or what a pack has), or "
-        "K/V apart as in q8_0/q4_0",
+        "one for K and one for V, as q8_0/q4_0",
     )
     for i, part in enumerate("kv"):
         parser.add_argument(
@@ -97,7 +101,7 @@ def add_kv_type_option(parser: argparse._ActionsContainer) -> None:
 
 
 def _store_one_type(i: int, namespace: argparse.Namespace, name: str) -> None:
-    """llama.cpp's options for K (0) and V (1) one by one: the other stays f16, as there."""
+    """llama.cpp's options for the type of K (0) or of V (1); the other stays f16, as there."""
     pair = list(namespace.kv_type or ("f16", "f16"))
     pair[i] = name
     namespace.kv_type = tuple(pair)
@@ -110,7 +114,7 @@ def add_pack_options(parser: argparse.ArgumentParser) -> None:
         "--pack",
         type=file_name,
         metavar="NAME",
-        help="go on from a context pack (see `kvarn pack`), which stays as it is",
+        help="continue after a context pack (see `kvarn pack`), which does not change",
     )
     declared = Disk.options()["io"]
     group.add_argument(
@@ -127,7 +131,7 @@ def add_kv_option(parser: argparse._ActionsContainer, folder_help: str) -> None:
         dest="store",
         type=file_name,
         metavar=f"{Ram.name}|DIR",
-        help=f"where the KV cache is kept: {Ram.summary} (default), or in the folder DIR, "
+        help=f"where the KV cache is kept: {Ram.summary} (default), or in the folder DIR: "
         f"{folder_help}",
     )
 
@@ -173,7 +177,7 @@ def _summary(axis: Axis[M], name: str) -> str:
 
 
 def _help(axis: Axis[M], fields: Mapping[str, str]) -> str:
-    """What an option does, for which methods where some do not know it, and its defaults."""
+    """The help of an option: the methods that have it, if not all do; its use; its defaults."""
     help = axis.declared(fields).help
     if len(fields) < sum(bool(method.options()) for method in axis.methods.values()):
         help = f"{', '.join(fields)}: {help}"

@@ -18,13 +18,18 @@ _BIAS = re.compile(r"(\d+)([+-].+)")
 _SAMPLING = (
     ("temp", "--temp", "T", "temperature; 0 takes the most likely token"),
     ("top_k", "--top-k", "N", "only the N most likely tokens, 0 = all"),
-    ("top_p", "--top-p", "P", "only the most likely tokens up to P in sum, 1 = all"),
+    ("top_p", "--top-p", "P", "only the most likely tokens whose sum reaches P, 1 = all"),
     ("min_p", "--min-p", "P", "only tokens at least P times as likely as the best, 0 = all"),
     ("typical_p", "--typical --typical-p", "P", "locally typical sampling, 1 = off"),
     ("repeat_penalty", "--repeat-penalty", "R", "divides logits of recent tokens, 1 = off"),
     ("repeat_last_n", "--repeat-last-n", "N", "how many tokens are recent, 0 = none, -1 = all"),
-    ("presence_penalty", "--presence-penalty", "A", "taken once from logits of recent tokens"),
-    ("frequency_penalty", "--frequency-penalty", "A", "taken per occurrence from the same"),
+    ("presence_penalty", "--presence-penalty", "A", "subtracted from logits of recent tokens"),
+    (
+        "frequency_penalty",
+        "--frequency-penalty",
+        "A",
+        "the same, for each time they occurred",
+    ),
 )
 # Field of `Ngram`, its flag, what it does.
 _DRAFTING = (
@@ -72,7 +77,8 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         type=_bias,
         action="append",
         metavar="ID+BIAS",
-        help="adds to a token's logit, as 15043+1 or 15043-1; ID-inf forbids it; may be repeated",
+        help="add BIAS to a token's logit, as 15043+1 or 15043-1; ID-inf forbids the token; may be "
+        "repeated",
     )
     group.add_argument(
         "-s",

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from ...runtime.store.pack_info import PackHead
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the model in its three forms (MODEL, `-m`, `-hf`) and what computes it."""
+def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False) -> None:
+    """Adds the model in its three forms (MODEL, `-m`, `-hf`) and `--threads`.
+
+    with_device: adds `--device` and `--kv-on`, too, for commands that can run a model on a GPU.
+    """
     group = parser.add_argument_group("model")
     which = group.add_mutually_exclusive_group()
     which.add_argument(
@@ -35,16 +38,17 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=model_word,
         action=calling(_store_given),
-        help="a GGUF file (default: the one converted or pulled last, or the small one of kvarn)",
+        help="a GGUF file (default: the one converted or pulled last, or else the small one that "
+        "ships with kvarn)",
     )
-    which.add_argument("-m", "--model", metavar="FILE", type=Path, help="the same")
+    which.add_argument("-m", "--model", metavar="FILE", type=Path, help="the same as MODEL")
     which.add_argument(
         "-hf",
         "-hfr",
         "--hf-repo",
         dest="hf",
         metavar="USER/REPO[:QUANT]",
-        help="a GGUF file of the Hugging Face hub, pulled if need be "
+        help="a GGUF file of the Hugging Face hub, downloaded if it is not on this machine "
         "(default QUANT: the largest that suits this machine)",
     )
     group.add_argument(
@@ -54,30 +58,27 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="kernel threads (default: one per physical core)",
     )
-    # What llama.cpp's users write by habit, where it asks for what kvarn does anyway.
+    if with_device:
+        group.add_argument(
+            "--device",
+            choices=DEVICES,
+            default="cpu",
+            help="where the model runs: on the CPU (default), or on an NVIDIA GPU, in whose memory "
+            f"its weights have to fit (cuda; needs {how_to_install('cuda')})",
+        )
+        group.add_argument(
+            "--kv-on",
+            choices=KV_ON,
+            help="with --device cuda, where the KV cache is: in the GPU's memory (gpu), in the "
+            "host's memory, where the CPU attends to it (host), or on the GPU if it fits there and "
+            "the methods support it (auto, the default)",
+        )
+    # Options that users of llama.cpp write by habit, and that ask for what kvarn does anyway.
     group.add_argument(
         "-ngl", "--gpu-layers", "--n-gpu-layers", type=_no_gpu, help=argparse.SUPPRESS
     )
     group.add_argument(
         "-fa", "--flash-attn", nargs="?", type=_flash_attention, help=argparse.SUPPRESS
-    )
-
-
-def add_device_option(parser: argparse.ArgumentParser) -> None:
-    """Adds `--device` and `--kv-on`, for commands whose model may compute elsewhere than on the
-    CPU."""
-    parser.add_argument(
-        "--device",
-        choices=DEVICES,
-        default="cpu",
-        help="what computes: cpu (default), or cuda: an NVIDIA GPU, which has the model's matrices "
-        f"in its memory (needs {how_to_install('cuda')})",
-    )
-    parser.add_argument(
-        "--kv-on",
-        choices=KV_ON,
-        help="with --device cuda, where the KV cache is: on the GPU, in the host's memory (the CPU "
-        "attends to it), or on the GPU if it fits and the methods are served there (auto)",
     )
 
 

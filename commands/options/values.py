@@ -1,4 +1,4 @@
-"""Types of values that options take, for argparse: what does not do is wrong usage."""
+"""Types of values that options take, for argparse: any other value is wrong usage."""
 
 import argparse
 from collections.abc import Callable
@@ -11,9 +11,14 @@ from ...system.text import shown
 from ...system.values import WrongValue
 
 NO_MODEL = "give a GGUF file or -hf USER/REPO"
-"""The end of what is said of a word that is no model."""
+"""The end of errors about a word that is not a model."""
+WEIGHT_TYPES = (
+    "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q2_k, q3_k_s, q3_k_m, q3_k_l, "
+    "q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k"
+)
+"""Names in `convert.quantize.mixes`, whose import takes half a second."""
 LARGEST_SEED = 2**32 - 1
-"""Other whole numbers, seeds among them, which llama.cpp has of 32 bits without a sign."""
+"""The largest of whole numbers that count nothing: in llama.cpp, a seed has 32 bits."""
 
 
 def calling(store: Callable[[argparse.Namespace, Any], None]) -> type[argparse.Action]:
@@ -57,12 +62,12 @@ integer = typed(partial(values.count, units=False), -LARGEST_SEED, LARGEST_SEED)
 
 
 def file_path(text: str) -> Path:
-    """A path; "" is refused, because it would mean the working folder."""
+    """A path. "" is refused: it would mean the working folder."""
     return Path(file_name(text))
 
 
 def utf8(text: str) -> str:
-    """Text for a model: what was typed must have been UTF-8."""
+    """Text for a model, which must be UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

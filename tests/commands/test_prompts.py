@@ -162,7 +162,7 @@ def test_a_pack_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path: Path
     )
     assert code == 0
     n = len(ids_of(tiny, TEXT))
-    assert f"no prompt: going on after the {n:,} tokens of {tmp_path}/home/packs/mill" in err
+    assert f"no prompt: continuing after the {n:,} tokens of {tmp_path}/home/packs/mill" in err
     assert json.loads(stats.read_text())["prefilled_tokens"] == 0
     context = tiny.context(4096)
     context.prefill(ids_of(tiny, TEXT))
@@ -183,7 +183,7 @@ def test_a_kv_folder_goes_on_without_a_prompt(run: Kvarn, tiny: Model, tmp_path:
     assert code == 0
     # The last token of an answer is not read.
     n = len(ids_of(tiny, "The mill")) + 3
-    assert f"no prompt: going on after the {n:,} tokens of {folder}" in err
+    assert f"no prompt: continuing after the {n:,} tokens of {folder}" in err
     with tiny.context(4096, store=Disk(folder, read_only=True)) as context:
         assert len(context.tokens) == n + 3
     assert DEFAULT_PROMPT not in first + second

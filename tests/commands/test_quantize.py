@@ -11,7 +11,9 @@ import gguf
 import pytest
 
 from kvarn.cli import main
+from kvarn.commands.options.values import WEIGHT_TYPES
 from kvarn.convert.quantize.imatrix import read_imatrix
+from kvarn.convert.quantize.mixes import MIXES
 from lab.peers import model as models
 from lab.peers.model import Shape, write_model
 
@@ -137,3 +139,7 @@ def test_an_interrupted_imatrix_is_saved(source: Path, tmp_path: Path) -> None:
     found = read_imatrix(target)
     assert 1 <= found.n_chunks < 1000
     assert len(found.means) == 7 * SHAPE.n_layers
+
+
+def test_the_help_names_all_types() -> None:
+    assert WEIGHT_TYPES.split(", ") == list(MIXES)
