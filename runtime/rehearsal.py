@@ -66,7 +66,10 @@ class Rehearsal:
         model = model or _model(self.path)
         n_ctx = 2 * N_EVICTING if self.keep.evicts(N_FILLED) else N_FILLED + N_READ
         store = Ram(*self.kv)
-        with model.context(n_ctx, self.attend, self.keep, store, self.prefill) as context:
+        with (
+            model.silenced(),
+            model.context(n_ctx, self.attend, self.keep, store, self.prefill) as context,
+        ):
             self.run(context)
         # With those that this process has used before: which ones these need, nobody knows.
         names = sorted(name for name in kernel_cache.Counts.names if name.endswith(".code"))

@@ -1,7 +1,7 @@
-"""Options and commands of llama.cpp, Ollama, mlx-lm and others that kvarn has not, or not there:
-what to do instead.
+"""Options and commands of llama.cpp, Ollama, mlx-lm and others that kvarn does not have, or has in
+other commands: what to do instead.
 
-What kvarn has under another name is accepted under theirs, where the option is declared.
+Where kvarn has the same option under another name, the option's declaration accepts both names.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 _OMIT = "omit it"
 _ADAPTERS = "merge adapters into the model first"
 _DEVICE = "kvarn computes on the CPU, or with --device cuda (run, chat, bench …) on one GPU"
-_SAMPLER = "no sampler of kvarn does that"
-_SERVER = "kvarn is no server: talk with `kvarn chat`, or import it in Python"
+_SAMPLER = "kvarn has no such sampler"
+_SERVER = "kvarn is not a server: talk with `kvarn chat`, or import it in Python"
 _FILE_SAYS = "the model's file says so"
 _TEMPLATE = "kvarn uses the template in the model's file"
 _DRAFT = "use --draft ngram, which needs no model"
@@ -202,7 +202,7 @@ ELSEWHERE = {
     for command in commands.split()
     for flag in flags.split()
 }
-"""Command, option that others of kvarn's commands have → what to do instead."""
+"""Command, option that only other commands of kvarn have → what to do instead."""
 
 _COMMANDS = {
     "did you mean `kvarn hf-pull`?": "pull get download",

@@ -16,7 +16,7 @@ static uint64_t handle_new(int kind)
     for (uint64_t i = 0; i < PLACES; i++) {
         uint64_t none = 0, made = number << 14 | i << 2 | (uint64_t)kind;
         if (!atomic_compare_exchange_strong(&places[i].handle, &none, made)) continue;
-        while (atomic_load(&places[i].busy)) sched_yield(); /* the one before is being freed */
+        while (atomic_load(&places[i].busy)) sched_yield(); /* the last one is being freed */
         return made;
     }
     return 0;
@@ -24,8 +24,8 @@ static uint64_t handle_new(int kind)
 
 static place *place_of(uint64_t handle, int kind)
 {
-    place *found = &places[handle >> 2 & (PLACES - 1)];
-    return (handle & 3) == (uint64_t)kind && atomic_load(&found->handle) == handle ? found : NULL;
+    place *entry = &places[handle >> 2 & (PLACES - 1)];
+    return (handle & 3) == (uint64_t)kind && atomic_load(&entry->handle) == handle ? entry : NULL;
 }
 
 static void handle_free(uint64_t handle)
@@ -40,13 +40,13 @@ static int64_t *stop_of(uint64_t context)
 
 static long bad_handle(uint64_t handle, int kind)
 {
-    const char *name = kind == MODEL ? "model" : "context", *what = "is none of kvarn's handles";
-    int found = handle & 3;
+    const char *name = kind == MODEL ? "model" : "context", *problem = "is not a handle of kvarn";
+    int given = handle & 3;
     if (!handle) return fail(KVARN_BAD_ARGUMENT, "the %s is NULL: see what kvarn_error said when "
-                             "it was made", name);
-    if ((found == MODEL || found == CONTEXT) && handle >> 14 && handle >> 14 <= serial)
-        what = found != kind ? "is a handle of another kind" : "has been freed";
-    return fail(KVARN_BAD_ARGUMENT, "the %s %p %s", name, (void *)(uintptr_t)handle, what);
+                             "it was opened", name);
+    if ((given == MODEL || given == CONTEXT) && handle >> 14 && handle >> 14 <= serial)
+        problem = given != kind ? "is a handle of another kind" : "has been freed";
+    return fail(KVARN_BAD_ARGUMENT, "the %s %p %s", name, (void *)(uintptr_t)handle, problem);
 }
 
 static void stop_all(void)

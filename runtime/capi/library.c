@@ -169,9 +169,9 @@ long kvarn_chat(void *context, const char *messages, const char *options, kvarn_
 long kvarn_cancel(void *context)
 {
     error[0] = 0;
-    place *found = place_of(NUMBER(context), CONTEXT);
-    if (!found) return bad_handle(NUMBER(context), CONTEXT);
-    atomic_store(&found->stop, 1);
+    place *entry = place_of(NUMBER(context), CONTEXT);
+    if (!entry) return bad_handle(NUMBER(context), CONTEXT);
+    atomic_store(&entry->stop, 1);
     return 1;
 }
 

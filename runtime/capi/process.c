@@ -41,7 +41,7 @@ static long has_ended(const char *name)
 /* Before a call: whether it may run now. `context`: the one that it uses, or 0. */
 static long enter(const char *name, uint64_t context, int in_callbacks)
 {
-    place *held = NULL;
+    place *entry = NULL;
     error[0] = 0;
     if (in_callback && !in_callbacks)
         return fail(KVARN_BUSY, "%s was called inside a callback, where only kvarn_cancel, "
@@ -50,20 +50,20 @@ static long enter(const char *name, uint64_t context, int in_callbacks)
         return fail(KVARN_NOT_RUNNING, "%s was called before kvarn_start", name);
     if (atomic_load(&ending)) return has_ended(name);
     if (context) {
-        if (!(held = place_of(context, CONTEXT))) return bad_handle(context, CONTEXT);
-        if (atomic_exchange(&held->busy, 1))
+        if (!(entry = place_of(context, CONTEXT))) return bad_handle(context, CONTEXT);
+        if (atomic_exchange(&entry->busy, 1))
             return fail(KVARN_BUSY, "%s: another call uses this context: wait for it, or end it "
                         "with kvarn_cancel", name);
-        if (atomic_load(&held->handle) != context) { /* freed meanwhile */
-            atomic_store(&held->busy, 0);
+        if (atomic_load(&entry->handle) != context) { /* freed meanwhile */
+            atomic_store(&entry->busy, 0);
             return bad_handle(context, CONTEXT);
         }
-        atomic_store(&held->stop, 0);
+        atomic_store(&entry->stop, 0);
     }
     atomic_fetch_add(&inside, 1);
     if (!atomic_load(&ending)) return 1;
     atomic_fetch_sub(&inside, 1);
-    if (held) atomic_store(&held->busy, 0);
+    if (entry) atomic_store(&entry->busy, 0);
     return has_ended(name);
 }
 
@@ -75,7 +75,7 @@ static long leave(uint64_t context, long result)
     return fail(KVARN_ERROR, "Python could not run the call"); /* as cffi says it */
 }
 
-/* Callbacks: without Python's lock, counted apart, as nobody knows how long they take. */
+/* Callbacks run without Python's lock. They are counted apart, as they may take any time. */
 static void callback_begins(void)
 {
     in_callback++;
@@ -125,7 +125,7 @@ static void call_log(const char *line)
     in_callback--;
 }
 
-/* At exit: what runs ends, or the destructors of libraries pull the ground from under it. */
+/* At exit: ends running calls before the destructors of libraries free what they use. */
 static void at_exit(void)
 {
     atomic_store(&ending, 1);
@@ -163,9 +163,9 @@ static long python_failed(void)
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
     PyObject *text = value ? PyObject_Str(value) : NULL;
-    const char *said = text ? PyUnicode_AsUTF8(text) : NULL;
+    const char *reason = text ? PyUnicode_AsUTF8(text) : NULL;
     fail(KVARN_ERROR, STARTING "%s: %s; packages were looked for in %s and in %s",
-         type ? ((PyTypeObject *)type)->tp_name : "error", said ? said : "?",
+         type ? ((PyTypeObject *)type)->tp_name : "error", reason ? reason : "?",
          home_of_python ? home_of_python : "the folders of this Python", own_paths);
     Py_XDECREF(text), Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(trace);
     PyErr_Clear();
@@ -187,8 +187,8 @@ static long make_symbols_global(void)
     Dl_info found;
     if (dladdr((void *)(uintptr_t)&Py_InitializeFromConfig, &found)
         && dlopen(found.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL)) return 1;
-    const char *said = dlerror();
-    return fail(KVARN_ERROR, STARTING "libpython cannot be opened again: %s", said ? said : "?");
+    const char *reason = dlerror();
+    return fail(KVARN_ERROR, STARTING "libpython cannot be opened again: %s", reason ? reason : "?");
 }
 
 static PyStatus set(PyConfig *config, wchar_t **field, const char *text)

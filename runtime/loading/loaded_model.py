@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,15 @@ class LoadedModel:
         """Pass a line that the user should see to the `notice` of `load`."""
         if self._notice is not None:
             self._notice(line)
+
+    @contextmanager
+    def silenced(self) -> Iterator[None]:
+        """While it is open, `tell` drops its lines: for contexts that no user asked for."""
+        notice, self._notice = self._notice, None
+        try:
+            yield
+        finally:
+            self._notice = notice
 
     def _re_encoded(self) -> str:
         """A line about tensors that are re-encoded, for lack of kernels; "" if there are none."""

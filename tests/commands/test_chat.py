@@ -230,7 +230,7 @@ def talk(model: Path) -> AbstractContextManager[PseudoTerminal]:
     return pseudo_terminal("-m", "kvarn", "chat", "-m", str(model), "--temp", "0")
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_program(tiny_path: Path) -> None:
+def test_ctrl_c_stops_the_answer_and_the_end_of_input_leaves(tiny_path: Path) -> None:
     with talk(tiny_path) as user:
         user.wait_for("> ")
         user.type("Tell me a story that never ends\n")
@@ -242,7 +242,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(tiny_path: Path) -> None:
         user.type("/stats\n")
         user.wait_for("tok/s")
         user.wait_for("> ")
-        user.type("/quit\n")
+        user.type("\x04")
         assert user.process.wait(30) == 0
 
 
@@ -260,10 +260,3 @@ def test_two_ctrl_c_at_the_prompt_leave(tiny_path: Path) -> None:
         user.wait_for("> ")
         interrupt(user)
         assert user.process.wait(30) == 130
-
-
-def test_the_end_of_input_leaves(tiny_path: Path) -> None:
-    with talk(tiny_path) as user:
-        user.wait_for("> ")
-        user.type("\x04")
-        assert user.process.wait(30) == 0

@@ -22,28 +22,36 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert command in capsys.readouterr().out
 
 
-def modules_loaded(program: str) -> set[str]:
-    code = f"import sys; {program}; print(*sys.modules)"
+LOADED = """
+import json, sys
+for commands in ([], *([name] for name in json.loads(sys.argv[1]))):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "kvarn"]:
+        del sys.modules[name]
+    from kvarn.cli import build_parser
+    build_parser(*commands)
+    print(json.dumps([commands, list(sys.modules)]))
+"""
+"""The modules that are loaded after the parser was built with the options of each command."""
+
+
+def test_a_commands_options_import_no_kernel_and_no_other_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", LOADED, json.dumps(list(COMMANDS))],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
-    return set(done.stdout.split())
-
-
-def test_the_list_of_commands_imports_none_of_them() -> None:
-    loaded = modules_loaded("from kvarn.cli import build_parser; build_parser()")
-    assert not {"numba", "numpy", "tokenizers", "jinja2"} & loaded
+    modules = {name: f"kvarn.commands.{module}" for name, (module, _) in COMMANDS.items()}
+    (no_command, loaded), *others = map(json.loads, done.stdout.splitlines())
+    assert no_command == [] and not {"numba", "numpy", "tokenizers", "jinja2"} & set(loaded)
     rooms = {name.split(".")[1] for name in loaded if name.startswith("kvarn.")}
-    assert rooms == {"cli", "commands", "system"}
-    assert not {f"kvarn.commands.{module}" for module, _ in COMMANDS.values()} & loaded
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_commands_options_import_no_kernel_and_no_other_command(command: str) -> None:
-    loaded = modules_loaded(f"from kvarn.cli import build_parser; build_parser({command!r})")
-    assert not {"numba", "kvarn.models.transformer", "tokenizers", "jinja2", "torch"} & loaded
-    modules = {f"kvarn.commands.{module}" for module, _ in COMMANDS.values()}
-    assert modules & loaded == {f"kvarn.commands.{COMMANDS[command][0]}"}
+    assert rooms == {"cli", "commands", "system"} and not set(modules.values()) & set(loaded)
+    assert [command for (command,), _ in others] == list(COMMANDS)
+    kernels = {"numba", "kvarn.models.transformer", "tokenizers", "jinja2", "torch"}
+    for (command,), loaded in others:
+        assert not kernels & set(loaded), command
+        assert set(modules.values()) & set(loaded) == {modules[command]}
 
 
 WRONG = [

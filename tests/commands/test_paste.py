@@ -33,8 +33,10 @@ def told(text: str) -> str:
 
 
 @pytest.mark.parametrize(("piped", "editing"), WAYS)
-def test_pasted_lines_are_one_message(piped: bool, editing: str) -> None:
+def test_pastes_are_messages_and_typed_lines_are_their_own(piped: bool, editing: str) -> None:
     with pseudo_terminal("-c", READ, editing, piped=piped) as user:
+        if editing == "readline":  # which asks the terminal to mark pastes
+            user.wait_for("\x1b[?2004h")
         user.wait_for("> ")
         time.sleep(0.3)
         for marked in (False, True) if editing == "readline" else (False,):
@@ -46,32 +48,20 @@ def test_pasted_lines_are_one_message(piped: bool, editing: str) -> None:
         paste(user, f"{CODE}\n", marked=False)  # without marks, its last line end sends it
         user.wait_for(told(CODE))
         user.wait_for("> ")
-        user.type("\x04")
-        user.wait_for("end")
-        if piped:
-            assert user.process.stdout is not None
-            assert user.process.stdout.read() == b"answers\n"
-
-
-@pytest.mark.parametrize("piped", [False, True])
-def test_a_terminal_is_asked_to_mark_pastes(piped: bool) -> None:
-    with pseudo_terminal("-c", READ, "readline", piped=piped) as user:
-        user.wait_for("\x1b[?2004h")
-        user.wait_for("> ")
-        user.type("\x04")
-        user.wait_for("\x1b[?2004l")
-
-
-@pytest.mark.parametrize(("piped", "editing"), WAYS)
-def test_typed_lines_are_messages_of_their_own(piped: bool, editing: str) -> None:
-    with pseudo_terminal("-c", READ, editing, piped=piped) as user:
-        user.wait_for("> ")
         time.sleep(0.3)
         for word in ("one", "two", "/undo"):
             user.type(f"{word}\r")
             time.sleep(0.2)
         for word in ("one", "two", "/undo"):
             user.wait_for(told(word))
+        user.wait_for("> ")
+        user.type("\x04")
+        if editing == "readline":
+            user.wait_for("\x1b[?2004l")
+        user.wait_for("end")
+        if piped:
+            assert user.process.stdout is not None
+            assert user.process.stdout.read() == b"answers\n"
 
 
 @pytest.mark.parametrize("editing", ["readline", "bare"])
@@ -90,13 +80,8 @@ def test_blocks_take_pastes_until_they_are_closed(editing: str) -> None:
         user.wait_for("> ")
         paste(user, f"{docstring}\n", marked=False)
         user.wait_for(told(docstring))
-
-
-@pytest.mark.parametrize("editing", ["readline", "bare"])
-def test_the_end_of_input_behind_a_line_is_not_lost(editing: str) -> None:
-    with pseudo_terminal("-c", READ, editing) as user:
         user.wait_for("> ")
         time.sleep(0.3)
-        user.type("one\r\x04")
+        user.type("one\r\x04")  # the end of input behind a line is not lost
         user.wait_for(told("one"))
         user.wait_for("end")

@@ -101,3 +101,16 @@ def test_files_are_looked_for_and_not_read(tmp_path: Path) -> None:
     with open_folder(tmp_path / "kernels", make=True) as folder:
         folder.write("there", b"")
         assert folder.has("there") and not folder.has("gone")
+
+
+def test_a_rehearsal_shows_no_notices(tiny_path: Path) -> None:
+    shown: list[str] = []
+    model = kvarn.load(tiny_path, notice=shown.append)
+
+    def tell(context: kvarn.Context) -> None:
+        context.model.tell("of a context that nobody asked for")
+
+    Rehearsal("notices", tiny_path, tell)(model)
+    assert shown == []
+    model.tell("of a later context")
+    assert shown == ["of a later context"]

@@ -1,6 +1,5 @@
 """libkvarn as C programs see it: its header, its start and end, threads, memory, cancelling."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvarn import cli
 from kvarn.runtime.capi import build as building
 from kvarn.runtime.loading.default_model import default_model_path
 from kvarn.runtime.loading.load import load
@@ -160,22 +160,18 @@ def test_what_callbacks_may_call(probe: Probe) -> None:
 
 @pytest.mark.parametrize("n", [1, pytest.param(len(PROMPTS), marks=pytest.mark.slow)])
 def test_greedy_texts_are_those_of_the_command_line(
-    n: int, host: Callable[..., Any], environment: dict[str, str], tmp_path: Path
+    n: int, host: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, pack = load(), tmp_path / "pack"
     ids = model.tokenizer.encode("The miller of Alkmaar kept white geese. " * 9, bos=True)
     build_pack(model, pack, ids, 4096)
     found = host("host.py", "answers", pack, *PROMPTS[:n])
-    paths = os.pathsep.join(path for path in sys.path if path)
     expected = []
     for options in (["--ctx", "512"], ["--pack", str(pack)]):
         for prompt in PROMPTS[:n]:
-            command = [sys.executable, "-m", "kvarn", "run", "-p", prompt, "-n", "24"]
-            done = subprocess.run(
-                [*command, "--temp", "0", *options], env={**environment, "PYTHONPATH": paths},
-                capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            expected.append(done.stdout)
+            capsys.readouterr()
+            assert cli.main(["run", "-p", prompt, "-n", "24", "--temp", "0", *options]) == 0
+            expected.append(capsys.readouterr().out)
     assert found == expected
 
 

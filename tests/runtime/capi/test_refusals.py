@@ -19,7 +19,7 @@ CASES = {
     "cancel freed": (BAD_ARGUMENT, "has been freed"),
     "model as context": (BAD_ARGUMENT, "is a handle of another kind"),
     "context as model": (BAD_ARGUMENT, "is a handle of another kind"),
-    "no handle": (BAD_ARGUMENT, "is none of kvarn's handles"),
+    "no handle": (BAD_ARGUMENT, "is not a handle of kvarn"),
     "model in use": (BUSY, "the model has 1 contexts: free them first"),
     "null text": (BAD_ARGUMENT, "the text is NULL"),
     "null ids": (BAD_ARGUMENT, "the ids are NULL"),
