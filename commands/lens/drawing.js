@@ -25,8 +25,8 @@ function palette() {
     return stops[from].map((c, k) => c + (stops[from + 1][k] - c) * (at - from));
   });
   const place = (share, mean) => Math.log2(1 + share / mean) / Math.log2(1 + MOST);
-  const of = (share, mean) => colours[Math.round(255 * Math.min(1, mean && place(share, mean)))];
-  return { of, none: rgb("--none") };
+  const colour = (share, mean) => colours[Math.round(255 * Math.min(1, mean && place(share, mean)))];
+  return { colour, none: rgb("--none") };
 }
 
 // A row of pixels for each of `rows`, shares of the parts or null; each `height` pixels high.
@@ -41,8 +41,8 @@ function draw(heat, rows, width, height) {
   rows.forEach((shares, y) => {
     const mean = shares && shares.reduce((sum, share) => sum + share, 0) / width;
     for (let x = 0; x < width; x++) {
-      const colour = shares ? colours.of(shares[x], mean) : colours.none;
-      image.data.set([...colour, 255], 4 * (y * width + x));
+      const pixel = shares ? colours.colour(shares[x], mean) : colours.none;
+      image.data.set([...pixel, 255], 4 * (y * width + x));
     }
   });
   context.putImageData(image, 0, 0);

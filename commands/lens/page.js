@@ -222,9 +222,9 @@ function showWritten(page) {
 function showOverview(page) {
   const { data, overview } = page;
   const rows = data.steps.map((position, step) => {
-    const of = data.heads * data.chose[step], shares = new Float64Array(data.parts);
+    const nLists = data.heads * data.chose[step], shares = new Float64Array(data.parts);
     return shares.map((_, i) => {
-      const size = Math.max(1, sizeOf(i, data.part, position + 1) * of);
+      const size = Math.max(1, sizeOf(i, data.part, position + 1) * nLists);
       return overview[step * data.parts + i] / size;
     });
   });

@@ -12,18 +12,18 @@ async function unpacked(text) {
 
 // Numbers of seven bits a byte, the lowest first; the eighth bit says that more follow.
 function numbersOf(bytes) {
-  const found = new Uint32Array(bytes.reduce((n, byte) => n + (byte < 128), 0));
+  const numbers = new Uint32Array(bytes.reduce((n, byte) => n + (byte < 128), 0));
   let value = 0, place = 1, at = 0;
   for (const byte of bytes) {
     value += (byte & 127) * place;
     place *= 128;
     if (byte < 128) {
-      found[at++] = value;
+      numbers[at++] = value;
       value = 0;
       place = 1;
     }
   }
-  return found;
+  return numbers;
 }
 
 // What a step read, [layer][head]: ascending positions; null for a layer that did not choose.
