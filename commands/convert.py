@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     on_compile(EncoderNotice())
     source, name, out = _source_and_out(options.paths)
     if options.hash is not None and not options.embed_hash:
-        raise KvarnError("--hash FILE goes with --embed-hash, which copies what it holds")
+        raise KvarnError("--hash has no effect without --embed-hash: give both")
     with on_ctrl_c(lambda: f"stopped: {out} was not written"):
         if source.suffix.lower() == ".gguf":
             _from_gguf(options, source, out)
@@ -126,7 +126,7 @@ def _from_gguf(options: argparse.Namespace, source: Path, out: Path) -> None:
     if options.pre is not None:
         raise KvarnError(f"--pre has no effect on {source.name}, which contains its tokenizer")
     if options.embed_hash and options.type is not None:
-        raise KvarnError("--type and --embed-hash are two steps: convert, then embed")
+        raise KvarnError("--type and --embed-hash are two steps: convert first, then embed")
     if options.embed_hash:
         embed_encoders(source, options.hash or sidecar_path(source), out)
     elif options.type is None:

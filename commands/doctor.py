@@ -152,14 +152,14 @@ def _kernel_problems(report: dict[str, Any]) -> Iterator[dict[str, str]]:
             yield _problem(f"KVARN_SIMD={name} is slower than {best}", "unset KVARN_SIMD")
     if threads["layer"] == "workqueue" and threads["most"] > 1:
         yield _problem(
-            f"a parallel region costs {threads['region_microseconds']:.0f} µs with Numba's "
-            "workqueue threads instead of 1 µs",
+            f"starting the kernel threads takes {threads['region_microseconds']:.0f} µs instead of "
+            "1: they are Numba's workqueue threads",
             HOW_TO_FIX,
         )
     elif threads["region_microseconds"] > _BUSY_REGION:
         yield _problem(
-            f"a parallel region costs {threads['region_microseconds']:.0f} µs instead of 1: other "
-            "programs keep the CPUs busy",
+            f"starting the kernel threads takes {threads['region_microseconds']:.0f} µs instead of "
+            "1: other programs keep the CPUs busy",
             "end them, or use fewer --threads",
         )
     for reason in cache["not_usable"]:
@@ -197,7 +197,7 @@ def render(report: dict[str, Any]) -> str:
         lines += _gpu_lines(gpu)
     if threads := report.get("threads"):
         number = f"{threads['default']} (1 to {threads['most']})"
-        cost = f"{threads['region_microseconds']:.1f} µs per parallel region"
+        cost = f"started in {threads['region_microseconds']:.1f} µs"
         lines.append(("threads", f"{number}, layer {threads['layer']}, {cost}"))
     if cache := report.get("cache"):
         others = [folder for folder in cache["read"] if folder != cache["folder"]]

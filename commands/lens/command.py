@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     selections = Selections.read(options.selections)
     if selections.tokens is None:
         raise KvarnError(
-            f"{options.selections} was recorded by an older kvarn, without its text: record it anew"
+            f"{options.selections} was recorded by an older kvarn without its text: record it again"
         )
     view = View.of(selections, options.part, options.skip)
     path = options.model if options.model is not None else usual_model_path(say)

@@ -204,7 +204,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
         + b"\n"
         + records[: records.rindex(b"\xff" * 4)]
     )
-    assert "an older kvarn, without its text: record it anew" in refusal(
+    assert "an older kvarn without its text: record it again" in refusal(
         capsys, str(mine), *out, *model
     )
     with selection_file(mine, Source(2, 2), [1, 2]):

@@ -167,7 +167,9 @@ def test_a_gguf_file_gets_other_types(at_home: Path, capsys: pytest.CaptureFixtu
     assert types["blk.0.attn_q.weight"] == gguf.GGMLQuantizationType.Q4_0
     assert "--pre has no effect" in refusal(capsys, "f16.gguf", "x.gguf", "--pre", "qwen2")
     assert "two steps" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash", "--type", "q8_0")
-    assert "goes with --embed-hash" in refusal(capsys, "f16.gguf", "x.gguf", "--hash", "h.gguf")
+    assert "has no effect without --embed-hash" in refusal(
+        capsys, "f16.gguf", "x.gguf", "--hash", "h.gguf"
+    )
     assert "f16.hash.gguf" in refusal(capsys, "f16.gguf", "x.gguf", "--embed-hash")
     assert "convert the model first" in refusal(
         capsys, str(at_home / "model"), "x.gguf", "--embed-hash"
