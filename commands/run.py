@@ -29,7 +29,7 @@ from .options.generation import (
 from .options.model import ModelRequest, add_model_options
 from .options.values import utf8
 from .terminal.interrupt import on_ctrl_c
-from .terminal.progress import ReadingBar, index_held
+from .terminal.progress import ReadingBar, index_context
 
 if TYPE_CHECKING:
     from ..runtime.context import Context
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
         if text is not None:
             _read(context, text, request.store.follows_pack, options.special)
         elif head is not None:
-            index_held(context)
+            index_context(context)
             say(f"no prompt: continuing after the {len(context.tokens):,} tokens of {head.path}")
         if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= _SHOWN else f"… {prompt[-_SHOWN:]}")
@@ -151,7 +151,7 @@ def _read(context: Context, text: str, after_pack: bool, special: bool) -> None:
     ids = prompt_ids(context.model.tokenizer, text, begins=not after_pack, special=special)
     if not after_pack:
         ids = ids[context.cut_to_prompt(ids) :]
-    index_held(context)
+    index_context(context)
     with closing(ReadingBar("reading", len(context.tokens), context.stats)) as progress:
         context.prefill(ids, progress)
 

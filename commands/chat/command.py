@@ -24,7 +24,7 @@ from ..options.generation import (
 )
 from ..options.model import ModelRequest, add_model_options
 from ..options.values import file_name
-from ..terminal.progress import index_held
+from ..terminal.progress import index_context
 
 if TYPE_CHECKING:
     from ...runtime.chat import Conversation, Session
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
             base=len(context.tokens),
         )
         conversation.template.check()  # its process started while the context was made
-        index_held(context)
+        index_context(context)
         chat = Chat(conversation, TurnReader(), _session(options, conversation))
         if chat.reader.interactive:
             say(f"talking with {model.name}; /help lists the commands, Ctrl-D leaves")

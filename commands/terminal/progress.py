@@ -43,9 +43,9 @@ def bar(title: str, unit: str = "it", delay: float = 1.0, **options: Any) -> Any
 
 
 @contextmanager
-def progress_bar(title: str, unit: str, delay: float = 1.0, **options: Any) -> Iterator[Progress]:
+def progress_bar(title: str, unit: str, delay: float = 1.0) -> Iterator[Progress]:
     """A bar whose function takes (done, total)."""
-    with bar(title, unit, delay, **options) as shown:
+    with bar(title, unit, delay) as shown:
         yield partial(_advance, shown)
 
 
@@ -61,7 +61,7 @@ def byte_bar(title: str) -> AbstractContextManager[Progress]:
     return progress_bar(title, "B")
 
 
-def index_held(context: Context) -> None:
+def index_context(context: Context) -> None:
     """Index the tokens of the context, as those of a pack that was read with another method."""
     with progress_bar("indexing", "layer") as progress:
         context.index(progress)

@@ -8,9 +8,9 @@
    Options     One JSON object as text; NULL is {}.
    Texts       UTF-8; `n` counts bytes.
    Threads     Any thread may call. One call at a time uses a context: a second one gets KVARN_BUSY.
-   Callbacks   Run on the thread of the call that got them (but see kvarn_on_log). What they are
-               given lives until they return. Returning other than 0 stops the call. Inside one,
-               only kvarn_cancel, kvarn_error, kvarn_tokenize and kvarn_detokenize may be called.
+   Callbacks   Run on the thread of the call that got them (but see kvarn_on_log). Their arguments
+               are valid until they return. Returning other than 0 stops the call. Inside one, only
+               kvarn_cancel, kvarn_error, kvarn_tokenize and kvarn_detokenize may be called.
    Process     No signal handler, no output, no change of the locale, no exit. */
 
 #ifndef KVARN_H
@@ -50,8 +50,8 @@ const char *kvarn_version(void);
 long kvarn_api(void);
 const char *kvarn_error(void); /* of this thread's last call; lives until its next one */
 
-/* What a terminal would be told: kernels are compiled, a tensor is re-encoded. Lines may come on a
-   thread of kvarn's own. NULL: nobody hears them, as at first. */
+/* Messages, such as that kernels are being compiled. Lines may come on a thread of kvarn's own.
+   NULL: no messages, as at first. */
 long kvarn_on_log(kvarn_on_line on_line, void *user);
 
 /* Models. `path` NULL: the default model. Options: {"threads":2,"device":"cuda","kv_on":"host"}.
@@ -69,15 +69,15 @@ long kvarn_detokenize(void *model, const int32_t *ids, size_t n, int flags, char
    {"ctx":131072,"kv_type":"q8_0","method":"hash","budget":"1%","keep":"all","prefill":"sparse",
    "prefill_k":512,"store":"book/"}
    "store" is a folder that keeps the context; "pack" goes on from a pack, which stays as it is.
-   kvarn_context_info tells what was decided where no option says it. */
+   kvarn_context_info returns what kvarn chose where no option says it. */
 void *kvarn_context_new(void *model, const char *options);
 long kvarn_context_free(void *context);
 long kvarn_context_info(void *context, char *json, size_t room);
 
-/* Read after what the context holds; they return the tokens that it holds then + 1, as do
+/* Read after the tokens that the context holds. They return the new number of its tokens + 1, as do
    kvarn_truncate (to the first n tokens) and kvarn_save. A cancelled read keeps whole chunks.
-   Control tokens that are written out in a text are text, as in messages and packs; to have them
-   count in a prompt, give the ids of kvarn_tokenize with KVARN_SPECIAL to kvarn_read_ids. */
+   Control tokens that a text spells out are text, as in messages and packs. To read them as control
+   tokens, give the ids of kvarn_tokenize with KVARN_SPECIAL to kvarn_read_ids. */
 long kvarn_read(void *context, const char *text, size_t n, kvarn_on_progress on_progress,
                 void *user);
 long kvarn_read_ids(void *context, const int32_t *ids, size_t n, kvarn_on_progress on_progress,
@@ -86,9 +86,9 @@ long kvarn_truncate(void *context, size_t n);
 long kvarn_save(void *context);
 long kvarn_logits(void *context, float *logits, size_t room); /* of the last token; their number */
 
-/* Generate after what the context holds; they return the tokens of the answer + 1. Options are
-   those of kvarn.Sampler, and {"max_tokens":64,"stop":["\n"]}. `messages` is a JSON array of
-   {"role":"user","content":"…"}; of what the context has read of them, nothing is read again. */
+/* Generate after the tokens that the context holds. They return the tokens of the answer + 1.
+   Options are those of kvarn.Sampler, and {"max_tokens":64,"stop":["\n"]}. `messages` is a JSON
+   array of {"role":"user","content":"…"}; what the context holds of them is not read again. */
 long kvarn_generate(void *context, const char *options, kvarn_on_text on_text, void *user);
 long kvarn_chat(void *context, const char *messages, const char *options, kvarn_on_text on_text,
                 void *user);

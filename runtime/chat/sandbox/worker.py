@@ -62,13 +62,13 @@ def main() -> None:
                     _send(TEXT, chunk)
             _send(DONE, "")
         except Refusal as error:
-            _send(REFUSED, _words(error))
+            _send(REFUSED, _message(error))
         except TemplateSyntaxError as error:
-            _send(SYNTAX, f"line {error.lineno}: {_words(error)}")
+            _send(SYNTAX, f"line {error.lineno}: {_message(error)}")
         except MemoryError:
             _send(MEMORY, "")
         except Exception as error:  # a template can raise whatever Python can
-            _send(FAILED, _words(error))
+            _send(FAILED, _message(error))
 
 
 def _chunks(template: Template, variables: dict[str, Any]) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _moment(parts: tuple[int, ...], offset: float | None, zone: str | None) -> d
     return datetime(*parts, tzinfo=timezone(difference, zone or ""))  # type: ignore[arg-type,misc]
 
 
-def _words(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return (str(error) or type(error).__name__)[:2000]
 
 
