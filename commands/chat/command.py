@@ -25,6 +25,7 @@ from ..options.generation import (
 from ..options.model import ModelRequest, add_model_options
 from ..options.values import file_name
 from ..terminal.progress import index_context
+from .input import TurnReader
 
 if TYPE_CHECKING:
     from ...runtime.chat import Conversation, Session
@@ -64,7 +65,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from .input import TurnReader
     from .loop import Chat
 
     source, request = ModelRequest.of(options), _request(options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...jit.arena import Arena
 from ...models.tensors import re_encoded_bytes, repacked_bytes
+from ...ops.cpu import CPU
 from ...system.errors import KvarnError
 from ...system.text import one_line
 from ..engine import on_engine
@@ -53,7 +54,6 @@ def load(
     arena = Arena(n_bytes)
     _start_ahead(file, arena, n_bytes, available)
     from ...jit import threads as kernel_threads
-    from ...ops.cpu import CPU
     from ..model import Model
 
     if threads is not None:
