@@ -1,5 +1,6 @@
-"""What this machine has for `--device cuda`, and why it does not suffice. Imports torch in `look`,
-where it is installed, and Triton never.
+"""What this machine has for `--device cuda`, and why that does not suffice.
+
+`look` imports torch where it is installed. Nothing here imports Triton.
 
 CUDA's versions: a driver runs what was built for its own major version of CUDA or an older one
 (NVIDIA, "CUDA Compatibility", minor version compatibility).
@@ -115,8 +116,8 @@ def refusal(machine: Machine) -> str | None:
 def checked() -> Card:
     """The GPU to compute on, the first that CUDA shows; `CudaOpsError` if it cannot be used."""
     machine = look()
-    if why := refusal(machine):
-        raise CudaOpsError(why)
+    if reason := refusal(machine):
+        raise CudaOpsError(reason)
     return machine.cards[0]
 
 
@@ -133,8 +134,8 @@ def _no_card(machine: Machine) -> str:
             "PyTorch built for an older CUDA"
         )
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    why = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r:.40})"
-    return f"--device cuda: the NVIDIA driver finds no GPU{why}: use --device cpu"
+    cause = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r:.40})"
+    return f"--device cuda: the NVIDIA driver finds no GPU{cause}: use --device cpu"
 
 
 def _of_torch() -> tuple[str, str | None, tuple[Card, ...]]:
@@ -161,24 +162,24 @@ def _driver_cuda() -> str | None:
         library = ctypes.CDLL(name)
     except OSError:
         return None
-    found = ctypes.c_int(0)
-    if library.cuDriverGetVersion(ctypes.byref(found)) != 0 or not found.value:
+    version = ctypes.c_int(0)
+    if library.cuDriverGetVersion(ctypes.byref(version)) != 0 or not version.value:
         return None
-    return f"{found.value // 1000}.{found.value % 1000 // 10}"
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def _driver() -> str | None:
     path = Path("/proc/driver/nvidia/version")
     text = path.read_text(errors="replace") if path.exists() else ""
-    found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
-    return found[1] if found else None
+    version = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
+    return version[1] if version else None
 
 
 def _compiler() -> str | None:
     """What Triton would call, in its order (`triton.runtime.build`)."""
     named = os.environ.get("CC")
     names = ["gcc", "clang"] if named is None else [named]
-    return next((found for name in names if (found := shutil.which(name))), None)
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def _headers() -> bool:

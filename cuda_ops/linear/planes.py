@@ -98,10 +98,10 @@ def _heads(name: str, b: torch.Tensor) -> torch.Tensor:
 
 def _words(fields: torch.Tensor, width: int) -> torch.Tensor:
     """Fields uint8 (N, K) -> int32 (N, K width / 128, 4): field f of word j is element 4 f + j."""
-    many = 32 // width
-    parts = fields.view(len(fields), -1, many, 4)
+    n_fields = 32 // width
+    parts = fields.view(len(fields), -1, n_fields, 4)
     words = torch.zeros_like(parts[:, :, 0], dtype=torch.int32)
-    for f in range(many):
+    for f in range(n_fields):
         words |= parts[:, :, f].int() << (width * f)
     return words
 
@@ -125,7 +125,7 @@ def take_apart(f: Format, rows: torch.Tensor, n_cols: int, n_bytes: int) -> Plan
     if f.is_float:
         return _floats(f, rows, n_cols)
     n = -(-n_cols // f.step) * f.step
-    made: list[list[torch.Tensor]] = []
+    parts: list[list[torch.Tensor]] = []
     for part in rows.split(max(1, CHUNK // n_cols)):
         blocks = part.reshape(len(part), -1, n_bytes)
         codes = _padded(_codes(f.name, blocks).flatten(1), n)
@@ -137,8 +137,8 @@ def take_apart(f: Format, rows: torch.Tensor, n_cols: int, n_bytes: int) -> Plan
         per_block = heads.shape[1] // blocks.shape[1]
         planes.append(_small(f.name, blocks).flatten(1))
         planes.append(_padded(heads, -(-n // f.block) * per_block))
-        made.append(planes)
-    whole = [torch.cat(parts).contiguous() for parts in zip(*made)]
+        parts.append(planes)
+    whole = [torch.cat(plane).contiguous() for plane in zip(*parts)]
     words = [plane.view(torch.uint32) for plane in whole[: len(f.widths)]]
     small, heads = whole[-2], whole[-1]
     if f.small == "bytes":

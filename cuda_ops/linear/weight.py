@@ -37,16 +37,16 @@ class Weight:
         Raises CudaOpsError when the bytes do not fit the shape or the type has no kernel: such
         types are re-encoded as Q8_0 by whoever calls.
         """
-        what = f"preparing weights {name or '(unnamed)'}"
+        action = f"preparing weights {name or '(unnamed)'}"
         if type.name not in FORMATS:
             raise CudaOpsError(
-                f"{what}: found type {type.name}, for which there is no GPU kernel, expected one"
+                f"{action}: found type {type.name}, for which there is no GPU kernel, expected one"
                 f" of {', '.join(FORMATS)}"
             )
         expected = row_bytes(type, n_cols)
         if data.ndim != 2 or data.dtype != torch.uint8 or data.shape[1] != expected or n_cols < 1:
             raise CudaOpsError(
-                f"{what}: found {data.dtype} of shape {tuple(data.shape)}, expected uint8 (N,"
+                f"{action}: found {data.dtype} of shape {tuple(data.shape)}, expected uint8 (N,"
                 f" {expected}) for rows of {n_cols} {type.name}"
             )
         f = FORMATS[type.name]

@@ -52,12 +52,12 @@ class Auto(TopK):
         bound: BoundAttend
         if n_ctx <= self.full_up_to:
             bound = FullAttention()
-            told = f"full attention, for the context has {n_ctx:,} tokens at most"
+            notice = f"full attention, for the context has {n_ctx:,} tokens at most"
         else:
             bound = super().open(model, store, n_ctx)
-            told = (
+            notice = (
                 f"full attention up to {self.full_up_to:,} tokens, then topk with a budget of "
                 f"{self.budget}"
             )
-        bound.notices = (f"method auto: {told}", *bound.notices)
+        bound.notices = (f"method auto: {notice}", *bound.notices)
         return bound

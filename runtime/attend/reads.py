@@ -1,4 +1,4 @@
-"""What a sparse method has read, layer by layer."""
+"""Counters of what a sparse method has read, for each layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LayerReads:
     """Sum over probes of the mean of ‖o - o_full‖ / ‖o_full‖ over the query heads."""
 
     def add_probes(self, other: LayerReads) -> None:
-        """Add what a probe has measured there."""
+        """Add what probes have measured in `other`."""
         self.probes += other.probes
         self.covered_mass += other.covered_mass
         self.entropy += other.entropy
@@ -49,14 +49,14 @@ class LayerReads:
 
 
 def sums_of(layers: Iterable[LayerReads]) -> dict[int, ProbeSums]:
-    """What a probe has measured, of each layer that it has."""
+    """What probes have measured, by layer."""
     return {
-        one.layer: ProbeSums(one.probes, one.covered_mass, one.output_error)
-        for one in layers
-        if one.probes
+        reads.layer: ProbeSums(reads.probes, reads.covered_mass, reads.output_error)
+        for reads in layers
+        if reads.probes
     }
 
 
 def probed(layers: Iterable[LayerReads]) -> list[ProbeFacts]:
-    """The means of that."""
+    """The means of what probes have measured in each layer."""
     return [sums.means(layer) for layer, sums in sums_of(layers).items()]

@@ -80,7 +80,7 @@ class Selections:
     @property
     def most(self) -> int:
         """The longest list."""
-        lists = (len(one) for layer in self.layers for step in layer for one in step.lists)
+        lists = (len(tokens) for layer in self.layers for step in layer for tokens in step.lists)
         return max(lists, default=0)
 
     @staticmethod
@@ -105,7 +105,7 @@ class SelectionWriter:
 
     def add(self, layer: int, stored: int, lists: U32, counts: NDArray[np.int64]) -> None:
         """Add a step: of `stored` tokens, KV head j attended to lists[j, : counts[j]]."""
-        gaps = [np.diff(one[:n], prepend=np.uint32(0)) for one, n in zip(lists, counts)]
+        gaps = [np.diff(row[:n], prepend=np.uint32(0)) for row, n in zip(lists, counts)]
         body = zlib.compress(np.concatenate(gaps).astype("<u4").tobytes(), _LEVEL)
         self._file.write(_HEAD.pack(layer, stored, len(body)))
         self._file.write(counts.astype("<u4").tobytes() + body)
@@ -189,7 +189,7 @@ def _lists(body: bytes, counts: NDArray[np.int64], stored: int) -> tuple[U32, ..
         raise ValueError(f"a record names {counts.max():,} of {stored:,} tokens")
     numbers = _unpacked(body, int(counts.sum())).astype(np.int64)
     gaps = np.split(numbers, np.cumsum(counts)[:-1])
-    lists = [np.cumsum(one) for one in gaps]
-    if any((one[1:] < 1).any() for one in gaps) or any((one >= stored).any() for one in lists):
+    lists = [np.cumsum(row) for row in gaps]
+    if any((row[1:] < 1).any() for row in gaps) or any((row >= stored).any() for row in lists):
         raise ValueError("a record names tokens that are not there")
-    return tuple(one.astype(np.uint32) for one in lists)
+    return tuple(row.astype(np.uint32) for row in lists)

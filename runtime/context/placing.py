@@ -1,4 +1,4 @@
-"""Where the keys and values of a context are: in the memory of the model's GPU, or the host's."""
+"""Chooses where keys and values of a context are: in the memory of a GPU, or the host's."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Placing:
             return Placed(self._store, CPU, "")
         if kv_on == "host":
             return self._on_host("as --kv-on host says")
-        if why := self._refusal(n_ctx, device):
+        if reason := self._refusal(n_ctx, device):
             if kv_on == "gpu":
-                raise StoreError(f"--kv-on gpu: {why}: use --kv-on host")
-            return self._on_host(why)
-        needed, (free, held) = self.bytes_for(n_ctx), device.memory_left()
-        spare = 0 if kv_on == "gpu" else int(SPARE * (free + held))
+                raise StoreError(f"--kv-on gpu: {reason}: use --kv-on host")
+            return self._on_host(reason)
+        needed, (free, allocated) = self.bytes_for(n_ctx), device.memory_left()
+        spare = 0 if kv_on == "gpu" else int(SPARE * (free + allocated))
         if needed + spare <= free:
             line = f"K and V are on the GPU: {human_bytes(needed)} for {n_ctx:,} tokens"
             return Placed(on_device(self._store, device), device, line)
@@ -92,8 +92,8 @@ class Placing:
         if most <= free:
             return limit
         # Nearly all of it grows by segments.
-        each = (most - least) / max(n_segments(limit) - 1, 1)
-        n = 1 + int((free - least) / each) if free >= least else 0
+        per_segment = (most - least) / max(n_segments(limit) - 1, 1)
+        n = 1 + int((free - least) / per_segment) if free >= least else 0
         while n and self.bytes_for(n * SEGMENT) > free:
             n -= 1
         return min(n * SEGMENT, limit)
@@ -104,10 +104,11 @@ class Placing:
         assert isinstance(device, KVDevice)
         ram = Ram(*self._store.types(), centred=False)
 
-        def make(there: Device) -> object:
-            assert isinstance(there, KVDevice)
+        def make(planned: Device) -> object:
+            assert isinstance(planned, KVDevice)
+            store = on_device(ram, planned)
             return KeepAll().open(
-                model.info, n_ctx, model.transformer.max_chunk, self._attend, on_device(ram, there)
+                model.info, n_ctx, model.transformer.max_chunk, self._attend, store
             )
 
         return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
@@ -128,6 +129,6 @@ class Placing:
             return str(error)
         return ""
 
-    def _on_host(self, why: str) -> Placed:
-        line = f"K and V are in the host's memory, where the CPU attends to them: {why}"
+    def _on_host(self, reason: str) -> Placed:
+        line = f"K and V are in the host's memory, where the CPU attends to them: {reason}"
         return Placed(self._store, CPU, line)

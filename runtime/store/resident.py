@@ -1,9 +1,9 @@
 """The KV cache in the memory of a GPU, and behind it, if it is to be saved, a store on the host.
 
-One array for each layer, uint8 (segments, bytes of a segment), with the bytes that stores on the
-host have, for as many tokens as the context can hold: it is allocated at once and stays where it
-is, so that recorded launches serve every token. Columns likewise. A commit copies to the store
-behind what has changed since the last one, by segments, and has it saved there.
+Each layer has one array, uint8 (segments, bytes of a segment), with the bytes that stores on the
+host have, for as many tokens as the context can hold. It is allocated at once and stays where it
+is, so that recorded launches serve every token. Columns are the same. A commit copies the segments
+that have changed since the last one to the store behind, and has them saved there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resident(Store):
-    """A KV cache on `device`, stored and, if `host` saves, saved as `host` says."""
+    """A KV cache on `device`, with the types of `host`, and saved by it if it saves."""
 
     name: ClassVar[str] = "resident"
     summary: ClassVar[str] = "in the memory of a GPU"
@@ -112,11 +112,11 @@ class ResidentStore(KVStore):
         self._columns: dict[str, ResidentColumn] = {}
         self._aside: dict[int, list[list[Array]]] = {}
         self._copied = n_saved
-        """The tokens that the store behind has as they are here: those before this one."""
+        """How many tokens, from the first on, the store behind has as they are here."""
         if behind is not None:
-            for layer, here in enumerate(self._kv):
+            for layer, kv in enumerate(self._kv):
                 segments = range(behind.first(layer) // SEGMENT, n_segments(n_saved))
-                self._fetch(behind.segments(layer), here, self._item_bytes, segments)
+                self._fetch(behind.segments(layer), kv, self._item_bytes, segments)
 
     def cut(self, n_tokens: int) -> None:
         for column in self._columns.values():
@@ -138,8 +138,8 @@ class ResidentStore(KVStore):
         self._void(position)
         for layer in self._behind.windowed_layers:
             segments = range(self._behind.first(layer) // SEGMENT, n_segments(position))
-            there, here = self._behind.segments(layer), self._kv[layer]
-            self._fetch(there, here, self._item_bytes, segments)
+            places = self._behind.segments(layer), self._kv[layer]
+            self._fetch(*places, self._item_bytes, segments)
         return position
 
     def pin(self, n_tokens: int) -> None:
@@ -180,7 +180,6 @@ class ResidentStore(KVStore):
         return column
 
     def set_aside(self, item_bytes: int, n: int = 1) -> None:
-        """Allocate the memory of `n` columns, for those that are made later."""
         shape = self.room, self.n_kv_heads * SEGMENT * item_bytes
         for _ in range(n):
             items = [self.device.zeros(shape, np.uint8) for _ in range(self.n_layers)]
@@ -206,10 +205,10 @@ class ResidentStore(KVStore):
             return
         self.cut(n)
         behind.reserve(n)
-        for layer, here in enumerate(self._kv):
+        for layer, kv in enumerate(self._kv):
             first = max(self._copied, behind.first(layer)) // SEGMENT
             segments = range(first, n_segments(n))
-            self._hand_over(here, behind.segments(layer), self._item_bytes, segments)
+            self._hand_over(kv, behind.segments(layer), self._item_bytes, segments)
         for name, column in self._columns.items():
             saved = behind.column(name, column.item_bytes)
             full = int(column.filled.min()) // SEGMENT
@@ -232,7 +231,7 @@ class ResidentStore(KVStore):
     @property
     def n_bytes(self) -> int:
         item_bytes = sum(column.item_bytes for column in self._columns.values())
-        item_bytes += sum(one * len(aside) for one, aside in self._aside.items())
+        item_bytes += sum(n * len(columns) for n, columns in self._aside.items())
         heads = self.n_layers * self.room * self.n_kv_heads
         return heads * (self.layout.head_bytes + SEGMENT * item_bytes)
 
@@ -254,17 +253,17 @@ class ResidentStore(KVStore):
         column.filled[:] = len(segments) * SEGMENT
 
     def _fetch(
-        self, there: NDArray[np.int64], here: Array, item_bytes: int, segments: range
+        self, on_host: NDArray[np.int64], on_device: Array, item_bytes: int, segments: range
     ) -> None:
-        """Copy segments from the host, one at a time: of a pack they are mapped files."""
+        """Copy segments from the host, one at a time: those of a pack are mapped files."""
         for i in segments:
-            items = CPU.read_items(there[i : i + 1], self.n_kv_heads, item_bytes)
-            self.device.write_items(here[i : i + 1], items)
+            items = CPU.read_items(on_host[i : i + 1], self.n_kv_heads, item_bytes)
+            self.device.write_items(on_device[i : i + 1], items)
 
     def _hand_over(
-        self, here: Array, there: NDArray[np.int64], item_bytes: int, segments: range
+        self, on_device: Array, on_host: NDArray[np.int64], item_bytes: int, segments: range
     ) -> None:
         """Copy segments to the host."""
         for i in segments:
-            items = self.device.read_items(here[i : i + 1], self.n_kv_heads, item_bytes)
-            CPU.write_items(there[i : i + 1], items)
+            items = self.device.read_items(on_device[i : i + 1], self.n_kv_heads, item_bytes)
+            CPU.write_items(on_host[i : i + 1], items)

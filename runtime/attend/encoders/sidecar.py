@@ -94,9 +94,9 @@ def _write(path: Path, learned: Learned, architecture: str) -> None:
         (writer.add_string if isinstance(value, str) else writer.add_uint32)(key, value)
     for number, layer in sorted(learned.layers.items()):
         for side, dense in (("q", layer.q), ("k", layer.k)):
-            for i, one in enumerate(dense):
-                writer.add_tensor(f"blk.{number}.hash_{side}.{i}.weight", one.weight)
-                writer.add_tensor(f"blk.{number}.hash_{side}.{i}.bias", one.bias)
+            for i, part in enumerate(dense):
+                writer.add_tensor(f"blk.{number}.hash_{side}.{i}.weight", part.weight)
+                writer.add_tensor(f"blk.{number}.hash_{side}.{i}.bias", part.bias)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -160,9 +160,9 @@ def _wrong_key(file: GGUFFile, name: str, found: str, expected: str) -> AttendEr
     return _damaged(file, f"{_PREFIX}{name}", found, expected)
 
 
-def _damaged(file: GGUFFile, what: str, found: str, expected: str) -> AttendError:
+def _damaged(file: GGUFFile, part: str, found: str, expected: str) -> AttendError:
     return AttendError(
-        f"{file.path}: {what} of the hash encoders: found {found}, expected {expected}"
+        f"{file.path}: {part} of the hash encoders: found {found}, expected {expected}"
     )
 
 
@@ -174,52 +174,54 @@ class _Reader:
         self.config = ModelConfig.from_metadata(model.metadata)
 
     def read(self) -> Learned:
-        said = Description.of(self.file)
-        if said is None:
+        facts = Description.of(self.file)
+        if facts is None:
             raise AttendError(
                 f"{self.file.path}: found a GGUF file without hash encoders, expected one that "
                 "`kvarn learn` has written"
             )
-        found = fingerprint(self.model)
-        if said.fingerprint != found:
+        of_model = fingerprint(self.model)
+        if facts.fingerprint != of_model:
             raise AttendError(
-                f"{self.file.path}: the hash encoders are for the model {said.base!r} with "
-                f"fingerprint {said.fingerprint}, and {self.model.path.name} has fingerprint "
-                f"{found}: train others with `kvarn learn`, or use --encoders simhash"
+                f"{self.file.path}: the hash encoders are for the model {facts.base!r} with "
+                f"fingerprint {facts.fingerprint}, and {self.model.path.name} has fingerprint "
+                f"{of_model}: train others with `kvarn learn`, or use --encoders simhash"
             )
         numbers = [i for i, layer in enumerate(self.config.layers) if layer.window is None]
-        part = self._embedded if said.embedded else self._tensors
-        layers = {number: self._layer(number, said, part(number, said)) for number in numbers}
-        learned = Learned(said.bits, said.hidden, said.length, said.fingerprint, said.base, layers)
-        if learned.digest != said.digest:
-            raise _wrong_key(self.file, "digest", f"{learned.digest} of its weights", said.digest)
+        part = self._embedded if facts.embedded else self._tensors
+        layers = {number: self._layer(number, facts, part(number, facts)) for number in numbers}
+        learned = Learned(
+            facts.bits, facts.hidden, facts.length, facts.fingerprint, facts.base, layers
+        )
+        if learned.digest != facts.digest:
+            raise _wrong_key(self.file, "digest", f"{learned.digest} of its weights", facts.digest)
         return learned
 
-    def _shapes(self, said: Description) -> list[tuple[str, tuple[int, ...], str]]:
+    def _shapes(self, facts: Description) -> list[tuple[str, tuple[int, ...], str]]:
         """Name, shape and dtype of each array of a layer, in their order."""
-        widths = (self.config.head_dim, said.hidden, said.hidden, said.bits)
+        widths = (self.config.head_dim, facts.hidden, facts.hidden, facts.bits)
         heads = {"q": self.config.n_heads, "k": self.config.n_kv_heads}
         return [
-            (f"hash_{side}.{i}.{what}", shape, dtype)
+            (f"hash_{side}.{i}.{part}", shape, dtype)
             for side, n in heads.items()
             for i in range(_N_DENSE)
-            for what, shape, dtype in (
+            for part, shape, dtype in (
                 ("weight", (n, widths[i + 1], widths[i]), "<f2"),
                 ("bias", (n, widths[i + 1]), "<f4"),
             )
         ]
 
     def _layer(
-        self, number: int, said: Description, read: Callable[..., NDArray[Any]]
+        self, number: int, facts: Description, read: Callable[..., NDArray[Any]]
     ) -> LearnedLayer:
-        arrays = [read(*one) for one in self._shapes(said)]
+        arrays = [read(*shape) for shape in self._shapes(facts)]
         dense = tuple(Dense(w, b) for w, b in zip(arrays[::2], arrays[1::2]))
-        for (name, *_), array in zip(self._shapes(said), arrays):
+        for (name, *_), array in zip(self._shapes(facts), arrays):
             if not np.isfinite(array).all():
                 raise _damaged(self.file, f"blk.{number}.{name}", "NaN or infinity", "numbers")
         return LearnedLayer(dense[:_N_DENSE], dense[_N_DENSE:])
 
-    def _tensors(self, number: int, said: Description) -> Callable[..., NDArray[Any]]:
+    def _tensors(self, number: int, facts: Description) -> Callable[..., NDArray[Any]]:
         types = {"<f2": "F16", "<f4": "F32"}
 
         def read(name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
@@ -234,9 +236,9 @@ class _Reader:
 
         return read
 
-    def _embedded(self, number: int, said: Description) -> Callable[..., NDArray[Any]]:
+    def _embedded(self, number: int, facts: Description) -> Callable[..., NDArray[Any]]:
         key = f"{_PREFIX}blk.{number}"
-        sizes = [np.dtype(d).itemsize * int(np.prod(s)) for _, s, d in self._shapes(said)]
+        sizes = [np.dtype(d).itemsize * int(np.prod(s)) for _, s, d in self._shapes(facts)]
         try:
             data = base64.b64decode(self.file.get(key, str), validate=True)
         except (binascii.Error, ValueError):

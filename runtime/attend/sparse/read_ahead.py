@@ -29,19 +29,20 @@ page, and 300 ns for a token, as three share a request of 1 µs."""
 
 
 class ReadAhead:
-    """Asks for the tiles that a layer has chosen, and for those the next one chose a step before.
+    """Asks for the tiles that a layer has chosen, and for those that the next layer chose a step
+    before.
 
-    Asking for pages in memory costs several times as much as reading them. So this is done only
-    while the process reads from disk, and where many tokens are chosen, the system is first asked
-    which pages are there. Where nearly all were, the layer is left alone for some steps: a pack in
-    memory that loses a page now and then would else be looked through at each of them.
+    To ask for a page that is in memory costs several times as much as to read it. So it asks only
+    while the process reads from disk. Where many tokens are chosen, it first asks the system which
+    pages are in memory. Where nearly all are, it leaves the layer alone for some steps: a pack in
+    memory that loses a page now and then would otherwise be looked through at each of them.
     """
 
     def __init__(self, layers: list[int]) -> None:
         self._next = dict(zip(layers, layers[1:] + layers[:1]))
         self._last: dict[int, tuple[U32, I64]] = {}
         self._pages: dict[int, NDArray[np.uint8]] = {}
-        self._found: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
         self._rests: dict[int, int] = {}
         self._left, self._bytes = 0, bytes_from_disk()
 
@@ -50,7 +51,7 @@ class ReadAhead:
         if self._awake(layer):
             following = self._next[layer.index]
             if following in self._last and not self._rests.get(following):
-                self._found[following] = self._ask(layer, following, *self._last[following])
+                self._asked[following] = self._ask(layer, following, *self._last[following])
 
     def chosen(self, layer: LayerView, lists: U32, counts: I64) -> None:
         """`layer` is about to read these tokens."""
@@ -61,9 +62,9 @@ class ReadAhead:
         if self._rests.get(index):
             self._rests[index] -= 1
             return
-        found = self._found.pop(index, 0) + self._ask(layer, index, lists, counts)
+        n_requests = self._asked.pop(index, 0) + self._ask(layer, index, lists, counts)
         self._pages.pop(index, None)
-        if found < FEW:
+        if n_requests < FEW:
             self._rests[index] = REST
 
     def rows(self, layer: LayerView, lists: U32, counts: I64) -> None:
@@ -97,17 +98,17 @@ class ReadAhead:
         if not layer.store.n_mapped:
             return False
         n_bytes = bytes_from_disk()
-        came, self._bytes = n_bytes - self._bytes, n_bytes
-        self._left = PATIENCE if came >= ENOUGH else max(0, self._left - 1)
-        if came >= FLOOD:
+        n_new, self._bytes = n_bytes - self._bytes, n_bytes
+        self._left = PATIENCE if n_new >= ENOUGH else max(0, self._left - 1)
+        if n_new >= FLOOD:
             self._rests.clear()
         if not self._left:
-            for known in (self._last, self._pages, self._found, self._rests):
+            for known in (self._last, self._pages, self._asked, self._rests):
                 known.clear()
         return bool(self._left)
 
     def _ask(self, layer: LayerView, index: int, lists: U32, counts: I64) -> int:
-        """Ask for what is not in memory, as far as that is known; gives the number of requests."""
+        """Ask for what is not in memory, as far as that is known; returns how many requests."""
         from ....ops.attention.decode.read_ahead import NOTHING_KNOWN, pages_in_memory, read_ahead
 
         store = layer.store
