@@ -32,9 +32,10 @@ from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.knobs import nvidia
+from triton.runtime.jit import create_function_from_signature
 
 from ..system.terminal import show
-from .cases import CASES, Case
+from .cases import Case, all_cases
 
 TARGETS = ("80", "86", "89", "90", "120")
 
@@ -70,36 +71,25 @@ class Needs:
         return self.spilled > 0 and self.target not in self.case.may_spill
 
 
-def _flat(value: Any, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """The places of an argument that may be a tuple of tuples, and what stands there."""
-    if isinstance(value, tuple):
-        for i, inner in enumerate(value):
-            yield from _flat(inner, (*path, i))
-    else:
-        yield path, value
-
-
 def _target(name: str) -> GPUTarget:
     if name.startswith("gfx"):
         return GPUTarget("hip", name, 64 if name.startswith("gfx9") else 32)
     return GPUTarget("cuda", int(name), 32)
 
 
-def _source(case: Case) -> ASTSource:
-    names = case.kernel.arg_names
-    types = {name: "constexpr" if name in case.constants else case.types[name] for name in names}
-    whole = {
-        path: [["tt.divisibility", 16]]
-        for i, name in enumerate(names)
-        for path, kind in _flat(types[name], (i,))
-        if kind.startswith("*") or name in case.also_16
-    }
-    return ASTSource(case.kernel, types, dict(case.constants), whole)
+def _source(case: Case, backend: Any) -> tuple[ASTSource, Any]:
+    """What the kernel is compiled from, and its options, as Triton finds them at a launch."""
+    kernel, given = case.kernel, {**case.options, "debug": False, "instrumentation_mode": ""}
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialised, options = bind(*case.arguments, **given)
+    options, *parts = kernel._pack_args(backend, given, bound, specialised, options)
+    return ASTSource(kernel, *parts), options
 
 
 def compiled(case: Case, target: str) -> Any:
     """The kernel for a target: `asm["ptx"]`, `asm["cubin"]`, `metadata.shared`."""
-    return triton.compile(_source(case), target=_target(target), options=case.options)
+    source, options = _source(case, make_backend(_target(target)))
+    return triton.compile(source, target=_target(target), options=options.__dict__)
 
 
 def parse(case: Case, target: str) -> None:
@@ -108,10 +98,10 @@ def parse(case: Case, target: str) -> None:
     A tenth of the time of `compiled`. Raises Triton's errors.
     """
     backend, context = make_backend(_target(target)), ir.context()
-    options = backend.parse_options(case.options)
+    source, options = _source(case, backend)
     ir.load_dialects(context)
     backend.load_dialects(context)
-    _source(case).make_ir(
+    source.make_ir(
         _target(target), options, backend.get_codegen_implementation(options),
         backend.get_module_map(), context,
     )  # fmt: skip
@@ -130,10 +120,10 @@ def _assembled(case: Case, ptx: str, capability: int) -> tuple[int, int, int]:
         source.write_text(ptx)
         arch = f"sm_{capability}{'a' if capability >= 90 else ''}"
         fuses = f"--fmad={'true' if case.fuses else 'false'}"
-        said = _run(ptxas, "-v", fuses, f"--gpu-name={arch}", source, "-o", binary)
+        report = _run(ptxas, "-v", fuses, f"--gpu-name={arch}", source, "-o", binary)
         code = _run(nvidia.nvdisasm.path, "-c", binary)
-    spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill", said))
-    return int(re.findall(r"Used (\d+) registers", said)[0]), spilled, _longest_loop(code)
+    spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill", report))
+    return int(re.findall(r"Used (\d+) registers", report)[0]), spilled, _longest_loop(code)
 
 
 def _longest_loop(code: str) -> int:
@@ -153,20 +143,20 @@ def _longest_loop(code: str) -> int:
 
 def _loads(ptx: str) -> str:
     """Loads from global memory by their width in bytes."""
-    found: Counter[int] = Counter()
+    loads: Counter[int] = Counter()
     for how in re.findall(r"ld\.global([.\w:]*)", ptx):
-        many, bits = re.search(r"\.v(\d)", how), re.search(r"\.[busf](\d+)", how)
+        lanes, bits = re.search(r"\.v(\d)", how), re.search(r"\.[busf](\d+)", how)
         if bits:
-            found[int(many[1] if many else 1) * int(bits[1]) // 8] += 1
+            loads[int(lanes[1] if lanes else 1) * int(bits[1]) // 8] += 1
     for size in re.findall(r"cp\.async\.c[ag]\.shared\.global.*?, (0x[0-9a-f]+|\d+)", ptx):
-        found[int(size, 0)] += 1
-    return " ".join(f"{n}×{width}" for width, n in sorted(found.items(), reverse=True))
+        loads[int(size, 0)] += 1
+    return " ".join(f"{n}×{width}" for width, n in sorted(loads.items(), reverse=True))
 
 
 def _nvidia(case: Case, target: str) -> Needs:
     began, capability = time.perf_counter(), int(target)
-    made = compiled(case, target)
-    ptx, shared = made.asm["ptx"], made.metadata.shared
+    kernel = compiled(case, target)
+    ptx, shared = kernel.asm["ptx"], kernel.metadata.shared
     registers, spilled, loop = _assembled(case, ptx, capability)
     file, threads, kib, programs = SM[target]
     size = 32 * case.warps
@@ -182,19 +172,19 @@ def _nvidia(case: Case, target: str) -> Needs:
 
 def _amd(case: Case, target: str) -> Needs:
     began = time.perf_counter()
-    made = compiled(case, target)
-    code = made.asm["amdgcn"]
+    kernel = compiled(case, target)
+    code = kernel.asm["amdgcn"]
     registers, spilled = (
         int(re.findall(rf"\.{name}:\s+(\d+)", code)[0])
         for name in ("vgpr_count", "vgpr_spill_count")
     )
     loads, seconds = f"{code.count('load_b128')}×16", time.perf_counter() - began
-    return Needs(case, target, registers, spilled, made.metadata.shared, 0, loads, 0, seconds)
+    return Needs(case, target, registers, spilled, kernel.metadata.shared, 0, loads, 0, seconds)
 
 
 def chosen(targets: Sequence[str], only: str = "") -> Iterator[tuple[Case, str]]:
     """Each kernel whose name matches the pattern `only`, with each target that launches it."""
-    for case in CASES:
+    for case in all_cases():
         for target in targets if re.search(only, case.name) else ():
             if not case.only or target in case.only:
                 yield case, target

@@ -11,14 +11,15 @@ import triton.language as tl
 
 from ..ops.attention.layout import TileLayout
 from .attention.tiles import (
+    F16,
+    Q8_0,
+    Tiles,
     blocks_of,
     check_floats,
     check_place,
     check_tiles,
     rotated,
-    rotation_constants,
-    tile_constants,
-    tile_of,
+    rows_at,
 )
 from .errors import CudaOpsError
 
@@ -72,47 +73,34 @@ def _put_scales(d, scale, listed, STORED: tl.constexpr):
 
 
 @triton.jit
-def _put(
-    x, row, scale, listed, KIND: tl.constexpr, STORED: tl.constexpr, ROTATION: tl.constexpr,
-    LOG: tl.constexpr, FACTOR: tl.constexpr,
-):  # fmt: skip
-    """Store rows x (tokens, 32 blocks) at addresses (tokens,)."""
-    if KIND == 0:
-        b = tl.arange(0, x.shape[1] // 32)[:, None, None]
+def _put(x, row, scale, listed, TYPE: tl.constexpr, T: tl.constexpr):
+    """Store rows x (tokens, width) at addresses (tokens,)."""
+    STORED: tl.constexpr = T.layout.blocks
+    if TYPE == F16:
+        b = tl.arange(0, T.blocks)[:, None, None]
         at = row.to(tl.pointer_type(tl.float16))[None, :, None]
         at += 32 * b + tl.arange(0, 32)[None, None, :]
         here = listed[None, :, None] & (b < STORED)
         tl.store(at, blocks_of(x).to(tl.float16), here)
-    elif KIND == 1:
+    elif TYPE == Q8_0:
         _put_q8_0(blocks_of(x), row, scale, listed, STORED)
     else:
-        _put_q4_0(blocks_of(rotated(x, ROTATION, LOG, FACTOR)), row, scale, listed, STORED)
+        _put_q4_0(blocks_of(rotated(x, T)), row, scale, listed, STORED)
 
 
 @triton.jit
-def append_kernel(
-    k, v, centre, kv, start, n_tokens, room, J: tl.constexpr, TILE_BYTES: tl.constexpr,
-    K_ROW: tl.constexpr, V_ROW: tl.constexpr, V_AT: tl.constexpr, SCALES_AT: tl.constexpr,
-    SCALES_ROW: tl.constexpr, V_SCALE: tl.constexpr, K_KIND: tl.constexpr, V_KIND: tl.constexpr,
-    STORED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCKS: tl.constexpr, ROTATION: tl.constexpr,
-    LOG: tl.constexpr, FACTOR: tl.constexpr, CENTRED: tl.constexpr, TOKENS: tl.constexpr,
-):  # fmt: skip
+def append_kernel(k, v, kv, start, n_tokens, room, T: tl.constexpr, TOKENS: tl.constexpr):
     """Store TOKENS keys and values of one KV head; nothing at positions from `room` on."""
     t, j = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS), tl.program_id(1)
-    e = tl.arange(0, 32 * BLOCKS)
+    e = tl.arange(0, T.width)
     token = tl.load(start) + t
     listed = (t < n_tokens) & (token >= 0) & (token < room)
-    at = (t * J + j).to(tl.int64)[:, None] * HEAD_DIM + e[None, :]
-    here = listed[:, None] & (e < HEAD_DIM)[None, :]
+    at = (t * T.heads + j).to(tl.int64)[:, None] * T.layout.head_dim + e[None, :]
+    here = listed[:, None] & (e < T.layout.head_dim)[None, :]
     key, value = tl.load(k + at, here, 0.0), tl.load(v + at, here, 0.0)
-    if CENTRED:
-        key -= tl.load(centre + j * HEAD_DIM + e, e < HEAD_DIM, 0.0)[None, :]
-    at_tile, r = tile_of(token, j, J, TILE_BYTES)
-    tile = kv + at_tile
-    scale = tile + SCALES_AT + r * SCALES_ROW
-    _put(key, tile + r * K_ROW, scale, listed, K_KIND, STORED, ROTATION, LOG, FACTOR)
-    row = tile + V_AT + r * V_ROW
-    _put(value, row, scale + V_SCALE, listed, V_KIND, STORED, ROTATION, LOG, FACTOR)
+    k_row, v_row, k_scale, v_scale = rows_at(kv, token, j, T)
+    _put(key, k_row, k_scale, listed, T.k_type, T)
+    _put(value, v_row, v_scale, listed, T.v_type, T)
 
 
 def warps_of(layout: TileLayout, together: int) -> int:
@@ -123,36 +111,26 @@ def warps_of(layout: TileLayout, together: int) -> int:
 
 
 def append_kv(
-    k: torch.Tensor,
-    v: torch.Tensor,
-    kv: torch.Tensor,
-    layout: TileLayout,
-    start: torch.Tensor,
-    *,
-    centre: torch.Tensor | None = None,
+    k: torch.Tensor, v: torch.Tensor, kv: torch.Tensor, layout: TileLayout, start: torch.Tensor
 ) -> None:
     """Store keys and values of T tokens at positions start .. start+T-1.
 
-    k, v float32 (T, J, E); kv uint8 (segments, bytes of a segment); start int32 (1,), on the GPU;
-    centre float32 (J, E), if given, is subtracted from the keys first. The bytes that
-    `ops.attention.append_kv` writes. What lies outside kv is not written: the caller reserves.
-    Raises CudaOpsError where shapes do not fit.
+    k, v float32 (T, J, E); kv uint8 (segments, bytes of a segment); start int32 (1,), on the GPU.
+    The bytes that `ops.attention.append_kv` writes. What lies outside kv is not written: the caller
+    reserves. Raises CudaOpsError where shapes do not fit.
     """
     if k.ndim != 3 or k.shape[2] != layout.head_dim:
         raise CudaOpsError(
             f"append_kv: k is {tuple(k.shape)}, expected (tokens, KV heads, {layout.head_dim})"
         )
-    n_tokens, n_kv_heads, n = k.shape
+    n_tokens, n_kv_heads, _ = k.shape
+    tiles = Tiles(layout, n_kv_heads)
     check_floats("append_kv: k", k, tuple(k.shape))
     check_floats("append_kv: v", v, tuple(k.shape))
-    if centre is not None:
-        check_floats("append_kv: centre", centre, (n_kv_heads, n))
-    check_tiles("append_kv", kv, layout, n_kv_heads)
+    check_tiles("append_kv", kv, tiles)
     check_place("append_kv: start", start, 1)
     together = 1 if n_tokens == 1 else TOKENS
     append_kernel[(triton.cdiv(n_tokens, together), n_kv_heads)](
-        k, v, k if centre is None else centre, kv, start, n_tokens, 1024 * len(kv),
-        **tile_constants(layout, n_kv_heads), **rotation_constants(layout),
-        CENTRED=centre is not None, TOKENS=together, num_warps=warps_of(layout, together),
-        enable_fp_fusion=False,
+        k, v, kv, start, n_tokens, 1024 * len(kv), T=tiles, TOKENS=together,
+        num_warps=warps_of(layout, together), enable_fp_fusion=False,
     )  # fmt: skip

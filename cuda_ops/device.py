@@ -19,7 +19,7 @@ from . import linear, pointwise
 from .errors import CudaOpsError
 from .kv import KVOperations
 from .linear import Activations, Weight
-from .memory import Calls, Graph, PlaceNumber, Staging, host_tensor, telling, type_of
+from .memory import Calls, Graph, PlaceNumbers, Staging, host_tensor, telling, type_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +38,7 @@ class CudaDevice(KVOperations):
     name: ClassVar[str] = "cuda"
     chunk: ClassVar[int] = 2048
     least_rows: ClassVar[int] = 1  # more than 8 rows are rounded to f16, few are not
+    list_types: ClassVar[tuple[type[np.generic], type[np.generic]]] = np.int32, np.int32
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
@@ -69,8 +70,8 @@ class CudaDevice(KVOperations):
         torch.from_numpy(out).copy_(x)
         return out
 
-    def number(self) -> PlaceNumber:
-        return PlaceNumber(self.torch)
+    def numbers(self, n: int) -> PlaceNumbers:
+        return PlaceNumbers(n, self.torch)
 
     def record(
         self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs

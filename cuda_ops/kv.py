@@ -6,7 +6,8 @@ Places of a layer are one tensor, uint8 (segments, bytes of a segment), for K an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from . import append
 from .attention import ChunkScratch, TokenScratch, chunk_attention, token_attention
 from .attention import gathered_attention as gathered
 from .attention.tiles import check_served
+from .attention.token import is_old
 from .linear.linear import MAX_TOKENS
 from .memory import PlannedBytes, host_tensor, in_memory, telling
-from .select import Select
+from .select import operations
+from .select.hash import encoders_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,10 +44,11 @@ class AttentionScratch:
         max_rows: int,
         n_ctx: int,
         device: torch.device,
+        old: bool,
     ) -> None:
-        shape, room = (n_heads, n_kv_heads, layout), n_segments(n_ctx) * SEGMENT
-        self.token = TokenScratch(*shape, room, device)
-        self.chunk = ChunkScratch(*shape, room, device) if max_rows > MAX_TOKENS else None
+        shape = n_heads, n_kv_heads, layout, n_segments(n_ctx) * SEGMENT, device, old
+        self.token = TokenScratch(*shape)
+        self.chunk = ChunkScratch(*shape) if max_rows > MAX_TOKENS else None
 
 
 class KVOperations(KVDevice):
@@ -52,22 +56,23 @@ class KVOperations(KVDevice):
 
     def __init__(self, device: torch.device) -> None:
         self.torch = device
-        self._select = Select(device)
+        self._old = is_old(device)
+        self._select = operations(device, self._old)
 
     def memory_left(self) -> tuple[int, int]:
         """See `KVDevice`. What torch holds for later allocations is free."""
         if self.torch.type != "cuda":
             return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0
-        held = torch.cuda.memory_allocated(self.torch)
+        allocated = torch.cuda.memory_allocated(self.torch)
         free, _ = torch.cuda.mem_get_info(self.torch)
-        return free + torch.cuda.memory_reserved(self.torch) - held, held
+        return free + torch.cuda.memory_reserved(self.torch) - allocated, allocated
 
     def planned_bytes(self, make: Callable[[Device], object]) -> int:
         """See `KVDevice`: made of torch's tensors without memory."""
         with PlannedBytes() as planned:
-            made = make(type(self)(torch.device("meta")))
+            planned_context = make(type(self)(torch.device("meta")))
             n_bytes = planned.held()
-        del made
+        del planned_context
         return n_bytes
 
     def check_served(self, layout: TileLayout) -> None:
@@ -77,13 +82,15 @@ class KVOperations(KVDevice):
     def append_kv(
         self, k: torch.Tensor, v: torch.Tensor, places: torch.Tensor, layout: TileLayout, start: int
     ) -> None:
-        append.append_kv(k, v, places, layout, in_memory(start, self.torch))
+        append.append_kv(k, v, places, layout, in_memory(self.torch, start))
 
     def attention_scratch(
         self, n_heads: int, n_kv_heads: int, layout: TileLayout, max_rows: int, n_ctx: int
     ) -> AttentionScratch:
         with telling(f"allocating what attention to {n_ctx:,} tokens needs"):
-            return AttentionScratch(n_heads, n_kv_heads, layout, max_rows, n_ctx, self.torch)
+            return AttentionScratch(
+                n_heads, n_kv_heads, layout, max_rows, n_ctx, self.torch, self._old
+            )
 
     @property
     def attention(self) -> Callable[..., None]:
@@ -106,13 +113,13 @@ class KVOperations(KVDevice):
         prompt too; those of more are read as f16."""
         with telling(f"attention of {len(q)} tokens"):
             if len(q) == 1:
-                place = in_memory(start, self.torch)
+                place = in_memory(self.torch, start)
                 token_attention(q, places, place, out, scratch=scratch.token, **options)
             elif len(q) <= MAX_TOKENS or scratch.chunk is None:
                 for i in range(len(q)):
-                    one, place = slice(i, i + 1), in_memory(start + i, self.torch)
+                    row, place = slice(i, i + 1), in_memory(self.torch, start + i)
                     token_attention(
-                        q[one], places, place, out[one], scratch=scratch.token, **options
+                        q[row], places, place, out[row], scratch=scratch.token, **options
                     )
             else:
                 chunk_attention(q, places, start, out, scratch=scratch.chunk, **options)
@@ -120,18 +127,20 @@ class KVOperations(KVDevice):
     def gathered_scratch(
         self, n_heads: int, n_kv_heads: int, layout: TileLayout, room: int
     ) -> TokenScratch:
-        return TokenScratch(n_heads, n_kv_heads, layout, room, self.torch)
+        return TokenScratch(n_heads, n_kv_heads, layout, room, self.torch, self._old)
 
     @property
     def gathered_attention(self) -> Callable[..., None]:
         return gathered
 
     @property
-    def select(self) -> Select:
+    def select(self) -> SimpleNamespace:
         return self._select
 
-    def of_heads(self, places: torch.Tensor, head: int, head_bytes: int) -> torch.Tensor:
-        return places[:, head * head_bytes :]
+    def networks(
+        self, layers: Mapping[int, Any], n_heads: int, n_kv_heads: int, layout: TileLayout
+    ) -> Mapping[int, Any]:
+        return encoders_of(layers, n_heads, n_kv_heads, layout, self.torch)
 
     def read_kv(
         self, places: torch.Tensor, layout: TileLayout, n_kv_heads: int, start: int, stop: int

@@ -61,11 +61,11 @@ class Staging:
         self._reserve(n + room)
         torch.cat([x.reshape(-1) for x in arrays], out=self._far[:n])
         self._near[:n].copy_(self._far[:n])  # waits for the GPU
-        host, at, found = self._near.numpy(), 0, []
+        host, at, parts = self._near.numpy(), 0, []
         for x in arrays:
-            found.append(host[at : at + x.numel()].reshape(tuple(x.shape)))
+            parts.append(host[at : at + x.numel()].reshape(tuple(x.shape)))
             at += x.numel()
-        return [*found, host[n : n + room]]
+        return [*parts, host[n : n + room]]
 
     def to_device(self, n: int, out: torch.Tensor) -> None:
         """Copy the numbers behind the first `n` to `out`; the next `to_host` waits for it."""
@@ -90,35 +90,41 @@ def telling(doing: str) -> Iterator[None]:
 
 
 class Place(int):
-    """A number of the host by which operations find it in the GPU's memory: int32 (1,)."""
+    """A number of the host by which operations find it in the GPU's memory: int32, at `i`."""
 
-    tensor: torch.Tensor
-
-
-class PlaceNumber:
-    """A number in the GPU's memory, which kernels read when they run; see `ops.device.Number`."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._tensor = torch.zeros(1, dtype=torch.int32, device=device)
-        self._value = 0
-
-    def set(self, value: int) -> None:
-        """See `Number`."""
-        self._value = value
-        self._tensor.fill_(value)
-
-    def now(self) -> Place:
-        """See `Number`."""
-        place = Place(self._value)
-        place.tensor = self._tensor
-        return place
+    numbers: torch.Tensor
+    i: int
 
 
-def in_memory(number: int, device: torch.device) -> torch.Tensor:
-    """Where kernels read a number, int32 (1,): a new place, unless it is one already."""
-    if isinstance(number, Place):
-        return number.tensor
-    return torch.full((1,), number, dtype=torch.int32, device=device)
+class PlaceNumbers:
+    """Numbers in the GPU's memory, which kernels read when they run; see `ops.device.Numbers`."""
+
+    def __init__(self, n: int, device: torch.device) -> None:
+        self._tensor = torch.zeros(n, dtype=torch.int32, device=device)
+        self._values: Sequence[int] = [0] * n
+
+    def set(self, values: Sequence[int]) -> None:
+        """See `Numbers`."""
+        self._values = values
+        # What is being copied does not wait for what the GPU does.
+        self._tensor.copy_(torch.tensor(values, dtype=torch.int32), non_blocking=True)
+
+    def now(self) -> list[int]:
+        """See `Numbers`."""
+        places: list[int] = []
+        for i, value in enumerate(self._values):
+            place = Place(value)
+            place.numbers, place.i = self._tensor, i
+            places.append(place)
+        return places
+
+
+def in_memory(device: torch.device, *numbers: int) -> torch.Tensor:
+    """Where kernels read numbers, int32 (n,): a new place, unless they have one, side by side."""
+    first = numbers[0]
+    if isinstance(first, Place):
+        return first.numbers[first.i : first.i + len(numbers)]
+    return torch.tensor(numbers, dtype=torch.int32).to(device, non_blocking=True)
 
 
 def type_of(dtype: type[np.generic]) -> torch.dtype:
@@ -142,12 +148,12 @@ class PlannedBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        made = function(*args, **(kwargs or {}))
-        if isinstance(made, torch.Tensor) and made.device.type == "meta":
-            storage = made.untyped_storage()
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.device.type == "meta":
+            storage = result.untyped_storage()
             if storage._cdata not in self._seen:
                 self._seen[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
-        return made
+        return result
 
     def held(self) -> int:
         """Bytes of those that are still there."""

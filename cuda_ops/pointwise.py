@@ -23,16 +23,16 @@ BLOCK = 1024
 _STYLES = {"normal": False, "neox": True}
 
 
-def _fail(what: str, x: torch.Tensor, wanted: str) -> CudaOpsError:
+def _fail(name: str, x: torch.Tensor, wanted: str) -> CudaOpsError:
     gaps = "" if x.is_contiguous() else ", not contiguous"
     return CudaOpsError(
-        f"{what} is {x.dtype} {tuple(x.shape)}{gaps}, expected contiguous float32 {wanted}"
+        f"{name} is {x.dtype} {tuple(x.shape)}{gaps}, expected contiguous float32 {wanted}"
     )
 
 
-def _check(op: str, what: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
+def _check(op: str, name: str, x: torch.Tensor, shape: tuple[int, ...]) -> None:
     if tuple(x.shape) != shape or x.dtype != torch.float32 or not x.is_contiguous():
-        raise _fail(f"{op}: {what}", x, str(shape))
+        raise _fail(f"{op}: {name}", x, str(shape))
 
 
 def _norm(
@@ -59,9 +59,8 @@ def _norm(
     rows = max(1, min(512 // block, n_rows))
     rows = triton.next_power_of_2(rows)
     norm_kernel[(triton.cdiv(n_rows, rows),)](
-        x, x if branch is None else branch, weight, weight if bias is None else bias, out, n_rows,
-        n, eps, ADDS=branch is not None, CENTRED=op == "layer_norm", BIAS=bias is not None,
-        ROWS=rows, BLOCK=block, num_warps=4 if block <= 2048 else 16,
+        x, branch, weight, bias, out, n_rows, n, eps, CENTRED=op == "layer_norm", ROWS=rows,
+        BLOCK=block, num_warps=4 if block <= 2048 else 16,
     )  # fmt: skip
 
 

@@ -60,26 +60,27 @@ def rows_kernel(x, y, n_rows, n, OP: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl
 
 @triton.jit
 def norm_kernel(
-    x, branch, weight, bias, out, n_rows, n, eps, ADDS: tl.constexpr, CENTRED: tl.constexpr,
-    BIAS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    x, branch, weight, bias, out, n_rows, n, eps, CENTRED: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Norm of each row of x (n_rows, n <= BLOCK), to which `branch` is added first, in place.
 
-    A program holds ROWS whole rows in registers and reads them once.
+    branch, bias: None where there is none. A program holds ROWS whole rows in registers and reads
+    them once.
     """
     r = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     i = tl.arange(0, BLOCK)[None, :]
     inside = (r < n_rows) & (i < n)
     at = r.to(tl.int64) * n + i
     a = tl.load(x + at, inside, 0.0)
-    if ADDS:
+    if branch is not None:
         a += tl.load(branch + at, inside, 0.0)
         tl.store(x + at, a, inside)
     if CENTRED:
         a = tl.where(inside, a - (tl.sum(a, 1) / n)[:, None], 0.0)
     factor = 1.0 / tl.sqrt(tl.sum(a * a, 1) / n + eps)
     y = a * factor[:, None] * tl.load(weight + i, i < n, 0.0)
-    if BIAS:
+    if bias is not None:
         y += tl.load(bias + i, i < n, 0.0)
     tl.store(out + at, y, inside)
 

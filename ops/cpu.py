@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec
 
@@ -34,25 +34,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-class CellNumber:
-    """A number in memory, which kernels read by its `Cell`."""
-
-    def __init__(self) -> None:
-        from ..jit.launch import Cell
-
-        self._memory, self._cell = np.zeros(1, np.int64), Cell.at
-
-    def set(self, value: int) -> None:
-        """See `device.Number`."""
-        self._memory[0] = value
-
-    def now(self) -> int:
-        """See `device.Number`."""
-        return self._cell(self._memory)
-
-
 class CellNumbers:
-    """Some numbers side by side, see `CellNumber`."""
+    """Numbers in memory, which kernels read by their `Cell`s."""
 
     def __init__(self, n: int) -> None:
         from ..jit.launch import Cell
@@ -60,11 +43,11 @@ class CellNumbers:
         self._memory, self._cell = np.zeros(n, np.int64), Cell.at
 
     def set(self, values: Sequence[int]) -> None:
-        """Change all of them."""
+        """See `device.Numbers`."""
         self._memory[:] = values
 
     def now(self) -> list[int]:
-        """Their values, by which launches that are recorded find them."""
+        """See `device.Numbers`."""
         return [self._cell(self._memory, i) for i in range(len(self._memory))]
 
 
@@ -74,6 +57,7 @@ class Cpu(Device):
     name: ClassVar[str] = "cpu"
     chunk: ClassVar[int] = 512
     least_rows: ClassVar[int] = 8  # products of up to 4 rows have kernels of their own
+    list_types: ClassVar[tuple[type[np.generic], type[np.generic]]] = np.uint32, np.int64
 
     @property
     def threads(self) -> int:
@@ -102,8 +86,11 @@ class Cpu(Device):
         out[:] = x
         return out
 
-    def number(self) -> CellNumber:
-        return CellNumber()
+    def numbers(self, n: int) -> CellNumbers:
+        return CellNumbers(n)
+
+    def tell_time(self, times: I64, i: int) -> None:
+        self._tell_time(int(times.ctypes.data) + 8 * i)
 
     def record(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Graph:
         from ..jit.launch import record
@@ -144,8 +131,10 @@ class Cpu(Device):
 
         return GatheredScratch(n_heads, n_kv_heads, layout, room)
 
-    def of_heads(self, places: I64, head: int, head_bytes: int) -> I64:
-        return places + head * head_bytes
+    def networks(
+        self, layers: Mapping[int, Any], n_heads: int, n_kv_heads: int, layout: TileLayout
+    ) -> Mapping[int, Any]:
+        return layers
 
     def read_kv(
         self, places: I64, layout: TileLayout, n_kv_heads: int, start: int, stop: int
@@ -185,6 +174,12 @@ class Cpu(Device):
         from .attention.decode.gathered import gathered_attention
 
         return gathered_attention
+
+    @cached_property
+    def _tell_time(self) -> Callable[[int], None]:
+        from ..jit.launch.clock import tell_time
+
+        return tell_time
 
     @cached_property
     def _linear(self) -> Any:

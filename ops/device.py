@@ -12,7 +12,7 @@ A model's device has its weights; a store's device has K, V and columns. They ca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ class Recorded(Protocol):
         """Run all of them, on the same arrays."""
 
 
-class Number(Protocol):
-    """A number that recorded operations read when they run."""
+class Numbers(Protocol):
+    """Numbers that recorded operations read when they run."""
 
-    def set(self, value: int) -> None:
-        """Change it."""
+    def set(self, values: Sequence[int]) -> None:
+        """Change all of them."""
 
-    def now(self) -> int:
-        """Its value, as an `int` by which operations that are being recorded find the number. What
-        is computed from it (`now() + 1`) is a plain number."""
+    def now(self) -> list[int]:
+        """Their values, as `int`s by which operations that are being recorded find the numbers.
+        What is computed from one (`now()[0] + 1`) is a plain number."""
 
 
 class Device(ABC):
@@ -94,6 +94,8 @@ class Device(ABC):
     least_rows: ClassVar[int]
     """Rows that a pass of a prompt has at least, so that the bits of each do not depend on how many
     are read in one pass; 1 where no number of rows would do that."""
+    list_types: ClassVar[tuple[type[np.generic], type[np.generic]]]
+    """Types of lists of tokens, and of their lengths."""
 
     @property
     @abstractmethod
@@ -119,8 +121,12 @@ class Device(ABC):
         """What `x` holds: in `out`, or in a copy, or `x` itself where that can be."""
 
     @abstractmethod
-    def number(self) -> Number:
-        """A number, which is 0 at first."""
+    def numbers(self, n: int) -> Numbers:
+        """n numbers, which are 0 at first."""
+
+    def tell_time(self, times: NDArray[np.int64], i: int) -> None:  # noqa: B027
+        """times[i] = the nanoseconds of a clock, when recorded operations come here; nothing where
+        they do not run on the host."""
 
     @abstractmethod
     def record(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> Recorded:
@@ -199,8 +205,11 @@ class Device(ABC):
         """The operations of `ops.select`, by the same names."""
 
     @abstractmethod
-    def of_heads(self, places: Places, head: int, head_bytes: int) -> Places:
-        """The same places from KV head `head` on, each head with so many bytes in a segment."""
+    def networks(
+        self, layers: Mapping[int, Any], n_heads: int, n_kv_heads: int, layout: TileLayout
+    ) -> Mapping[int, Any]:
+        """`LayerNetworks` of the layers where the device can use them, with the methods
+        `sign_queries`, `sign_keys` and `sign_token`."""
 
     @abstractmethod
     def read_kv(

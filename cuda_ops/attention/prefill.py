@@ -14,54 +14,55 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ...ops.attention.layout import TileLayout
 from ..errors import CudaOpsError
-from .prefill_kernels import chunk_kernel, unpack_kernel
-from .tiles import check_floats, check_tiles, rotation_constants, tile_constants
-from .token import NO_WINDOW, is_old
+from .prefill_kernels import Rows, Unpacked, chunk_kernel, unpack_kernel
+from .tiles import Tiles, check_floats, check_tiles
+from .token import NO_WINDOW
 
 TOKENS = 32  # that a program unpacks
 
 
-def unpack_warps(layout: TileLayout) -> int:
-    """Warps of a program that unpacks tiles."""
-    return 16 if layout.padded > 128 else 4
-
-
-def chunk_constants(
-    n_heads: int, n_kv_heads: int, head_dim: int, capped: bool, old: bool
-) -> tuple[dict[str, Any], dict[str, int]]:
-    """What `chunk_kernel` is specialised by, and its warps and stages; old: see `is_old`."""
-    width = max(triton.next_power_of_2(head_dim), 16)
+def _chunk_constants(n_heads: int, tiles: Tiles, capped: bool, old: bool) -> dict[str, Any]:
+    """What `chunk_kernel` is specialised by; old: see `is_old`."""
+    width = max(triton.next_power_of_2(tiles.layout.head_dim), 16)
     rows, step, warps = min(64, 4096 // width), 32, 4  # or less than 384 threads fit
     if old:
         rows, step, warps = (32, 16, 4) if width <= 64 else (16, 16, 8)
-    constants = {
-        "H": n_heads, "G": n_heads // n_kv_heads, "HEAD_DIM": head_dim, "WIDTH": width,
-        "ROWS": rows, "STEP": step, "CAPPED": capped,
+    return {
+        "H": n_heads, "G": n_heads // tiles.heads, "HEAD_DIM": tiles.layout.head_dim,
+        "WIDTH": width, "ROWS": rows, "STEP": step, "CAPPED": capped, "num_warps": warps,
+        "num_stages": 1,
     }  # fmt: skip
-    return constants, {"num_warps": warps, "num_stages": 1}
 
 
 class ChunkScratch:
-    """Keys and values of up to n_ctx tokens of one layer in f16; made once, used by all layers."""
+    """Keys and values of up to n_ctx tokens of one layer in f16; made once, used by all layers.
+
+    old: see `is_old`.
+    """
 
     def __init__(
-        self, n_heads: int, n_kv_heads: int, layout: TileLayout, n_ctx: int, device: torch.device
+        self,
+        n_heads: int,
+        n_kv_heads: int,
+        layout: TileLayout,
+        n_ctx: int,
+        device: torch.device,
+        old: bool = False,
     ) -> None:
-        self.n_heads, self.n_kv_heads, self.layout, self.n_ctx = n_heads, n_kv_heads, layout, n_ctx
-        self.old = is_old(device)
+        self.n_heads, self.n_ctx, self.old = n_heads, n_ctx, old
+        self.tiles = Tiles(layout, n_kv_heads)
         shape = 2, n_kv_heads, n_ctx, layout.head_dim
         self.keys, self.values = torch.empty(shape, dtype=torch.float16, device=device)
-        self.constants = {**tile_constants(layout, n_kv_heads), **rotation_constants(layout)}
 
 
 def _check(
     q: torch.Tensor, kv: torch.Tensor, start: int, out: torch.Tensor, window: int | None,
     s: ChunkScratch,
 ) -> None:  # fmt: skip
-    shape = len(q), s.n_heads, s.layout.head_dim
+    shape = len(q), s.n_heads, s.tiles.layout.head_dim
     check_floats("attention of a chunk: q", q, shape)
     check_floats("attention of a chunk: out", out, shape)
-    check_tiles("attention of a chunk", kv, s.layout, s.n_kv_heads)
+    check_tiles("attention of a chunk", kv, s.tiles)
     stop = start + len(q)
     if start < 0 or len(q) < 1 or stop > min(1024 * len(kv), s.n_ctx):
         raise CudaOpsError(
@@ -90,24 +91,22 @@ def chunk_attention(
     """
     _check(q, kv, start, out, window, scratch)
     s, n_rows, stop = scratch, len(q), start + len(q)
-    first = max(start - window + 1, 0) if window else 0
-    n = stop - first
-    unpack_kernel[(triton.cdiv(n, TOKENS), s.n_kv_heads)](
-        kv, s.keys, s.values, first, n, s.n_ctx, **s.constants, TOKENS=TOKENS,
-        num_warps=unpack_warps(s.layout),
+    first, heads = max(start - window + 1, 0) if window else 0, s.tiles.heads
+    n, unpacked = stop - first, Unpacked(s.keys, s.values, first, s.n_ctx)
+    unpack_kernel[(triton.cdiv(n, TOKENS), heads)](
+        kv, unpacked, n, T=s.tiles, TOKENS=TOKENS,
+        num_warps=16 if s.tiles.layout.padded > 128 else 4,
     )  # fmt: skip
     if softcap == 0.0 and (window is None or stop <= window):
         rows = q.transpose(0, 1)[None].half()
         keys, values = (x[None, :, :n] for x in (s.keys, s.values))
         mask = causal_lower_right(n_rows, n)
-        found = scaled_dot_product_attention(
-            rows, keys, values, mask, scale=scale, enable_gqa=s.n_heads != s.n_kv_heads
+        attended = scaled_dot_product_attention(
+            rows, keys, values, mask, scale=scale, enable_gqa=s.n_heads != heads
         )
-        out.copy_(found[0].transpose(0, 1))
+        out.copy_(attended[0].transpose(0, 1))
         return
-    shape = s.n_heads, s.n_kv_heads, s.layout.head_dim
-    constants, options = chunk_constants(*shape, softcap != 0.0, s.old)
+    constants = _chunk_constants(s.n_heads, s.tiles, softcap != 0.0, s.old)
     chunk_kernel[(triton.cdiv(n_rows, constants["ROWS"]), s.n_heads)](
-        q, s.keys, s.values, out, first, start, n_rows, s.n_ctx, window or NO_WINDOW, scale,
-        softcap, **constants, **options,
-    )  # fmt: skip
+        Rows(q, out, start, n_rows), unpacked, window or NO_WINDOW, scale, softcap, **constants
+    )

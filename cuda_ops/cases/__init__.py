@@ -1,9 +1,14 @@
 """The kernels of the room as they are launched, an entry each: what `ahead` compiles."""
 
-from .case import Case
-from .kv import KV
-from .linear import LINEAR, POINTWISE
+from functools import cache
 
-CASES: tuple[Case, ...] = (*LINEAR, *POINTWISE, *KV)
+from .case import Case as Case
+from .kv import kv_cases
+from .linear import linear_cases
 
-__all__ = ["CASES", "Case"]
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """One case for each way in which a kernel is compiled."""
+    cases = (*linear_cases(), *kv_cases())
+    return tuple({case.key: case for case in reversed(cases)}.values())[::-1]

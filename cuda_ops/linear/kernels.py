@@ -1,6 +1,7 @@
 """The kernels of all types: products with few vectors, and rows as floats."""
 
 from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton
@@ -15,12 +16,20 @@ def magic(device: torch.device) -> torch.Tensor:
     return torch.tensor([0x4B000000], dtype=torch.int32, device=device).view(torch.uint32)
 
 
+class Vectors(NamedTuple):
+    """The vectors x float32 (n_tokens, n_cols) that matrices are multiplied by."""
+
+    x: torch.Tensor
+    n_cols: int
+    n_tokens: int
+
+
 @triton.jit
 def _add_steps(
-    totals, planes, x, row, token, first, n_cols, n_tokens, magic, STEPS: tl.constexpr,
-    F: tl.constexpr,
+    totals, planes, vectors, row, token, first, magic, STEPS: tl.constexpr, F: tl.constexpr
 ):  # fmt: skip
     """totals, (ROWS, STEPS) for each token from `token` on, plus products of steps from `first`."""
+    x, n_cols, n_tokens = vectors
     LANES: tl.constexpr = F.lanes
     ROWS: tl.constexpr = row.shape[0]
     n_steps = (n_cols + F.step - 1) // F.step
@@ -37,8 +46,8 @@ def _add_steps(
             inside = column < n_cols
             new, sums = (), ()
             for t in tl.static_range(len(totals)):
-                there = inside if len(totals) == 1 else inside & (token + t < n_tokens)
-                xs = tl.load(x + (token + t) * n_cols + column, there, 0.0)[None]
+                given = inside if len(totals) == 1 else inside & (token + t < n_tokens)
+                xs = tl.load(x + (token + t) * n_cols + column, given, 0.0)[None]
                 new = new + (parts[t] + w * xs,)
                 if F.has_minimum:
                     sums = sums + (of_x[t] + xs,)
@@ -51,11 +60,11 @@ def _add_steps(
 
 
 @triton.jit
-def _zeros(many: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr):
-    made = ()
-    for _ in tl.static_range(many):
-        made = made + (tl.zeros((ROWS, STEPS, LANES), tl.float32),)
-    return made
+def _zeros(N: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, LANES: tl.constexpr):
+    zeros = ()
+    for _ in tl.static_range(N):
+        zeros = zeros + (tl.zeros((ROWS, STEPS, LANES), tl.float32),)
+    return zeros
 
 
 @triton.jit
@@ -79,8 +88,8 @@ def _scaled(
 
 @triton.jit
 def _tile(
-    tile, x, planes, out, n_rows, stride, n_cols, n_tokens, magic, F: tl.constexpr,
-    ROWS: tl.constexpr, STEPS: tl.constexpr, TOKENS: tl.constexpr,
+    tile, vectors, planes, out, n_rows, stride, magic, F: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Products of ROWS rows of one matrix with TOKENS tokens."""
     token = tl.program_id(1) * TOKENS
@@ -89,21 +98,19 @@ def _tile(
     totals = ()
     for _ in tl.static_range(TOKENS):
         totals = totals + (tl.zeros((ROWS, STEPS), tl.float32),)
-    for first in range(0, (n_cols + F.step - 1) // F.step, STEPS):
-        totals = _add_steps(
-            totals, planes, x, row, token, first, n_cols, n_tokens, magic, STEPS, F
-        )  # fmt: skip
+    for first in range(0, (vectors.n_cols + F.step - 1) // F.step, STEPS):
+        totals = _add_steps(totals, planes, vectors, row, token, first, magic, STEPS, F)
     for t in tl.static_range(TOKENS):
         at = out + (token + t) * stride + r
-        tl.store(at, tl.sum(totals[t], 1), (r < n_rows) & (token + t < n_tokens))
+        tl.store(at, tl.sum(totals[t], 1), (r < n_rows) & (token + t < vectors.n_tokens))
 
 
 @triton.jit
 def product_kernel(
-    x, matrices, outs, n_rows, strides, n_cols, n_tokens, magic, FORMATS: tl.constexpr,
-    SHAPES: tl.constexpr, TOKENS: tl.constexpr,
+    vectors, matrices, outs, n_rows, strides, magic, FORMATS: tl.constexpr, SHAPES: tl.constexpr,
+    TOKENS: tl.constexpr,
 ):  # fmt: skip
-    """outs[m][t, r] = sum_k W_m[r, k] x[t, k] for the matrices m; x float32 (n_tokens, n_cols).
+    """outs[m][t, r] = sum_k W_m[r, k] x[t, k] for the matrices m.
 
     Programs: tiles of rows of one matrix after another, by groups of TOKENS tokens. Each reads its
     rows once; the groups of a tile run side by side and share the L2 cache. Padding of x is zeros.
@@ -114,21 +121,23 @@ def product_kernel(
         n_tiles = (n_rows[m] + SHAPES[m][0] - 1) // SHAPES[m][0]
         if (tile >= 0) & (tile < n_tiles):
             _tile(
-                tile, x, matrices[m], outs[m], n_rows[m], strides[m], n_cols, n_tokens, magic,
-                FORMATS[m], SHAPES[m][0], SHAPES[m][1], TOKENS,
+                tile, vectors, matrices[m], outs[m], n_rows[m], strides[m], magic, FORMATS[m],
+                SHAPES[m][0], SHAPES[m][1], TOKENS,
             )  # fmt: skip
         tile -= n_tiles
 
 
 @triton.jit
 def rows_kernel(
-    planes, ids, out, first, count, n_rows, n_cols, factor, magic, BY_ID: tl.constexpr,
-    ROWS: tl.constexpr, STEPS: tl.constexpr, F: tl.constexpr,
+    planes, ids, out, first, count, n_rows, n_cols, factor, magic, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, F: tl.constexpr,
 ):  # fmt: skip
-    """out[t] = factor W[ids[t]], or W[first + t], float (count, n_cols); NaN for ids outside."""
+    """out[t] = factor W[ids[t]], float (count, n_cols); NaN for ids outside. Without ids (None):
+    rows from `first` on."""
     magic = tl.load(magic)
     t = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    row = tl.load(ids + t, t < count, 0).to(tl.int64) if BY_ID else first + t.to(tl.int64)
+    row = tl.load(ids + t, t < count, 0) if ids is not None else first + t
+    row = row.to(tl.int64)
     exists = ((row >= 0) & (row < n_rows))[:, None, None]
     row = tl.minimum(tl.maximum(row, 0), n_rows - 1)
     step = tl.program_id(1) * STEPS + tl.arange(0, STEPS)

@@ -10,7 +10,7 @@ import triton
 from ..errors import CudaOpsError
 from .activations import Activations
 from .formats import Format
-from .kernels import magic, product_kernel
+from .kernels import Vectors, magic, product_kernel
 from .lookup import dequantise
 from .weight import Weight
 
@@ -67,23 +67,24 @@ def linear_many(act: Activations, weights: Sequence[Weight], outs: Sequence[torc
     n_rows = tuple(weight.n_rows for weight in weights)
     tiles = sum(triton.cdiv(n, rows) for n, (rows, _) in zip(n_rows, shapes, strict=True))
     product_kernel[(tiles, triton.cdiv(n_tokens, tokens))](
-        act.x, tuple(weight.planes for weight in weights), tuple(outs), n_rows,
-        tuple(out.stride(0) for out in outs), n_cols, n_tokens, magic(act.x.device),
+        Vectors(act.x, n_cols, n_tokens), tuple(weight.planes for weight in weights), tuple(outs),
+        n_rows, tuple(out.stride(0) for out in outs), magic(act.x.device),
         FORMATS=tuple(weight.format for weight in weights), SHAPES=shapes, TOKENS=tokens,
         num_warps=max(warps_of(weight.format) for weight in weights),
     )  # fmt: skip
 
 
 def _check(weight: Weight, out: torch.Tensor, x: torch.Tensor) -> None:
-    what = f"multiplying by {weight.name or 'weights'}"
+    doing = f"multiplying by {weight.name or 'weights'}"
     if x.shape[1] != weight.n_cols or out.shape != (len(x), weight.n_rows):
         raise CudaOpsError(
-            f"{what}: found x {tuple(x.shape)} and out {tuple(out.shape)} for {weight.n_rows} rows"
+            f"{doing}: found x {tuple(x.shape)} and out {tuple(out.shape)} for {weight.n_rows} rows"
             f" of {weight.n_cols}, expected x (T, {weight.n_cols}) and out (T, {weight.n_rows})"
         )
     if out.dtype != torch.float32 or out.stride(1) != 1 or out.device != x.device:
         raise CudaOpsError(
-            f"{what}: found out of {out.dtype} on {out.device}, expected float32 rows on {x.device}"
+            f"{doing}: found out of {out.dtype} on {out.device}, expected float32 rows on "
+            f"{x.device}"
         )
 
 

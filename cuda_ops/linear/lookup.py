@@ -20,31 +20,31 @@ def get_rows(weight: Weight, ids: torch.Tensor, out: torch.Tensor) -> None:
     here, since that would wait for the GPU: one outside the matrix gives a row of NaN. Raises
     CudaOpsError for other shapes and types.
     """
-    for what, x, dtype, shape in (
+    for name, x, dtype, shape in (
         ("out", out, torch.float32, (len(ids), weight.n_cols)),
         ("ids", ids, torch.int32, (len(ids),)),
     ):
         if tuple(x.shape) != shape or x.dtype != dtype or not x.is_contiguous():
             raise CudaOpsError(
-                f"reading rows of {weight.name}: found {what} {x.dtype} {tuple(x.shape)}, expected"
+                f"reading rows of {weight.name}: found {name} {x.dtype} {tuple(x.shape)}, expected"
                 f" contiguous {dtype} {shape}"
             )
     if len(ids):
-        _launch(weight, ids, True, 0, 1.0, out)
+        _launch(weight, ids, 0, 1.0, out)
 
 
 def dequantise(weight: Weight, first: int, out: torch.Tensor) -> None:
     """Rows from `first` on times `weight.factor`: out f16 (rows, K), contiguous."""
-    _launch(weight, weight.planes.codes, False, first, weight.factor, out)
+    _launch(weight, None, first, weight.factor, out)
 
 
 def _launch(
-    weight: Weight, ids: torch.Tensor, by_id: bool, first: int, factor: float, out: torch.Tensor
+    weight: Weight, ids: torch.Tensor | None, first: int, factor: float, out: torch.Tensor
 ) -> None:
     f, count = weight.format, len(out)
     steps = COLUMNS // f.step
     grid = triton.cdiv(count, ROWS), triton.cdiv(weight.n_cols, COLUMNS)
     rows_kernel[grid](
         weight.planes, ids, out, first, count, weight.n_rows, weight.n_cols, factor,
-        magic(out.device), BY_ID=by_id, ROWS=ROWS, STEPS=steps, F=f, num_warps=4,
+        magic(out.device), ROWS=ROWS, STEPS=steps, F=f, num_warps=4,
     )  # fmt: skip

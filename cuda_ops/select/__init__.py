@@ -1,5 +1,29 @@
 """Choosing tokens on a GPU: the lists that `ops.select` makes, by signatures and by sketches."""
 
-from .choices import Select
+from __future__ import annotations
 
-__all__ = ["Select"]
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+
+from ...ops import select
+from .hash import SignatureScratch, nearest
+from .sketch import Rotation, SketchScratch, best_sketched, mean_keys, sketch_keys
+
+
+def operations(device: torch.device, old: bool) -> SimpleNamespace:
+    """What attend methods use of `ops.select` on a GPU, by the same names; old: see `is_old`."""
+    return SimpleNamespace(
+        Lists=select.Lists,
+        SignedKeys=select.SignedKeys,
+        SketchedKeys=select.SketchedKeys,
+        Wanted=select.Wanted,
+        Rotation=SimpleNamespace(random=partial(Rotation.random, device=device)),
+        SignatureScratch=partial(SignatureScratch, device=device, old=old),
+        SketchScratch=partial(SketchScratch, device=device),
+        best_sketched=best_sketched,
+        mean_keys=mean_keys,
+        nearest=nearest,
+        sketch_keys=sketch_keys,
+    )

@@ -27,13 +27,13 @@ def cost_and_position(entry):
 def counted(cost, position, seed, listed, n, worst, limit):
     """Digit number n of candidates, and whether it counts: they share all digits before.
 
-    Digits 0 to 3 are bytes of the cost from the leading one on, of which `worst` has those found;
-    4 to 7 those of the hash, among costs of `worst`, with `limit`.
+    Digits 0 to 3 are bytes of the cost from the leading one on, of which `worst` has those that are
+    known; 4 to 7 those of the hash, among costs of `worst`, with `limit`.
     """
     key = tl.where(n < 4, cost, position_hash(position, seed))
-    found = tl.where(n < 4, worst, limit)
+    known = tl.where(n < 4, worst, limit)
     shift = 24 - 8 * (n % 4)
-    same = ((key ^ found).to(tl.uint64) >> (shift + 8)) == 0
+    same = ((key ^ known).to(tl.uint64) >> (shift + 8)) == 0
     same &= (n < 4) | (cost == worst)
     return ((key >> shift) & 255).to(tl.int32), listed & same
 
@@ -48,11 +48,11 @@ def decided(digits, need, n, worst, limit):
     ties = tl.sum(tl.where(tl.arange(0, 256) == digit, digits, 0), 0)
     need -= less
     shift = 24 - 8 * (n % 4)
-    own = digit.to(tl.uint32) << shift
+    placed = digit.to(tl.uint32) << shift
     ones = (tl.full((), 1, tl.uint32) << shift) - 1
     whole = ties <= need
-    worst = tl.where(n < 4, worst | own | tl.where(whole, ones, 0), worst)
-    limit = tl.where(n < 4, limit, limit | own)
+    worst = tl.where(n < 4, worst | placed | tl.where(whole, ones, 0), worst)
+    limit = tl.where(n < 4, limit, limit | placed)
     limit = tl.where(whole, tl.where(n < 4, 0, limit) | tl.where(n < 4, 0xFFFFFFFF, ones), limit)
     return need, ties, worst, limit
 

@@ -87,7 +87,7 @@ class BoundAttend(ABC):
 
     records: bool = False
     """Whether a call for one token only launches kernels, so that it can be recorded in a graph
-    (`Device.record`). It then passes `start` on to them unchanged, because it is a `Number`."""
+    (`Device.record`). It then passes `start` on to them unchanged: it is one of `Numbers`."""
 
     records_prompts: bool = True
     """Whether a prompt of one token launches the same, where `records` is true."""
@@ -100,7 +100,7 @@ class BoundAttend(ABC):
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
         """Tokens from position `start` on are about to be read. Returns what recorded calls depend
-        on, beside `Number`s and the store's places; None: this pass cannot be recorded."""
+        on, beside `Numbers` and the store's places; None: this pass cannot be recorded."""
         return ()
 
     def done(self, n_tokens: int) -> None:  # noqa: B027

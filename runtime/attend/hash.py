@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from ...ops.select import Range, SignedKeys, Wanted
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from ..store.resident import ResidentStore
     from .base import F32, I32
-    from .sparse.resident import ResidentIndex
+    from .sparse.index import Choice
 
 AUTO, SIMHASH = "auto", "simhash"
 MOST_RERANK = 64
@@ -93,13 +92,6 @@ class Hash(Budgeted, OverSlots):
     def host_only(self) -> str:
         return super().host_only if self.rerank == 1 else "--rerank"
 
-    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
-        if self.host_only:
-            return super().make_resident_index(model, store)
-        from .indexes.resident import ResidentSignatures
-
-        return ResidentSignatures(model.config, store, *self.encoder_or_simhash(model))
-
     def encoder_or_simhash(self, model: ModelInfo) -> tuple[Encoder, str]:
         """What computes signatures, and a line for the user where the model has no encoders."""
         encoder = self.encoder(model)
@@ -117,16 +109,16 @@ class Hash(Budgeted, OverSlots):
         if self.encoders == SIMHASH:
             return None
         if self.encoders == AUTO:
-            found = model.once(find_encoders)
+            learned = model.once(find_encoders)
         else:
-            found = read_sidecar(Path(self.encoders), model.file)
-        if found is not None and self.bits not in (None, found.bits):
+            learned = read_sidecar(Path(self.encoders), model.file)
+        if learned is not None and self.bits not in (None, learned.bits):
             raise AttendError(
-                f"the hash encoders of {model.name} have {found.bits} bits and --bits {self.bits} "
-                f"was asked for: omit --bits, train others with `kvarn learn --bits "
+                f"the hash encoders of {model.name} have {learned.bits} bits and --bits "
+                f"{self.bits} was asked for: omit --bits, train others with `kvarn learn --bits "
                 f"{self.bits}`, or use --encoders simhash"
             )
-        return found
+        return learned
 
 
 def check_rerank(rerank: int, method: str, error: type[KvarnError]) -> None:
@@ -154,13 +146,13 @@ class SignatureIndex(SlotIndex):
         self._bits, self._config, self._rerank = encoder.bits, config, rerank
         self._layout, self._device = store.layout, store.device
         sparse = [i for i, layer in enumerate(config.layers) if layer.window is None]
-        self._networks = {i: encoder.networks(config, i, store.device) for i in sparse}
+        networks = {i: encoder.networks(config, i) for i in sparse}
         if (centre := store.centre) is not None:
-            found = self._networks.items()
-            self._networks = {i: one.for_centred_keys(centre[i]) for i, one in found}
-        self._queries = np.zeros(
-            (config.n_kv_heads, config.n_heads // config.n_kv_heads), np.uint64
-        )
+            networks = {i: layer.for_centred_keys(centre[i]) for i, layer in networks.items()}
+        heads = config.n_heads, config.n_kv_heads
+        self._networks = store.device.networks(networks, *heads, store.layout)
+        shape = config.n_kv_heads, config.n_heads // config.n_kv_heads
+        self._queries = store.device.zeros(shape, np.uint64)
 
     def prepare(self, n_ctx: int, k: int) -> None:
         select = self._device.select
@@ -179,30 +171,42 @@ class SignatureIndex(SlotIndex):
         keys: SignedKeys = layer.device.select.SignedKeys(*places, self._bits)
         return keys
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
         assert self.column is not None
-        self._networks[layer.index].sign_keys(layer, self.column, first, last)
+        self._networks[layer.index].sign_keys(layer, self.column, first, stop)
 
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
         assert self.column is not None
         self._networks[layer.index].sign_slots(layer, self.column, slots, n_tokens)
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
-        select = layer.device.select
-        keys, s = self.keys(layer), self._scratch
-        self._networks[layer.index].sign_queries(q[0], self._queries.ravel())
+        self._networks[layer.index].sign_queries(q[0], self._queries.reshape(-1))
+        self._nearest(layer, q, among, wanted, chosen)
+        return self.bytes_read(layer.index, among, 0)
+
+    def index_and_choose(
+        self, layer: LayerView, span: list[int], q: F32, choice: Choice, chosen: Chosen
+    ) -> None:
+        networks = self._networks[layer.index]
+        networks.sign_token(layer, self.column, span, q[0], self._queries.reshape(-1))
+        self._nearest(layer, q, *choice, chosen)
+
+    def _nearest(
+        self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen
+    ) -> None:
+        """Choose by the signatures of the queries."""
+        select, keys = layer.device.select, self.keys(layer)
         if self._rerank != 1:
             select.best_signed(
                 select.SignedQueries(q, self._queries[None]), keys, among,
                 wanted, select.Lists(chosen.lists, chosen.counts),
-                taken=chosen.taken, scratch=s,
+                taken=chosen.taken, scratch=self._scratch,
             )  # fmt: skip
         else:
             select.nearest(
                 self._queries, keys.items, self._bits, among, wanted.k, chosen.lists, chosen.counts,
-                seed=wanted.seed, taken=chosen.taken, scratch=s,
+                seed=SEED, taken=chosen.taken, scratch=self._scratch,
             )  # fmt: skip
-        return self.bytes_read(layer.index, among, 0)
 
     def wanted(self, among: Range, k: int) -> Wanted:
         competing = max(k, among.last - among.first)

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from ...models.config import ModelConfig
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from ..store.resident import ResidentStore
     from ..store.slots import SlotStore
-    from .sparse.resident import ResidentIndex
-
 
 NAMES = ("flat", "sketch")
 TAILS = ("none", "means")
@@ -103,13 +100,6 @@ class TopK(Budgeted, OverSlots):
         if self.tail != "none":
             return f"--tail {self.tail}"
         return super().host_only
-
-    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
-        if self.host_only:
-            return super().make_resident_index(model, store)
-        from .indexes.resident import ResidentSketches
-
-        return ResidentSketches(model.config, store)
 
     def make_slot_index(self, model: ModelInfo, store: SlotStore) -> SlotIndex:
         return OVER_SLOTS[self.index, self.levels](model.config, store)

@@ -19,7 +19,7 @@ class StoredAttention:
     def __init__(self, layers: list[LayerView], attend: BoundAttend, store: KVStore) -> None:
         self.layers, self._attend, self._store = layers, attend, store
         self._device = device = store.device
-        self._start, self._prompt = device.number(), True
+        self._start, self._prompt = device.numbers(1), True
         self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
         centre = minus_centre(store)
         self._minus_centre = None if centre is None else device.put(centre)
@@ -30,7 +30,7 @@ class StoredAttention:
 
     def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
         """See `CacheAttention.begin`."""
-        self._start.set(start)
+        self._start.set((start,))
         self._prompt = prompt
         state = self._attend.expect(start, n_tokens, prompt)
         places, threads = self._store.segments(0), self._device.threads
@@ -50,7 +50,7 @@ class StoredAttention:
         self._attend.done(n_tokens)
 
     def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-        start = self._start.now()
+        (start,) = self._start.now()
         if self._minus_centre is not None:
             self._device.pointwise.add_row(k.reshape(len(k), -1), self._minus_centre[layer])
         self._store.append(layer, k, v, start)

@@ -3,17 +3,11 @@
 `registry` lists the methods, `base` is what each of them has to provide.
 """
 
-from .base import CHUNK, Prefill, PrefillError
-from .questions import for_questions
-from .registry import PREFILLS, Exact, SparsePrefill, recorded
-
-__all__ = [
-    "CHUNK",
-    "PREFILLS",
-    "Exact",
-    "Prefill",
-    "PrefillError",
-    "SparsePrefill",
-    "for_questions",
-    "recorded",
-]
+from .base import CHUNK as CHUNK
+from .base import Prefill as Prefill
+from .base import PrefillError as PrefillError
+from .registry import PREFILLS as PREFILLS
+from .registry import Exact as Exact
+from .registry import SparsePrefill as SparsePrefill
+from .registry import for_questions as for_questions
+from .registry import recorded as recorded

@@ -10,7 +10,6 @@ import numpy as np
 from ...ops.attention.layout import SEGMENT
 from ..attend import BoundAttend, LayerView
 from ..attend.reads import LayerReads, sums_of
-from ..attend.sparse.index import Chosen
 from ..attend.sparse.probe import Probe
 from ..attend.sparse.read_ahead import ReadAhead
 from .base import CHUNK
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ..attend.selections import SelectionWriter
     from ..methods import Progress
     from ..store import KVStore
-    from .row_index import RowIndex
+    from .indexes import RowIndex
 
     F32 = NDArray[np.float32]
 
@@ -38,10 +37,10 @@ ROWS = 128
 
 
 class Between(NamedTuple):
-    """Tokens first .. last-1, of which a row chooses; it reads all others."""
+    """Tokens first … stop - 1, of which a row chooses; it reads all others."""
 
     first: int
-    last: int
+    stop: int
 
 
 class RowOptions(NamedTuple):
@@ -141,14 +140,14 @@ class SparsePrompts(BoundAttend):
             return
         self._extend(layer, chunk, start + len(q))
         for first in range(0, len(q), ROWS):
-            some = slice(first, first + ROWS)
-            self._attend(layer, q[some], start + first, between, out[some])
+            rows = slice(first, first + ROWS)
+            self._attend(layer, q[rows], start + first, between, out[rows])
 
     def between(self, layer: LayerView, position: int) -> Between | None:
         """The tokens of which the row at a position chooses; None where it reads all."""
         chunk = position // CHUNK * CHUNK
         between = Between(SINKS, chunk // SEGMENT * SEGMENT - WINDOW)
-        few = between.last - between.first <= self._options.k
+        few = between.stop - between.first <= self._options.k
         if layer.config.window is not None or chunk < self._options.from_ or few:
             return None
         return between
@@ -167,8 +166,8 @@ class SparsePrompts(BoundAttend):
         bytes of the index that were read."""
         from ...ops.select import Range
 
-        (first, last), lists, counts = between, self._lists[: len(q)], self._counts[: len(q)]
-        n = self._index.choose_rows(layer, q, Range(first, last, last), k, lists, counts)
+        (first, stop), lists, counts = between, self._lists[: len(q)], self._counts[: len(q)]
+        n = self._index.choose_rows(layer, q, Range(first, stop, stop), k, lists, counts)
         return lists, counts, n
 
     def _attend(self, layer: LayerView, q: F32, start: int, between: Between, out: F32) -> None:
@@ -210,7 +209,7 @@ class SparsePrompts(BoundAttend):
         reads, layout, n = self.prompt_reads[layer.index], layer.store.layout, len(counts)
         row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
         stored = n * start + n * (n + 1) // 2
-        all_read = stored - n * (between.last - between.first)
+        all_read = stored - n * (between.stop - between.first)
         reads.steps += n
         reads.stored_tokens += stored * self._config.n_kv_heads
         reads.attended_tokens += int(counts.sum()) + all_read * self._config.n_kv_heads
@@ -221,21 +220,10 @@ class SparsePrompts(BoundAttend):
     ) -> None:
         """Compare a row's output with exact attention."""
         assert self._probe is not None
-        first, last = between
-        lists = [
-            np.r_[:first, own[:n], last : position + 1].astype(np.uint32)
-            for own, n in zip(self._lists[row], self._counts[row])
+        first, stop = between
+        tokens = [
+            np.r_[:first, chosen[:n], stop : position + 1].astype(np.uint32)
+            for chosen, n in zip(self._lists[row], self._counts[row])
         ]
-        n = np.array([len(one) for one in lists])
-        padded = np.zeros((len(lists), n.max()), np.uint32)
-        for to, one in zip(padded, lists):
-            to[: len(one)] = one
-        reads, chosen = (
-            self._measured[layer.index],
-            Chosen(padded, n, np.empty((0, 0), np.float32), np.empty((len(lists), 0), np.uint64)),
-        )
-        reads.probes += 1
-        covered, entropy = self._probe.covered(layer, q, position + 1, chosen)
-        reads.covered_mass += covered
-        reads.entropy += entropy
-        reads.output_error += self._probe.error(layer, q, position, out[row : row + 1])
+        reads = self._measured[layer.index]
+        self._probe.measure(reads, layer, q, position, tokens, out[row : row + 1])

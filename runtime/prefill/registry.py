@@ -11,6 +11,8 @@ from .exact import Exact as Exact
 from .sparse import SparsePrefill as SparsePrefill
 
 if TYPE_CHECKING:
+    from ..attend import Attend
+    from ..keep import Keep
     from ..store.prompt_facts import PrefillFacts
 
 PREFILLS: dict[str, type[Prefill]] = registered(vars(), Prefill)
@@ -25,3 +27,9 @@ def recorded(facts: PrefillFacts | None) -> Prefill:
     tail = "means" if facts.tail else "none"
     rerank = facts.rerank if facts.index == "hash" else None
     return SparsePrefill(k=facts.k, index=facts.index, tail=tail, from_=facts.from_, rerank=rerank)
+
+
+def for_questions(attend: Attend, keep: Keep, n_ctx: int) -> Prefill:
+    """Sparsely, where generated tokens choose what they read, too, and nothing is evicted; else
+    exactly: a question of 20 tokens would wait for 20 readings of the whole context."""
+    return SparsePrefill() if attend.selects and not keep.evicts(n_ctx) else Exact()

@@ -14,7 +14,7 @@ from .base import Prefill, PrefillError
 if TYPE_CHECKING:
     from ..loading.model_info import ModelInfo
     from ..store import KVStore
-    from .row_index import RowIndex
+    from .indexes import RowIndex
 
 INDEXES = ("hash", "sketch")
 TAILS = ("means", "none")
@@ -113,13 +113,19 @@ class SparsePrefill(Prefill):
         return replace(self, index=index, rerank=self.rerank or RERANK)
 
     def facts(self, model: ModelInfo) -> PrefillFacts:
-        from .sketches import NAME
+        from ..attend.indexes.sketches import NAME
 
-        made = self.resolved(model)
-        assert made.index is not None
-        column = NAME if made.index == "sketch" else Hash().encoder_or_simhash(model)[0].name
+        method = self.resolved(model)
+        assert method.index is not None
+        column = NAME if method.index == "sketch" else Hash().encoder_or_simhash(model)[0].name
         return PrefillFacts(
-            self.name, made.index, self.k, self.from_, self.tail != "none", column, made.rerank or 1
+            self.name,
+            method.index,
+            self.k,
+            self.from_,
+            self.tail != "none",
+            column,
+            method.rerank or 1,
         )
 
     def around(self, attend: Attend) -> Attend:
@@ -138,16 +144,15 @@ class _SparsePrompts(Attend):
 
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import RowOptions, SparsePrompts
-        from .signatures import RowSignatures
-        from .sketches import RowSketches
+        from .indexes import RowSignatures, RowSketches
 
         bound = self.attend.open(model, store, n_ctx)
         index: RowIndex
-        made = self.prefill.resolved(model)
-        options = RowOptions(made.k, made.from_, made.tail, made.probe)
-        if made.index == "sketch":
+        method = self.prefill.resolved(model)
+        options = RowOptions(method.k, method.from_, method.tail, method.probe)
+        if method.index == "sketch":
             index = RowSketches(model.config, store)
         else:
             encoder, notice = Hash().encoder_or_simhash(model)
-            index = RowSignatures(model.config, store, encoder, notice, made.rerank or RERANK)
+            index = RowSignatures(model.config, store, encoder, notice, method.rerank or RERANK)
         return SparsePrompts(bound, options, model.config, store, n_ctx, index)

@@ -44,17 +44,17 @@ class RowTail:
         if first >= stop:
             return
         if layer.config.window is None:
-            self._extend(layer, first, stop)
+            self._extend(layer, first // SEGMENT, stop // SEGMENT)
         self.column.filled[layer.index] = stop
 
-    def _extend(self, layer: LayerView, first: int, last: int) -> None:
-        """Write the means of the segments that tokens first … last - 1 filled."""
+    def _extend(self, layer: LayerView, first: int, stop: int) -> None:
+        """Write the means of segments first … stop - 1."""
         from ...ops.select import block_keys, block_means
 
         store, i = layer.store, layer.index
         segments, items = store.segments(i), self.column.segments(i)
         blocks = np.full(len(segments), self._blocks.ctypes.data)  # of one segment at a time
-        for s in range(first // SEGMENT, last // SEGMENT):
+        for s in range(first, stop):
             heads = store.layout, store.n_kv_heads
             block_keys(self._rotation, segments, *heads, blocks, s, s + 1)
             block_means(segments, *heads, blocks, items, s, s + 1)

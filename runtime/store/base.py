@@ -165,6 +165,9 @@ class KVStore(ABC):
     def drop_column(self, name: str) -> None:
         """Free the memory of a column, if there is one; what was saved of it stays saved."""
 
+    def set_aside(self, item_bytes: int, n: int) -> None:  # noqa: B027 - most stores grow
+        """Have memory for `n` columns of such items, which are made later."""
+
     @property
     def unsaved_index_bytes(self) -> int:
         """Bytes of columns that saved tokens lack in the pack, and that have been made in memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from kvarn.cuda_ops.select.sketch import Rotation, SketchedKeys, SketchScratch, best_sketched
+from kvarn.cuda_ops.select.sketch import Rotation, SketchScratch, best_sketched
 from kvarn.ops import select as ops
 from kvarn.ops.attention import TileLayout, append_kv
 from kvarn.ops.attention.layout import SEGMENT
@@ -39,6 +39,13 @@ class Cache:
         both = self.bits, self.factors
         return [x.ctypes.data + x[0].nbytes * np.arange(len(x)) for x in both]
 
+    def items(self) -> list[torch.Tensor]:
+        """Copies of the columns of sketches, uint8 (segments, bytes of a segment)."""
+        return [
+            torch.tensor(x.view(np.uint8).reshape(len(x), -1), device=self.device)
+            for x in (self.bits, self.factors)
+        ]
+
     def sketch(self, centre: np.ndarray, first: int, last: int) -> None:
         """The sketches that `ops` makes."""
         ops.sketch_keys(self.rotation, centre, self.places, self.layout, *self.columns, first, last)
@@ -59,14 +66,14 @@ class Cache:
 
         few = max(wanted.n_candidates, wanted.k)
         scratch = scratch or SketchScratch(
-            q.shape[1], self.heads, self.n, few, self.layout, self.device
+            q.shape[1], self.heads, self.n, few, self.layout, device=self.device
         )
-        place = tensor([*among, wanted.k, wanted.n_candidates], dtype=torch.int32)
         index = torch.full((self.heads, self.n), -1, dtype=torch.int32, device=self.device)
         counts = torch.zeros(self.heads, dtype=torch.int32, device=self.device)
-        rotation = Rotation.of(self.rotation, self.device)
-        keys = SketchedKeys(self.kv, tensor(self.bits), tensor(self.factors), rotation)
-        best_sketched(tensor(q), keys, place, index, counts, seed=wanted.seed, scratch=scratch)
+        rotation = Rotation.random(self.layout.head_dim, 5, self.device)
+        keys = ops.SketchedKeys(self.kv, *self.items(), rotation)
+        lists = ops.Lists(index, counts)
+        best_sketched(tensor(q), keys, among, wanted, lists, scratch=scratch)
         return [index[j, :n].cpu().numpy() for j, n in enumerate(counts.tolist())]
 
     def from_formula(self, q, among: ops.Range, wanted: ops.Wanted) -> list[np.ndarray]:

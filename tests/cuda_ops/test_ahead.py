@@ -10,7 +10,7 @@ import pytest
 
 WEIGHTS = {"Q8_0": 5.0, "Q4_0": 5.0, "Q4_K": 6.0, "Q6_K": 8.0}
 """The most instructions a weight by type."""
-KEYS, SCAN = "attention, lists, q8_0 4x64", "scan, 32 bits"
+KEYS, SCAN = "attend, lists, q8_0 4x64", "scan, 32 bits"
 
 
 def _ahead(*arguments: str) -> list[str]:
@@ -24,14 +24,14 @@ def _ahead(*arguments: str) -> list[str]:
 def _rows(target: str, *only: str) -> dict[str, list[str]]:
     """Kernel → its row of the table of `python -m kvarn.cuda_ops.ahead`."""
     pattern = f"^({'|'.join(map(re.escape, only))})$" if only else ""
-    found = [line.strip("| ").split(" | ") for line in _ahead(target, "--only", pattern)[2:]]
-    return {row[0]: row for row in found}
+    table = [line.strip("| ").split(" | ") for line in _ahead(target, "--only", pattern)[2:]]
+    return {row[0]: row for row in table}
 
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, list[str]]:
     """What a token's time depends on, compiled for sm_89."""
-    return _rows("89", *(f"{name}, 1 token" for name in WEIGHTS), KEYS, SCAN)
+    return _rows("89", *(f"product, {name}, 1 token" for name in WEIGHTS), KEYS, SCAN)
 
 
 def _fits(row: list[str], most: float) -> None:
@@ -42,7 +42,7 @@ def _fits(row: list[str], most: float) -> None:
 
 @pytest.mark.parametrize(("name", "most"), WEIGHTS.items())
 def test_products_are_bound_by_memory(rows, name, most) -> None:
-    row = rows[f"{name}, 1 token"]
+    row = rows[f"product, {name}, 1 token"]
     _fits(row, most)
     # Codes and x by 16 bytes; what is left are a scale, a minimum and the magic number.
     assert int(re.match(r"(\d+)×16", row[6])[1]) >= 12

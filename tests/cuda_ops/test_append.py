@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kvarn.cuda_ops.append import append_kv
-from kvarn.cuda_ops.attention.tiles import rotated, rotation_constants
+from kvarn.cuda_ops.attention.tiles import Tiles, rotated
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention import append_kv as append_on_cpu
@@ -28,21 +28,16 @@ def _awkward(rng, shape) -> np.ndarray:
     return x
 
 
-def _both(device, layout, k, v, start, centre=None) -> tuple[np.ndarray, np.ndarray]:
+def _both(device, layout, k, v, start) -> tuple[np.ndarray, np.ndarray]:
     """The segments that `ops` writes and those that the kernel writes."""
     n_kv_heads = k.shape[1]
     n_bytes = layout.segment_bytes(n_kv_heads)
     want = np.full((2, n_bytes), NEVER, np.uint8)
     got = torch.full((2, n_bytes), NEVER, dtype=torch.uint8, device=device)
-    keys = k if centre is None else k - centre
     places = want.ctypes.data + n_bytes * np.arange(2, dtype=np.int64)
-    append_on_cpu(np.ascontiguousarray(keys), v, places, layout, start)
+    append_on_cpu(k, v, places, layout, start)
     at = torch.tensor([start], dtype=torch.int32, device=device)
-    on_gpu = None if centre is None else torch.tensor(centre, device=device)
-    append_kv(
-        torch.tensor(k, device=device), torch.tensor(v, device=device), got, layout, at,
-        centre=on_gpu,
-    )  # fmt: skip
+    append_kv(torch.tensor(k, device=device), torch.tensor(v, device=device), got, layout, at)
     return want, got.cpu().numpy()
 
 
@@ -69,37 +64,27 @@ def test_bytes_are_those_of_ops(
 
 
 @triton.jit
-def _rotated_kernel(
-    x, out, N: tl.constexpr, ROTATION: tl.constexpr, LOG: tl.constexpr, FACTOR: tl.constexpr
-):
+def _rotated_kernel(x, out, N: tl.constexpr, T: tl.constexpr):
     at = tl.arange(0, 2)[:, None] * N + tl.arange(0, N)[None, :]
-    tl.store(out + at, rotated(tl.load(x + at), ROTATION, LOG, FACTOR))
+    tl.store(out + at, rotated(tl.load(x + at), T))
 
 
 @pytest.mark.parametrize("head_dim", [64, 96, 256])
 def test_rotated_rows_have_the_bits_of_butterflies(device, head_dim) -> None:
     """Scaled first, then added and subtracted at strides 1, 2, 4, …: codes of 4 bits show next to
     nothing of another rounding."""
-    constants, width = rotation_constants(TileLayout(head_dim, "q4_0", "q4_0")), 256
+    tiles, width = Tiles(TileLayout(head_dim, "q4_0", "q4_0"), 1), 256
     x = np.random.default_rng(head_dim).standard_normal((2, width)).astype(np.float32)
     out = torch.empty((2, width), device=device)
     _rotated_kernel[(1,)](
-        torch.tensor(x, device=device), out, N=width, **constants, enable_fp_fusion=False
+        torch.tensor(x, device=device), out, N=width, T=tiles, enable_fp_fusion=False
     )
-    want, n, stride = x * np.float32(constants["FACTOR"]), constants["ROTATION"], 1
+    want, n, stride = x * np.float32(tiles.rotation_factor), tiles.layout.rotation, 1
     while stride < n:
         a, b = want.reshape(2, -1, 2, stride).swapaxes(0, 2).swapaxes(1, 2)
         want = np.stack([a + b, a - b], 2).reshape(2, width)
         stride *= 2
     np.testing.assert_array_equal(out.cpu().numpy(), want)
-
-
-def test_the_centre_is_taken_off_keys_alone(device) -> None:
-    rng = np.random.default_rng(1)
-    k, v = rng.standard_normal((2, 5, 2, 64)).astype(np.float32)
-    centre = rng.standard_normal((2, 64)).astype(np.float32)
-    want, got = _both(device, TileLayout(64, "q4_0", "q4_0"), k, v, 14, centre)
-    np.testing.assert_array_equal(got, want)
 
 
 def test_nothing_is_written_beyond_the_segments(device) -> None:

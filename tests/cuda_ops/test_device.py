@@ -18,6 +18,8 @@ from kvarn.cuda_ops import linear
 from kvarn.cuda_ops.device import CudaDevice
 from kvarn.cuda_ops.linear.linear import MAX_TOKENS
 from kvarn.cuda_ops.warm import compile_all
+from kvarn.ops.attention.layout import SEGMENT
+from kvarn.ops.cpu import CPU
 from kvarn.system.errors import OutOfDeviceMemory
 
 from ..models import tiny_cases, tiny_models
@@ -204,3 +206,16 @@ def test_kernels_are_compiled_ahead_by_calling_them(device) -> None:
     told: list[str] = []
     assert compile_all(CudaDevice(device), told.append, []) == 45
     assert told == ["norms, rope, gates"]
+
+
+def test_items_are_those_of_the_cpu(device) -> None:
+    """As read, by heads, and written back: of several segments and heads."""
+    gpu, n_bytes = CudaDevice(device), 5
+    memory = np.random.default_rng(0).integers(0, 256, (3, 2 * SEGMENT * n_bytes), np.uint8)
+    places = memory.ctypes.data + memory.shape[1] * np.arange(3)
+    there = torch.tensor(memory, device=device)
+    items = CPU.read_items(places, 2, n_bytes)
+    np.testing.assert_array_equal(gpu.read_items(there, 2, n_bytes), items)
+    gpu.write_items(there[1:], items[:, : 2 * SEGMENT])
+    CPU.write_items(places[1:], items[:, : 2 * SEGMENT])
+    np.testing.assert_array_equal(there.cpu().numpy(), memory)

@@ -25,22 +25,25 @@ def _column(signatures, stop: int, n_segments: int) -> np.ndarray:
 def _choose(device, queries, signatures, bits, among, scratch) -> list[np.ndarray]:
     """The lists of the kernels."""
     n_kv_heads, stop = len(queries), among[2]
-    words = _column(signatures, stop, scratch.n_segments)
-    unsigned, signed = (np.uint32, np.int32) if bits == 32 else (np.uint64, np.int64)
-
-    def tensor(x) -> torch.Tensor:
-        return torch.tensor(np.ascontiguousarray(x.astype(unsigned)).view(signed), device=device)
-
-    place = torch.tensor(among, dtype=torch.int32, device=device)
+    words = _column(signatures, stop, scratch.marks.n_segments)
+    items = np.ascontiguousarray(words.astype(f"u{bits // 8}")).view(np.uint8)
+    items, signs = (
+        torch.tensor(x, device=device) for x in (items.reshape(len(items), -1), queries)
+    )
     index = torch.full((n_kv_heads, stop), -1, dtype=torch.int32, device=device)
     counts = torch.zeros(n_kv_heads, dtype=torch.int32, device=device)
-    nearest(tensor(queries), tensor(words), bits, place, index, counts, seed=SEED, scratch=scratch)
+    first, last, stop, k = among
+    nearest(
+        signs, items, bits, Range(first, last, stop), k, index, counts, seed=SEED, scratch=scratch
+    )
     return [index[j, :n].cpu().numpy() for j, n in enumerate(counts.tolist())]
 
 
 def _check(device, queries, signatures, bits, among, scratch=None) -> None:
     n_kv_heads, group = queries.shape
-    scratch = scratch or SignatureScratch(n_kv_heads * group, n_kv_heads, among[2], device)
+    scratch = scratch or SignatureScratch(
+        n_kv_heads * group, n_kv_heads, among[2], among[3], device=device
+    )
     got = _choose(device, queries, signatures, bits, among, scratch)
     want = nearest_reference(queries, signatures, bits, *among, SEED)
     for a, b in zip(got, want, strict=True):
@@ -96,13 +99,14 @@ def test_lists_are_those_of_ops(device, bits, near, among) -> None:
     queries, signatures = _random(bits, bits, 2, 4, among[2])
     if near < bits:
         signatures = queries[:, :1] ^ (signatures & np.uint64((1 << near) - 1))
-    scratch = SignatureScratch(8, 2, among[2], device)
+    scratch = SignatureScratch(8, 2, among[2], among[3], device=device)
     got = _choose(device, queries, signatures, bits, among, scratch)
     for a, b in zip(got, _from_ops(queries, signatures, bits, *among), strict=True):
         np.testing.assert_array_equal(a, b)
     # Those of every head became candidates: none was found by looking at all tokens again.
-    for own, candidates in zip(got, scratch.candidates.cpu().numpy(), strict=True):
-        assert np.isin(own[(own >= among[0]) & (own < among[1])], candidates).all()
+    for tokens, candidates in zip(got, scratch.candidates.tokens.cpu().numpy(), strict=True):
+        chosen = tokens[(tokens >= among[0]) & (tokens < among[1])]
+        assert np.isin(chosen, candidates).all()
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -125,26 +129,27 @@ def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
 
 def test_a_shorter_context_forgets_a_longer_one(device) -> None:
     queries, signatures = _random(2, 32, 1, 4, 4000)
-    scratch = SignatureScratch(4, 1, 4000, device)
+    scratch = SignatureScratch(4, 1, 4000, 800, device=device)
     for last in (4000, 130, 3000):
         _check(device, queries, signatures, 32, (0, last, last, last // 5), scratch)
 
 
 def test_refuses_in_words(device) -> None:
-    scratch, among = SignatureScratch(4, 1, 1024, device), torch.zeros(4, dtype=torch.int32)
-    words, queries = torch.zeros((1, 1, SEGMENT), dtype=torch.int32), torch.zeros((1, 4)).int()
-    index, counts = torch.zeros((1, 9), dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    scratch = SignatureScratch(4, 1, 1024, 9, device=device)
+    items = torch.zeros((1, 4 * SEGMENT), dtype=torch.uint8, device=device)
+    queries = torch.zeros((1, 4), dtype=torch.uint64, device=device)
+    tokens, counts = torch.zeros((1, 9), dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     for said, changed in (
-        ("words are", {"words": words.repeat(2, 1, 1)}),
+        ("2 segments", {"items": items.repeat(2, 1)}),
         ("queries are", {"queries": queries[:, :3]}),
-        ("queries are", {"bits": 64}),
+        ("queries are", {"queries": queries.int()}),
+        ("signatures are", {"bits": 64}),
         ("48 bits", {"bits": 48}),
-        ("among is", {"among": among[:3]}),
-        ("lists are", {"index": index.long()}),
+        ("lists are", {"tokens": tokens.long()}),
         ("counts are", {"counts": counts.float()}),
         ("seed is", {"seed": 1 << 31}),
     ):
-        given = {"queries": queries, "words": words, "bits": 32, "among": among, "index": index}
-        given = {**given, "counts": counts, "seed": 0, **changed}
+        given = {"queries": queries, "items": items, "bits": 32, "among": Range(0, 9, 9), "k": 1}
+        given = {**given, "tokens": tokens, "counts": counts, "seed": 0, **changed}
         with pytest.raises(CudaOpsError, match=said):
             nearest(**given, scratch=scratch)

@@ -7,7 +7,6 @@ import torch
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.cuda_ops.select.sketch import (
     Rotation,
-    SketchedKeys,
     SketchScratch,
     best_sketched,
     choice,
@@ -66,9 +65,13 @@ def test_products_have_the_bits_of_the_order_of_ops(device, fused, head_dim, kin
     keys[7] = 0  # its products with numbers below 0 are -0, and so is their sum
     cache = Cache(device, keys, kind)
     cache.sketch(np.zeros((1, head_dim), np.float32), 0, n)
-    scratch = SketchScratch(1, 1, n, n, cache.layout, device)
+    scratch = SketchScratch(1, 1, n, n, cache.layout, device=device)
     cache.on_gpu(q, ops.Range(0, n, n), ops.Wanted(9, n, SEED), scratch)
-    entries = scratch.scored[0, : scratch.n_listed.item()].cpu().numpy()
+    entries = (
+        scratch.search.candidates.scored[0, : scratch.search.candidates.n_tokens.item()]
+        .cpu()
+        .numpy()
+    )
     stored = read_kv(cache.places, cache.layout, 1, 0, n)[0][:, 0].astype(np.float32)
     sums = np.full((n, 16), -0.0, np.float32)
     for e in range(0, head_dim, 16):
@@ -87,10 +90,10 @@ def test_a_sample_gives_the_first_limits(device) -> None:
     n, k = 9500, 60
     cache = Cache(device, keys_of(3, n, 1, 64), "q8_0")
     cache.sketch(np.full((1, 64), 0.25, np.float32), 0, n)
-    scratch = SketchScratch(4, 1, n, 2 * k, cache.layout, device)
+    scratch = SketchScratch(4, 1, n, 2 * k, cache.layout, device=device)
     cache.check(queries_of(3, 4, 64), ops.Range(4, 9400, n), ops.Wanted(k, 2 * k, SEED), scratch)
-    found = scratch.n_found.cpu().numpy()
-    assert (found >= 2 * k).all() and (found < 5 * k).all()
+    counts = scratch.search.candidates.counts.cpu().numpy()
+    assert (counts >= 2 * k).all() and (counts < 5 * k).all()
 
 
 def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
@@ -102,9 +105,9 @@ def test_a_sample_that_promises_too_much_is_corrected(device) -> None:
         keys[i * step : i * step + 64, 0] += q[0, 0]
     cache = Cache(device, keys, "f16")
     cache.sketch(np.zeros((1, 64), np.float32), 0, n)
-    scratch = SketchScratch(2, 1, n, 2 * k, cache.layout, device)
+    scratch = SketchScratch(2, 1, n, 2 * k, cache.layout, device=device)
     cache.check(q, ops.Range(0, n, n), ops.Wanted(k, 2 * k, SEED), scratch)
-    assert (scratch.n_found.cpu().numpy() < 2 * k).tolist() == [True, False]
+    assert (scratch.search.candidates.counts.cpu().numpy() < 2 * k).tolist() == [True, False]
 
 
 def test_more_candidates_than_room_are_looked_at_again(device) -> None:
@@ -113,11 +116,12 @@ def test_more_candidates_than_room_are_looked_at_again(device) -> None:
     keys = np.broadcast_to(keys_of(5, 1, 1, 64), (n, 1, 64))
     cache = Cache(device, keys, "f16")
     cache.sketch(np.zeros((1, 64), np.float32), 0, n)
-    scratch = SketchScratch(1, 1, n, 20, cache.layout, device)
+    scratch = SketchScratch(1, 1, n, 20, cache.layout, device=device)
     got = cache.check(
         queries_of(5, 1, 64), ops.Range(1, n - 1, n), ops.Wanted(9, 20, SEED), scratch
     )
-    assert scratch.n_found.item() == n - 2 > scratch.found_room
+    candidates = scratch.search.candidates
+    assert candidates.counts.item() == n - 2 > candidates.room
     positions = np.arange(1, n - 1)
     hashes = position_hash_reference(positions, SEED)
     assert set(got[0][1:-1]) == set(positions[np.argsort(hashes)[:9]])
@@ -130,10 +134,11 @@ def test_tokens_are_looked_at_again_as_they_were_scanned(device) -> None:
     along = np.random.default_rng(3).uniform(-1, 2, (n, 1, 1))
     cache = Cache(device, along * q[0, ::2] + 0.2 * keys, "f16")
     cache.sketch(np.zeros((2, 64), np.float32), 0, n)
-    scratch = SketchScratch(4, 2, n, 300, cache.layout, device)
-    scratch.found_room = 200
+    scratch = SketchScratch(4, 2, n, 300, cache.layout, device=device)
+    candidates = scratch.search.candidates._replace(room=200)
+    scratch.search = scratch.search._replace(candidates=candidates)
     cache.check(q, ops.Range(3, n - 10, n), ops.Wanted(150, 300, SEED), scratch)
-    assert (scratch.n_found.cpu().numpy() == n - 13).all()
+    assert (candidates.counts.cpu().numpy() == n - 13).all()
 
 
 def test_a_query_of_zeros_leaves_all_to_the_hash(device) -> None:
@@ -195,7 +200,7 @@ def test_a_shorter_context_forgets_a_longer_one(device) -> None:
     n = 3000
     cache = Cache(device, keys_of(10, n, 1, 64), "f16")
     cache.sketch(np.zeros((1, 64), np.float32), 0, n)
-    scratch = SketchScratch(4, 1, n, 400, cache.layout, device)
+    scratch = SketchScratch(4, 1, n, 400, cache.layout, device=device)
     for last in (3000, 130, 2100):
         wanted = ops.Wanted(last // 20, last // 10, SEED)
         cache.check(queries_of(last, 4, 64), ops.Range(0, last, last), wanted, scratch)
@@ -206,7 +211,7 @@ def test_no_more_candidates_than_the_scratch_holds(device) -> None:
     cache = Cache(device, keys_of(11, n, 1, 64), "f16")
     cache.sketch(np.zeros((1, 64), np.float32), 0, n)
     q, among = queries_of(11, 2, 64), ops.Range(0, n, n)
-    scratch = SketchScratch(2, 1, n, 32, cache.layout, device)
+    scratch = SketchScratch(2, 1, n, 32, cache.layout, device=device)
     got = cache.on_gpu(q, among, ops.Wanted(10, 300, SEED), scratch)
     np.testing.assert_array_equal(got[0], cache.from_formula(q, among, ops.Wanted(10, 32, SEED))[0])
 
@@ -217,27 +222,29 @@ def test_range_of_the_tables_is_that_of_ops() -> None:
 
 def test_refuses_in_words(device) -> None:
     layout = TileLayout(64)
-    rotation, scratch = Rotation.random(64, 5, device), SketchScratch(2, 1, 2000, 9, layout, device)
+    rotation, scratch = (
+        Rotation.random(64, 5, device),
+        SketchScratch(2, 1, 2000, 9, layout, device=device),
+    )
     kv = torch.zeros((2, layout.segment_bytes(1)), dtype=torch.uint8, device=device)
-    bits = torch.zeros((2, 1, SEGMENT, 8), dtype=torch.uint8, device=device)
-    factors = torch.zeros((2, 1, SEGMENT), dtype=torch.float16, device=device)
-    keys = SketchedKeys(kv, bits, factors, rotation)
-    among = torch.zeros(5, dtype=torch.int32, device=device)
+    bits = torch.zeros((2, 8 * SEGMENT), dtype=torch.uint8, device=device)
+    factors = torch.zeros((2, 2 * SEGMENT), dtype=torch.uint8, device=device)
+    keys = ops.SketchedKeys(kv, bits, factors, rotation)
+    tokens = torch.zeros((1, 9), dtype=torch.int32, device=device)
+    lists = ops.Lists(tokens, torch.zeros(1, dtype=torch.int32, device=device))
     good = {
-        "q": torch.zeros((1, 2, 64), device=device), "keys": keys, "among": among,
-        "index": torch.zeros((1, 9), dtype=torch.int32, device=device),
-        "counts": torch.zeros(1, dtype=torch.int32, device=device), "seed": 0,
+        "q": torch.zeros((1, 2, 64), device=device), "keys": keys, "lists": lists,
+        "among": ops.Range(0, 9, 9), "wanted": ops.Wanted(1, 2, 0),
     }  # fmt: skip
     for said, changed in (
         ("q is", {"q": good["q"][:, :1]}),
-        ("segments are", {"keys": keys._replace(kv=kv[:, :-1])}),
-        ("1 segments", {"keys": SketchedKeys(kv[:1], bits[:1], factors[:1], rotation)}),
-        ("bits are", {"keys": keys._replace(bits=bits[..., :4])}),
+        ("segments are", {"keys": keys._replace(segments=kv[:, :-1])}),
+        ("1 segments", {"keys": ops.SketchedKeys(kv[:1], bits[:1], factors[:1], rotation)}),
+        ("bits are", {"keys": keys._replace(bits=bits[:, 4:])}),
         ("factors are", {"keys": keys._replace(factors=factors.float())}),
         ("a rotation of 128", {"keys": keys._replace(rotation=Rotation.random(128, 5, device))}),
-        ("among is", {"among": among[:4]}),
-        ("lists are", {"index": good["index"].long()}),
-        ("seed is", {"seed": -1}),
+        ("lists are", {"lists": lists._replace(tokens=tokens.long())}),
+        ("seed is", {"wanted": ops.Wanted(1, 2, -1)}),
     ):
         with pytest.raises(CudaOpsError, match=said):
             best_sketched(**{**good, **changed}, scratch=scratch)

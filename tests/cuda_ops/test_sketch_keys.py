@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kvarn.cuda_ops.errors import CudaOpsError
-from kvarn.cuda_ops.select.sketch import KeyScratch, Rotation, mean_keys, sketch_keys
+from kvarn.cuda_ops.select.sketch import Rotation, keys, mean_keys, sketch_keys
 from kvarn.ops import select as ops
 from kvarn.ops.attention import TileLayout
 from kvarn.ops.attention.layout import SEGMENT
@@ -43,30 +43,22 @@ def test_the_interpreter_fuses_as_a_gpu_does(fused) -> None:
 )
 def test_sketches_are_those_of_ops(device, head_dim, kind, heads, start, n_tokens) -> None:
     cache = Cache(device, keys_of(head_dim, start + n_tokens, heads, head_dim), kind)
-    centre = keys_of(7, heads, 1, head_dim)[:, 0]
-    bits, factors = (torch.tensor(x, device=device) for x in (cache.bits, cache.factors))
+    centre, items = keys_of(7, heads, 1, head_dim)[:, 0], cache.items()
     cache.sketch(centre, start, start + n_tokens)
-    scratch = KeyScratch(heads, cache.layout, n_tokens, device)
     sketch_keys(
-        Rotation.of(cache.rotation, device), torch.tensor(centre, device=device), cache.kv, bits,
-        factors, torch.tensor([start], dtype=torch.int32, device=device), n_tokens, scratch=scratch,
+        Rotation.random(head_dim, 5, device), torch.tensor(centre, device=device), cache.kv,
+        cache.layout, *items, start, start + n_tokens,
     )  # fmt: skip
-    np.testing.assert_array_equal(bits.cpu().numpy(), cache.bits)
-    np.testing.assert_array_equal(
-        factors.cpu().numpy().view(np.uint16), cache.factors.view(np.uint16)
-    )
+    for got, want in zip(items, cache.items(), strict=True):
+        assert torch.equal(got, want)
 
 
 def test_rotated_keys_have_the_bits_of_fused_sums(device, fused) -> None:
     """Added in the order of inputs. Signs and f16 show next to nothing of another rounding."""
     cache = Cache(device, keys_of(15, 2, 1, 64), "f16")
-    bits, factors = (torch.tensor(x, device=device) for x in (cache.bits, cache.factors))
-    scratch = KeyScratch(1, cache.layout, 2, device)
-    sketch_keys(
-        Rotation.of(cache.rotation, device), torch.zeros((1, 64), device=device), cache.kv, bits,
-        factors, torch.zeros(1, dtype=torch.int32, device=device), 2, scratch=scratch,
-    )  # fmt: skip
-    x, y = scratch.work.cpu().numpy().ravel()[: 2 * 128].reshape(2, 2, 64).swapaxes(0, 1)
+    rotation, centre = Rotation.random(64, 5, device), torch.zeros((1, 64), device=device)
+    sketch_keys(rotation, centre, cache.kv, cache.layout, *cache.items(), 0, 2)
+    x, y = rotation.work.cpu().numpy().ravel()[: 2 * 128].reshape(2, 2, 64).swapaxes(0, 1)
     weights = cache.rotation.weights.astype(np.float32)
     want = np.broadcast_to(weights[64 * 64 :], (2, 64))
     for e in range(64):
@@ -78,14 +70,28 @@ def test_rotated_keys_have_the_bits_of_fused_sums(device, fused) -> None:
 def test_a_zero_key_has_no_bits_and_the_factor_0(device) -> None:
     """And what lies outside the segments is not written."""
     cache = Cache(device, np.zeros((1024, 1, 64), np.float32), "f16")
-    bits, factors = (torch.tensor(x, device=device) for x in (cache.bits, cache.factors))
+    centre, (bits, factors) = torch.zeros((1, 64), device=device), cache.items()
     sketch_keys(
-        Rotation.random(64, 5, device), torch.zeros((1, 64), device=device), cache.kv, bits,
-        factors, torch.tensor([1020], dtype=torch.int32, device=device), 20,
-        scratch=KeyScratch(1, cache.layout, 20, device),
-    )  # fmt: skip
-    assert not bits[0, 0, 1020:].any() and not factors[0, 0, 1020:].any()
-    assert (bits[0, 0, :1020] == 0xA5).all() and (factors[0, 0, :1020] == -7).all()
+        Rotation.random(64, 5, device), centre, cache.kv, cache.layout, bits, factors, 1020, 1040
+    )
+    bits, factors = bits[0].view(1024, 8), factors[0].view(torch.float16)
+    assert not bits[1020:].any() and not factors[1020:].any()
+    assert (bits[:1020] == 0xA5).all() and (factors[:1020] == -7).all()
+
+
+def test_keys_are_sketched_in_several_launches(device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "ROWS", 32)
+    first, n, centre = 1015, 1060, keys_of(14, 2, 1, 64)[:, 0]
+    cache = Cache(device, keys_of(13, n, 2, 64), "q8_0")
+    items = cache.items()
+    cache.sketch(centre, first, n)
+    rotation = Rotation.random(64, 5, device)
+    sketch_keys(
+        rotation, torch.tensor(centre, device=device), cache.kv, cache.layout, *items, first, n
+    )
+    assert len(rotation.work) == 32
+    for got, want in zip(items, cache.items(), strict=True):
+        assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,7 @@ def test_a_zero_key_has_no_bits_and_the_factor_0(device) -> None:
 )
 def test_means_of_keys_are_those_of_ops(device, head_dim, kind, first, last) -> None:
     cache = Cache(device, keys_of(head_dim, last, 2, head_dim), kind)
-    got = mean_keys(cache.kv, cache.layout, 2, first, last).cpu().numpy()
+    got = mean_keys(cache.kv, cache.layout, 2, first, last)
     want = ops.mean_keys(cache.places, cache.layout, 2, first, last)
     np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
 
@@ -102,18 +108,19 @@ def test_means_of_keys_are_those_of_ops(device, head_dim, kind, first, last) -> 
 def test_refuses_in_words(device) -> None:
     layout, rotation = TileLayout(64), Rotation.random(64, 5, device)
     kv = torch.zeros((2, layout.segment_bytes(1)), dtype=torch.uint8, device=device)
-    bits = torch.zeros((2, 1, SEGMENT, 8), dtype=torch.uint8, device=device)
-    factors = torch.zeros((2, 1, SEGMENT), dtype=torch.float16, device=device)
-    start = torch.zeros(1, dtype=torch.int32, device=device)
+    bits = torch.zeros((2, 8 * SEGMENT), dtype=torch.uint8, device=device)
+    factors = torch.zeros((2, 2 * SEGMENT), dtype=torch.uint8, device=device)
     centre = torch.zeros((1, 64), device=device)
-    key_scratch = KeyScratch(1, layout, 4, device)
     for said, given in (
-        ("5 keys", (centre, kv, bits, factors, start, 5)),
-        ("centre is", (centre[:, :9], kv, bits, factors, start, 1)),
-        ("start is", (centre, kv, bits, factors, start.long(), 1)),
+        ("centre is", (centre[:, :9], kv, layout, bits, factors)),
+        ("segments are", (centre, kv[:, 1:], layout, bits, factors)),
+        ("bits are", (centre, kv, layout, bits[:1], factors)),
+        ("factors are", (centre, kv, layout, bits, bits)),
     ):
         with pytest.raises(CudaOpsError, match=said):
-            sketch_keys(rotation, *given, scratch=key_scratch)
+            sketch_keys(rotation, *given, 0, 1)
+    with pytest.raises(CudaOpsError, match="a rotation of 128"):
+        sketch_keys(Rotation.random(128, 5, device), centre, kv, layout, bits, factors, 0, 1)
     for first, last in ((7, 7), (0, 2049)):
         with pytest.raises(CudaOpsError, match="mean of keys: tokens"):
             mean_keys(kv, layout, 1, first, last)

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from kvarn.cuda_ops.attention import TokenScratch, gathered_attention, token_attention
+from kvarn.cuda_ops.attention import (
+    TokenScratch,
+    gathered_attention,
+    token,
+    token_attention,
+)
 from kvarn.cuda_ops.errors import CudaOpsError
 from kvarn.ops.attention import TileLayout, append_kv, n_segments
 from kvarn.ops.reference.attention import (
@@ -95,10 +100,9 @@ def test_only_listed_tokens_count(device, head_dim, k_type, v_type, heads, kv_he
     cache = Cache(device, layout, kv_heads, n_tokens, head_dim)
     q, queries = _queries(device, heads, head_dim)
     scratch = TokenScratch(heads, kv_heads, layout, room, device)
-    weights = rng.standard_normal((heads, room)).astype(np.float32)
     for lengths, options in (
         ([1, 17], {}),
-        ([257, 256], {"softcap": SOFTCAP, "log_weights": weights}),
+        ([257, 256], {"softcap": SOFTCAP}),
         ([600, 15], {}),
     ):
         lists = np.full((kv_heads, room), -1, np.int32)
@@ -109,43 +113,35 @@ def test_only_listed_tokens_count(device, head_dim, k_type, v_type, heads, kv_he
             gathered_reference(q, cache.k, x, lists, counts, scale=SCALE, **options)
             for x in (cache.v, cache.sizes)
         )
-        on_gpu = {
-            name: torch.tensor(x, device=device) if isinstance(x, np.ndarray) else x
-            for name, x in options.items()
-        }
         out = torch.full_like(queries, torch.nan)
         gathered_attention(
             queries, torch.tensor(lists, device=device), torch.tensor(counts, device=device),
-            cache.kv, out, scale=SCALE, scratch=scratch, **on_gpu,
+            cache.kv, out, scale=SCALE, scratch=scratch, **options,
         )  # fmt: skip
         _assert_close(out, want, terms)
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_parts_are_merged_in_rounds(device, at_once: int) -> None:
+def test_parts_are_merged_in_rounds(device, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """As those of more than 4,096 tokens. The largest score is in the first, a later or the last
     round, so that what was added before is rescaled, or what follows."""
     layout, n_tokens = TileLayout(64, "f16", "f16"), 1100
     scratch = TokenScratch(2, 1, layout, n_tokens, device)
-    assert scratch.merge["AT_ONCE"] == 16 and scratch.n_parts == 5
-    scratch.merge["AT_ONCE"] = at_once
-    cache, (q, queries) = Cache(device, layout, 1, n_tokens, 3), _queries(device, 2, 64)
+    assert scratch.parts.n == 5
+    monkeypatch.setattr(token, "PARTS_AT_ONCE", at_once)
+    cache = Cache(device, layout, 1, n_tokens, 3)
     every = torch.arange(n_tokens, dtype=torch.int32, device=device)
     counts = torch.tensor([n_tokens], dtype=torch.int32, device=device)
     for top in (0, 300, 600, 1099):
-        weights = np.zeros((2, n_tokens), np.float32)
-        weights[:, top] = 9.0
+        q = np.tile(cache.k[top].astype(np.float32), (1, 2, 1))
+        queries = torch.tensor(q, device=device)
         want, terms = (
-            gathered_reference(
-                q, cache.k, x, np.arange(n_tokens)[None], [n_tokens], scale=SCALE,
-                log_weights=weights,
-            )
+            gathered_reference(q, cache.k, x, every.cpu().numpy()[None], [n_tokens], scale=SCALE)
             for x in (cache.v, cache.sizes)
-        )  # fmt: skip
+        )
         out = torch.full_like(queries, torch.nan)
         gathered_attention(
-            queries, every[None], counts, cache.kv, out, scale=SCALE, scratch=scratch,
-            log_weights=torch.tensor(weights, device=device),
+            queries, every[None], counts, cache.kv, out, scale=SCALE, scratch=scratch
         )  # fmt: skip
         _assert_close(out, want, terms)
 

@@ -32,22 +32,15 @@ def test_items_are_written_where_they_are_read() -> None:
     np.testing.assert_array_equal(memory[::2], before[::2])
 
 
-def test_places_of_later_heads() -> None:
-    _memory, places = _column(2, 3, 4)
-    later = CPU.of_heads(places, 1, SEGMENT * 4)
-    whole = CPU.read_items(places, 3, 4)
-    np.testing.assert_array_equal(CPU.read_items(later[:1], 2, 4), whole[1:, :SEGMENT])
-
-
 def test_a_recorded_number_is_read_when_the_graph_runs() -> None:
     from kvarn.ops.attention.layout import TileLayout
 
-    layout, number = TileLayout(32, "f16", "f16"), CPU.number()
+    layout, number = TileLayout(32, "f16", "f16"), CPU.numbers(1)
     memory = np.zeros(layout.segment_bytes(1), np.uint8)
     places, one = np.array([memory.ctypes.data]), np.ones((1, 1, 32), np.float32)
-    graph = CPU.record(lambda: CPU.append_kv(one, one, places, layout, number.now()))
+    graph = CPU.record(lambda: CPU.append_kv(one, one, places, layout, number.now()[0]))
     for position in (3, 5):
-        number.set(position)
+        number.set((position,))
         graph.run()
     keys: Any = CPU.read_kv(places, layout, 1, 0, 7)[0]
     assert keys[:, 0, 0].tolist() == [0, 0, 0, 1, 0, 1, 0]

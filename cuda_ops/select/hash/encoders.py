@@ -8,27 +8,80 @@ products, too. Behind SiLU, whose exponential is rounded otherwise, a bit may di
 within a few roundings of 0.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from ....ops.attention.layout import SEGMENT, TileLayout
+from ....ops.attention.layout import TileLayout
 from ....ops.select import Network
-from ...attention.tiles import (
-    check_floats,
-    check_place,
-    check_tiles,
-    rotation_constants,
-    stored_keys,
-    tile_constants,
-)
+from ...attention.tiles import Tiles, check_floats, check_place, check_tiles, stored_keys
 from ...errors import CudaOpsError
+from ...memory import in_memory, telling
 from ..dense import dense, put
+from .choice import words_of
 
 KEYS = 16  # of one KV head that a program encodes; 1 beside a token's queries
+ROWS = 1024
+"""Keys that are encoded in one launch."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kernels have to know of networks.
+
+    widths: E, hidden, …, hidden, bits; per_query, per_key: heads that share a network.
+    """
+
+    widths: tuple[int, ...]
+    per_query: int
+    per_key: int
+
+    @property
+    def layers(self) -> int:
+        return len(self.widths) - 1
+
+    @property
+    def inputs(self) -> int:
+        return self.widths[0]
+
+    @property
+    def hidden(self) -> int:
+        return self.widths[1]
+
+    @property
+    def bits(self) -> int:
+        return self.widths[-1]
+
+    @property
+    def widest(self) -> int:
+        return max(self.widths[:-1])
+
+    @property
+    def n_weights(self) -> int:
+        return sum((n + 1) * m for n, m in zip(self.widths, self.widths[1:]))
+
+
+class Weights(NamedTuple):
+    """Weights of the networks for queries and for keys, float32 (networks, n_weights)."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+
+
+class Stored(NamedTuple):
+    """Stored keys from position `start` int32 (1,) on, and their signatures (segments, J, 1024)."""
+
+    kv: torch.Tensor
+    start: torch.Tensor
+    n_tokens: int
+    words: torch.Tensor
 
 
 @triton.jit
@@ -38,130 +91,130 @@ def _silu(y):
 
 @triton.jit
 def encode_kernel(
-    q, kv, start, q_networks, k_networks, signs, words, work, n_tokens, H: tl.constexpr,
-    PER_Q: tl.constexpr, PER_K: tl.constexpr, N_WEIGHTS: tl.constexpr, LAYERS: tl.constexpr,
-    HIDDEN: tl.constexpr, BITS: tl.constexpr, WIDEST: tl.constexpr, ROWS: tl.constexpr,
-    J: tl.constexpr, TILE_BYTES: tl.constexpr, K_ROW: tl.constexpr, SCALES_AT: tl.constexpr,
-    SCALES_ROW: tl.constexpr, K_KIND: tl.constexpr, STORED: tl.constexpr, HEAD_DIM: tl.constexpr,
-    BLOCKS: tl.constexpr, ROTATION: tl.constexpr, LOG: tl.constexpr, FACTOR: tl.constexpr,
+    q, signs, stored, weights, work, NETWORKS: tl.constexpr, T: tl.constexpr, H: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
     """Program p < H: query head p into signs (H,). Others: ROWS keys of a KV head into words."""
     p = tl.program_id(0)
-    j, block = (p - H) % J, (p - H) // J
+    j, block = (p - H) % T.heads, (p - H) // T.heads
     i = block * ROWS + tl.arange(0, ROWS)
-    token = tl.load(start) + tl.minimum(i, n_tokens - 1)
-    line = work + (p * ROWS + tl.arange(0, ROWS)) * WIDEST
-    e = tl.arange(0, 32 * BLOCKS)
+    token = tl.load(stored.start) + tl.minimum(i, stored.n_tokens - 1)
+    line = work + (p * ROWS + tl.arange(0, ROWS)) * NETWORKS.widest
+    WIDTH: tl.constexpr = T.width
+    e = tl.arange(0, WIDTH)
     if p < H:
-        x = tl.load(q + p * HEAD_DIM + e, e < HEAD_DIM, 0.0)[None, :]
-        x = tl.broadcast_to(x, (ROWS, 32 * BLOCKS))
-        weights = q_networks + p // PER_Q * N_WEIGHTS
+        x = tl.load(q + p * NETWORKS.inputs + e, e < NETWORKS.inputs, 0.0)[None, :]
+        x = tl.broadcast_to(x, (ROWS, WIDTH))
+        layer = weights.queries + p // NETWORKS.per_query * NETWORKS.n_weights
     else:
-        x = stored_keys(
-            kv, token, j, J, TILE_BYTES, K_ROW, SCALES_AT, SCALES_ROW, K_KIND, STORED, BLOCKS,
-            ROTATION, LOG, FACTOR,
-        )  # fmt: skip
-        weights = k_networks + j // PER_K * N_WEIGHTS
-    put(line, x, HEAD_DIM)
-    if LAYERS > 1:
-        put(line, _silu(dense(line, ROWS, weights, HEAD_DIM, HIDDEN)), HIDDEN)
-        weights += (HEAD_DIM + 1) * HIDDEN
-        for _ in tl.static_range(LAYERS - 2):
-            put(line, _silu(dense(line, ROWS, weights, HIDDEN, HIDDEN)), HIDDEN)
-            weights += (HIDDEN + 1) * HIDDEN
-        y = dense(line, ROWS, weights, HIDDEN, BITS)
+        x = stored_keys(stored.kv, token, j, T)
+        layer = weights.keys + j // NETWORKS.per_key * NETWORKS.n_weights
+    put(line, x, NETWORKS.inputs)
+    if NETWORKS.layers > 1:
+        y = dense(line, ROWS, layer, NETWORKS.inputs, NETWORKS.hidden)
+        put(line, _silu(y), NETWORKS.hidden)
+        layer += (NETWORKS.inputs + 1) * NETWORKS.hidden
+        for _ in tl.static_range(NETWORKS.layers - 2):
+            y = dense(line, ROWS, layer, NETWORKS.hidden, NETWORKS.hidden)
+            put(line, _silu(y), NETWORKS.hidden)
+            layer += (NETWORKS.hidden + 1) * NETWORKS.hidden
+        y = dense(line, ROWS, layer, NETWORKS.hidden, NETWORKS.bits)
     else:
-        y = dense(line, ROWS, weights, HEAD_DIM, BITS)
-    bit = (y > 0.0).to(signs.dtype.element_ty) << tl.arange(0, BITS)[None, :]
-    word = tl.sum(bit, 1).to(signs.dtype.element_ty)
+        y = dense(line, ROWS, layer, NETWORKS.inputs, NETWORKS.bits)
+    bit = (y > 0.0).to(tl.uint64) << tl.arange(0, NETWORKS.bits)[None, :].to(tl.uint64)
+    word = tl.sum(bit, 1)
     if p < H:
         tl.store(signs + p + tl.zeros((ROWS,), tl.int32), word)
     else:
-        at = ((token // 1024).to(tl.int64) * J + j) * 1024 + token % 1024
-        tl.store(words + at, word, i < n_tokens)
+        at = ((token // 1024).to(tl.int64) * T.heads + j) * 1024 + token % 1024
+        tl.store(stored.words + at, word.to(stored.words.dtype.element_ty), i < stored.n_tokens)
 
 
 class Encoders:
-    """The networks of one layer on a GPU: for queries and for keys, one for all heads or one each.
+    """The networks of one layer: as `LayerNetworks` of `runtime`, on a GPU.
 
-    Raises CudaOpsError for networks of other widths than (E, hidden, …, hidden, bits).
+    work float32 (rows, width): of all layers. Raises CudaOpsError for networks of other widths than
+    (E, hidden, …, hidden, bits).
     """
 
     def __init__(
-        self, queries: Sequence[Network], keys: Sequence[Network], device: torch.device
+        self,
+        queries: Sequence[Network],
+        keys: Sequence[Network],
+        n_heads: int,
+        tiles: Tiles,
+        work: torch.Tensor,
     ) -> None:
-        self.widths = widths = queries[0].widths
+        widths = queries[0].widths
         if any(n.widths != widths for n in (*queries, *keys)) or len({*widths[1:-1]}) > 1:
             raise CudaOpsError(f"encoders: layers of {widths}, expected equal hidden widths")
-        self.bits = widths[-1]
-        self.word = torch.int32 if self.bits == 32 else torch.int64
-        self.queries, self.keys = (
-            torch.tensor(np.stack([n.weights for n in part]), device=device)
-            for part in (queries, keys)
-        )
+        if widths[0] != tiles.layout.head_dim:
+            raise CudaOpsError(
+                f"encoders: made for {widths[0]} inputs, keys have {tiles.layout.head_dim}"
+            )
+        self.shape = Shape(widths, n_heads // len(queries), tiles.heads // len(keys))
+        self.n_heads, self.tiles, self.work = n_heads, tiles, work
+        self._no_keys = torch.empty(0, dtype=torch.uint8, device=work.device)
+        self._no_signs = torch.empty(0, dtype=torch.uint64, device=work.device)
+        self.weights = Weights(*(
+            torch.tensor(np.stack([n.weights for n in networks]), device=work.device)
+            for networks in (queries, keys)
+        ))  # fmt: skip
 
+    def sign_queries(self, q: torch.Tensor, out: torch.Tensor) -> None:
+        """Signatures of q float32 (H, E) into out uint64 (H,)."""
+        no_keys = Stored(self._no_keys, in_memory(q.device, 0), 0, self._no_signs)
+        self._encode(q, out, no_keys)
 
-class EncodeScratch:
-    """Memory for encoding one token's queries and its key, or up to `max_rows` keys."""
+    def sign_keys(self, layer: Any, column: Any, first: int, stop: int) -> None:
+        """Signatures of the layer's keys first … stop - 1, as stored, into the column."""
+        kv, words = self._places(layer, column)
+        for done in range(0, stop - first, ROWS):
+            start = in_memory(kv.device, first + done if done else first)
+            n_tokens = min(ROWS, stop - first - done)
+            self._encode(self.work, self._no_signs, Stored(kv, start, n_tokens, words))
 
-    def __init__(
-        self, n_heads: int, n_kv_heads: int, layout: TileLayout, max_rows: int, encoders: Encoders
+    def sign_token(
+        self, layer: Any, column: Any, span: Sequence[int], q: torch.Tensor, out: torch.Tensor
     ) -> None:
-        self.n_heads, self.n_kv_heads, self.layout = n_heads, n_kv_heads, layout
-        self.max_rows, widths = max_rows, encoders.widths
-        self.widest = max(widths[:-1])
-        blocks = triton.cdiv(max_rows, KEYS)
-        rows = max(n_heads + n_kv_heads, blocks * n_kv_heads * KEYS if max_rows > 1 else 0)
-        self.work = torch.zeros((rows, self.widest), device=encoders.queries.device)
-        known = tile_constants(layout, n_kv_heads)
-        unused = ("V_ROW", "V_AT", "V_SCALE", "V_KIND")
-        self.constants = {
-            **{name: x for name, x in known.items() if name not in unused},
-            **rotation_constants(layout), "LAYERS": len(widths) - 1, "HIDDEN": widths[1],
-            "BITS": widths[-1], "WIDEST": self.widest, "N_WEIGHTS": encoders.queries.shape[1],
-            "PER_Q": n_heads // len(encoders.queries),
-            "PER_K": n_kv_heads // len(encoders.keys),
-        }  # fmt: skip
+        """`sign_keys` of the token of that span, and `sign_queries` of its queries: one launch."""
+        kv, words = self._places(layer, column)
+        self._encode(q, out, Stored(kv, in_memory(kv.device, span[0]), 1, words))
+
+    def _places(self, layer: Any, column: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        kv, items = layer.store.segments(layer.index), column.segments(layer.index)
+        check_tiles("encoders", kv, self.tiles)
+        return kv, words_of("encoders", items, self.shape.bits, self.tiles.heads)
+
+    def _encode(self, q: torch.Tensor, out: torch.Tensor, stored: Stored) -> None:
+        """Encode the queries, if `out` has room for any, and the keys."""
+        s, n_tokens, heads = self.shape, stored.n_tokens, len(out)
+        if heads:
+            check_floats("encoders: q", q, (self.n_heads, s.inputs))
+            if heads != self.n_heads or out.dtype != torch.uint64:
+                raise CudaOpsError(f"encoders: signatures are {out.dtype} {tuple(out.shape)}")
+        check_place("encoders: start", stored.start, 1)
+        rows = KEYS if n_tokens > 1 else 1
+        with telling("computing signatures"):
+            encode_kernel[(heads + self.tiles.heads * triton.cdiv(n_tokens, rows),)](
+                q, out, stored, self.weights, self.work, NETWORKS=s, T=self.tiles, H=heads,
+                ROWS=rows, num_warps=4, enable_fp_fusion=False,
+            )  # fmt: skip
 
 
-def encode(
-    encoders: Encoders,
-    q: torch.Tensor | None,
-    kv: torch.Tensor,
-    start: torch.Tensor,
-    n_tokens: int,
-    signs: torch.Tensor,
-    words: torch.Tensor,
-    *,
-    scratch: EncodeScratch,
-) -> None:
-    """Write the signatures of the stored keys start .. start+n_tokens-1, and of one token's q.
-
-    q float32 (1, H, E) into signs (J, G), or None: keys alone; start int32 (1,), on the GPU; words
-    (segments, J, 1024); signatures are int32 or int64 by their bits. One launch. As
-    `ops.select.encode_keys` and `encode_rows`. Raises CudaOpsError where shapes do not fit.
-    """
-    s, layout = scratch, scratch.layout
-    check_tiles("encoder", kv, layout, s.n_kv_heads)
-    check_place("encoder: start", start, 1)
-    if encoders.widths[0] != layout.head_dim:
-        raise CudaOpsError(
-            f"encoder: made for {encoders.widths[0]} inputs, keys have {layout.head_dim}"
-        )
-    if q is not None:
-        check_floats("encoder: q", q, (1, s.n_heads, layout.head_dim))
-    if not 1 <= n_tokens <= (s.max_rows if q is None else 1):
-        raise CudaOpsError(f"encoder: {n_tokens} tokens, there is room for {s.max_rows} keys")
-    word = encoders.word
-    if words.shape != (len(kv), s.n_kv_heads, SEGMENT) or words.dtype != word:
-        raise CudaOpsError(
-            f"encoder: signatures are {words.dtype} {tuple(words.shape)}, expected {word} "
-            f"{(len(kv), s.n_kv_heads, SEGMENT)}"
-        )
-    if signs.numel() != s.n_heads or signs.dtype != word:
-        raise CudaOpsError(f"encoder: signs are {signs.dtype} {tuple(signs.shape)}")
-    heads, rows = (0 if q is None else s.n_heads), 1 if n_tokens == 1 else KEYS
-    encode_kernel[(heads + s.n_kv_heads * triton.cdiv(n_tokens, rows),)](
-        kv if q is None else q, kv, start, encoders.queries, encoders.keys, signs, words, s.work,
-        n_tokens, H=heads, ROWS=rows, **s.constants, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+def encoders_of(
+    layers: Mapping[int, Any],
+    n_heads: int,
+    n_kv_heads: int,
+    layout: TileLayout,
+    device: torch.device,
+) -> dict[int, Encoders]:
+    """`LayerNetworks` of layers on a GPU; all layers share the memory that encoding needs."""
+    networks = [network for layer in layers.values() for network in layer.queries]
+    widest = max((max(network.widths[:-1]) for network in networks), default=0)
+    rows = max(n_heads + n_kv_heads, ROWS * n_kv_heads)
+    work = torch.zeros((rows, widest), device=device)
+    tiles = Tiles(layout, n_kv_heads)
+    return {
+        i: Encoders(layer.queries, layer.keys, n_heads, tiles, work) for i, layer in layers.items()
+    }

@@ -9,6 +9,9 @@ settle   the k best of each query head, digit by digit, counted: their bits are 
          sample promised too much, all tokens are candidates
 """
 
+from typing import NamedTuple
+
+import torch
 import triton
 import triton.language as tl
 
@@ -20,6 +23,27 @@ SAMPLE = 4096
 ENOUGH = 8192  # tokens from which on a sample is worth it
 
 
+class Signatures(NamedTuple):
+    """Signatures: words of stored keys (segments, J, 1024), uint64 of queries (J, G).
+
+    n_lots is an argument: times a constant, the compiler would no longer see that popcount is one.
+    """
+
+    words: torch.Tensor
+    queries: torch.Tensor
+    seed: int
+    n_lots: int
+
+
+class Candidates(NamedTuple):
+    """Limits of costs int32 (J, G); tokens below them int32 (J, room), and their numbers (J,)."""
+
+    limits: torch.Tensor
+    tokens: torch.Tensor
+    counts: torch.Tensor
+    room: int
+
+
 @triton.jit
 def _lots(segment, t, seed, LOTS: tl.constexpr):
     return lot(LOTS, position_hash(segment, seed), t).to(tl.int32)
@@ -28,7 +52,7 @@ def _lots(segment, t, seed, LOTS: tl.constexpr):
 @triton.jit
 def _differ(w, query, BITS: tl.constexpr):
     """Bits in which signatures differ."""
-    x = w ^ query
+    x = w ^ query.to(w.dtype)
     if BITS == 32:
         n = popcount(x.to(tl.uint32, bitcast=True))
     else:
@@ -45,10 +69,11 @@ def _signature_at(words, position, j, J, listed):
 
 @triton.jit
 def sample_kernel(
-    words, queries, among, seed, n_lots, limits, G: tl.constexpr, BITS: tl.constexpr,
-    SAMPLE: tl.constexpr, ENOUGH: tl.constexpr,
+    signatures, among, limits, G: tl.constexpr, BITS: tl.constexpr, SAMPLE: tl.constexpr,
+    ENOUGH: tl.constexpr,
 ):  # fmt: skip
     """limits int32 (J, G): costs that a sample in 64 runs says have k below them, very likely."""
+    words, queries, seed, n_lots = signatures
     j, n_heads = tl.program_id(0), tl.num_programs(0)
     first, last, k = tl.load(among), tl.load(among + 1), tl.load(among + 3)
     n, run = last - first, SAMPLE // 64
@@ -74,42 +99,41 @@ def _over(w, queries, limits, h, n_lots, BITS: tl.constexpr):
 
 
 @triton.jit
-def scan_kernel(
-    words, queries, among, seed, n_lots, limits, bits, totals, candidates, n_candidates, room,
-    G: tl.constexpr, BITS: tl.constexpr,
-):  # fmt: skip
-    """candidates int32 (J, room): tokens of a segment whose cost is below the limit of a head.
+def scan_kernel(signatures, among, marks, candidates, G: tl.constexpr, BITS: tl.constexpr):
+    """List the tokens of a segment whose cost is below the limit of a head.
 
     A thread has the signatures that lie in 16 bytes; it takes places for those that are near by
     one atomic.
     """
+    words, queries, seed, n_lots = signatures
     segment, j, n_heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first, last, stop = tl.load(among), tl.load(among + 1), tl.load(among + 2)
     if segment * 1024 >= stop:
         return
-    start_list(bits, totals, j, segment, tl.num_programs(0), first, last, stop)
-    own: tl.constexpr = 128 // BITS
-    runs: tl.constexpr = 8 // own  # so many times a thread loads 16 bytes
+    start_list(marks, among, j, segment)
+    lanes: tl.constexpr = 128 // BITS
+    runs: tl.constexpr = 8 // lanes  # so many times a thread loads 16 bytes
     r = tl.arange(0, 128)
     line = words + (segment * n_heads + j).to(tl.int64) * 1024
-    near, many = (), tl.zeros((128,), tl.int32)
+    near, n_near = (), tl.zeros((128,), tl.int32)
     for run in tl.static_range(runs):
-        t = run * (128 * own) + r * own
-        parts = _parts(tl.load(line + (t[:, None] + tl.arange(0, own)[None, :])))
-        for i in tl.static_range(own):
-            over = _over(parts[i], queries, limits, j * G, n_lots, BITS)
+        t = run * (128 * lanes) + r * lanes
+        parts = _parts(tl.load(line + (t[:, None] + tl.arange(0, lanes)[None, :])))
+        for i in tl.static_range(lanes):
+            over = _over(parts[i], queries, candidates.limits, j * G, n_lots, BITS)
             for g in tl.static_range(1, G):
-                own_over = _over(parts[i], queries, limits, j * G + g, n_lots, BITS)
-                over = tl.minimum(over, own_over)
-            lots = _lots(segment, t + i, seed, own)
+                of_head = _over(parts[i], queries, candidates.limits, j * G + g, n_lots, BITS)
+                over = tl.minimum(over, of_head)
+            lots = _lots(segment, t + i, seed, lanes)
             place = (segment * 1024 - first + t + i).to(tl.uint32)
             is_near = (over + lots < 0) & (place < (last - first).to(tl.uint32))
             near = near + (is_near,)
-            many += is_near.to(tl.int32)
-    place = n_candidates + j + tl.zeros((128,), tl.int32)
-    to = candidates + j.to(tl.int64) * room + tl.atomic_add(place, many, many > 0, sem="relaxed")
+            n_near += is_near.to(tl.int32)
+    place = candidates.counts + j + tl.zeros((128,), tl.int32)
+    to = candidates.tokens + j.to(tl.int64) * candidates.room
+    to += tl.atomic_add(place, n_near, n_near > 0, sem="relaxed")
     for i in tl.static_range(8):
-        position = segment * 1024 + i // own * (128 * own) + r * own + i % own
+        position = segment * 1024 + i // lanes * (128 * lanes) + r * lanes + i % lanes
         tl.store(to, position, near[i])
         to += near[i].to(tl.int32)
 
@@ -128,34 +152,38 @@ def _parts(x):
 
 
 @triton.jit
+def _costs(signatures, position, j, J, h, listed, BITS: tl.constexpr):
+    """Costs of the tokens at positions for query head h."""
+    words, queries, seed, n_lots = signatures
+    w = _signature_at(words, position, j, J, listed)
+    lots = _lots(position // 1024, position % 1024, seed, 128 // BITS)
+    return n_lots * _differ(w, tl.load(queries + h), BITS) + lots
+
+
+@triton.jit
 def settle_kernel(
-    words, queries, among, seed, n_lots, limits, bits, totals, candidates, n_candidates,
-    n_segments, room, J: tl.constexpr, G: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    signatures, among, marks, candidates, J: tl.constexpr, G: tl.constexpr, BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Set the bits of the k best of one query head, among the candidates of its group."""
-    h = tl.program_id(0)
+    h, seed = tl.program_id(0), signatures.seed
     j = h // G
     first, last, need = tl.load(among), tl.load(among + 1), tl.load(among + 3)
-    n, query, line = tl.load(n_candidates + j), tl.load(queries + h), j.to(tl.int64) * room
+    n, line = tl.load(candidates.counts + j), candidates.tokens + j.to(tl.int64) * candidates.room
     costs = tl.zeros((256,), tl.int32)
     for begin in range(0, n, BLOCK):
         i = begin + tl.arange(0, BLOCK)
-        position = tl.load(candidates + line + i, i < n, 0)
-        w = _signature_at(words, position, j, J, i < n)
-        lots = _lots(position // 1024, position % 1024, seed, 128 // BITS)
-        costs += tl.histogram(n_lots * _differ(w, query, BITS) + lots, 256, i < n)
+        position = tl.load(line + i, i < n, 0)
+        costs += tl.histogram(_costs(signatures, position, j, J, h, i < n, BITS), 256, i < n)
     worst, less = kth_digit(costs, need, 256)
     # Only below its limit does the list have all tokens of this head.
-    lacks = worst >= tl.load(limits + h)
+    lacks = worst >= tl.load(candidates.limits + h)
     if lacks:
         n = last - first
         costs = tl.zeros((256,), tl.int32)
         for begin in range(0, n, BLOCK):
             i = begin + tl.arange(0, BLOCK)
-            position = first + i
-            w = _signature_at(words, position, j, J, i < n)
-            lots = _lots(position // 1024, position % 1024, seed, 128 // BITS)
-            costs += tl.histogram(n_lots * _differ(w, query, BITS) + lots, 256, i < n)
+            costs += tl.histogram(_costs(signatures, first + i, j, J, h, i < n, BITS), 256, i < n)
         worst, less = kth_digit(costs, need, 256)
     need -= less
     # Of those at that cost the need-th smallest hash, eight bits at a time.
@@ -164,10 +192,8 @@ def settle_kernel(
         digits = tl.zeros((256,), tl.int32)
         for begin in range(0, n, BLOCK):
             i = begin + tl.arange(0, BLOCK)
-            position = tl.where(lacks, first + i, tl.load(candidates + line + i, i < n, 0))
-            w = _signature_at(words, position, j, J, i < n)
-            lots = _lots(position // 1024, position % 1024, seed, 128 // BITS)
-            same = (n_lots * _differ(w, query, BITS) + lots == worst) & (i < n)
+            position = tl.where(lacks, first + i, tl.load(line + i, i < n, 0))
+            same = (_costs(signatures, position, j, J, h, i < n, BITS) == worst) & (i < n)
             hashed = position_hash(position, seed)
             if shift < 24:
                 same &= (hashed >> (shift + 8)) == (limit >> (shift + 8))
@@ -177,9 +203,7 @@ def settle_kernel(
         limit |= digit.to(tl.uint32) << shift
     for begin in range(0, n, BLOCK):
         i = begin + tl.arange(0, BLOCK)
-        position = tl.where(lacks, first + i, tl.load(candidates + line + i, i < n, 0))
-        w = _signature_at(words, position, j, J, i < n)
-        lots = _lots(position // 1024, position % 1024, seed, 128 // BITS)
-        cost = n_lots * _differ(w, query, BITS) + lots
+        position = tl.where(lacks, first + i, tl.load(line + i, i < n, 0))
+        cost = _costs(signatures, position, j, J, h, i < n, BITS)
         fits = (cost < worst) | ((cost == worst) & (position_hash(position, seed) <= limit))
-        choose_tokens(bits, totals, j, n_segments, position, fits & (i < n))
+        choose_tokens(marks, j, position, fits & (i < n))

@@ -12,7 +12,7 @@ there, and nothing is fused that is not fused there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
@@ -21,26 +21,36 @@ import triton.language as tl
 from ....ops.attention.layout import SEGMENT, TILE, TileLayout
 from ....ops.select import Rotation as HostRotation
 from ....ops.select import sketch_bits
-from ...attention.tiles import (
-    check_floats,
-    check_place,
-    check_tiles,
-    rotation_constants,
-    stored_keys,
-    tile_constants,
-)
+from ...attention.tiles import Tiles, check_floats, check_tiles, stored_keys
 from ...errors import CudaOpsError
+from ...memory import in_memory, telling
 from ..dense import dense, put
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 KEYS = 16  # of one KV head that a program sketches, where there is more than one
+ROWS = 8192
+"""Keys that are sketched in one launch, of all KV heads."""
+
+
+class Sketches(NamedTuple):
+    """bits uint8 (segments, J, 1024, bits / 8) and factors float16 (segments, J, 1024)."""
+
+    bits: torch.Tensor
+    factors: torch.Tensor
+
+
+@triton.jit
+def item_of(position, j, J):
+    """The number of the item of a position in a column of J KV heads."""
+    return ((position // 1024).to(tl.int64) * J + j) * 1024 + position % 1024
 
 
 @triton.jit
 def sketch_kernel(
-    kv, start, centre, rotation, bits, factors, work, n_tokens, room, J: tl.constexpr,
-    TILE_BYTES: tl.constexpr, K_ROW: tl.constexpr, SCALES_AT: tl.constexpr,
-    SCALES_ROW: tl.constexpr, K_KIND: tl.constexpr, STORED: tl.constexpr, HEAD_DIM: tl.constexpr,
-    BLOCKS: tl.constexpr, ROTATION: tl.constexpr, LOG: tl.constexpr, FACTOR: tl.constexpr,
+    kv, start, centre, rotation, sketches, work, n_tokens, room, T: tl.constexpr,
     BITS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """ROWS keys of KV head j; nothing at positions from `room` on."""
@@ -49,174 +59,139 @@ def sketch_kernel(
     token = tl.load(start) + tl.minimum(i, n_tokens - 1)
     listed = (i < n_tokens) & (token >= 0) & (token < room)
     token = tl.where(listed, token, 0)
-    x = stored_keys(
-        kv, token, j, J, TILE_BYTES, K_ROW, SCALES_AT, SCALES_ROW, K_KIND, STORED, BLOCKS,
-        ROTATION, LOG, FACTOR,
-    )  # fmt: skip
-    e = tl.arange(0, 32 * BLOCKS)
-    x -= tl.load(centre + j * HEAD_DIM + e, e < HEAD_DIM, 0.0)[None, :]
-    line = work + ((block * J + j) * ROWS + tl.arange(0, ROWS)) * (2 * BITS)
-    put(line, x, 32 * BLOCKS)
+    x = stored_keys(kv, token, j, T)
+    e, E = tl.arange(0, T.width), T.layout.head_dim
+    x -= tl.load(centre + j * E + e, e < E, 0.0)[None, :]
+    line = work + ((block * T.heads + j) * ROWS + tl.arange(0, ROWS)) * (2 * BITS)
+    put(line, x, T.width)
     y = dense(line, ROWS, rotation, BITS, BITS)
     put(line + BITS, y, BITS)
     norm, total = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
     for d in range(BITS):
-        own = tl.load(line + d)
-        norm += own * own
+        value = tl.load(line + d)
+        norm += value * value
         total += tl.abs(tl.load(line + BITS + d))
     factor = tl.div_rn(norm, tl.where(total > 0.0, total, 1.0))
     factor = tl.where(total > 0.0, factor, 0.0)
-    item = ((token // 1024).to(tl.int64) * J + j) * 1024 + token % 1024
-    tl.store(factors + item, factor.to(tl.float16), listed)
+    item = item_of(token, j, T.heads)
+    tl.store(sketches.factors + item, factor.to(tl.float16), listed)
     set_bits = (y > 0.0).to(tl.uint32)
     words = tl.reshape(set_bits, (ROWS, BITS // 32, 32)) << tl.arange(0, 32)[None, None, :]
     words = tl.sum(words, 2).to(tl.uint32).to(tl.int32, bitcast=True)
     at = item[:, None] * (BITS // 32) + tl.arange(0, BITS // 32)[None, :]
-    tl.store(bits.to(tl.pointer_type(tl.int32)) + at, words, listed[:, None])
+    tl.store(sketches.bits.to(tl.pointer_type(tl.int32)) + at, words, listed[:, None])
 
 
 @triton.jit
-def sums_kernel(
-    kv, sums, first, last, J: tl.constexpr, TILE_BYTES: tl.constexpr, K_ROW: tl.constexpr,
-    SCALES_AT: tl.constexpr, SCALES_ROW: tl.constexpr, K_KIND: tl.constexpr, STORED: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCKS: tl.constexpr, ROTATION: tl.constexpr, LOG: tl.constexpr,
-    FACTOR: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+def sums_kernel(kv, sums, first, last, T: tl.constexpr, TILE: tl.constexpr):
     """sums (segments, J, E): of the keys first .. last-1 of a segment, one after the other."""
     j, begin = tl.program_id(1), (first // 1024 + tl.program_id(0)) * 1024
     low, high = tl.maximum(first, begin), tl.minimum(last, begin + 1024)
     r = tl.arange(0, TILE)
-    total = tl.zeros((32 * BLOCKS,), tl.float32)
+    WIDTH: tl.constexpr = T.width
+    total = tl.zeros((WIDTH,), tl.float32)
     for tile in range(low // TILE * TILE, high, TILE):
-        x = stored_keys(
-            kv, tile + r, j, J, TILE_BYTES, K_ROW, SCALES_AT, SCALES_ROW, K_KIND, STORED, BLOCKS,
-            ROTATION, LOG, FACTOR,
-        )  # fmt: skip
+        x = stored_keys(kv, tile + r, j, T)
         counts = (tile + r >= low) & (tile + r < high)
-        for own in tl.static_range(TILE):  # one row and zeros: that sum is exact
-            total += tl.sum(tl.where((counts & (r == own))[:, None], x, 0.0), 0)
-    e = tl.arange(0, 32 * BLOCKS)
-    tl.store(sums + (tl.program_id(0) * J + j) * HEAD_DIM + e, total, e < HEAD_DIM)
+        for row in tl.static_range(TILE):  # one row and zeros: that sum is exact
+            total += tl.sum(tl.where((counts & (r == row))[:, None], x, 0.0), 0)
+    e, E = tl.arange(0, T.width), T.layout.head_dim
+    tl.store(sums + (tl.program_id(0) * T.heads + j) * E + e, total, e < E)
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """`ops.select.Rotation` in a GPU's memory: float32 (bits * bits + bits,)."""
+    """`ops.select.Rotation` in a GPU's memory: weights float32 (bits * bits + bits,).
+
+    work: memory for the keys of a launch. Of each row, a key and its rotation; what a row has
+    beyond head_dim stays zero.
+    """
 
     weights: torch.Tensor
     bits: int
-
-    @staticmethod
-    def of(rotation: HostRotation, device: torch.device) -> Rotation:
-        """A copy of one in the host's memory."""
-        return Rotation(torch.tensor(rotation.weights, device=device), rotation.bits)
+    work: torch.Tensor
 
     @staticmethod
     def random(head_dim: int, seed: int, device: torch.device) -> Rotation:
         """The one that `ops.select.Rotation.random` makes."""
-        return Rotation.of(HostRotation.random(head_dim, seed), device)
-
-
-def key_constants(layout: TileLayout, n_kv_heads: int) -> dict[str, Any]:
-    """What kernels that read keys alone are specialised by."""
-    known = tile_constants(layout, n_kv_heads)
-    unused = ("V_ROW", "V_AT", "V_SCALE", "V_KIND")
-    return {
-        **{name: x for name, x in known.items() if name not in unused},
-        **rotation_constants(layout),
-    }
-
-
-class KeyScratch:
-    """Memory for sketching up to `max_rows` keys of each KV head at a time."""
-
-    def __init__(
-        self, n_kv_heads: int, layout: TileLayout, max_rows: int, device: torch.device
-    ) -> None:
-        self.n_kv_heads, self.layout, self.max_rows = n_kv_heads, layout, max_rows
-        self.bits = sketch_bits(layout.head_dim)
-        rows = 1 if max_rows == 1 else triton.cdiv(max_rows, KEYS) * KEYS
-        # Of each key, and of its rotation; what a row has beyond head_dim stays zero.
-        self.work = torch.zeros((rows * n_kv_heads, 2 * self.bits), device=device)
-        self.constants = {**key_constants(layout, n_kv_heads), "BITS": self.bits}
+        host = HostRotation.random(head_dim, seed)
+        work = torch.zeros((ROWS, 2 * host.bits), device=device)
+        return Rotation(torch.tensor(host.weights, device=device), host.bits, work)
 
 
 def sketch_keys(
     rotation: Rotation,
     centre: torch.Tensor,
     kv: torch.Tensor,
+    layout: TileLayout,
     bits: torch.Tensor,
     factors: torch.Tensor,
-    start: torch.Tensor,
-    n_tokens: int,
-    *,
-    scratch: KeyScratch,
+    first: int,
+    stop: int,
 ) -> None:
-    """Write the sketches of k - centre of the stored keys start .. start+n_tokens-1.
+    """Write the sketches of k - centre of the stored keys first .. stop-1.
 
-    centre float32 (J, E); kv uint8 (segments, bytes of a segment); bits uint8 (segments, J, 1024,
-    rotation.bits / 8), factors float16 (segments, J, 1024); start int32 (1,), on the GPU. One
-    launch; what lies outside the segments is not written. The bytes of `ops.select.sketch_keys`.
-    Raises CudaOpsError where shapes do not fit.
+    centre float32 (J, E); kv uint8 (segments, bytes of a segment); bits, factors: columns, uint8
+    (segments, bytes of a segment). What lies outside the segments is not written. The bytes of
+    `ops.select.sketch_keys`. Raises CudaOpsError where shapes do not fit.
     """
-    s, layout = scratch, scratch.layout
-    check_tiles("sketches", kv, layout, s.n_kv_heads)
-    check_rotation("sketches", rotation, s.bits)
-    check_sketches("sketches", bits, factors, len(kv), s.n_kv_heads, s.bits)
-    check_floats("sketches: centre", centre, (s.n_kv_heads, layout.head_dim))
-    check_place("sketches: start", start, 1)
-    if not 1 <= n_tokens <= s.max_rows:
-        raise CudaOpsError(f"sketches: {n_tokens} keys, scratch was made for {s.max_rows}")
-    rows = 1 if n_tokens == 1 else KEYS
-    sketch_kernel[(triton.cdiv(n_tokens, rows), s.n_kv_heads)](
-        kv, start, centre, rotation.weights, bits, factors, s.work, n_tokens, SEGMENT * len(kv),
-        **s.constants, ROWS=rows, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+    tiles = Tiles(layout, len(centre))
+    check_tiles("sketches", kv, tiles)
+    check_floats("sketches: centre", centre, (tiles.heads, layout.head_dim))
+    sketches = sketches_of(rotation, tiles, bits, factors, len(kv))
+    at_once = max(KEYS, ROWS // tiles.heads // KEYS * KEYS)
+    for done in range(0, stop - first, at_once):
+        start = in_memory(kv.device, first + done if done else first)
+        n_tokens = min(at_once, stop - first - done)
+        rows = 1 if n_tokens == 1 else KEYS
+        with telling("sketching keys"):
+            sketch_kernel[(triton.cdiv(n_tokens, rows), tiles.heads)](
+                kv, start, centre, rotation.weights, sketches, rotation.work, n_tokens,
+                SEGMENT * len(kv), T=tiles, BITS=rotation.bits, ROWS=rows, num_warps=4,
+                enable_fp_fusion=False,
+            )  # fmt: skip
 
 
 def mean_keys(
-    kv: torch.Tensor, layout: TileLayout, n_kv_heads: int, first: int, last: int
-) -> torch.Tensor:
-    """The mean of the stored keys of tokens first .. last-1 of each KV head, float32 (J, E).
+    kv: torch.Tensor, layout: TileLayout, n_kv_heads: int, first: int, stop: int
+) -> NDArray[np.float32]:
+    """The mean of the stored keys of tokens first .. stop-1 of each KV head, float32 (J, E).
 
     The bits of `ops.select.mean_keys`: segments are summed in float32, their sums in float64.
     Raises CudaOpsError where shapes do not fit, or no such tokens are stored.
     """
-    check_tiles("mean of keys", kv, layout, n_kv_heads)
-    if not 0 <= first < last <= SEGMENT * len(kv):
+    tiles = Tiles(layout, n_kv_heads)
+    check_tiles("mean of keys", kv, tiles)
+    if not 0 <= first < stop <= SEGMENT * len(kv):
         raise CudaOpsError(
-            f"mean of keys: tokens {first} to {last - 1}, expected some of the "
+            f"mean of keys: tokens {first} to {stop - 1}, expected some of the "
             f"{SEGMENT * len(kv)} stored"
         )
-    n = (last - 1) // SEGMENT - first // SEGMENT + 1
+    n = (stop - 1) // SEGMENT - first // SEGMENT + 1
     sums = torch.empty((n, n_kv_heads, layout.head_dim), device=kv.device)
     sums_kernel[(n, n_kv_heads)](
-        kv, sums, first, last, **key_constants(layout, n_kv_heads), TILE=TILE, num_warps=4,
-        enable_fp_fusion=False,
-    )  # fmt: skip
-    mean: torch.Tensor = sums.double().sum(0) / (last - first)
-    return mean.float()
-
-
-def check_rotation(name: str, rotation: Rotation, bits: int) -> None:
-    """Raise CudaOpsError unless the rotation is one of so many dimensions."""
-    shape = (bits * bits + bits,)
-    if rotation.bits != bits:
-        raise CudaOpsError(f"{name}: a rotation of {rotation.bits}, expected {bits} for these keys")
-    check_floats(f"{name}: rotation", rotation.weights, shape)
-
-
-def check_sketches(
-    name: str, bits: torch.Tensor, factors: torch.Tensor, n_segments: int, heads: int, n_bits: int
-) -> None:
-    """Raise CudaOpsError unless these are the sketches of so many segments, contiguous."""
-    wanted = (
-        (torch.uint8, (n_segments, heads, SEGMENT, n_bits // 8)),
-        (torch.float16, (n_segments, heads, SEGMENT)),
+        kv, sums, first, stop, T=tiles, TILE=TILE, num_warps=4, enable_fp_fusion=False
     )
-    for part, x, (dtype, shape) in zip(("bits", "factors"), (bits, factors), wanted):
-        if x.dtype != dtype or tuple(x.shape) != shape or not x.is_contiguous():
+    mean: NDArray[np.float32] = (sums.double().sum(0) / (stop - first)).float().cpu().numpy()
+    return mean
+
+
+def sketches_of(
+    rotation: Rotation, tiles: Tiles, bits: torch.Tensor, factors: torch.Tensor, n_segments: int
+) -> Sketches:
+    """Columns as sketches; CudaOpsError unless they have so many segments, and the rotation fits
+    the keys."""
+    n_bits = sketch_bits(tiles.layout.head_dim)
+    if rotation.bits != n_bits:
+        raise CudaOpsError(
+            f"sketches: a rotation of {rotation.bits}, expected {n_bits} for these keys"
+        )
+    for part, x, item_bytes in (("bits", bits, n_bits // 8), ("factors", factors, 2)):
+        shape = n_segments, tiles.heads * SEGMENT * item_bytes
+        if x.dtype != torch.uint8 or tuple(x.shape) != shape or not x.is_contiguous():
             raise CudaOpsError(
-                f"{name}: {part} are {x.dtype} {tuple(x.shape)}, expected contiguous {dtype} "
+                f"sketches: {part} are {x.dtype} {tuple(x.shape)}, expected contiguous uint8 "
                 f"{shape}"
             )
+    shape = n_segments, tiles.heads, SEGMENT
+    return Sketches(bits.view(*shape, n_bits // 8), factors.view(torch.float16).view(shape))

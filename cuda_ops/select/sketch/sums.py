@@ -40,15 +40,15 @@ def fill_tables(y, table, pad, HEADS: tl.constexpr, BITS: tl.constexpr, RANGE: t
     """
     square = 0.0
     for d in range(BITS):
-        own = tl.load(y + d)
-        square += own * own
+        value = tl.load(y + d)
+        square += value * value
     unit = RANGE * tl.sqrt_rn(square * BITS)
     scale = tl.where(unit > 0.0, tl.div_rn(1.0, tl.where(unit > 0.0, unit, 1.0)), 0.0)
     i, x = tl.arange(0, BITS // 4)[:, None], tl.arange(0, 16)[None, :]
     entry = tl.zeros((BITS // 4, 16), tl.float32)
     for bit in tl.static_range(4):
-        own = tl.load(y + 4 * i + bit)
-        entry += tl.where(((x >> bit) & 1) == 1, own, -own)
+        value = tl.load(y + 4 * i + bit)
+        entry += tl.where(((x >> bit) & 1) == 1, value, -value)
     to = table + (i * 16 + x) * HEADS
     tl.store(to, (_to_even(entry * scale).to(tl.int32) + 128).to(tl.int16))
     tl.store(to + pad, tl.full((BITS // 4, 16), 128, tl.int16), pad > 0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....ops.attention.layout import SEGMENT
 from ....ops.cpu import CPU
-from ....ops.device import Device, Places
+from ....ops.device import Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,57 +33,62 @@ class LayerNetworks:
 
     queries: tuple[Network, ...]
     keys: tuple[Network, ...]
-    device: Device = CPU
 
     def sign_queries(self, q: F32, out: NDArray[np.uint64]) -> None:
         """Signatures of q float32 (H, E), one query head each, into out uint64 (H,)."""
         n = len(q) // len(self.queries)
         for i, network in enumerate(self.queries):
-            self.device.select.encode_rows(
-                network, q[i * n : (i + 1) * n], out[i * n : (i + 1) * n]
-            )
+            CPU.select.encode_rows(network, q[i * n : (i + 1) * n], out[i * n : (i + 1) * n])
 
     def sign_rows(self, q: F32, out: NDArray[np.uint64]) -> None:
         """Signatures of q float32 (T, H, E) into out uint64 (T, H)."""
         n = q.shape[1] // len(self.queries)
         for i, network in enumerate(self.queries):
-            self.device.select.encode_heads(network, q, i * n, n, out)
+            CPU.select.encode_heads(network, q, i * n, n, out)
 
     def for_centred_keys(self, centre: F32) -> LayerNetworks:
         """Networks that give keys stored without their `centre` (J, E) the signatures of the whole
         keys: W (k - c) + (b + W c) = W k + b."""
         n = len(centre) // len(self.keys)
         keys = tuple(_for_centred(self.keys[head // n], c) for head, c in enumerate(centre))
-        return LayerNetworks(self.queries, keys, self.device)
+        return LayerNetworks(self.queries, keys)
 
-    def sign_keys(self, layer: LayerView, column: Column, first: int, last: int) -> None:
-        """Signatures of the layer's keys first … last - 1, as stored, into the column."""
-        layout, encode_keys = layer.store.layout, layer.device.select.encode_keys
+    def sign_keys(self, layer: LayerView, column: Column, first: int, stop: int) -> None:
+        """Signatures of the layer's keys first … stop - 1, as stored, into the column."""
+        layout = layer.store.layout
         for network, heads, keys, items in self._parts(layer, column):
-            encode_keys(network, keys, layout, heads.stop - heads.start, items, first, last)
+            n_heads = heads.stop - heads.start
+            CPU.select.encode_keys(network, keys, layout, n_heads, items, first, stop)
+
+    def sign_token(
+        self, layer: LayerView, column: Column, span: list[int], q: F32, out: NDArray[np.uint64]
+    ) -> None:
+        """`sign_keys` of the token of that span, and `sign_queries` of its queries."""
+        self.sign_keys(layer, column, *span)
+        self.sign_queries(q, out)
 
     def sign_slots(
         self, layer: LayerView, column: Column, slots: NDArray[np.int32], n_tokens: int
     ) -> None:
         """The same for the keys in the slots slots[:, :n_tokens], int32 (J, …)."""
-        layout, encode_slots = layer.store.layout, layer.device.select.encode_slots
+        layout = layer.store.layout
         for network, heads, keys, items in self._parts(layer, column):
-            encode_slots(network, keys, layout, items, slots[heads], n_tokens)
+            CPU.select.encode_slots(network, keys, layout, items, slots[heads], n_tokens)
 
     def _parts(
         self, layer: LayerView, column: Column
     ) -> Iterator[tuple[Network, slice, Places, Places]]:
         """Each network for keys, its KV heads, and the places of their keys and items."""
-        store, of_heads = layer.store, layer.device.of_heads
-        keys, items = store.segments(layer.index), column.segments(layer.index)
+        store, keys = layer.store, layer.store.segments(layer.index)
+        items = column.segments(layer.index)
         n = store.n_kv_heads // len(self.keys)
         for i, network in enumerate(self.keys):
             head = i * n
             yield (
                 network,
                 slice(head, head + n),
-                of_heads(keys, head, store.layout.head_bytes),
-                of_heads(items, head, SEGMENT * column.item_bytes),
+                keys + head * store.layout.head_bytes,
+                items + head * SEGMENT * column.item_bytes,
             )
 
 
@@ -95,8 +100,8 @@ class Encoder(ABC):
     bits: int
 
     @abstractmethod
-    def networks(self, config: ModelConfig, layer: int, device: Device = CPU) -> LayerNetworks:
-        """The networks of one layer, for a device."""
+    def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
+        """The networks of one layer."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +125,9 @@ class SimHash(Encoder):
 
         return hyperplanes(head_dim, self.bits, (self.seed, layer), "by element")
 
-    def networks(self, config: ModelConfig, layer: int, device: Device = CPU) -> LayerNetworks:
-        network = device.select.simhash_network(self.planes(config.head_dim, layer))
-        return LayerNetworks((network,), (network,), device)
+    def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
+        network = CPU.select.simhash_network(self.planes(config.head_dim, layer))
+        return LayerNetworks((network,), (network,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +178,9 @@ class Learned(Encoder):
                 state.update(array.tobytes())
         return state.hexdigest()
 
-    def networks(self, config: ModelConfig, layer: int, device: Device = CPU) -> LayerNetworks:
+    def networks(self, config: ModelConfig, layer: int) -> LayerNetworks:
         learned = self.layers[layer]
-        return LayerNetworks(_networks(learned.q, device), _networks(learned.k, device), device)
+        return LayerNetworks(_networks(learned.q), _networks(learned.k))
 
 
 def _for_centred(network: Network, centre: F32) -> Network:
@@ -188,11 +193,11 @@ def _for_centred(network: Network, centre: F32) -> Network:
     return Network(weights, network.widths)
 
 
-def _networks(dense: tuple[Dense, ...], device: Device) -> tuple[Network, ...]:
+def _networks(dense: tuple[Dense, ...]) -> tuple[Network, ...]:
     """One network per head, its weights as the kernels read them: `[in][out]`, then the bias."""
-    widths = (dense[0].weight.shape[2], *(one.weight.shape[1] for one in dense))
+    widths = (dense[0].weight.shape[2], *(layer.weight.shape[1] for layer in dense))
     parts = []
-    for one in dense:
-        weight = one.weight.swapaxes(1, 2).astype(np.float32)
-        parts += [weight.reshape(len(weight), -1), one.bias]
-    return tuple(device.select.Network(row, widths) for row in np.concatenate(parts, 1))
+    for layer in dense:
+        weight = layer.weight.swapaxes(1, 2).astype(np.float32)
+        parts += [weight.reshape(len(weight), -1), layer.bias]
+    return tuple(CPU.select.Network(row, widths) for row in np.concatenate(parts, 1))

@@ -47,14 +47,14 @@ class BlockIndex(TokenIndex):
         few = int(RERANKED * k)
         self._scratch = BlockScratch(heads, kv_heads, n_ctx, few, self._layout)
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
         from ....ops.select import block_keys
 
         store, i = layer.store, layer.index
-        if first // SEGMENT < last // SEGMENT:
+        if first // SEGMENT < stop // SEGMENT:
             block_keys(
                 self._rotation, store.segments(i), store.layout, store.n_kv_heads,
-                self._blocks.segments(i), first // SEGMENT, last // SEGMENT,
+                self._blocks.segments(i), first // SEGMENT, stop // SEGMENT,
             )  # fmt: skip
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:

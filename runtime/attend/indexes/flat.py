@@ -34,7 +34,7 @@ class FlatIndex(SlotIndex):
         config = self._config
         self._scratch = ExactScratch(config.n_heads, config.n_kv_heads, n_ctx, k, self._layout)
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
         """Nothing: there is no column."""
 
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:

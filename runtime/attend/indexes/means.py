@@ -34,16 +34,16 @@ class MeansIndex(BlockIndex):
         config = self._config
         self._tail = MeansScratch(config.n_heads, config.n_kv_heads, config.head_dim, n_ctx)
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
         from ....ops.select import block_means
 
         store, i = layer.store, layer.index
-        super().extend(layer, min(last, int(self._blocks.filled[i])), last)
-        self._blocks.filled[i] = last
-        if first // SEGMENT < last // SEGMENT:
+        super().extend(layer, min(stop, int(self._blocks.filled[i])), stop)
+        self._blocks.filled[i] = stop
+        if first // SEGMENT < stop // SEGMENT:
             block_means(
                 store.segments(i), store.layout, store.n_kv_heads, self._blocks.segments(i),
-                self._means.segments(i), first // SEGMENT, last // SEGMENT,
+                self._means.segments(i), first // SEGMENT, stop // SEGMENT,
             )  # fmt: skip
 
     def leave_out(self, layer: LayerView, stop: int) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 
 from ..base import LayerView
 from ..sparse import SEED, CentredIndex, Chosen, SlotIndex, TokenIndex
+from ..sparse.centre import averaged
 
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
+    from ....ops.device import Array
     from ....ops.select import Range, Rotation, SketchedKeys, Wanted
     from ...store import Column, KVStore
     from ..base import F32, I32
@@ -55,13 +57,13 @@ class _Sketches(TokenIndex):
         )
 
     def add(
-        self, layer: LayerView, centre: F32, columns: list[Column], first: int, last: int
+        self, layer: LayerView, centre: Array, columns: list[Column], first: int, stop: int
     ) -> None:
-        """Index the stored keys of tokens first … last - 1 less the centre (J, E)."""
+        """Index the stored keys of tokens first … stop - 1 less the centre (J, E)."""
         i, store = layer.index, layer.store
         bits, factors = (column.segments(i) for column in columns)
         layer.device.select.sketch_keys(
-            self._rotation, centre, store.segments(i), store.layout, bits, factors, first, last
+            self._rotation, centre, store.segments(i), store.layout, bits, factors, first, stop
         )
 
     def choose(self, layer: LayerView, q: F32, among: Range, wanted: Wanted, chosen: Chosen) -> int:
@@ -102,6 +104,12 @@ class SketchIndex(_Sketches, CentredIndex):
     def columns(self, layer: LayerView) -> list[Column]:
         return CentredIndex.columns(self, layer)
 
+    def prepare(self, n_ctx: int, k: int) -> None:
+        super().prepare(n_ctx, k)
+        # While layer after layer gets another centre, there are two sets of columns.
+        for item_bytes in self._items.values():
+            self._store.set_aside(item_bytes, min(averaged(n_ctx), 2))
+
 
 class SlotSketches(_Sketches, SlotIndex):
     """Sketches of the keys in slots, from zero: which tokens are there changes all the time."""
@@ -115,8 +123,8 @@ class SlotSketches(_Sketches, SlotIndex):
     def columns(self, layer: LayerView) -> list[Column]:
         return self._columns
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
-        self.add(layer, self._zero, self._columns, first, last)
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
+        self.add(layer, self._zero, self._columns, first, stop)
 
     def extend_slots(self, layer: LayerView, slots: I32, n_tokens: int) -> None:
         i, store = layer.index, layer.store

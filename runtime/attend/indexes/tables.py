@@ -12,7 +12,7 @@ from ....ops.select.tables.planes import RUN
 from ...memory import human_bytes
 from ..base import LayerView
 from ..errors import AttendError
-from ..sparse import SEED, CentredIndex, Chosen, TokenIndex
+from ..sparse import SEED, CentredIndex, Chosen
 from ..sparse.centre import STAGES, averaged
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..base import F32
 
 
-class TableIndex(CentredIndex, TokenIndex):
+class TableIndex(CentredIndex):
     """K x L planes per layer; the codes of every stored key less the centre c, in L hash tables.
 
     Column `tables-KxL-SEED-cN`. It is filled by runs of 16 segments, whose codes are sorted into
@@ -92,14 +92,14 @@ class TableIndex(CentredIndex, TokenIndex):
         return first
 
     def add(
-        self, layer: LayerView, centre: F32, columns: list[Column], first: int, last: int
+        self, layer: LayerView, centre: F32, columns: list[Column], first: int, stop: int
     ) -> None:
         from ....ops.select import hash_keys, sort_runs
 
         i, store, items = layer.index, layer.store, columns[0].segments(layer.index)
-        hash_keys(self._hashing(i, centre), store.segments(i), store.layout, items, first, last)
-        sorted_ = int(columns[0].filled[i]) // RUN
-        sort_runs(self._tables, store.n_kv_heads, items, sorted_, last // RUN)
+        hash_keys(self._hashing(i, centre), store.segments(i), store.layout, items, first, stop)
+        n_sorted = int(columns[0].filled[i]) // RUN
+        sort_runs(self._tables, store.n_kv_heads, items, n_sorted, stop // RUN)
 
     def _hashing(self, i: int, centre: F32) -> Hashing:
         """What keys and queries of layer i are hashed with."""

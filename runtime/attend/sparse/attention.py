@@ -9,34 +9,33 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ....jit.launch.clock import tell_time
 from ....ops.attention.layout import SEGMENT
+from ....ops.device import KVDevice
 from ..base import BoundAttend, LayerView
 from ..full import FullAttention
 from ..reads import LayerReads
 from .index import Chosen, TokenIndex
-from .layers import ChoosingLayers
-from .numbers import Numbers
+from .layers import ChoosingLayers, RecordedChoices
 from .probe import Probe
 from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from ....models.config import ModelConfig
+    from ....ops.device import Array
     from ....ops.select import Range
     from ...methods import Progress
     from ...store import KVStore
-    from ..base import F32
-    from ..selections import SelectionWriter
+    from ..base import U32
     from .options import SparseOptions
 
 
 class SparseAttention(BoundAttend):
     """A sparse method over one context.
 
-    Where the index can, a token is recorded (`Device.record`): all that it does is launches. What
-    it chooses from, and how many, are then `Numbers`, which `expect` sets for all layers.
+    Where the index can, a token is recorded (`Device.record`): it is launches alone, and its
+    choices are numbers that `expect` sets for all layers (`RecordedChoices`).
 
     dense: layers that read every token, beside those with a sliding window.
     """
@@ -54,31 +53,43 @@ class SparseAttention(BoundAttend):
     ) -> None:
         self.method, self._config, self._full = method, config, FullAttention()
         self._store, self._index, self.notices = store, index, index.notices
+        self._device = device = store.device
         self._layers = layers = ChoosingLayers(method, dense, config, n_ctx)
         self.reads = [LayerReads(i) for i in range(config.n_layers)]
         self._chosen = self._room_for(n_ctx, layers.room)
         heads, kv_heads = config.n_heads, config.n_kv_heads
-        self._scratch = store.device.gathered_scratch(heads, kv_heads, store.layout, layers.room)
+        self._scratch = device.gathered_scratch(heads, kv_heads, store.layout, layers.room)
         index.prepare(n_ctx, layers.most)
         self._ahead = ReadAhead(layers.choosing)
         self._probe = Probe(config, store, n_ctx) if method.probe else None
         self.records = index.records and store.records and not method.probe
-        self._numbers = Numbers(layers)
-        self._lengths = np.zeros((config.n_layers, kv_heads), np.int64)
+        self._choices = RecordedChoices(layers, device)
+        self._counts = device.zeros((config.n_layers, kv_heads), device.list_types[1])
+        """How many tokens each KV head of a recorded token has read."""
         self._times = np.zeros((config.n_layers, 3), np.int64)
         """Nanoseconds at which a layer of a recorded token began, had chosen and had read."""
-        self._recorded = False
+        self._recorded, self._prompt = False, False
         self._sources: list[object] = []
         self._n_sources = 0
+        # To read a GPU's memory waits for all that it does: once a pass, not for each layer.
+        self._counts_later = isinstance(device, KVDevice)
+        self._uncounted: list[tuple[int, Range, int]] = []
+        """Layer, range and bytes of the index of each choice whose lists are not yet counted."""
+        self._pass_counts: Array = None
+        """The lengths of their lists."""
 
     def _room_for(self, n_ctx: int, room: int) -> Chosen:
         """Lists of up to `room` of at most n_ctx tokens."""
-        heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
-        return Chosen.room_for(heads, kv_heads, room, self._index.weighs)
+        return Chosen.room_for(self._config, self._device, room, weighed=self._index.weighs)
 
     def expect(self, start: int, n_tokens: int, prompt: bool) -> Hashable | None:
-        self._recorded = False
-        if not self.records or n_tokens > 1 or prompt or self.writer is not None:
+        self._recorded, self._prompt, self._uncounted = False, prompt, []
+        if self._counts_later and not prompt:
+            shape = n_tokens * self._config.n_layers, self._config.n_kv_heads
+            self._pass_counts = self._device.memory(shape, self._device.list_types[1])
+        # A single token of a prompt is one row of several where passes have a least number of rows.
+        in_rows = n_tokens > 1 or (prompt and self._device.least_rows > 1)
+        if not self.records or in_rows or self.writer is not None:
             return None
         sources = self._index.sources(start)
         if sources is None or self._ahead.due(self._store):
@@ -86,22 +97,40 @@ class SparseAttention(BoundAttend):
         self._recorded = True
         if len(sources) != len(self._sources) or not all(map(is_, sources, self._sources)):
             self._sources, self._n_sources = sources, self._n_sources + 1
-        choosing = self._numbers.set(start, self._index)
-        return choosing, self._n_sources, self._numbers.stored // SEGMENT
+        choosing = self._choices.set(start, None if prompt else self._index)
+        n_full = 0 if self._counts_later else self._choices.stored // SEGMENT
+        return prompt, choosing, self._n_sources, n_full
 
     def done(self, n_tokens: int) -> None:
-        if self._recorded:
-            self._index.indexed(self._numbers.stored)
-            self._count_recorded()
+        if not self._recorded:
+            if self._uncounted:
+                counts = self._device.get(self._pass_counts[: len(self._uncounted)])
+                attended = np.add.reduce(counts, 1).tolist()
+                self._count([(*parts, n) for parts, n in zip(self._uncounted, attended)])
+            return
+        self._index.indexed(self._choices.stored)
+        if self._prompt:
+            return
+        ranges, bytes_read = self._choices.ranges(), self._index.bytes_read
+        attended = np.add.reduce(self._device.get(self._counts), 1).tolist()
+        self._count([(i, r, bytes_read(i, r, attended[i]), attended[i]) for i, r in ranges.items()])
+        seconds = ((self._times[:, 1:] - self._times[:, :-1]) * 1e-9).tolist()
+        for reads in self.reads:
+            if reads.layer not in ranges:
+                reads.full_steps += 1
+                continue
+            choosing, reading = seconds[reads.layer]
+            reads.index_seconds += choosing
+            reads.attention_seconds += reading
 
     def appended(self, layer: LayerView, start: int, n_tokens: int) -> None:
         if layer.index not in self._layers.indexed:
             if not self._recorded:
                 self._index.leave_out(layer, start + n_tokens)
-        elif self._recorded:
-            self._index.index_one(layer, *self._numbers.new())
-        else:
+        elif not self._recorded:
             self._index.cover(layer, start, start + n_tokens)
+        elif self._choices.of_layer(layer.index) is None:  # else `index_and_choose` does it
+            self._index.index_one(layer, *self._choices.span())
 
     def build(
         self, layers: list[LayerView], n_tokens: int, progress: Progress | None = None
@@ -115,34 +144,34 @@ class SparseAttention(BoundAttend):
     def rehearse(self, layers: list[LayerView]) -> None:
         self._ahead.rehearse(layers[0])
 
-    def attend_prompt(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+    def attend_prompt(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
         self._full.attend_prompt(layer, q, start, out)
 
-    def __call__(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+    def __call__(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
         if self._recorded:
             self._attend_recorded(layer, q, start, out)
             return
-        for row in range(len(q)):
-            one = slice(row, row + 1)
-            stored = start + row + 1
-            self._attend(layer, q[one], self._among(layer, stored), stored, out[one])
+        for i in range(len(q)):
+            row, stored = slice(i, i + 1), start + i + 1
+            self._attend(layer, q[row], self._among(layer, stored), stored, out[row])
 
-    def _attend_recorded(self, layer: LayerView, q: F32, start: int, out: F32) -> None:
+    def _attend_recorded(self, layer: LayerView, q: Array, start: int, out: Array) -> None:
         """One token, by launches alone."""
-        numbers = self._numbers.of(layer.index)
-        if numbers is None:
+        choice = self._choices.of_layer(layer.index)
+        if choice is None:
             self._full(layer, q, start, out)
             return
-        chosen = replace(self._chosen, counts=self._lengths[layer.index])
-        began, chose, done = (int(self._times[layer.index].ctypes.data) + 8 * i for i in range(3))
-        tell_time(began)
-        self._index.choose(layer, q, numbers.among, numbers.wanted, chosen)
-        tell_time(chose)
+        chosen, device = replace(self._chosen, counts=self._counts[layer.index]), self._device
+        times = self._times[layer.index]
+        device.tell_time(times, 0)
+        self._index.index_and_choose(layer, self._choices.span(), q, choice, chosen)
+        device.tell_time(times, 1)
         self._read(layer, q, chosen, out)
-        self._index.add_rest(layer, q, numbers.among, chosen, self._scratch.masses, out)
-        tell_time(done)
+        self._index.add_rest(layer, q, choice.among, chosen, self._scratch.masses, out)
+        device.tell_time(times, 2)
 
-    def _read(self, layer: LayerView, q: F32, chosen: Chosen, out: F32) -> None:
+    def _read(self, layer: LayerView, q: Array, chosen: Chosen, out: Array) -> None:
+        weights = {"log_weights": chosen.log_weights} if self._index.weighs else {}
         layer.device.gathered_attention(
             q,
             chosen.lists,
@@ -151,72 +180,59 @@ class SparseAttention(BoundAttend):
             out,
             scale=layer.config.attention_scale,
             softcap=layer.config.attention_softcap,
-            log_weights=chosen.log_weights,
             scratch=self._scratch,
+            **weights,
         )
 
-    def _attend(self, layer: LayerView, q: F32, among: Range | None, stored: int, out: F32) -> None:
+    def _attend(
+        self, layer: LayerView, q: Array, among: Range | None, stored: int, out: Array
+    ) -> None:
         """One token, the last of `stored`, which chooses for itself."""
         reads, chosen = self.reads[layer.index], self._chosen
         if among is None:
             self._full(layer, q, stored - 1, out)
             reads.full_steps += 1
             return
+        if self._counts_later:
+            chosen = replace(chosen, counts=self._pass_counts[len(self._uncounted)])
         began = time.perf_counter()
         self._ahead.before(layer)
         wanted = self._index.wanted(among, self._layers.takes(layer.index, among.stop))
         index_bytes = self._index.choose(layer, q, among, wanted, chosen)
         if self.writer is not None:
-            self._record(self.writer, layer.index, among.stop)
+            lists, counts = map(self._device.get, (chosen.lists, chosen.counts))
+            lists, stored_tokens = self._positions(layer, lists.view(np.uint32), among.stop)
+            self.writer.add(layer.index, stored_tokens, lists, counts.astype(np.int64))
         self._ahead.chosen(layer, chosen.lists, chosen.counts)
         chose = time.perf_counter()
         self._read(layer, q, chosen, out)
         index_bytes += self._index.add_rest(layer, q, among, chosen, self._scratch.masses, out)
-        self._count(layer, among, index_bytes, chose - began, time.perf_counter() - chose)
+        if self._counts_later:
+            self._uncounted.append((layer.index, among, index_bytes))
+            return
+        self._count([(layer.index, among, index_bytes, int(chosen.counts.sum()))])
+        reads.index_seconds += chose - began
+        reads.attention_seconds += time.perf_counter() - chose
         if self._probe is not None and reads.steps % self.method.probe == 0:
-            reads.probes += 1
-            covered, entropy = self._probe.covered(layer, q, among.stop, chosen)
-            reads.covered_mass += covered
-            reads.entropy += entropy
-            reads.output_error += self._probe.error(layer, q, stored - 1, out)
+            tokens = [row[:n] for row, n in zip(chosen.lists, chosen.counts)]
+            self._probe.measure(reads, layer, q, stored - 1, tokens, out)
 
     def _among(self, layer: LayerView, stored: int) -> Range | None:
         """The tokens to choose from; None where everything is read."""
         return None if stored < self._index.least else self._layers.among(layer.index, stored)
 
-    def _record(self, writer: SelectionWriter, layer: int, stored: int) -> None:
-        """Record the chosen tokens, by their positions."""
-        writer.add(layer, stored, self._chosen.lists, self._chosen.counts)
+    def _positions(self, layer: LayerView, lists: U32, stored: int) -> tuple[U32, int]:
+        """Positions of the tokens of lists, and how many tokens there are up to the last."""
+        return lists, stored
 
-    def _count(
-        self, layer: LayerView, among: Range, index_bytes: int, choosing: float, reading: float
-    ) -> None:
-        reads, layout = self.reads[layer.index], layer.store.layout
-        attended = int(self._chosen.counts.sum())
+    def _count(self, choices: Sequence[tuple[int, Range, int, int]]) -> None:
+        """Add what choices have read: layer, range, bytes of the index, tokens of all KV heads."""
+        layout, kv_heads = self._store.layout, self._config.n_kv_heads
         row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
-        reads.steps += 1
-        reads.stored_tokens += among.stop * self._config.n_kv_heads
-        reads.attended_tokens += attended
-        reads.index_bytes += index_bytes
-        reads.attention_bytes += attended * row_bytes
-        reads.index_seconds += choosing
-        reads.attention_seconds += reading
-
-    def _count_recorded(self) -> None:
-        """What the layers of a recorded token have read."""
-        layout, stored = self._store.layout, self._config.n_kv_heads * self._numbers.stored
-        row_bytes = layout.k_row_bytes + layout.v_row_bytes + layout.scale_row_bytes
-        chose, attended = self._numbers.chose(), np.add.reduce(self._lengths, 1).tolist()
-        seconds = ((self._times[:, 1:] - self._times[:, :-1]) * 1e-9).tolist()
-        for reads in self.reads:
-            i = reads.layer
-            if i not in chose:
-                reads.full_steps += 1
-                continue
+        for layer, among, index_bytes, attended in choices:
+            reads = self.reads[layer]
             reads.steps += 1
-            reads.stored_tokens += stored
-            reads.attended_tokens += attended[i]
-            reads.index_bytes += self._index.bytes_read(i, chose[i], attended[i])
-            reads.attention_bytes += attended[i] * row_bytes
-            reads.index_seconds += seconds[i][0]
-            reads.attention_seconds += seconds[i][1]
+            reads.stored_tokens += among.stop * kv_heads
+            reads.attended_tokens += attended
+            reads.index_bytes += index_bytes
+            reads.attention_bytes += attended * row_bytes

@@ -25,7 +25,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
-from ....ops.device import Places
+from ....ops.device import Array, Places
 
 if TYPE_CHECKING:
     from ...store import KVStore
@@ -35,6 +35,8 @@ U8 = NDArray[np.uint8]
 
 STAGES = (1, 2, 4, 8, 16)
 """Full segments of which a centre is the mean."""
+COMPLETED = frozenset(n * SEGMENT for n in STAGES)
+"""The numbers of stored tokens at which a layer gets another centre."""
 N_FIRST = 4
 """Tokens that do not count."""
 _DIGEST = 8
@@ -53,26 +55,29 @@ class Centres:
         head_dim, layers = store.layout.head_dim, store.n_layers
         self._shape, self._device = (store.n_kv_heads, head_dim), store.device
         self._column = store.column("centre", -(-(4 * head_dim + _DIGEST) // SEGMENT))
-        self.known: list[tuple[int, F32]] = [(0, np.zeros(self._shape, np.float32))] * layers
-        """Of each layer, how many segments its centre is of, and the centre."""
+        self.known: list[tuple[int, Array]] = [(0, np.zeros(self._shape, np.float32))] * layers
+        """Of each layer, how many segments its centre is of, and the centre on the device."""
 
-    def of(self, layer: LayerView, n: int) -> F32:
-        """float32 (J, E): the mean of the stored keys of the first n segments, n of `STAGES`."""
+    def of(self, layer: LayerView, n: int) -> Array:
+        """float32 (J, E) on the device: the mean of the stored keys of the first n segments, where
+        n is one of `STAGES`."""
         store, column, i, stop = layer.store, self._column, layer.index, n * SEGMENT
         if column.filled[i] >= stop:  # nothing has been overwritten since
             if self.known[i][0] == n:
                 return self.known[i][1]
-            if (found := self._stored(i, n)) is not None:
-                self.known[i] = n, found
-                return found
-            column.restart()
-        centre: F32 = layer.device.select.mean_keys(
-            store.segments(i), store.layout, store.n_kv_heads, N_FIRST, stop
-        )
-        self._store(i, n, centre)
-        column.filled[i] = max(stop, column.filled[i])
-        self.known[i] = n, centre
-        return centre
+            centre = self._stored(i, n)
+            if centre is None:
+                column.restart()
+        else:
+            centre = None
+        if centre is None:
+            centre = layer.device.select.mean_keys(
+                store.segments(i), store.layout, store.n_kv_heads, N_FIRST, stop
+            )
+            self._store(i, n, centre)
+            column.filled[i] = max(stop, column.filled[i])
+        self.known[i] = n, self._device.put(centre)
+        return self.known[i][1]
 
     def leave_out(self, layer: LayerView, stored: int) -> None:
         """Mark the centre of a layer that needs none as written: see `Column`."""

@@ -6,15 +6,16 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from ....ops.attention.layout import SEGMENT
-from .centre import STAGES, Centres, averaged
-from .index import KeyIndex, all_filled, places_of
+from .centre import COMPLETED, STAGES, Centres, averaged
+from .index import TokenIndex, all_filled, places_of
 
 if TYPE_CHECKING:
+    from ....ops.device import Array
     from ...store import Column, KVStore
-    from ..base import F32, LayerView
+    from ..base import LayerView
 
 
-class CentredIndex(KeyIndex):
+class CentredIndex(TokenIndex):
     """An index in columns that are of one centre: `NAME-cN` for that of N segments (`centre`).
 
     items: bytes for each token in each of its columns, by their names.
@@ -58,14 +59,14 @@ class CentredIndex(KeyIndex):
         for column in columns:
             column.filled[i] = stop
 
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
-        if first < last:
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
+        if first < stop:
             centre = self._centres.of(layer, self._stages[layer.index])
-            self.add(layer, centre, self.columns(layer), first, last)
+            self.add(layer, centre, self.columns(layer), first, stop)
 
     def sources(self, start: int) -> list[object] | None:
-        n = averaged(start + 1)
-        if n != averaged(start) or self._stages.count(n) != len(self._stages):
+        n = averaged(start)
+        if start + 1 in COMPLETED or self._stages.count(n) != len(self._stages):
             return None
         columns = self._columns_of(n) if n else []
         return self._centres.known + places_of(columns) if all_filled(columns, start) else None
@@ -81,9 +82,9 @@ class CentredIndex(KeyIndex):
 
     @abstractmethod
     def add(
-        self, layer: LayerView, centre: F32, columns: list[Column], first: int, last: int
+        self, layer: LayerView, centre: Array, columns: list[Column], first: int, stop: int
     ) -> None:
-        """Index the stored keys of tokens first … last - 1 less the centre (J, E)."""
+        """Index the stored keys of tokens first … stop - 1 less the centre (J, E)."""
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
         self.leave_out_with(layer, averaged(stop), stop)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from ....models.config import ModelConfig
+    from ....ops.device import Array, Device
     from ....ops.select import Range, Wanted
     from ...store import Column
-    from ..base import F32, I32, I64, U32, U64, LayerView
+    from ..base import F32, I32, U64, LayerView
 
 SEED = 20_240_517
 """Of every choice at random: projections, and the order among equal scores."""
@@ -21,33 +23,48 @@ SEED = 20_240_517
 class Chosen:
     """The tokens that each KV head reads, as an index chose them: memory that every step reuses.
 
-    lists: uint32 (J, room), ascending; the first counts[j] of them count. log_weights: float32
-    (H, room), added to the logits of those tokens; (0, 0) where a method weighs none. taken: uint64
-    (J, words), a bit for each slot that is read without being chosen; (J, 0) where tokens are in
-    order, so that sinks and window are those outside `among`.
+    lists: (J, room), ascending; the first counts[j] of them count (types: `Device.list_types`).
+    log_weights: float32 (H, room), added to the logits of those tokens; (0, 0) where a method
+    weighs none. taken: uint64 (J, words), a bit for each slot that is read without being chosen;
+    (J, 0) where tokens are in order, so that sinks and window are those outside the range.
     """
 
-    lists: U32
-    counts: I64
+    lists: Array
+    counts: Array
     log_weights: F32
     taken: U64
 
     @staticmethod
     def room_for(
-        n_heads: int, n_kv_heads: int, room: int, weighed: bool, taken_words: int = 0
+        config: ModelConfig, device: Device, room: int, *, weighed: bool, n_slots: int = 0
     ) -> Chosen:
-        """Lists of up to `room` tokens."""
+        """Lists of up to `room` tokens; n_slots: of a context that evicts."""
+        from ....ops.select import taken_words
+
+        kv_heads, (tokens, lengths) = config.n_kv_heads, device.list_types
         return Chosen(
-            np.zeros((n_kv_heads, room), np.uint32),
-            np.zeros(n_kv_heads, np.int64),
-            np.zeros((n_heads, room) if weighed else (0, 0), np.float32),
-            np.zeros((n_kv_heads, taken_words), np.uint64),
+            device.zeros((kv_heads, room), tokens),
+            device.zeros((kv_heads,), lengths),
+            np.zeros((config.n_heads, room) if weighed else (0, 0), np.float32),
+            np.zeros((kv_heads, taken_words(n_slots)), np.uint64),
         )
 
 
-class KeyIndex(ABC):
-    """What is kept about the stored keys of one context."""
+class Choice(NamedTuple):
+    """The tokens that a token chooses from, and how many it takes."""
 
+    among: Range
+    wanted: Wanted
+
+
+class TokenIndex(ABC):
+    """What is kept about the stored keys of one context, and choices with it."""
+
+    weighs: bool = False
+    """Whether `choose` fills log weights."""
+    records: bool = False
+    """Whether `index_one`, `choose` and `add_rest` only launch kernels and take the numbers of
+    `Device.numbers`, in ways that change with the number of full segments alone."""
     notices: tuple[str, ...] = ()
     column: Column | None = None
     """Where the index is; None: there is none, the stored keys themselves are searched."""
@@ -63,8 +80,8 @@ class KeyIndex(ABC):
             filled[layer.index] = stop
 
     @abstractmethod
-    def extend(self, layer: LayerView, first: int, last: int) -> None:
-        """Index the stored keys of tokens first … last - 1; not called without a column."""
+    def extend(self, layer: LayerView, first: int, stop: int) -> None:
+        """Index the stored keys of tokens first … stop - 1; not called without a column."""
 
     def leave_out(self, layer: LayerView, stop: int) -> None:
         """Mark tokens 0 … stop - 1 of a layer that is not searched as indexed: see `Column`."""
@@ -77,10 +94,10 @@ class KeyIndex(ABC):
     # For tokens whose launches are recorded in a graph.
 
     def sources(self, start: int) -> list[object] | None:
-        """What launches for the token at `start` read beside K and V; those that were recorded hold
-        as long as all of it is the same objects.
+        """The objects that launches for the token at `start` read beside K and V. What was recorded
+        is valid as long as they are the same objects.
 
-        None unless all tokens before it are indexed, and it needs no more than `index_one`.
+        None unless all tokens before it are indexed, and `index_one` can index the token.
         """
         columns = [] if self.column is None else [self.column]
         return places_of(columns) if all_filled(columns, start) else None
@@ -91,34 +108,10 @@ class KeyIndex(ABC):
             self.extend(layer, start, stop)
 
     def indexed(self, stop: int) -> None:
-        """All layers have the tokens up to `stop` - 1, by `index_one`, or count as indexed: see
-        `Column`."""
+        """Mark the tokens up to `stop` - 1 as indexed in all layers: `index_one` has done it, or
+        the layer is not searched (see `Column`)."""
         if self.column is not None:
             self.column.filled[:] = stop
-
-
-def all_filled(columns: list[Column], stop: int) -> bool:
-    """Whether all layers have just the items of the tokens before `stop`."""
-    for column in columns:  # for each token: lists are faster than arrays here
-        filled = column.filled.tolist()
-        if filled.count(stop) != len(filled):
-            return False
-    return True
-
-
-def places_of(columns: list[Column]) -> list[object]:
-    """What is another object where a place of a column is another one."""
-    return [column.segments(0) for column in columns]
-
-
-class TokenIndex(KeyIndex):
-    """An index that chooses on the CPU."""
-
-    weighs: bool = False
-    """Whether `choose` fills log weights."""
-    records: bool = False
-    """Whether `index_one`, `choose` and `add_rest` only launch kernels and take `Cell`s, in ways
-    that change with the number of full segments alone."""
 
     def wanted(self, among: Range, k: int) -> Wanted:
         """What `choose` is to choose, if each query head takes k tokens."""
@@ -138,6 +131,14 @@ class TokenIndex(KeyIndex):
         Returns the bytes of the index that were read.
         """
 
+    def index_and_choose(
+        self, layer: LayerView, span: list[int], q: Array, choice: Choice, chosen: Chosen
+    ) -> None:
+        """`index_one` of the token whose positions `span` gives, then `choose` for its queries; by
+        launches alone."""
+        self.index_one(layer, *span)
+        self.choose(layer, q, *choice, chosen)
+
     def add_rest(
         self, layer: LayerView, q: F32, among: Range, chosen: Chosen, masses: F32, out: F32
     ) -> int:
@@ -147,6 +148,20 @@ class TokenIndex(KeyIndex):
         add nothing.
         """
         return 0
+
+
+def all_filled(columns: list[Column], stop: int) -> bool:
+    """Whether all layers have just the items of the tokens before `stop`."""
+    for column in columns:  # for each token: lists are faster than arrays here
+        filled = column.filled.tolist()
+        if filled.count(stop) != len(filled):
+            return False
+    return True
+
+
+def places_of(columns: list[Column]) -> list[object]:
+    """What is another object where a place of a column is another one."""
+    return [column.segments(0) for column in columns]
 
 
 class SlotIndex(TokenIndex):

@@ -1,12 +1,16 @@
-"""The layers in which a sparse method chooses, and how many tokens it takes there."""
+"""The layers in which a sparse method chooses: from which tokens, and how many."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....ops.select import Range, Wanted
+from .index import Choice
+
 if TYPE_CHECKING:
     from ....models.config import ModelConfig
-    from ....ops.select import Range
+    from ....ops.device import Device
+    from .index import TokenIndex
     from .options import SparseOptions
 
 
@@ -16,8 +20,6 @@ class ChoosingLayers:
     def __init__(
         self, method: SparseOptions, dense: frozenset[int], config: ModelConfig, n_ctx: int
     ) -> None:
-        from ....ops.select import Range
-
         # Of the model's layers: over slots, those with a window look like the others.
         self.indexed = {i for i, layer in enumerate(config.layers) if layer.window is None}
         """Those without a sliding window. Dense ones are among them: they may choose next time."""
@@ -28,9 +30,8 @@ class ChoosingLayers:
         """The most tokens that a query head takes."""
         self.room = min(n_ctx, method.sink + method.window + self.most * self._group)
         """The most tokens that a KV head reads."""
-        self._range = Range
         self.alike: dict[float, list[int]] = {}
-        """Those that choose alike, by their share: see `Sparse.shares`."""
+        """The layers that choose alike, by their share (`SparseOptions.shares`)."""
         for layer, share in self._shares.items():
             self.alike.setdefault(share, []).append(layer)
 
@@ -43,4 +44,60 @@ class ChoosingLayers:
         method, share = self._method, self._shares.get(layer)
         if share is None or method.reads_all(stored, self._group, share):
             return None
-        return self._range(method.sink, stored - method.window, stored)
+        return Range(method.sink, stored - method.window, stored)
+
+
+class RecordedChoices:
+    """The choices of a recorded token, as numbers that launches read when they run.
+
+    Layers that choose alike share theirs.
+    """
+
+    _SIZE = len(Range._fields) + len(Wanted._fields)
+
+    def __init__(self, layers: ChoosingLayers, device: Device) -> None:
+        self._layers, self._alike = layers, list(layers.alike.values())
+        self._group_of = {layer: n for n, alike in enumerate(self._alike) for layer in alike}
+        self._numbers = device.numbers(2 + self._SIZE * len(self._alike))
+        self._choices: list[Choice | None] = [None] * len(self._alike)
+        self.stored = 0
+        """How many tokens are stored, with the recorded one."""
+
+    def set(self, start: int, index: TokenIndex | None) -> tuple[bool, ...]:
+        """Set the numbers for the token at `start`; index: None if it reads all tokens.
+
+        Returns which groups of layers choose.
+        """
+        self.stored = stored = start + 1
+        values = [start, stored]
+        for n, (layer, *_) in enumerate(self._alike):
+            reads_all = index is None or stored < index.least
+            among = None if reads_all else self._layers.among(layer, stored)
+            if among is None or index is None:
+                self._choices[n] = None
+                values += [0] * self._SIZE
+            else:
+                wanted = index.wanted(among, self._layers.takes(layer, stored))
+                self._choices[n] = Choice(among, wanted)
+                values += among + wanted
+        self._numbers.set(values)
+        return tuple([choice is not None for choice in self._choices])
+
+    def span(self) -> list[int]:
+        """The token's position and the next one, as launches find them."""
+        return self._numbers.now()[:2]
+
+    def of_layer(self, layer: int) -> Choice | None:
+        """The choice of a layer, as launches find it; None if the layer reads every token."""
+        group = self._group_of.get(layer)
+        if group is None or self._choices[group] is None:
+            return None
+        first = 2 + self._SIZE * group
+        numbers = self._numbers.now()[first : first + self._SIZE]
+        n = len(Range._fields)
+        return Choice(Range(*numbers[:n]), Wanted(*numbers[n:]))
+
+    def ranges(self) -> dict[int, Range]:
+        """By layer that chooses, the tokens that it chooses from."""
+        groups = zip(self._alike, self._choices, strict=True)
+        return {i: choice.among for alike, choice in groups if choice for i in alike}

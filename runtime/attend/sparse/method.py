@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from ....ops.device import KVDevice
 from ....system.values import Budget
 from ...methods import option
-from ...store.resident import ResidentStore
 from ...store.slots import SlotStore
 from ..errors import AttendError
 from .options import SparseOptions
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ...store import KVStore
     from ..base import BoundAttend
     from .index import SlotIndex, TokenIndex
-    from .resident import ResidentIndex
 
 UNITS = ("kv-head", "query-head")
 
@@ -30,22 +29,15 @@ class Sparse(SparseOptions, ABC):
     def open(self, model: ModelInfo, store: KVStore, n_ctx: int) -> BoundAttend:
         from .attention import SparseAttention
 
+        if self.host_only and isinstance(store.device, KVDevice):
+            raise AttendError(f"{self.host_only}: K and V have to be in the host's memory")
         dense = self.dense(model.config.n_layers)
-        if isinstance(store, ResidentStore):
-            from .resident import ResidentAttention
-
-            resident = self.make_resident_index(model, store)
-            return ResidentAttention(self, dense, model.config, store, n_ctx, resident)
         index = self.make_index(model, store)
         return SparseAttention(self, dense, model.config, store, n_ctx, index)
 
     @abstractmethod
     def make_index(self, model: ModelInfo, store: KVStore) -> TokenIndex:
         """The method's index over one context's store."""
-
-    def make_resident_index(self, model: ModelInfo, store: ResidentStore) -> ResidentIndex:
-        """The same in the memory of a GPU; `AttendError` where `host_only` says why not."""
-        raise AttendError(f"{self.host_only}: K and V have to be in the host's memory")
 
 
 @dataclass(frozen=True)

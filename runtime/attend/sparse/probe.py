@@ -9,10 +9,12 @@ import numpy as np
 from ..full import FullAttention
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ....models.config import ModelConfig
     from ...store import KVStore
-    from ..base import F32, LayerView
-    from .index import Chosen
+    from ..base import F32, U32, LayerView
+    from ..reads import LayerReads
 
 
 class Probe:
@@ -26,16 +28,35 @@ class Probe:
         self._group, self._full = heads // kv_heads, FullAttention()
         self._exact = np.empty((1, heads, config.head_dim), np.float32)
 
-    def error(self, layer: LayerView, q: F32, position: int, out: F32) -> float:
+    def measure(
+        self,
+        reads: LayerReads,
+        layer: LayerView,
+        q: F32,
+        position: int,
+        lists: Sequence[U32],
+        out: F32,
+    ) -> None:
+        """Add to `reads` what attention out (1, H, E) of the token at a position has left out,
+        which has read the tokens lists[j] of KV head j."""
+        covered, entropy = self._covered(layer, q, position + 1, lists)
+        reads.probes += 1
+        reads.covered_mass += covered
+        reads.entropy += entropy
+        reads.output_error += self._error(layer, q, position, out)
+
+    def _error(self, layer: LayerView, q: F32, position: int, out: F32) -> float:
         """Mean over the query heads of ‖o - o_full‖ / ‖o_full‖, for out (1, H, E)."""
         self._full(layer, q, position, self._exact)
         norm = np.linalg.norm(self._exact[0], axis=1)
         off = np.linalg.norm(out[0] - self._exact[0], axis=1)
         return float(np.mean(off / np.maximum(norm, np.finfo(np.float32).tiny)))
 
-    def covered(self, layer: LayerView, q: F32, stop: int, chosen: Chosen) -> tuple[float, float]:
-        """Means over the query heads: of the share of the softmax over tokens 0 … stop - 1 that the
-        chosen ones hold, and of its entropy, -Σ p ln p."""
+    def _covered(
+        self, layer: LayerView, q: F32, stop: int, lists: Sequence[U32]
+    ) -> tuple[float, float]:
+        """Means over the query heads: of the share of the softmax over tokens 0 … stop - 1 that
+        those of the lists hold, and of its entropy, -Σ p ln p."""
         from ....ops.select import products
 
         config = layer.config
@@ -50,9 +71,8 @@ class Probe:
         sums = mass.sum(axis=1, dtype=np.float64)
         # -Σ p ln p = ln Σ m - Σ m s / Σ m for p = m / Σ m and m = e^s.
         entropy = np.log(sums) - np.einsum("hn,hn->h", mass, scores, dtype=np.float64) / sums
-        listed = [tokens[:n] for tokens, n in zip(chosen.lists, chosen.counts)]
         covered = [
-            row[listed[h // self._group]].sum(dtype=np.float64) / sums[h]
+            row[lists[h // self._group]].sum(dtype=np.float64) / sums[h]
             for h, row in enumerate(mass)
         ]
         return float(np.mean(covered)), float(np.mean(entropy))

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ....models.config import ModelConfig
     from ....ops.select import Range
     from ...store.slots import SlotStore
-    from ..base import F32, I32
-    from ..selections import SelectionWriter
+    from ..base import F32, I32, U32
     from .options import SparseOptions
 
 
@@ -40,10 +39,8 @@ class SlotAttention(SparseAttention):
         self._slots = store
 
     def _room_for(self, n_ctx: int, room: int) -> Chosen:
-        from ....ops.select import taken_words
-
-        heads, kv_heads = self._config.n_heads, self._config.n_kv_heads
-        return Chosen.room_for(heads, kv_heads, room, self._index.weighs, taken_words(n_ctx))
+        weighed, device = self._index.weighs, self._device
+        return Chosen.room_for(self._config, device, room, weighed=weighed, n_slots=n_ctx)
 
     def replaced(self, layer: LayerView, slots: I32, n_tokens: int, stored: int) -> None:
         column = self._index.column
@@ -69,9 +66,8 @@ class SlotAttention(SparseAttention):
         outside(positions, stored, method.sink, first_late, self._chosen.taken)
         return Range(0, stored, stored)
 
-    def _record(self, writer: SelectionWriter, layer: int, stored: int) -> None:
-        kept, chosen = self._slots.kept(layer, stored), self._chosen
-        lists = np.zeros_like(chosen.lists)
-        for row, held, slots, n in zip(lists, kept, chosen.lists, chosen.counts):
-            row[:n] = np.sort(held[slots[:n]])
-        writer.add(layer, int(kept.max()) + 1, lists, chosen.counts)
+    def _positions(self, layer: LayerView, lists: U32, stored: int) -> tuple[U32, int]:
+        kept, positions = self._slots.kept(layer.index, stored), np.zeros_like(lists)
+        for row, of_slots, slots, n in zip(positions, kept, lists, self._chosen.counts):
+            row[:n] = np.sort(of_slots[slots[:n]])
+        return positions, int(kept.max()) + 1

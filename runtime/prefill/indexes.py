@@ -1,0 +1,138 @@
+"""Indexes of attend methods by which the rows of a prompt choose, many at a time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..attend.hash import SignatureIndex
+from ..attend.indexes.sketches import RERANKED, SketchIndex
+from ..attend.sparse import SEED, TokenIndex
+from ..attend.sparse.centre import averaged
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...ops.select import Range
+    from ..attend import LayerView
+
+    F32 = NDArray[np.float32]
+
+
+class RowIndex(TokenIndex):
+    """The index of an attend method, by which many rows choose at a time."""
+
+    @abstractmethod
+    def index(self, layer: LayerView, chunk: int, stop: int) -> None:
+        """Index the tokens below `stop` that are not yet, before rows of the chunk at `chunk`."""
+
+    @abstractmethod
+    def choose_rows(
+        self,
+        layer: LayerView,
+        q: F32,
+        among: Range,
+        k: int,
+        lists: NDArray[np.uint32],
+        counts: NDArray[np.int64],
+    ) -> int:
+        """For each row of q (R, H, E), what `choose` would: lists (R, J, room), counts (R, J).
+
+        Returns the bytes of the index that one thread reads for them.
+        """
+
+
+class RowSignatures(RowIndex, SignatureIndex):
+    """The index of `hash`, for many rows at a time."""
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ...ops.select import RowRerankedScratch, RowSignatureScratch
+
+        heads = self._config.n_heads, self._config.n_kv_heads
+        self._rows = (
+            RowSignatureScratch(*heads, n_ctx, k)
+            if self._rerank == 1
+            else RowRerankedScratch(*heads, n_ctx, self._rerank * k, self._layout)
+        )
+
+    def index(self, layer: LayerView, chunk: int, stop: int) -> None:
+        assert self.column is not None
+        first = int(self.column.filled[layer.index])
+        if layer.config.window is not None:
+            self.leave_out(layer, max(first, stop))
+        elif first < stop:
+            self.cover(layer, first, stop)
+
+    def choose_rows(
+        self,
+        layer: LayerView,
+        q: F32,
+        among: Range,
+        k: int,
+        lists: NDArray[np.uint32],
+        counts: NDArray[np.int64],
+    ) -> int:
+        from ...ops.select import (
+            RowRerankedScratch,
+            SignedQueries,
+            Wanted,
+            best_signed_rows,
+            nearest_rows,
+        )
+        from ...ops.select.work import ROWS
+
+        keys, s, n_kv_heads = self.keys(layer), self._rows, self._config.n_kv_heads
+        signatures = np.empty(q.shape[:2], np.uint64)
+        self._networks[layer.index].sign_rows(q, signatures)
+        signed = signatures.reshape(len(q), n_kv_heads, -1)
+        if isinstance(s, RowRerankedScratch):
+            wanted = Wanted(k, self._rerank * k, SEED)
+            queries = SignedQueries(q, signed)
+            best_signed_rows(queries, keys, among, wanted, lists, counts, scratch=s)
+        else:
+            nearest_rows(
+                signed, keys.items, self._bits, among, k, lists, counts, seed=SEED, scratch=s
+            )
+        readings = -(-len(q) // ROWS)
+        return readings * (among.last - among.first) * n_kv_heads * self._bits // 8
+
+
+class RowSketches(RowIndex, SketchIndex):
+    """The index of `topk`, for many rows at a time.
+
+    The centre that is taken off the keys is of tokens before the chunk of the rows, so that what
+    they choose does not depend on how a prompt was cut into calls.
+    """
+
+    def prepare(self, n_ctx: int, k: int) -> None:
+        from ...ops.select import RowSketchScratch
+
+        config, most = self._config, RERANKED * k
+        self._rows = RowSketchScratch(config.n_heads, config.n_kv_heads, n_ctx, most, self._layout)
+
+    def index(self, layer: LayerView, chunk: int, stop: int) -> None:
+        n = averaged(chunk)
+        if layer.config.window is None:
+            self.cover_with(layer, n, stop, stop)
+        else:
+            self.leave_out_with(layer, n, stop)
+
+    def choose_rows(
+        self,
+        layer: LayerView,
+        q: F32,
+        among: Range,
+        k: int,
+        lists: NDArray[np.uint32],
+        counts: NDArray[np.int64],
+    ) -> int:
+        from ...ops.select import Wanted, best_sketched_rows
+        from ...ops.select.work import ROWS
+
+        wanted = Wanted(k, RERANKED * k, SEED)
+        best_sketched_rows(q, self.keys(layer), among, wanted, lists, counts, scratch=self._rows)
+        readings = -(-len(q) // ROWS)
+        tokens = (among.last - among.first) * self._config.n_kv_heads
+        return readings * tokens * (self._rotation.bits // 8 + 2)
