@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
     prompt = _prompt(options, head is not None and head.n_tokens > 0, source.is_named)
     model = load_model(source, Workload(request.store.types()), head, compiles=False)
     text = None if prompt is None else _text(options, model, prompt)
-    with _kept(request.store), opened(source, model, request) as context:
+    with _on_ctrl_c(request.store), opened(source, model, request) as context:
         if text is not None:
             _read(context, text, request.store.follows_pack, options.special)
         elif head is not None:
@@ -126,15 +126,14 @@ def run(options: argparse.Namespace) -> int:
             say(f"no prompt: continuing after the {len(context.tokens):,} tokens of {head.path}")
         if prompt and options.display_prompt and not options.instruct and sys.stdout.isatty():
             generate(prompt if len(prompt) <= _SHOWN else f"… {prompt[-_SHOWN:]}")
-        limit = None if options.max_tokens < 0 else options.max_tokens
-        generation = context.generation((), limit, sampler, options.stop, draft)
+        generation = context.generation((), options.max_tokens, sampler, options.stop, draft)
         with nullcontext() if record is None else context.recording(record):
             _write(generation)
         _report(options, model, context, generation)
     return 0
 
 
-def _kept(store: Store) -> AbstractContextManager[None]:
+def _on_ctrl_c(store: Store) -> AbstractContextManager[None]:
     """After Ctrl-C, says how many tokens the folder of `--kv` keeps."""
     if not isinstance(store, Disk) or store.read_only:
         return nullcontext()

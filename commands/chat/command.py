@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_system_option(parser, "the system message")
     add_max_tokens_option(
         parser,
-        -1,
+        None,
         "at most N tokens in an answer (default -1: until the model or the context ends)",
     )
     parser.add_argument(
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             context,
             sampler=sampler,
             stop=options.stop,
-            max_tokens=None if options.max_tokens < 0 else options.max_tokens,
+            max_tokens=options.max_tokens,
             system=options.system,
             draft=draft,
             base=len(context.tokens),

@@ -38,8 +38,8 @@ _DRAFTING = (
 )
 
 
-def add_max_tokens_option(parser: argparse.ArgumentParser, default: int, help: str) -> None:
-    """Adds `-n`; -1 is no limit."""
+def add_max_tokens_option(parser: argparse.ArgumentParser, default: int | None, help: str) -> None:
+    """Adds `-n`; None is no limit, which users write as -1."""
     parser.add_argument(
         "-n",
         "--max-tokens",

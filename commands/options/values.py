@@ -55,10 +55,14 @@ positive = typed(values.count, 1)
 """A count from 1 on."""
 count = typed(values.count)
 """A count from 0 on."""
-limit = typed(values.count, -1)
-"""A count, or -1 for no limit."""
 integer = typed(partial(values.count, units=False), -LARGEST_SEED, LARGEST_SEED)
 """A whole number that counts nothing, such as a seed; below 0 too."""
+
+
+def limit(text: str) -> int | None:
+    """A count, or -1 for no limit: None."""
+    number: int = typed(values.count, -1)(text)
+    return None if number < 0 else number
 
 
 def file_path(text: str) -> Path:

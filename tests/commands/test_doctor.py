@@ -87,12 +87,12 @@ def test_each_problem_has_a_remedy(report, monkeypatch):
     told = {p["what"]: p["mend"] for p in problems}
     assert len(told) == 8
     text = doctor.render({**sick, "problems": problems})
-    for what, mend in told.items():
-        assert f"problem: {what}\n    fix: {mend}" in text
+    for problem, fix in told.items():
+        assert f"problem: {problem}\n    fix: {fix}" in text
     for what in ("gguf is missing", "1 MiB of memory", "huge pages", "0.5 of"):
         assert any(what in line for line in told)
-    assert any("libgomp1" in mend for mend in told.values())
-    assert any("KVARN_CACHE" in mend for mend in told.values())
+    assert any("libgomp1" in fix for fix in told.values())
+    assert any("KVARN_CACHE" in fix for fix in told.values())
 
 
 def test_busy_machine_and_forced_variant(report, monkeypatch):

@@ -23,22 +23,22 @@ ONE = ["-n", "3", "--temp", "0", "-c", "256"]
 
 def on_terminal(*words: str) -> str:
     """What a terminal shows of a command whose streams are all it."""
-    ours, theirs = pty.openpty()
+    terminal, child = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "kvarn", *words], stdin=theirs, stdout=theirs, stderr=theirs
+        [sys.executable, "-m", "kvarn", *words], stdin=child, stdout=child, stderr=child
     ) as process:
-        os.close(theirs)
+        os.close(child)
         seen = b""
         while True:
             try:
-                part = os.read(ours, 4096)
+                part = os.read(terminal, 4096)
             except OSError:  # how Linux says that nobody has the other side any more
                 break
             if not part:
                 break
             seen += part
         assert process.wait(60) == 0, seen
-    os.close(ours)
+    os.close(terminal)
     return seen.decode().replace("\r\n", "\n")
 
 
@@ -97,11 +97,11 @@ def test_llama_cpps_options_do_what_ours_do(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stats = tmp_path / "stats.json"
-    ours = ["-c", "1024", "-n", "4", "--seed", "7", "--kv-type", "q8_0/f16", "-p", "the mill"]
-    theirs = ["--ctx-size", "1K", "--n-predict", "4", "-s", "7", "-ctk", "q8_0", "-ctv", "f16"]
-    theirs += ["-ngl", "0", "-fa", "on", "--prompt", "the mill"]
+    kvarns = ["-c", "1024", "-n", "4", "--seed", "7", "--kv-type", "q8_0/q4_0", "-p", "the mill"]
+    llamas = ["--ctx-size", "1K", "--n-predict", "4", "-s", "7", "-ctk", "q8_0", "-ctv", "q4_0"]
+    llamas += ["-ngl", "0", "-fa", "on", "--prompt", "the mill"]
     seen = []
-    for words in (["-m", str(tiny_path), *ours], [*theirs, str(tiny_path)]):
+    for words in (["-m", str(tiny_path), *kvarns], [*llamas, str(tiny_path)]):
         assert main(["run", *words, "--stats-json", str(stats)]) == 0
         figures = json.loads(stats.read_text())
         seen.append((capsys.readouterr().out, figures["n_ctx"], figures["kv_bytes"]))

@@ -196,31 +196,31 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
     recorded: Recorded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, model = ["-o", str(tmp_path / "p.html")], ["-m", str(recorded.model)]
-    file, mine = str(recorded.path), tmp_path / "mine.bin"
+    file, copy = str(recorded.path), tmp_path / "copy.bin"
     first, _, records = recorded.path.read_bytes().partition(b"\n")
     header = {k: v for k, v in json.loads(first).items() if k.startswith("n_")}
-    mine.write_bytes(
+    copy.write_bytes(
         json.dumps({"kvarn_selections": 1, **header}).encode()
         + b"\n"
         + records[: records.rindex(b"\xff" * 4)]
     )
     assert "an older kvarn without its text: record it again" in refusal(
-        capsys, str(mine), *out, *model
+        capsys, str(copy), *out, *model
     )
-    with selection_file(mine, Source(2, 2), [1, 2]):
+    with selection_file(copy, Source(2, 2), [1, 2]):
         pass
-    assert "nothing was selected" in refusal(capsys, str(mine), *out, *model)
+    assert "nothing was selected" in refusal(capsys, str(copy), *out, *model)
     mini = str(default_model_path())
     told = refusal(capsys, file, *out, "-m", mini)
     assert f"recorded with {recorded.selections.source.model} (fingerprint " in told
     assert "kvarn-mini.gguf is another model (" in told and "give the recorded one with -m" in told
     assert "5 generated tokens" in refusal(capsys, file, *out, *model, "--skip", "5")
-    with selection_file(mine, Source(1, 1), range(9000)) as writer:
+    with selection_file(copy, Source(1, 1), range(9000)) as writer:
         writer.add(0, 9000, np.zeros((1, 1), np.uint32), np.array([1]))
-    assert "--part 3 or more" in refusal(capsys, str(mine), *out, *model, "--part", "2")
+    assert "--part 3 or more" in refusal(capsys, str(copy), *out, *model, "--part", "2")
     assert "holds no selections" in refusal(capsys, *model, str(recorded.model), *out)
     assert "No such file" in refusal(capsys, str(tmp_path / "none"), *out, *model)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.bin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.bin"]
 
 
 def test_the_wheel_holds_the_parts_of_the_page() -> None:

@@ -112,14 +112,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("line", USAGE)
-def test_wrong_usage_names_the_mend(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_names_the_fix(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(line.split())
     assert capsys.readouterr() == ("", f"kvarn: {USAGE[line]}\n")
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_cannot_be_done_names_the_mend(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done_names_the_fix(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 1
     assert capsys.readouterr() == ("", f"kvarn: {REFUSED[line]}\n")
 
