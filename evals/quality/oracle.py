@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from ...runtime.keep.scored.base import Scored
-from ...runtime.keep.scored.choosing import last, rows_of_best
+from ...runtime.keep.scored.methods import highest_and_newest, pooled
 
 if TYPE_CHECKING:
     from ...runtime.keep.scored.base import F32, I32
@@ -38,9 +36,5 @@ class Oracle(Scored):
     def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
         n_slots = scores.shape[1]
         newest = min(budget, self.n_proxies(n_slots, budget))
-        others, side = scores[:, : n_slots - newest], POOLING // 2
-        padded = np.pad(others, [(0, 0), (side, side)])
-        pooled = np.lib.stride_tricks.sliding_window_view(padded, POOLING, 1).max(-1)
-        found = rows_of_best(pooled, budget - newest)
-        question = np.tile(last(newest, n_slots), (len(scores), 1))
-        return np.concatenate([found, question], 1).astype(np.int32)
+        others = pooled(scores[:, : n_slots - newest], POOLING)
+        return highest_and_newest(others, budget - newest, newest)

@@ -174,7 +174,7 @@ class Lost(Contexts):
     def _best(self, read: Read, every: list[Reply]) -> Left:
         """What the budget could hold of it."""
         keeping: Any = keeping_arm(self.keeps[0], self.budget).keeping
-        n, found = keeping.slots(read.n_ctx), defaultdict(list)
+        n, found = keeping.n_slots(read.n_ctx), defaultdict(list)
         for reply in every:
             for layer, seen in reply.items():
                 for step in range(len(seen.weights)):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
+from ..cache import closed_on_error, open_cache
 from ..engine import on_engine
-from ..keep import closed_on_error
 from ..methods import called
 from ..stats import Clock, Stats
 from .closed import Closed
@@ -52,7 +52,7 @@ class Context(Held):
         self.model, self.plan, self.n_ctx, placed = model, plan, plan.n_ctx, plan.placed
         chunk = min(model.transformer.max_chunk, placed.device.chunk)
         attend = plan.prefill.around(plan.attend)
-        self._cache = plan.keep.open(model.info, plan.n_ctx, chunk, attend, placed.store)
+        self._cache = open_cache(model.info, plan.n_ctx, chunk, placed.store, plan.keep, attend)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)

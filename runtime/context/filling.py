@@ -23,7 +23,7 @@ from ..memory import available_bytes, human_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..keep import KVCache
+    from ..cache import KVCache
     from ..methods import Progress
     from .saving import Saving
     from .token_reader import TokenReader

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ..attend import AttendError
 from ..attend.recording import recording
 from ..attend.selections import Source
+from ..cache import KVCache
 from ..engine import on_engine
-from ..keep import KVCache
 from ..methods import called
 from ..store import KVStore
 
@@ -75,7 +75,7 @@ class Held:
     def rehearse(self) -> None:
         """Run the kernels that contexts of these methods need only where they are far longer, or on
         disk. At least 1,024 tokens have been read; nothing changes."""
-        on_engine(self._cache.attend.rehearse, self._cache.attention.layers)
+        on_engine(self._cache.attend.rehearse, self._cache.layers)
 
     def index(self, progress: Progress | None = None) -> None:
         """Index the tokens that the attend method has not indexed, as in a pack that was read with

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..keep import KVCache
+    from ..cache import KVCache
     from ..store.slots import SlotCopy
     from .token_reader import TokenReader
 

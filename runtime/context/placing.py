@@ -9,6 +9,7 @@ from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.cpu import CPU
 from ...ops.device import Device, KVDevice
 from ...system.errors import KvarnError
+from ..cache import open_cache
 from ..keep import KeepAll
 from ..memory import human_bytes
 from ..store import Ram, StoreError
@@ -104,12 +105,10 @@ class Placing:
         assert isinstance(device, KVDevice)
         ram = Ram(*self._store.types(), centred=False)
 
-        def make(planned: Device) -> object:
-            assert isinstance(planned, KVDevice)
-            store = on_device(ram, planned)
-            return KeepAll().open(
-                model.info, n_ctx, model.transformer.max_chunk, self._attend, store
-            )
+        def make(there: Device) -> object:
+            assert isinstance(there, KVDevice)
+            store, chunk = on_device(ram, there), model.transformer.max_chunk
+            return open_cache(model.info, n_ctx, chunk, store, KeepAll(), self._attend)
 
         return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
 

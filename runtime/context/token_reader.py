@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...models.transformer import Transformer
-    from ..keep import KVCache
+    from ..cache import KVCache
     from ..methods import Progress
 
     F32 = NDArray[np.float32]
@@ -192,7 +192,7 @@ class TokenReader:
         with self._stopping():
             self.forget()
             cache.begin(start, len(ids), prompt=prompt)
-            attention = attention_for(self._device, cache.attention, cache.store.device)
+            attention = attention_for(self._device, cache, cache.store.device)
             try:
                 result = self._transformer.forward(
                     np.asarray(ids, np.int32),

@@ -1,26 +1,16 @@
 """Which tokens stay in the store: the second of the four axes.
 
-`registry` lists the methods; what one of them opens is the KV cache of a context (`cache`).
+`registry` lists the methods. One that evicts says how many slots each layer has (`evicting`), and
+which tokens are in them (`slots`).
 """
 
-from .base import Keep, KeepError
-from .cache import KVCache, closed_on_error
-from .evicting import Evicting
-from .registry import KEEPS, HashEvict, KeepAll, Streaming
-from .slots import Ring, SlotAttention, SlotCache, Slots
-
-__all__ = [
-    "KEEPS",
-    "Evicting",
-    "HashEvict",
-    "KVCache",
-    "Keep",
-    "KeepAll",
-    "KeepError",
-    "Ring",
-    "SlotAttention",
-    "SlotCache",
-    "Slots",
-    "Streaming",
-    "closed_on_error",
-]
+from .base import Keep as Keep
+from .base import KeepError as KeepError
+from .evicting import Evicting as Evicting
+from .registry import KEEPS as KEEPS
+from .registry import HashEvict as HashEvict
+from .registry import KeepAll as KeepAll
+from .registry import Streaming as Streaming
+from .slots import LayerSlots as LayerSlots
+from .slots import Ring as Ring
+from .slots import SlotParts as SlotParts

@@ -1,18 +1,13 @@
-"""The interface of every keep method."""
+"""The interface of every keep method, and `all`, which evicts nothing."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ...system.errors import KvarnError
 from ..methods import Method
-
-if TYPE_CHECKING:
-    from ..attend import Attend
-    from ..loading.model_info import ModelInfo
-    from ..store import Store
-    from .cache import KVCache
 
 
 class KeepError(KvarnError):
@@ -36,12 +31,14 @@ class Keep(Method, ABC):
         """The method as it is rehearsed, with a budget of `n_slots`."""
         return self
 
-    @abstractmethod
-    def open(
-        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
-    ) -> KVCache:
-        """The KV cache of a context of `n_ctx` tokens, read at most `max_chunk` at a time.
 
-        Raises `StoreError` if there is no room, and `KeepError` or `AttendError` if the methods
-        cannot be combined.
-        """
+@dataclass(frozen=True)
+class KeepAll(Keep):
+    """All tokens stay; a full context takes no more."""
+
+    name: ClassVar[str] = "all"
+    summary: ClassVar[str] = "every token"
+    keeps_all: ClassVar[bool] = True
+
+    def evicts(self, n_ctx: int) -> bool:
+        return False

@@ -1,4 +1,4 @@
-"""What keep methods with a budget share: the budget; for most of them, opening a cache of slots."""
+"""What keep methods that evict share: a budget, and the slots that it gives each layer."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...system.values import Budget
-from ..methods import called, option
+from ..methods import option
 from ..store import SlotPlan
 from .base import Keep, KeepError
-from .cache import KVCache, closed_on_error, layer_views
-from .everything import open_all
-from .slots import Ring, SlotAttention, SlotCache, Slots
 
 if TYPE_CHECKING:
-    from ...ops.evict import Staging
-    from ..attend import Attend
-    from ..loading.model_info import ModelInfo
-    from ..store import SlotStore, Store
+    from ...models.config import ModelConfig
+    from ..attend import LayerView
+    from .slots import LayerSlots, SlotParts
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,8 @@ class Evicting(Keep):
 
     always_named: ClassVar[tuple[str, ...]] = ()
     """Options that packs name even where they have their default."""
-
+    holds_prompts: ClassVar[bool] = False
+    """Whether a prompt is held whole, beyond the budget, and then evicted from at once."""
     budget: Budget | str | int = option(  # noqa: RUF009 - a field
         Budget.parse("20%"),
         "tokens that stay, where not all do: a share of --ctx (20%) or a count",
@@ -50,36 +47,31 @@ class Evicting(Keep):
     def protected(self) -> int:
         """Tokens of a full cache that the next token cannot replace."""
 
+    @property
+    def spare_slots(self) -> int:
+        """Slots of a layer beside the budget."""
+        return 0
+
     def shortened(self, n_slots: int) -> Evicting:
         return replace(self, budget=n_slots)
 
     def evicts(self, n_ctx: int) -> bool:
-        slots = self.slots(n_ctx)
-        if slots >= n_ctx:
+        n_slots = self.n_slots(n_ctx)
+        if n_slots >= n_ctx:
             return False
-        self._check(slots, f"a budget of {self.budget} of {n_ctx} tokens")
+        self._check(n_slots, f"a budget of {self.budget} of {n_ctx} tokens")
         return True
 
-    def open(
-        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
-    ) -> KVCache:
-        if not self.evicts(n_ctx):
-            notice = (
-                f"nothing is evicted: --keep-budget {self.budget} has room for all {n_ctx} tokens"
-            )
-            return open_all(model, n_ctx, max_chunk, attend, store, notice)
-        if attend.needs_all_tokens:
-            raise KeepError(
-                f"keep {self.name} cannot be combined with {called(attend)} attention, which needs "
-                f"all tokens in order: use keep all, or attention that does not ({_over_slots()})"
-            )
-        return self._open(model, n_ctx, max_chunk, attend, store)
+    def plan(self, config: ModelConfig, n_ctx: int) -> SlotPlan:
+        """The slots of each layer of a context that evicts: layers with a window keep that."""
+        n_slots = self.n_slots(n_ctx) + self.spare_slots
+        sizes = tuple(layer.window or n_slots for layer in config.layers)
+        whole = (i for i, layer in enumerate(config.layers) if layer.window is None)
+        return SlotPlan(str(self), sizes, tuple(whole) if self.holds_prompts else ())
 
     @abstractmethod
-    def _open(
-        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
-    ) -> KVCache:
-        """The cache of a context that evicts."""
+    def open_layer(self, view: LayerView, parts: SlotParts) -> LayerSlots:
+        """The slots of one layer without a window."""
 
     def __str__(self) -> str:
         """The method and its options, except for the budget, as packs name it: all those that only
@@ -92,53 +84,14 @@ class Evicting(Keep):
                 options.append(f"{f.name}={value}")
         return " ".join([self.name, *options])
 
-    def slots(self, n_ctx: int) -> int:
+    def n_slots(self, n_ctx: int) -> int:
         """The budget as a number of slots, in a context of `n_ctx` tokens."""
         assert isinstance(self.budget, Budget)
         return self.budget.tokens(n_ctx)
 
-    def _check(self, slots: int, what: str) -> None:
-        if slots <= self.protected:
+    def _check(self, n_slots: int, what: str) -> None:
+        if n_slots <= self.protected:
             raise KeepError(
                 f"keep {self.name}: {what} leaves nothing to evict beside {self.protected} "
                 f"protected tokens; use at least {self.protected + 1}"
             )
-
-
-@dataclass(frozen=True)
-class Replacing(Evicting):
-    """A keep method by which each token, once the slots are full, takes the slot of another."""
-
-    @abstractmethod
-    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
-        """The slots of one global layer; `staging` is shared by all layers."""
-
-    def _open(
-        self, model: ModelInfo, n_ctx: int, max_chunk: int, attend: Attend, store: Store
-    ) -> KVCache:
-        from ...ops.evict import Staging
-
-        budget, config = self.slots(n_ctx), model.config
-        sizes = tuple(layer.window or budget for layer in config.layers)
-        opened = store.open(model, n_ctx, SlotPlan(str(self), sizes))
-        with closed_on_error(opened):
-            heads, most = config.n_kv_heads, max(sizes)
-            staging = Staging(opened.layout, config.n_heads // heads, heads, most, max_chunk)
-            slots = [
-                self.open_layer(opened, i, staging)
-                if layer.window is None
-                else Ring(opened, i, staging, sinks=0)
-                for i, layer in enumerate(config.layers)
-            ]
-            # The slots hold just the tokens of the window, not in the order of positions.
-            layers = [replace(layer, window=None) for layer in config.layers]
-            views = layer_views(model, layers, opened, most, max_chunk)
-            bound = attend.open(model, opened, most)
-            return SlotCache(opened, bound, SlotAttention(views, slots, bound), slots, budget)
-
-
-def _over_slots() -> str:
-    """The methods that attend over slots, by their names."""
-    from ..attend import ATTENDS
-
-    return ", ".join(name for name, one in ATTENDS.items() if not one().needs_all_tokens)

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..methods import option
 from .base import KeepError
-from .evicting import Replacing
-from .slots import Slots
+from .evicting import Evicting
+from .slots import ReplacingSlots
 
 if TYPE_CHECKING:
     from ...ops.device import Array
-    from ...ops.evict import Signatures, Staging
-    from ..store import SlotStore
+    from ...ops.evict import Signatures
+    from ..attend import LayerView
+    from .slots import SlotParts
 
 BITS = (4, 64)  # the lengths of signatures that the paper tries
 AGAINST = ("query", "key")
 
 
 @dataclass(frozen=True)
-class HashEvict(Replacing):
+class HashEvict(Evicting):
     """When the slots are full, a token takes the slot of the key farthest from its queries.
 
     The distance is the Hamming distance of SimHash signatures (`bits` random hyperplanes per layer,
@@ -66,30 +67,30 @@ class HashEvict(Replacing):
     def protected(self) -> int:
         return self.sinks + self.recent
 
-    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
-        return HashSlots(store, layer, staging, self)
+    def open_layer(self, view: LayerView, parts: SlotParts) -> HashSlots:
+        return HashSlots(view, parts, self)
 
 
-class HashSlots(Slots):
+class HashSlots(ReplacingSlots):
     """Slots with a signature for each, in columns of one 32-bit word."""
 
-    def __init__(self, store: SlotStore, layer: int, staging: Staging, keep: HashEvict) -> None:
+    def __init__(self, view: LayerView, parts: SlotParts, keep: HashEvict) -> None:
         from ...ops.evict import Signer
 
-        super().__init__(store, layer, staging)
-        self._keep = keep
-        centre = None if store.centre is None else store.centre[layer]
-        self._signer = Signer(store.layout, keep.bits, (keep.seed, layer), centre)
+        super().__init__(view, parts)
+        self._keep, store = keep, self.store
+        centre = None if store.centre is None else store.centre[self.layer]
+        self._signer = Signer(store.layout, keep.bits, (keep.seed, self.layer), centre)
         words = range(self._signer.words)
         self._columns = [store.state_column(f"signature-{word}", 4) for word in words]
 
-    def fill(self, k: Array, v: Array, start: int) -> None:
+    def append(self, k: Array, v: Array, slot: int, position: int) -> None:
         from ...ops.evict import sign_tokens
 
-        super().fill(k, v, start)
-        stop = start + len(k)
+        super().append(k, v, slot, position)
+        stop = slot + len(k)
         segments = self.store.segments(self.layer)
-        sign_tokens(self.staging, segments, self._signer, self._signatures(), start, stop)
+        sign_tokens(self.staging, segments, self._signer, self._signatures(), slot, stop)
         for column in self._columns:
             column.filled[self.layer] = stop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..methods import registered
 from .base import Keep
-from .everything import KeepAll as KeepAll
+from .base import KeepAll as KeepAll
 from .hashevict import HashEvict as HashEvict
 from .scored import H2O as H2O
 from .scored import TOVA as TOVA

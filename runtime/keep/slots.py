@@ -1,53 +1,127 @@
-"""The slots of one layer, and the attention of a context that evicts tokens.
+"""The slots of one layer of a context that evicts.
 
-A slot is a place for one token in every KV head. A prompt fills the slots in order. Then each token
-evicts another one, possibly a different one in each KV head, and attends to what the slots then
-hold. A chunk of tokens gives the same result as its tokens one by one, except for rounding. Keys
-are stored after rope, so tokens keep their positions, and the order of slots does not matter.
+A slot is a place for one token in every KV head. A prompt fills the slots in order. What happens
+when they are full is the keep method's. Keys are stored after rope, so tokens keep their positions,
+and the order of slots does not matter.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
-from ...ops.pointwise import add_row
-from ..stats import Kept
-from .cache import KVCache, minus_centre
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...ops.device import Array, Recorded
+    from ...ops.device import Array
     from ...ops.evict import Staging
     from ..attend import BoundAttend, LayerView
-    from ..methods import Progress
     from ..store import SlotStore
-    from ..store.slots import SlotCopy
+    from .scored.queries import Queries
 
 
-class Slots(ABC):
-    """The slots of one layer; the keep method chooses which of them a token takes."""
+@dataclass(frozen=True)
+class SlotParts:
+    """What the layers of one context share: where slots are, what attends to them, where new tokens
+    wait for a slot. n_slots: of each layer without a window. queries: those that score."""
 
-    def __init__(self, store: SlotStore, layer: int, staging: Staging) -> None:
-        self.store, self.layer, self.staging = store, layer, staging
-        self.n_slots = store.slots[layer]
+    store: SlotStore
+    attend: BoundAttend
+    staging: Staging
+    n_slots: int
+    queries: Queries
 
-    def fill(self, k: Array, v: Array, start: int) -> None:
-        """Store k, v float32 (T, J, E) of positions start, start + 1, … in slots start, …."""
+
+class LayerSlots(ABC):
+    """The slots of one layer: which tokens they hold, and which are evicted for others."""
+
+    def __init__(self, view: LayerView, parts: SlotParts) -> None:
+        self.view, self.layer = view, view.index
+        self.store, self.attend = parts.store, parts.attend
+
+    @abstractmethod
+    def read(
+        self, q: Array, k: Array, v: Array, out: Array, *, position: int, prompt: bool
+    ) -> None:
+        """Store tokens from `position` on, evict others where it is due, and attend to the rest.
+
+        q, out (T, H, E); k, v (T, J, E). A prompt uses exact attention; generated tokens choose one
+        by one, where the attend method does.
+        """
+
+    @abstractmethod
+    def n_held(self, n_tokens: int) -> int:
+        """How many tokens each KV head holds of `n_tokens` that were read."""
+
+    @abstractmethod
+    def places_left(self, n_tokens: int) -> int:
+        """Generated tokens that can follow `n_tokens` without an eviction between them."""
+
+    @abstractmethod
+    def evicted(self, n_tokens: int) -> bool:
+        """Whether one of `n_tokens` tokens has been evicted."""
+
+    def kept(self, n_tokens: int) -> NDArray[np.uint32]:
+        """Positions (J, n) in the slots after `n_tokens` tokens."""
+        return self.store.kept(self.layer, self.n_held(n_tokens))
+
+    def append(self, k: Array, v: Array, slot: int, position: int) -> None:
+        """Store k, v float32 (T, J, E) of tokens from `position` on in slots from `slot` on."""
         from ...ops.evict import set_positions
 
         store, positions = self.store, self.store.positions
-        store.append(self.layer, k, v, start)
-        set_positions(positions.segments(self.layer), store.n_kv_heads, start, start, len(k))
-        positions.filled[self.layer] = start + len(k)
+        store.append(self.layer, k, v, slot)
+        segments = positions.segments(self.layer)
+        set_positions(segments, store.n_kv_heads, slot, position, len(k))
+        positions.filled[self.layer] = slot + len(k)
+
+    def rows_at_once(self, n_tokens: int, prompt: bool) -> int:
+        """How many of `n_tokens` new tokens attend together."""
+        return 1 if self.attend.chooses and not prompt else n_tokens
+
+
+class ReplacingSlots(LayerSlots):
+    """Once all slots are full, each token takes the slot of another, possibly a different one in
+    each KV head, and attends to what the slots then hold.
+
+    A chunk of tokens gives the same result as its tokens one by one, except for rounding.
+    """
+
+    def __init__(self, view: LayerView, parts: SlotParts) -> None:
+        super().__init__(view, parts)
+        self.staging, self.n_slots = parts.staging, parts.store.slots[view.index]
 
     @abstractmethod
     def choose(self, q: Array, position: int) -> None:
         """Choose slots for the staged tokens of queries q (T, H, E), from `position` on."""
+
+    def read(
+        self, q: Array, k: Array, v: Array, out: Array, *, position: int, prompt: bool
+    ) -> None:
+        step = self.rows_at_once(len(q), prompt)
+        for t in range(0, len(q), step):
+            start, rows = position + t, slice(t, t + step)
+            free = min(max(self.n_slots - start, 0), len(q[rows]))
+            filling, evicting = slice(t, t + free), slice(t + free, t + step)
+            if free:
+                self.append(k[filling], v[filling], start, start)
+                self.attend.appended(self.view, start, free)
+                self._attend(q[filling], start, start + free, out[filling], prompt)
+            if len(q[evicting]):
+                self.staging.put(k[evicting], v[evicting])
+                self._evict(q[evicting], start + free, out[evicting], prompt)
+
+    def _evict(self, q: Array, position: int, out: Array, prompt: bool) -> None:
+        """Each staged token evicts another, and attends to those that stay."""
+        self.choose(q, position)
+        if len(q) > 1:
+            self._attend_staged(q, out)
+        self.write_staged(position)
+        self.attend.replaced(self.view, self.staging.targets, len(q), self.n_slots)
+        if len(q) == 1:
+            self._attend(q, position, self.n_slots, out, prompt)
 
     def write_staged(self, position: int) -> None:
         """Write the staged tokens, whose positions begin at `position`, into their slots."""
@@ -56,144 +130,45 @@ class Slots(ABC):
         positions = self.store.positions.segments(self.layer)
         write_staged(self.staging, self.store.segments(self.layer), positions, position)
 
-    def kept(self, n_tokens: int) -> NDArray[np.uint32]:
-        """Positions (J, n) in the slots after `n_tokens` tokens."""
-        return self.store.kept(self.layer, n_tokens)
+    def _attend(self, q: Array, position: int, stored: int, out: Array, prompt: bool) -> None:
+        if prompt:
+            self.attend.attend_prompt(self.view, q, stored - len(q), out)
+        else:
+            self.attend.attend_slots(self.view, q, position, stored, out)
+
+    def _attend_staged(self, q: Array, out: Array) -> None:
+        from ...ops.evict import staged_attention
+
+        config = self.view.config
+        staged_attention(
+            self.staging,
+            q,
+            self.store.segments(self.layer),
+            self.n_slots,
+            out,
+            scale=config.attention_scale,
+            softcap=config.attention_softcap,
+            scratch=self.view.scratch,
+        )
+
+    def n_held(self, n_tokens: int) -> int:
+        return min(n_tokens, self.n_slots)
+
+    def places_left(self, n_tokens: int) -> int:
+        return self.n_slots - n_tokens
+
+    def evicted(self, n_tokens: int) -> bool:
+        return n_tokens > self.n_slots
 
 
-class Ring(Slots):
+class Ring(ReplacingSlots):
     """The first `sinks` tokens stay; of the others, the newest replaces the oldest."""
 
-    def __init__(self, store: SlotStore, layer: int, staging: Staging, sinks: int) -> None:
-        super().__init__(store, layer, staging)
+    def __init__(self, view: LayerView, parts: SlotParts, sinks: int) -> None:
+        super().__init__(view, parts)
         self._sinks = sinks
 
     def choose(self, q: Array, position: int) -> None:
         from ...ops.evict import choose_oldest
 
         choose_oldest(self.staging, self.n_slots, position, self._sinks)
-
-
-@dataclass
-class SlotAttention:
-    """What the forward pass calls: fills free slots, then replaces tokens, and attends to slots.
-
-    Prompts use exact attention; generated tokens choose one by one, where the method does.
-    """
-
-    layers: list[LayerView]
-    slots: list[Slots]
-    attend: BoundAttend
-    start: int = 0
-    prompt: bool = True
-    graphs: dict[bool, Recorded] | None = None
-    every_query: ClassVar[bool] = True  # they may decide which tokens are evicted
-
-    def __post_init__(self) -> None:
-        self._minus_centre = minus_centre(self.slots[0].store)
-
-    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
-        """See `CacheAttention.begin`."""
-        self.start, self.prompt = start, prompt
-
-    def done(self, n_tokens: int) -> None:
-        """See `CacheAttention.done`."""
-
-    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
-        if self._minus_centre is not None:
-            add_row(k.reshape(len(k), -1), self._minus_centre[layer])
-        step = 1 if self.attend.chooses and not self.prompt else len(q)
-        for t in range(0, len(q), step):
-            rows = slice(t, t + step)
-            self._read(layer, q[rows], k[rows], v[rows], self.start + t, out[rows])
-
-    def _read(self, layer: int, q: Array, k: Array, v: Array, start: int, out: Array) -> None:
-        view, slots = self.layers[layer], self.slots[layer]
-        free = min(max(slots.n_slots - start, 0), len(q))
-        if free:
-            slots.fill(k[:free], v[:free], start)
-            self.attend.appended(view, start, free)
-            self._attend(view, q[:free], start, start + free, out[:free])
-        if free < len(q):
-            self._evict(layer, q[free:], k[free:], v[free:], start + free, out[free:])
-
-    def _evict(self, layer: int, q: Array, k: Array, v: Array, position: int, out: Array) -> None:
-        """The slots are full: each token evicts another, and attends to those that stay."""
-        view, slots = self.layers[layer], self.slots[layer]
-        slots.staging.put(k, v)
-        slots.choose(q, position)
-        if len(q) > 1:
-            self._attend_staged(view, slots, q, out)
-        slots.write_staged(position)
-        self.attend.replaced(view, slots.staging.targets, len(q), slots.n_slots)
-        if len(q) == 1:
-            self._attend(view, q, position, slots.n_slots, out)
-
-    def _attend(self, view: LayerView, q: Array, position: int, stored: int, out: Array) -> None:
-        if self.prompt:
-            self.attend.attend_prompt(view, q, stored - len(q), out)
-        else:
-            self.attend.attend_slots(view, q, position, stored, out)
-
-    def _attend_staged(self, view: LayerView, slots: Slots, q: Array, out: Array) -> None:
-        from ...ops.evict import staged_attention
-
-        config = view.config
-        staged_attention(
-            slots.staging,
-            q,
-            slots.store.segments(slots.layer),
-            slots.n_slots,
-            out,
-            scale=config.attention_scale,
-            softcap=config.attention_softcap,
-            scratch=view.scratch,
-        )
-
-
-class SlotCache(KVCache):
-    """Each layer holds as many tokens as it has slots, however many are read.
-
-    budget: slots of the layers without a window.
-    """
-
-    keeps_all: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        store: SlotStore,
-        attend: BoundAttend,
-        attention: SlotAttention,
-        slots: list[Slots],
-        budget: int,
-    ) -> None:
-        super().__init__(store, attend, attention)
-        self._store, self.slots, self._budget = store, slots, budget
-
-    def copied(self) -> SlotCopy:
-        return self._store.copied()
-
-    def put_back(self, copy: SlotCopy) -> None:
-        self._store.put_back(copy)
-
-    def index(self, n_tokens: int, progress: Progress | None) -> None:
-        self.attend.build(self.attention.layers, min(n_tokens, self._budget), progress)
-
-    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
-        return self.slots[layer].kept(n_tokens)
-
-    @property
-    def most_tokens(self) -> int:
-        """As far as positions of 31 bits reach, whatever the size of the context."""
-        from ...ops.evict.api import LAST_POSITION
-
-        return LAST_POSITION
-
-    def kept_of(self, tokens: Sequence[int]) -> Kept | None:
-        return Kept(tokens, self._budget, tuple(slots.n_slots for slots in self.slots))
-
-    def places_left(self, n_tokens: int) -> int:
-        return min(slots.n_slots for slots in self.slots) - n_tokens
-
-    def evicted(self, n_tokens: int) -> bool:
-        return any(n_tokens > slots.n_slots for slots in self.slots)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from .base import KeepError
-from .evicting import Replacing
-from .slots import Ring, Slots
+from .evicting import Evicting
+from .slots import Ring
 
 if TYPE_CHECKING:
-    from ...ops.evict import Staging
-    from ..store import SlotStore
+    from ..attend import LayerView
+    from .slots import SlotParts
 
 
 @dataclass(frozen=True)
-class Streaming(Replacing):
+class Streaming(Evicting):
     """The first `sinks` tokens and the last budget − sinks, the newest included.
 
     Tokens keep their positions, where StreamingLLM renumbers those in its cache. Source: Xiao et
@@ -37,5 +37,5 @@ class Streaming(Replacing):
     def protected(self) -> int:
         return self.sinks
 
-    def open_layer(self, store: SlotStore, layer: int, staging: Staging) -> Slots:
-        return Ring(store, layer, staging, self.sinks)
+    def open_layer(self, view: LayerView, parts: SlotParts) -> Ring:
+        return Ring(view, parts, self.sinks)

@@ -12,7 +12,8 @@ import pytest
 import kvarn
 from kvarn.runtime.attend import Attend, BoundAttend
 from kvarn.runtime.context.prompt import CHUNK, ContextError
-from kvarn.runtime.keep import KEEPS, Evicting, KeepError, Slots
+from kvarn.runtime.keep import KEEPS, Evicting, KeepError
+from kvarn.runtime.keep.slots import ReplacingSlots
 from kvarn.runtime.model import Model
 
 from .reading import ids_of
@@ -100,9 +101,9 @@ def test_layers_with_windows_are_left_alone(tiny: Model, keep: Evicting) -> None
 def test_an_interrupted_step_is_finished(
     tiny: Model, keep: Evicting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids, write_staged = ids_of(tiny, 60), Slots.write_staged
+    ids, write_staged = ids_of(tiny, 60), ReplacingSlots.write_staged
 
-    def interrupted(slots: Slots, position: int) -> None:
+    def interrupted(slots: ReplacingSlots, position: int) -> None:
         write_staged(slots, position)
         if slots.layer == 0:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -112,7 +113,7 @@ def test_an_interrupted_step_is_finished(
     for context in (whole, cut):
         context.prefill(ids[:50])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Slots, "write_staged", interrupted)
+        patch.setattr(ReplacingSlots, "write_staged", interrupted)
         cut.decode(ids[50])
     whole.decode(ids[50])
     assert cut.tokens == ids[:51]
@@ -191,7 +192,7 @@ def test_combinations_that_cannot_be_are_refused(tiny: Model) -> None:
 
 
 def test_budgets_are_numbers_or_shares() -> None:
-    assert [kvarn.Streaming(b).slots(1000) for b in ("20%", "7%", "0.51%", 300)] == [
+    assert [kvarn.Streaming(b).n_slots(1000) for b in ("20%", "7%", "0.51%", 300)] == [
         200,
         70,
         6,

@@ -16,8 +16,10 @@ from kvarn.ops.evict.api import LAST_POSITION
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
 from kvarn.runtime.attend import LayerView
 from kvarn.runtime.attend.full import FullAttention
+from kvarn.runtime.cache.slots import SlotCache
 from kvarn.runtime.context.prompt import CHUNK, ContextError
-from kvarn.runtime.keep import Evicting, SlotAttention
+from kvarn.runtime.keep import Evicting, SlotParts
+from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store import SlotStore
 
@@ -194,11 +196,14 @@ def test_the_last_positions_evict_as_the_first(keep: Evicting) -> None:
     k = k.astype(np.float16).astype(np.float32)
     store = SlotStore(layout, [n_slots], kv_heads)
     store.reserve(n_slots)
-    slots = keep.open_layer(store, 0, Staging(layout, heads // kv_heads, kv_heads, n_slots, CHUNK))
+    staging = Staging(layout, heads // kv_heads, kv_heads, n_slots, CHUNK)
+    parts = SlotParts(store, FullAttention(), staging, n_slots, Queries((), heads, head_dim))
     scratch = AttentionScratch(heads, kv_heads, layout, max_rows=CHUNK, n_ctx=n_slots)
     config = LayerConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
     out, start = np.empty_like(q), LAST_POSITION - n
-    run = SlotAttention([LayerView(0, config, store, scratch)], [slots], FullAttention())
+    view = LayerView(0, config, store, scratch)
+    slots = keep.open_layer(view, parts)
+    run = SlotCache(parts, [view], [slots])
     run(0, q[:n_slots], k[:n_slots], v[:n_slots], out[:n_slots])
     run.begin(start, len(q) - n_slots - 1, prompt=True)
     run(0, q[n_slots:-1], k[n_slots:-1], v[n_slots:-1], out[n_slots:-1])

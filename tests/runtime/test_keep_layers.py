@@ -13,8 +13,10 @@ from kvarn.ops.reference.attention import attention_reference, read_kv
 from kvarn.ops.reference.evict import farthest_slot, ring_slot, signatures
 from kvarn.runtime.attend import LayerView
 from kvarn.runtime.attend.full import FullAttention
+from kvarn.runtime.cache.slots import SlotCache
 from kvarn.runtime.context.prompt import CHUNK
-from kvarn.runtime.keep import Evicting, Ring, SlotAttention
+from kvarn.runtime.keep import Evicting, Ring, SlotParts
+from kvarn.runtime.keep.scored.queries import Queries
 from kvarn.runtime.store import SlotStore
 
 METHODS = [kvarn.Streaming(40), kvarn.HashEvict(40)]
@@ -33,16 +35,18 @@ class Layer:
         self.store = SlotStore(self.layout, [7, n_slots], KV_HEADS)
         self.store.reserve(n_slots)
         staging = Staging(self.layout, HEADS // KV_HEADS, KV_HEADS, n_slots, 512)
-        ring = Ring(self.store, 1, staging, sinks=0)
-        self.slots = keep.open_layer(self.store, 1, staging) if keep else ring
         scratch = AttentionScratch(HEADS, KV_HEADS, self.layout, max_rows=CHUNK, n_ctx=n_slots)
         config = LayerConfig(window=None, rope=None, attention_scale=0.2, attention_softcap=0.0)
-        self.view = LayerView(1, config, self.store, scratch)
+        view = LayerView(1, config, self.store, scratch)
+        queries = Queries((), HEADS, HEAD_DIM)
+        parts = SlotParts(self.store, FullAttention(), staging, n_slots, queries)
+        self.slots = keep.open_layer(view, parts) if keep else Ring(view, parts, sinks=0)
+        self.cache = SlotCache(parts, [view] * 2, [self.slots] * 2)
 
     def read(self, q, k, v, start: int) -> NDArray[np.float32]:
         out = np.full_like(q, np.nan)
-        run = SlotAttention([self.view] * 2, [self.slots] * 2, FullAttention(), start)
-        run(1, q, k, v, out)
+        self.cache.begin(start, len(q), prompt=True)
+        self.cache(1, q, k, v, out)
         return out
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 import kvarn
 from kvarn.ops.reference.attention import read_kv
-from kvarn.runtime.keep.scored import Scored
-from kvarn.runtime.keep.scored.slots import ScoredSlots
+from kvarn.runtime.keep.scored import Scored, ScoredSlots
 from kvarn.runtime.model import Model
 
 from .reading import ids_of
@@ -58,16 +57,14 @@ class Watch:
 @contextmanager
 def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     watch, append, evict = Watch(), ScoredSlots.append, ScoredSlots.evict
-    from kvarn.runtime.keep.scored.attention import ScoredAttention
+    read = ScoredSlots.read
 
-    run = ScoredAttention._pass
-
-    def seen(self, slots, q, k, v, out) -> None:
-        watch.queries.setdefault(slots.layer, []).append((self.start, q.copy()))
-        run(self, slots, q, k, v, out)
+    def seen(self, q, k, v, out, *, position: int, prompt: bool) -> None:
+        watch.queries.setdefault(self.layer, []).append((position, q.copy()))
+        read(self, q, k, v, out, position=position, prompt=prompt)
 
     def before(self, n_tokens: int) -> None:
-        held, store = self.held(n_tokens), self.store
+        held, store = self.n_held(n_tokens), self.store
         watch.keys[self.layer], watch.values[self.layer] = read_kv(
             store.segments(self.layer), store.layout, store.n_kv_heads, 0, held
         )
@@ -77,7 +74,7 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         evict(self, n_tokens)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ScoredAttention, "_pass", seen)
+        patch.setattr(ScoredSlots, "read", seen)
         patch.setattr(ScoredSlots, "evict", before)
         yield watch
     assert append is ScoredSlots.append

@@ -12,9 +12,10 @@ import pytest
 
 import kvarn
 from kvarn.runtime.attend import Attend
+from kvarn.runtime.cache import scored
 from kvarn.runtime.context import ContextError
 from kvarn.runtime.keep import KeepError
-from kvarn.runtime.keep.scored import Scored, cache
+from kvarn.runtime.keep.scored import Scored
 from kvarn.runtime.keep.scored.queries import BLOCK, Queries
 from kvarn.runtime.model import Model
 from kvarn.runtime.store.disk.verify import verify
@@ -199,7 +200,7 @@ def test_a_prompt_that_memory_cannot_hold_is_refused(
 ) -> None:
     context = tiny.context(4096, keep=kvarn.TOVA(BUDGET))
     context.prefill(ids_of(tiny, 600))
-    monkeypatch.setattr(cache, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(scored, "available_bytes", lambda: 1000)
     with pytest.raises(kvarn.KvarnError, match=r"whole needs another .* and 1000 B of"):
         context.prefill(ids_of(tiny, 600))
     monkeypatch.undo()

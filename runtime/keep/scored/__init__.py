@@ -1,15 +1,14 @@
 """Keep methods that evict many tokens at once, after a prompt, by scores.
 
-`base` is their interface, each method a file; `attention` and `cache` hold a prompt whole and then
-evict; `queries` are the last queries, from which scores are computed.
+`base` is their interface, and the slots of a layer that they evict from; `methods` and `nacl` are
+the methods; `queries` are the last queries, from which scores are computed.
 """
 
-from .base import Scored
-from .h2o import H2O
-from .l2norm import L2Norm
-from .nacl import NaCl
-from .random import KeepRandom
-from .snapkv import SnapKV
-from .tova import TOVA
-
-__all__ = ["H2O", "TOVA", "KeepRandom", "L2Norm", "NaCl", "Scored", "SnapKV"]
+from .base import Scored as Scored
+from .base import ScoredSlots as ScoredSlots
+from .methods import H2O as H2O
+from .methods import TOVA as TOVA
+from .methods import KeepRandom as KeepRandom
+from .methods import L2Norm as L2Norm
+from .methods import SnapKV as SnapKV
+from .nacl import NaCl as NaCl

@@ -11,7 +11,7 @@ from ....system.values import Budget, WrongValue
 from ...methods import option
 from ..base import KeepError
 from .base import Scored
-from .choosing import best, last
+from .methods import highest, newest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,10 +84,9 @@ class NaCl(Scored):
 
     def __post_init__(self) -> None:
         for field, choices in (("random", DRAWS), ("heads", HEADS)):
-            if getattr(self, field) not in choices:
-                found = getattr(self, field)
+            if (value := getattr(self, field)) not in choices:
                 raise KeepError(
-                    f"keep nacl: {field} is {found!r}, expected one of {', '.join(choices)}"
+                    f"keep nacl: {field} is {value!r}, expected one of {', '.join(choices)}"
                 )
         if self.seed < 0:
             raise KeepError(f"keep nacl: seed is {self.seed}, expected 0 or more")
@@ -111,11 +110,11 @@ class NaCl(Scored):
     def shares(self, n_tokens: int, budget: int) -> Shares:
         """How a budget for a prompt of `n_tokens` is divided."""
         share = _in_table(n_tokens, budget)
-        newest, highest = (round(_row(x, share) / share * budget) for x in (_NEWEST, _BEST))
-        drawn = budget - newest - highest
+        n_newest, n_best = (round(_row(x, share) / share * budget) for x in (_NEWEST, _BEST))
+        n_drawn = budget - n_newest - n_best
         if self.random == "none":
-            return Shares(newest, highest + drawn, 0)
-        return Shares(newest, highest, drawn)
+            return Shares(n_newest, n_best + n_drawn, 0)
+        return Shares(n_newest, n_best, n_drawn)
 
     def choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> I32:
         if self.heads == "same":
@@ -127,13 +126,13 @@ class NaCl(Scored):
     def _choose(self, scores: F32, budget: int, seed: tuple[int, ...]) -> NDArray[np.intp]:
         """Slots of one KV head with scores (n,)."""
         n = len(scores)
-        newest, highest, drawn = self.shares(n, budget)
-        top = best(scores[: n - newest], highest)
-        left = np.setdiff1d(np.arange(n - newest), top, assume_unique=True)
+        n_newest, n_best, n_drawn = self.shares(n, budget)
+        top = highest(scores[: n - n_newest], n_best)
+        left = np.setdiff1d(np.arange(n - n_newest), top, assume_unique=True)
         rng = np.random.default_rng((self.seed, *seed))
         logits = scores[left] if self.random == "scores" else np.zeros(len(left))
-        lots = left[best(logits + rng.gumbel(size=len(left)), drawn)]
-        return np.concatenate([np.sort(np.concatenate([top, lots])), last(newest, n)])
+        lots = left[highest(logits + rng.gumbel(size=len(left)), n_drawn)]
+        return np.concatenate([np.sort(np.concatenate([top, lots])), newest(n_newest, n)])
 
 
 def _in_table(n_tokens: int, budget: int) -> float:

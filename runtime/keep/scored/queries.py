@@ -94,7 +94,7 @@ class Queries:
         numbers = range(first // BLOCK, -(-stop // BLOCK)) if first < stop else range(0)
         return all(number in self._blocks for number in numbers)
 
-    def drop(self, first: int) -> None:
+    def free_before(self, first: int) -> None:
         """Free blocks that have no token from `first` on."""
         low = first // BLOCK
         for number in [n for n in self._blocks if n < low]:

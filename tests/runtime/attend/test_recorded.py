@@ -118,7 +118,7 @@ def test_what_recorded_tokens_index_is_saved(model: Model, method: Sparse, tmp_p
         got = decoded(context, ids[2040:2060])
     with model.context(2100, method, store=kvarn.Disk(tmp_path / "p")) as context:
         got += decoded(context, ids[2060:])
-        assert context._cache.attention.graphs
+        assert context._cache.graphs
         context.store.check_saved()
     np.testing.assert_array_equal(got, want)
 

@@ -62,7 +62,7 @@ def test_sketches_of_slots_are_those_of_their_keys(model: Model, keep: Evicting)
             context.decode(token)
         bound = context._cache.attend
         column = bound._index.column
-        for i, view in enumerate(context._cache.attention.layers):
+        for i, view in enumerate(context._cache.layers):
             assert column.filled[i] == 100
             before = [bytes_of(c, i) for c in columns_of(bound._index)]
             bound._index.extend(view, 0, 100)

@@ -223,7 +223,7 @@ def test_recorded_tokens_have_the_bits_of_tokens_run_layer_by_layer(tiny: Model)
     """Across the end of a segment (new addresses) and a change of the number of threads."""
     ids = ids_of(tiny, 1040)
     recorded, plain = tiny.context(1100), tiny.context(1100)
-    plain._cache.attention.graphs = None
+    plain._cache._graphs = None
     most, seen = threads.max_threads(), []
     for context in (recorded, plain):
         context.prefill(ids[:1020])
@@ -233,7 +233,7 @@ def test_recorded_tokens_have_the_bits_of_tokens_run_layer_by_layer(tiny: Model)
             rows.append(context.decode(token).copy())
         on_engine(threads.set_threads, most)
         seen.append(np.stack(rows))
-    assert recorded._cache.attention.graphs
+    assert recorded._cache.graphs
     np.testing.assert_array_equal(*seen)
 
 

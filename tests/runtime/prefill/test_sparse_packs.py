@@ -156,12 +156,12 @@ def test_what_a_stopped_pass_has_measured_does_not_count(model: Model, tmp_path:
         with model.context(N, store=Disk(tmp_path / name), prefill=prefill) as context:
             context.prefill(ids[:1536])
             context.stop_at(flag.ctypes.data)
-            attention, stop = context._cache.attention, name == "stopped"
-            context._cache.attention = Stopping(attention, flag) if stop else attention
-            if stop:
+            if name == "stopped":
+                cache = context._reader._cache
+                context._reader._cache = Stopping(cache, flag)
                 with pytest.raises(Stopped):
                     context.prefill(ids[1536:])
-                flag[0], context._cache.attention = 0, attention
+                flag[0], context._reader._cache = 0, cache
             context.prefill(ids[1536:])
     assert pack_info(tmp_path / "stopped").probe == pack_info(tmp_path / "whole").probe
 

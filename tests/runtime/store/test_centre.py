@@ -87,7 +87,7 @@ def test_networks_sign_stored_keys_as_whole_ones(model: Model) -> None:
         context = model.context(N, store=store)
         context.prefill(ids_of(model, N))
         column = context.store.column("signatures", 8)
-        signing.sign_keys(context._cache.attention.layers[1], column, 0, N)
+        signing.sign_keys(context._cache.layers[1], column, 0, N)
         signatures.append(_items(context.store, column.segments(1)[0]))
     differing = np.bitwise_count(signatures[0] ^ signatures[1]).sum()
     assert differing < 0.002 * 64 * 2 * N

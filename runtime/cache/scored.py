@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ....ops.attention.layout import n_segments
-from ...memory import available_bytes, human_bytes
-from ...stats import Kept
-from ...store import StoreError
-from ..base import KeepError
-from ..cache import KVCache
-from .queries import BLOCK, bytes_of
-from .slots import ScoredSlots
+from ...ops.attention.layout import n_segments
+from ..keep import KeepError
+from ..keep.scored import ScoredSlots
+from ..keep.scored.queries import BLOCK, bytes_of
+from ..memory import available_bytes, human_bytes
+from ..stats import Kept
+from ..store import StoreError
+from ..store.slots import NO_BOUND
+from .slots import SlotCache
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...attend import BoundAttend
-    from ...methods import Progress
-    from ...store import SlotStore
-    from ...store.slots import SlotCopy
-    from .attention import ScoredAttention
-    from .queries import Queries
+    from ..attend import LayerView
+    from ..keep import LayerSlots, SlotParts
+    from ..methods import Progress
+    from ..store.slots import SlotCopy
 
 _FACTS = 7
 
@@ -63,76 +62,68 @@ class ScoredKept(Kept):
         return f"{super().__str__()}; held at most {human_bytes(kv)} of KV cache{beside}"
 
 
-class ScoredCache(KVCache):
+class ScoredCache(SlotCache):
     """Layers without a window hold a prompt whole, then what `ScoredSlots` keeps of it."""
-
-    keeps_all = False
 
     def __init__(
         self,
-        store: SlotStore,
-        attend: BoundAttend,
-        attention: ScoredAttention,
-        queries: Queries,
+        parts: SlotParts,
+        layers: list[LayerView],
+        slots: Sequence[LayerSlots],
         n_ctx: int,
     ) -> None:
-        super().__init__(store, attend, attention)
-        self._store, self._attention, self._queries = store, attention, queries
-        self._scored = [one for one in attention.slots if isinstance(one, ScoredSlots)]
-        self._windows = [one.n_slots for one in attention.slots if not isinstance(one, ScoredSlots)]
-        self._widest = max(self._windows, default=0)
+        super().__init__(parts, layers, slots)
+        self._queries, self._n_ctx = parts.queries, n_ctx
+        self._scored = [one for one in slots if isinstance(one, ScoredSlots)]
+        sizes = self._store.slots
+        self._sizes = tuple(0 if size == NO_BOUND else size for size in sizes)
+        self._widest = max(self._sizes)
         self._dropped, self._most = np.zeros(1, np.int64), np.zeros(2, np.int64)
-        self._n_ctx = n_ctx
-        if store.saved.tokens and self._scored:
+        if self._store.saved.tokens and self._scored:
             self._restore()
-            self._check_restored(len(store.saved.tokens))
-        store.extra_parts = self._extra_parts
-        attention.finished = self._finish
+            self._check_restored(len(self._store.saved.tokens))
+        self._store.extra_parts = self._extra_parts
 
     @property
     def notices(self) -> Sequence[str]:
         if not self._scored:
-            return self.attend.notices
-        one, store = self._scored[0], self._store
-        n, kept = self._n_ctx, one.budget + one.keep.every
+            return super().notices
+        keep, n = self._scored[0].keep, self._n_ctx
         queries = ""
-        if one.keep.uses_queries:
-            n_bytes = self._queries.bytes_for(one.keep.n_proxies(n, one.budget))
+        if keep.uses_queries:
+            n_bytes = self._queries.bytes_for(keep.n_proxies(n, self._budget))
             queries = f" and {human_bytes(n_bytes)} of queries"
-        whole = (
-            f"keep {one.keep.name} holds a prompt whole until the first token is generated: "
-            f"{human_bytes(store.bytes_for(n))} of KV cache{queries} for {n:,} tokens, then "
-            f"{human_bytes(store.bytes_for(kept))}"
+        whole, kept = (self._store.bytes_for(size) for size in (n, self._budget + keep.every))
+        return (
+            f"keep {keep.name} holds a prompt whole until the first token is generated: "
+            f"{human_bytes(whole)} of KV cache{queries} for {n:,} tokens, then {human_bytes(kept)}",
+            *super().notices,
         )
-        return (whole, *self.attend.notices)
 
     def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
         if start == 0:
             self._queries.clear()
-            for one in self._scored:
-                one.clear()
-        self.store.cut(start)
+            for slots in self._scored:
+                slots.clear()
         if self.attend.chooses and not prompt:
             self._check_chosen(start, n_tokens)
-        self._reserve(start, n_tokens)
-        self._attention.begin(start, n_tokens, prompt)
+        super().begin(start, n_tokens, prompt=prompt)
 
     def _check_chosen(self, start: int, n_tokens: int) -> None:
         """Raise `KeepError` where an attend method would choose among more than it has room for."""
-        for one in self._scored:
-            due = one.ends_prompt(start)
-            held = n_tokens + (one.budget if due else one.held(start))
-            if held > self._n_ctx and not one.keep.every:
+        for slots in self._scored:
+            before = slots.budget if slots.ends_prompt(start) else slots.n_held(start)
+            if before + n_tokens > self._n_ctx and not slots.keep.every:
                 raise KeepError(
-                    f"keep {one.keep.name} holds {held:,} tokens and the attend method chooses "
-                    f"among {self._n_ctx:,} at most: use a larger --ctx, or --keep-every N"
+                    f"keep {slots.keep.name} holds {before + n_tokens:,} tokens and the attend "
+                    f"method chooses among {self._n_ctx:,} at most: use a larger --ctx, or "
+                    "--keep-every N"
                 )
 
     def _reserve(self, start: int, n_tokens: int) -> None:
         """Make room in the slots, and in the scratch of attention."""
-        needed = self._held(start) + n_tokens
+        store, needed = self._store, self._n_held(start) + n_tokens
         reserved = max(needed, min(start + n_tokens, self._widest))
-        store, views = self._store, self._attention.layers
         if n_segments(reserved) > n_segments(store.reserved):
             more = store.bytes_for(reserved) - store.bytes_for(store.reserved)
             if more > (available := available_bytes()):
@@ -142,91 +133,59 @@ class ScoredCache(KVCache):
                     "available: use a shorter prompt, a smaller --kv-type, or --keep streaming"
                 )
         store.reserve(reserved)
-        scratch = views[0].scratch
+        scratch = self.layers[0].scratch
         if needed > scratch.n_ctx:
             larger = type(scratch)(
                 scratch.n_heads, scratch.n_kv_heads, scratch.layout, scratch.max_rows, 2 * needed
             )
-            views[:] = [replace(view, scratch=larger) for view in views]
-            for one in self._scored:
-                one.view = views[one.layer]
+            self.layers[:] = [replace(view, scratch=larger) for view in self.layers]
+            for slots, view in zip(self._slots, self.layers):
+                slots.view = view
 
-    def _finish(self, before: int, after: int) -> None:
-        """A pass has ended: count, and free what is no longer needed."""
+    def done(self, n_tokens: int) -> None:
+        """Count, and free what is no longer needed."""
+        before, after = self._start, self._start + n_tokens
         self._dropped[0] = self._scored[0].n_dropped if self._scored else 0
         now = self._store.n_bytes, self._queries.n_bytes
         np.maximum(self._most, now, out=self._most)
-        kept = max(self._held(after), min(after, self._widest))
-        if n_segments(self._store.reserved) > n_segments(kept):
-            self._store.shrink(kept)
-        if any(one.collects for one in self._scored):
-            self._queries.drop(min(one.first_proxy(before) for one in self._scored))
+        needed = max(self._n_held(after), min(after, self._widest))
+        if n_segments(self._store.reserved) > n_segments(needed):
+            self._store.shrink(needed)
+        if any(slots.collects for slots in self._scored):
+            self._queries.free_before(min(slots.first_proxy(before) for slots in self._scored))
         else:
             self._queries.clear()
 
     def index(self, n_tokens: int, progress: Progress | None) -> None:
-        """Nothing: what is kept is indexed before the next generated token, see `attention`."""
-
-    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
-        slots = self._attention.slots[layer]
-        if isinstance(slots, ScoredSlots):
-            return self._store.kept(layer, slots.held(n_tokens))
-        return slots.kept(n_tokens)
-
-    @property
-    def most_tokens(self) -> int:
-        """As far as positions of 31 bits reach: what is held has no other bound than memory."""
-        from ....ops.evict.api import LAST_POSITION
-
-        return LAST_POSITION
+        """Nothing: what stays is indexed before the next generated token, see `ScoredSlots`."""
 
     def kept_of(self, tokens: Sequence[int]) -> Kept | None:
-        slots = self._attention.slots
-        sizes = tuple(0 if isinstance(one, ScoredSlots) else one.n_slots for one in slots)
-        budget = self._scored[0].budget if self._scored else 0
-        return ScoredKept(tokens, budget, sizes, self._dropped, self._most)
-
-    def places_left(self, n_tokens: int) -> int:
-        """Generated tokens that can follow; an eviction before the first of them is none of
-        theirs."""
-        left = min([self.most_tokens, *self._windows]) - n_tokens
-        for one in self._scored:
-            room, every = one.room(n_tokens, prompt=False), one.keep.every
-            if room is not None:
-                due = room <= 0 or one.ends_prompt(n_tokens)
-                left = min(left, every if due else room)
-        return left
-
-    def evicted(self, n_tokens: int) -> bool:
-        gone = any(one.n_dropped for one in self._scored) and n_tokens > 0
-        return gone or any(n_tokens > size for size in self._windows)
-
-    def copied(self) -> SlotCopy:
-        return self._store.copied()
+        budget = self._budget if self._scored else 0
+        return ScoredKept(tokens, budget, self._sizes, self._dropped, self._most)
 
     def put_back(self, copy: SlotCopy) -> None:
-        self._store.put_back(copy)
+        super().put_back(copy)
         if self._scored:
             self._restore()
 
     def cut_refusal(self, n_tokens: int, to: int) -> str:
         if why := super().cut_refusal(n_tokens, to):
             return why
-        for one in self._scored:
-            if one.collects and not self._queries.first <= one.first_proxy(to) <= to:
-                return f"queries that keep {one.keep.name} needs from there on are gone"
+        for slots in self._scored:
+            if slots.collects and not self._queries.first <= slots.first_proxy(to) <= to:
+                return f"queries that keep {slots.keep.name} needs from there on are gone"
         return ""
 
-    def _held(self, n_tokens: int) -> int:
-        return max((one.held(n_tokens) for one in self._scored), default=0)
+    def _n_held(self, n_tokens: int) -> int:
+        return max((slots.n_held(n_tokens) for slots in self._scored), default=0)
 
     def _extra_parts(self) -> list[memoryview]:
         """Seven numbers, the queries, and the sums (layers, J, width) of methods that sum all."""
         if not self._scored:
             return []
-        one, parts = self._scored[0], self._queries.parts()
+        first, parts = self._scored[0], self._queries.parts()
         sums = np.stack([slots.sums for slots in self._scored])
-        facts = [one.n_dropped, one.since, one.n_summed, one.in_prompt]
+        facts = [first.n_dropped, first.since, first.n_summed, first.in_prompt]
         facts += [self._queries.first, len(parts) // 2, sums.shape[2]]
         return [bytes_of(np.array(facts, "<i8")), *parts, bytes_of(sums)]
 
@@ -246,20 +205,21 @@ class ScoredCache(KVCache):
         for part in [*queries.restore(first, n_blocks), bytes_of(sums)]:
             part[:] = extra[size : size + part.nbytes].data
             size += part.nbytes
-        for one, its_sums in zip(self._scored, sums):
-            one.n_dropped, one.since, one.n_summed = numbers[:3]
-            one.in_prompt, one.sums = bool(numbers[3]), its_sums.copy()
+        for slots, its_sums in zip(self._scored, sums):
+            slots.n_dropped, slots.since, slots.n_summed = numbers[:3]
+            slots.in_prompt, slots.sums = bool(numbers[3]), its_sums.copy()
         self._dropped[0] = numbers[0]
 
     def _check_restored(self, n_tokens: int) -> None:
         """StoreError unless slots and queries are those of so many tokens."""
-        for one in self._scored:
-            numbers = one.n_dropped, one.since, one.n_summed, self._queries.first
+        for slots in self._scored:
+            numbers = slots.n_dropped, slots.since, slots.n_summed, self._queries.first
+            n_held = slots.n_held(n_tokens)
             if not (
                 all(0 <= number <= n_tokens for number in numbers)
-                and one.held(n_tokens) <= self._store.reserved
-                and self._store.holds_each_once(one.layer, one.held(n_tokens), n_tokens)
-                and self._queries.has(one.first_proxy(n_tokens), n_tokens)
+                and n_held <= self._store.reserved
+                and self._store.holds_each_once(slots.layer, n_held, n_tokens)
+                and self._queries.has(slots.first_proxy(n_tokens), n_tokens)
             ):
                 raise self._wrong()
 

@@ -1,53 +1,45 @@
-"""The KV cache of a context, made of a store, a keep and an attend method."""
+"""What a KV cache does in each pass, whatever it keeps."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, Protocol
-
-from ...models.attention import Attention
-from ..attend import BoundAttend, LayerView
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ...models.config import LayerConfig
-    from ..loading.model_info import ModelInfo
+    from ...ops.device import Array, Recorded
+    from ..attend import BoundAttend, LayerView
     from ..methods import Progress
     from ..stats import Kept
     from ..store import KVStore
     from ..store.slots import SlotCopy
 
 
-class CacheAttention(Attention, Protocol):
-    """What the forward pass calls, over a KV cache."""
-
-    layers: list[LayerView]
-
-    def begin(self, start: int, n_tokens: int, prompt: bool) -> None:
-        """The next calls are for tokens from position `start` on, for which there is room.
-
-        prompt: see `KVCache.begin`.
-        """
-
-    def done(self, n_tokens: int) -> None:
-        """All layers have these tokens."""
-
-
 class KVCache(ABC):
-    """Where K and V are (`store`), which tokens are read (`attend`), and which stay (a subclass).
+    """K and V of a context (`store`), what is read of them (`attend`), which stay (a subclass).
 
-    attention: what the forward pass calls.
+    It is the `models.attention.Attention` of the forward pass. A pass is
+
+        begin(start, n)            drop tokens from `start` on, make room for `n`
+        cache(layer, q, k, v, out) for each layer: store k and v, attend with q
+        done(n)                    all layers have the tokens
     """
 
     keeps_all: ClassVar[bool]
     """Whether all tokens stay, so that the context can be cut anywhere."""
+    every_query: bool = True
+    graphs: dict[bool, Recorded] | None = None
 
-    def __init__(self, store: KVStore, attend: BoundAttend, attention: CacheAttention) -> None:
-        self.store, self.attend, self.attention = store, attend, attention
+    def __init__(self, store: KVStore, attend: BoundAttend, layers: list[LayerView]) -> None:
+        self.store, self.attend, self.layers = store, attend, layers
+        # What to add to the rows of keys (n, J · E) of each layer before they are stored.
+        self._minus_centre: Array | None = None
+        if store.centre is not None:
+            self._minus_centre = store.device.put(-store.centre.reshape(len(store.centre), -1))
 
     @property
     def notices(self) -> Sequence[str]:
@@ -60,12 +52,25 @@ class KVCache(ABC):
         prompt: whether they belong to a prompt, or are generated or drafted.
         """
         self.store.cut(start)
-        self.store.reserve(start + n_tokens)
-        self.attention.begin(start, n_tokens, prompt)
+        self._reserve(start, n_tokens)
 
-    def done(self, n_tokens: int) -> None:
+    def _reserve(self, start: int, n_tokens: int) -> None:
+        """Make room for `n_tokens` tokens from position `start` on."""
+        self.store.reserve(start + n_tokens)
+
+    def __call__(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+        """See `Attention`."""
+        if self._minus_centre is not None:
+            rows = k.reshape(len(k), -1)
+            self.store.device.pointwise.add_row(rows, self._minus_centre[layer])
+        self._read(layer, q, k, v, out)
+
+    def done(self, n_tokens: int) -> None:  # noqa: B027 - nothing to do for most
         """All layers have the tokens that `begin` was called for."""
-        self.attention.done(n_tokens)
+
+    @abstractmethod
+    def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+        """Store k and v of new tokens, and attend with q; arrays as in `Attention`."""
 
     @abstractmethod
     def index(self, n_tokens: int, progress: Progress | None) -> None:
@@ -89,7 +94,7 @@ class KVCache(ABC):
         """Tokens that can follow `n_tokens` without eviction."""
 
     def copied(self) -> SlotCopy | None:
-        """A copy of all that is held, for `put_back`; None where a cut brings it back."""
+        """A copy of all K and V, for `put_back`; None where a cut brings them back."""
         return None
 
     def put_back(self, copy: SlotCopy) -> None:  # noqa: B027 - most caches give no copy
@@ -104,11 +109,6 @@ class KVCache(ABC):
         """Whether one of `n_tokens` tokens has been evicted from some layer."""
 
 
-def minus_centre(store: KVStore) -> NDArray[np.float32] | None:
-    """What to add to the rows of keys (n, J · E) of each layer before `append`: (layers, J · E)."""
-    return None if store.centre is None else -store.centre.reshape(len(store.centre), -1)
-
-
 @contextmanager
 def closed_on_error(store: KVStore) -> Iterator[None]:
     """Close the store, and so its files and lock, after an error in the block."""
@@ -117,14 +117,3 @@ def closed_on_error(store: KVStore) -> Iterator[None]:
     except BaseException:
         store.close()
         raise
-
-
-def layer_views(
-    model: ModelInfo, layers: Sequence[LayerConfig], store: KVStore, n_ctx: int, max_chunk: int
-) -> list[LayerView]:
-    """The layers of a context whose layers hold up to `n_ctx` tokens each."""
-    config = model.config
-    scratch = store.device.attention_scratch(
-        config.n_heads, config.n_kv_heads, store.layout, max_chunk, n_ctx
-    )
-    return [LayerView(i, layer, store, scratch) for i, layer in enumerate(layers)]

@@ -1,0 +1,71 @@
+"""The KV cache of a context that evicts: each layer holds tokens in slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ..stats import Kept
+from .base import KVCache
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...ops.device import Array
+    from ..attend import LayerView
+    from ..keep import LayerSlots, SlotParts
+    from ..methods import Progress
+    from ..store.slots import SlotCopy
+
+
+class SlotCache(KVCache):
+    """Each layer holds as many tokens as it has slots, however many are read.
+
+    Every query may decide which tokens are evicted.
+    """
+
+    keeps_all: ClassVar[bool] = False
+
+    def __init__(
+        self, parts: SlotParts, layers: list[LayerView], slots: Sequence[LayerSlots]
+    ) -> None:
+        super().__init__(parts.store, parts.attend, layers)
+        self._store, self._slots, self._budget = parts.store, slots, parts.n_slots
+        self._start, self._prompt = 0, True
+
+    def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
+        super().begin(start, n_tokens, prompt=prompt)
+        self._start, self._prompt = start, prompt
+
+    def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+        self._slots[layer].read(q, k, v, out, position=self._start, prompt=self._prompt)
+
+    def copied(self) -> SlotCopy:
+        return self._store.copied()
+
+    def put_back(self, copy: SlotCopy) -> None:
+        self._store.put_back(copy)
+
+    def index(self, n_tokens: int, progress: Progress | None) -> None:
+        self.attend.build(self.layers, min(n_tokens, self._budget), progress)
+
+    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+        return self._slots[layer].kept(n_tokens)
+
+    @property
+    def most_tokens(self) -> int:
+        """As far as positions of 31 bits reach, whatever the size of the context."""
+        from ...ops.evict.api import LAST_POSITION
+
+        return LAST_POSITION
+
+    def kept_of(self, tokens: Sequence[int]) -> Kept | None:
+        return Kept(tokens, self._budget, self._store.slots)
+
+    def places_left(self, n_tokens: int) -> int:
+        left = (slots.places_left(n_tokens) for slots in self._slots)
+        return min(self.most_tokens - n_tokens, *left)
+
+    def evicted(self, n_tokens: int) -> bool:
+        return any(slots.evicted(n_tokens) for slots in self._slots)

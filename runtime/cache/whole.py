@@ -1,0 +1,107 @@
+"""The KV cache of a context that keeps all tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ..memory import human_bytes
+from .base import KVCache
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...ops.device import Array, Places, Recorded
+    from ..attend import BoundAttend, LayerView
+    from ..methods import Progress
+    from ..store import KVStore
+
+
+class WholeCache(KVCache):
+    """Holds token p at place p of every layer. Single tokens can be recorded in graphs.
+
+    notice: a line that the user should see, or ""; tell: called with later ones.
+    """
+
+    keeps_all: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        store: KVStore,
+        attend: BoundAttend,
+        layers: list[LayerView],
+        n_ctx: int,
+        notice: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        super().__init__(store, attend, layers)
+        self._n_ctx, self._notice, self._tell, self._told = n_ctx, notice, tell, False
+        self._start, self._prompt = store.device.numbers(1), True
+        self._recorded_for: tuple[Places | None, int, Hashable] = None, 0, ()
+        self.every_query = attend.every_query
+        records = attend.records and store.records
+        self._graphs: dict[bool, Recorded] | None = {} if records else None
+        self.graphs = self._graphs
+
+    @property
+    def notices(self) -> Sequence[str]:
+        return (self._notice, *self.attend.notices) if self._notice else self.attend.notices
+
+    def begin(self, start: int, n_tokens: int, *, prompt: bool) -> None:
+        super().begin(start, n_tokens, prompt=prompt)
+        self._start.set((start,))
+        self._prompt = prompt
+        self.graphs = self._graphs_for(self.attend.expect(start, n_tokens, prompt))
+
+    def _graphs_for(self, state: Hashable | None) -> dict[bool, Recorded] | None:
+        """The graphs of this pass, emptied where `state` or an address has changed."""
+        if state is None:
+            return None
+        known = self._recorded_for
+        places, threads = self.store.segments(0), self.store.device.threads
+        if places is not known[0] or (threads, state) != known[1:]:
+            self._recorded_for = places, threads, state
+            if self._graphs:
+                self._graphs.clear()
+        recorded = not self._prompt or self.attend.records_prompts
+        return self._graphs if recorded else None
+
+    def _read(self, layer: int, q: Array, k: Array, v: Array, out: Array) -> None:
+        (start,), view = self._start.now(), self.layers[layer]
+        self.store.append(layer, k, v, start)
+        self.attend.appended(view, start, len(k))
+        # Queries that are fewer belong to the last tokens. `start` + 0 would be a plain number.
+        first = start + len(k) - len(q) if len(q) < len(k) else start
+        attend = self.attend.attend_prompt if self._prompt else self.attend
+        attend(view, q, first, out)
+
+    def done(self, n_tokens: int) -> None:
+        self.attend.done(n_tokens)
+
+    def index(self, n_tokens: int, progress: Progress | None) -> None:
+        began = time.perf_counter()
+        self.store.reserve(n_tokens)
+        self.attend.build(self.layers, n_tokens, progress)
+        if (n_bytes := self.store.unsaved_index_bytes) and not self._told:
+            self._told = True
+            self._tell(
+                f"the pack has no index for this method: made {human_bytes(n_bytes)} of it in "
+                f"memory, in {time.perf_counter() - began:.1f} s; `kvarn pack index NAME` with the "
+                "same --method keeps it"
+            )
+
+    def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
+        return np.tile(np.arange(n_tokens, dtype=np.uint32), (self.store.n_kv_heads, 1))
+
+    @property
+    def most_tokens(self) -> int:
+        return self._n_ctx
+
+    def places_left(self, n_tokens: int) -> int:
+        return self._n_ctx - n_tokens
+
+    def evicted(self, n_tokens: int) -> bool:
+        return False
