@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...ops.attention.layout import n_segments
 from ...ops.cpu import CPU
 from ...ops.device import Device, Places
@@ -14,7 +16,6 @@ from ...system.errors import KvarnError
 from ..memory import available_bytes
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from ...ops.attention.layout import TileLayout
@@ -48,10 +49,17 @@ class Column(ABC):
         """Where the layer's segments are, for operations of the store's device; valid until the
         store's next `reserve`."""
 
-    @abstractmethod
     def restart(self, first: int = 0) -> None:
         """Forget the items of tokens from `first` on, a multiple of 1,024, of all layers, those
         that were saved too."""
+        np.minimum(self.filled, first, out=self.filled)
+
+    def check_items(self, name: str, item_bytes: int) -> None:
+        """`StoreError` if its items, of the column `name`, have another size."""
+        if self.item_bytes != item_bytes:
+            raise StoreError(
+                f"index {name} holds {self.item_bytes} bytes per token, expected {item_bytes}"
+            )
 
 
 @dataclass(frozen=True)
@@ -122,16 +130,17 @@ class KVStore(ABC):
 
     def cut(self, n_tokens: int) -> None:  # noqa: B027 - most stores have nothing to do
         """Drop the tokens from `n_tokens` on. Called before recorded launches overwrite them, which
-        do not call `append`. It must be possible to go on after the others, see `go_back`."""
+        do not call `append`. The store must reach `n_tokens`: see `go_back`."""
 
     def reaches(self, n_tokens: int) -> bool:
         """Whether `go_back` to `n_tokens` tokens has nothing to do."""
         return True
 
     def go_back(self, n_tokens: int) -> int:
-        """Make it possible to go on after the first `n_tokens` of the tokens that it holds; returns
-        after how many it is. They are fewer where a layer with a window does not hold what stands
-        before them any more, see `windowed`; the tokens between are then to be read again."""
+        """Make it possible to go on after the first `n_tokens` tokens; returns after how many.
+
+        Fewer where a layer with a window does not hold any more what stands before them, see
+        `windowed`: the caller then reads the tokens between again."""
         return n_tokens
 
     def pin(self, n_tokens: int) -> None:  # noqa: B027 - most stores can go back anywhere

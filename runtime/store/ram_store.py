@@ -10,15 +10,13 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from .anonymous import Pieces
-from .base import Column, KVStore, StoreError
-from .windowed import Windowed
+from .base import Column
+from .windowed import HostStore, Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-
-    from .base import F32
 
 _MOST_SEGMENTS = 1 << 21
 """Positions have 31 bits."""
@@ -74,11 +72,8 @@ class RamColumn(Column):
     def segments(self, layer: int) -> NDArray[np.int64]:
         return self.memory.addresses[layer]
 
-    def restart(self, first: int = 0) -> None:
-        np.minimum(self.filled, first, out=self.filled)
 
-
-class RamStore(KVStore):
+class RamStore(HostStore[RamColumn]):
     """Anonymous memory, a piece for each segment of 1,024 tokens, all layers in it.
 
     Piece: [layer][kv_head][tile]. Fresh ones are zeros, in every stored type. windows: of layers
@@ -86,29 +81,23 @@ class RamStore(KVStore):
     own.
     """
 
-    records = True
-
     def __init__(
         self, layout: TileLayout, n_layers: int, n_kv_heads: int, windows: Sequence[int] = ()
     ) -> None:
         self.layout, self.n_layers, self.n_kv_heads = layout, n_layers, n_kv_heads
-        self._windowed = Windowed(layout, n_kv_heads, windows) if any(windows) else None
-        n_whole = n_layers if self._windowed is None else len(self._windowed.whole)
+        windowed = Windowed(layout, n_kv_heads, windows) if any(windows) else None
+        n_whole = n_layers if windowed is None else len(windowed.whole)
         self._memory = _Segments(n_whole, layout.segment_bytes(n_kv_heads), "KV cache")
-        self._columns: dict[str, RamColumn] = {}
-        self._reserved = self._start = 0
-        self._places = self._memory.addresses
-        if self._windowed is not None:
-            self.windowed_layers = self._windowed.layers
-            self._place()
+        super().__init__(windowed, 0)
+        self._place()
 
     def bytes_for(self, n_tokens: int) -> int:
         """Bytes of K and V of a context of `n_tokens`."""
         n_bytes = n_segments(n_tokens) * self._memory.segment_bytes
-        return n_bytes + (0 if self._windowed is None else self._windowed.bytes_for(n_tokens))
+        return n_bytes + (0 if self.windowed is None else self.windowed.bytes_for(n_tokens))
 
     def growth(self, n_held: int, n_tokens: int) -> int:
-        columns = sum(column.memory.segment_bytes for column in self._columns.values())
+        columns = sum(column.memory.segment_bytes for column in self.columns.values())
         return self.bytes_for(n_tokens) + n_segments(n_tokens) * columns - self.n_bytes
 
     def tokens_in(self, n_bytes: int) -> int:
@@ -119,84 +108,43 @@ class RamStore(KVStore):
     def reserve(self, n_tokens: int) -> None:
         self._reserved = max(self._reserved, n_tokens)
         self._memory.grow(n_tokens)
-        for column in self._columns.values():
+        for column in self.columns.values():
             column.memory.grow(n_tokens)
-        if self._windowed is None:
-            self._places = self._memory.addresses
-        elif self._windowed.advance(self._start, n_tokens) or self._has_grown:
+        moved = self.windowed is not None and self.windowed.advance(self._start, n_tokens)
+        if moved or self._memory.addresses is not self._whole:
             self._place()
 
-    @property
-    def _has_grown(self) -> bool:
-        return len(self._places[0]) < n_segments(self._reserved)
-
     def _place(self) -> None:
-        assert self._windowed is not None
-        self._places = self._windowed.places(self._memory.addresses, n_segments(self._reserved))
+        self._place_segments(self._memory.addresses, n_segments(self._reserved))
 
     def shrink(self, n_tokens: int) -> None:
         """Free the segments beyond tokens 0 to n_tokens - 1. Layers have no windows."""
         self._reserved = n_tokens
         self._memory.shrink(n_tokens)
-        for column in self._columns.values():
+        for column in self.columns.values():
             column.memory.shrink(n_tokens)
-        self._places = self._memory.addresses
+        self._place()
 
-    def cut(self, n_tokens: int) -> None:
-        self._start = n_tokens
-        if self._windowed is not None:
-            self._windowed.cut(n_tokens)
-        for column in self._columns.values():
-            np.minimum(column.filled, n_tokens, out=column.filled)
-
-    def reaches(self, n_tokens: int) -> bool:
-        return self._windowed is None or self._windowed.reaches(n_tokens)
-
-    def go_back(self, n_tokens: int) -> int:
-        if self._windowed is not None and not self._windowed.reaches(n_tokens):
-            n_tokens = self._windowed.go_back(n_tokens)
-            self._place()
-        self._start = min(self._start, n_tokens)
-        return n_tokens
-
-    def pin(self, n_tokens: int) -> None:
-        if self._windowed is not None:
-            self._windowed.pin(n_tokens)
-
-    def first(self, layer: int) -> int:
-        return 0 if self._windowed is None else self._windowed.first_of(layer)
-
-    def segments(self, layer: int) -> NDArray[np.int64]:
-        return self._places[layer]
+    def _drop(self, start: int) -> None:
+        if self.windowed is not None:
+            self.windowed.cut(start)
 
     def parts(self) -> Iterator[memoryview]:
         """All memory that is reserved: K and V, then the columns by their names. Layers have no
         windows."""
         yield from self._memory.parts()
-        for _, column in sorted(self._columns.items()):
+        for _, column in sorted(self.columns.items()):
             yield from column.memory.parts()
 
-    def append(self, layer: int, k: F32, v: F32, start: int) -> None:
-        for column in self._columns.values():
-            column.filled[layer] = min(column.filled[layer], start)
-        self.device.append_kv(k, v, self._places[layer], self.layout, start)
-
     def column(self, name: str, item_bytes: int) -> Column:
-        column = self._columns.get(name)
-        if column is None:
+        if name not in self.columns:
             column = RamColumn(name, item_bytes, self.n_layers, self.n_kv_heads)
             column.memory.grow(self._reserved)
-            self._columns[name] = column
-        if column.item_bytes != item_bytes:
-            raise StoreError(
-                f"index {name} holds {column.item_bytes} bytes per token, expected {item_bytes}"
-            )
-        return column
-
-    def drop_column(self, name: str) -> None:
-        self._columns.pop(name, None)
+            self.columns[name] = column
+        self.columns[name].check_items(name, item_bytes)
+        return self.columns[name]
 
     @property
     def n_bytes(self) -> int:
-        n_bytes = self._memory.n_bytes + sum(c.memory.n_bytes for c in self._columns.values())
-        return n_bytes + (0 if self._windowed is None else self._windowed.n_bytes)
+        n_bytes = self._memory.n_bytes + sum(c.memory.n_bytes for c in self.columns.values())
+        return n_bytes + (0 if self.windowed is None else self.windowed.n_bytes)

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.device import Places
-from .base import Column, KVStore, StoreError
+from .base import Column, KVStore
 from .ram_store import RamColumn, RamStore
 
 if TYPE_CHECKING:
@@ -161,12 +161,8 @@ class SlotStore(KVStore):
             self._index_parts[name] = parts
             self._indexes[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
             self._grow_indexes()
-        column = self._indexes[name]
-        if column.item_bytes != item_bytes:
-            raise StoreError(
-                f"index {name} holds {column.item_bytes} bytes per token, expected {item_bytes}"
-            )
-        return column
+        self._indexes[name].check_items(name, item_bytes)
+        return self._indexes[name]
 
     def _grow_indexes(self) -> None:
         for parts in self._index_parts.values():
@@ -217,6 +213,3 @@ class SlotColumn(Column):
     def segments(self, layer: int) -> Places:
         column, number = self._parts[layer]
         return column.segments(number)
-
-    def restart(self, first: int = 0) -> None:
-        np.minimum(self.filled, first, out=self.filled)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
-from ..base import Column, KVStore, Saved, StoreError
+from ..base import Column, Saved, StoreError
 from ..prompt_facts import ProbeSums
-from ..windowed import Windowed
+from ..windowed import HostStore, Windowed
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError
@@ -50,18 +50,16 @@ class DiskColumn(Column):
 
     def restart(self, first: int = 0) -> None:
         self.plane.restart(first // SEGMENT)
-        np.minimum(self.filled, first, out=self.filled)
+        super().restart(first)
 
 
-class DiskStore(KVStore):
+class DiskStore(HostStore[DiskColumn]):
     """K and V of a pack, and what is appended after them: of layers with a window, those that can
     still be read are in memory.
 
     With a writer, `commit` saves tokens. Without one, the pack is only read and new tokens stay in
     memory; any number of such stores can use one pack, also while a writer works.
     """
-
-    records = True
 
     def __init__(self, folder: PackFolder, io: Io = "mmap") -> None:
         model = folder.manifest.model
@@ -71,14 +69,10 @@ class DiskStore(KVStore):
         state = folder.state(recent=True)
         self._tables: Tables = state.tables
         self._kv = Plane(KV, folder, state.tables.places[KV], 0, io)
-        self.columns: dict[str, DiskColumn] = {}
-        self.copied_bytes = 0
-        self._reserved = self._start = len(state.tokens)
-        self._checkpoints: Checkpoints | None = None
-        if windows := folder.manifest.windows:
-            windowed = Windowed(self.layout, self.n_kv_heads, windows)
-            self.windowed_layers = windowed.layers
-            self._checkpoints = Checkpoints(folder, windowed, state)
+        windows = folder.manifest.windows
+        windowed = Windowed(self.layout, self.n_kv_heads, windows) if windows else None
+        self._checkpoints = None if windowed is None else Checkpoints(folder, windowed, state)
+        super().__init__(windowed, len(state.tokens))
         self._place()
         self.saved = state.saved
         self._begin(state)
@@ -102,9 +96,8 @@ class DiskStore(KVStore):
         if len(state.rows):
             n_bytes = self.folder.rows.n_bytes
             self.folder.rows.scatter(state.rows[:, :n_bytes], self._kv.buffer(state.n_full))
-            if self._checkpoints is not None:
-                windowed = self._checkpoints.windowed
-                windowed.put(state.n_full * SEGMENT, state.rows[:, n_bytes:])
+            if self.windowed is not None:
+                self.windowed.put(state.n_full * SEGMENT, state.rows[:, n_bytes:])
 
     @property
     def n_mapped(self) -> int:
@@ -121,54 +114,25 @@ class DiskStore(KVStore):
     def saves(self) -> bool:
         return self._writer is not None
 
-    def cut(self, n_tokens: int) -> None:
-        self._start = int(n_tokens)
-        self._void(self._start)
-        for column in self.columns.values():
-            np.minimum(column.filled, n_tokens, out=column.filled)
-
     def reserve(self, n_tokens: int) -> None:
         self._reserved = max(self._reserved, n_tokens)
         wanted = n_segments(self._reserved)
         for plane in self._planes():
             plane.grow(wanted)
-        moved = self._kv.addresses is not self._whole
-        if self._checkpoints is not None:
-            moved |= self._checkpoints.windowed.advance(self._start, n_tokens)
-        if moved:
+        moved = self.windowed is not None and self.windowed.advance(self._start, n_tokens)
+        if moved or self._kv.addresses is not self._whole:
             self._place()
 
     def _place(self) -> None:
-        self._places = self._whole = self._kv.addresses
-        if self._checkpoints is not None:
-            windowed = self._checkpoints.windowed
-            self._places = windowed.places(self._whole, self._kv.n_segments)
+        self._place_segments(self._kv.addresses, self._kv.n_segments)
 
-    def reaches(self, n_tokens: int) -> bool:
-        return self._checkpoints is None or self._checkpoints.windowed.reaches(n_tokens)
-
-    def go_back(self, n_tokens: int) -> int:
-        if self._checkpoints is not None and not self.reaches(n_tokens):
-            n_tokens = self._checkpoints.go_back(n_tokens)
-            self._place()
-        self._start = min(self._start, n_tokens)
-        return n_tokens
-
-    def pin(self, n_tokens: int) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.windowed.pin(n_tokens)
-
-    def first(self, layer: int) -> int:
-        return 0 if self._checkpoints is None else self._checkpoints.windowed.first_of(layer)
-
-    def segments(self, layer: int) -> NDArray[np.int64]:
-        return self._places[layer]
+    def _go_back(self, n_tokens: int) -> int:
+        assert self._checkpoints is not None
+        return self._checkpoints.go_back(n_tokens)
 
     def append(self, layer: int, k: F32, v: F32, start: int) -> None:
-        self._void(int(start))
-        for column in self.columns.values():
-            column.filled[layer] = min(column.filled[layer], start)
-        self.device.append_kv(k, v, self._places[layer], self.layout, start)
+        self._drop(int(start))
+        super().append(layer, k, v, start)
 
     def column(self, name: str, item_bytes: int) -> Column:
         column = self._column(name, item_bytes)
@@ -178,9 +142,9 @@ class DiskStore(KVStore):
     def _column(self, name: str, item_bytes: int) -> DiskColumn:
         if not COLUMN_NAME.fullmatch(name) or not 0 < item_bytes <= MOST_ITEM_BYTES:
             raise StoreError(f"index {name!r} of {item_bytes} bytes per token cannot be stored")
-        found = self._tables.item_bytes.get(name, item_bytes)
-        if found != item_bytes:
-            raise StoreError(f"index {name} holds {found} bytes per token, expected {item_bytes}")
+        stored = self._tables.item_bytes.get(name, item_bytes)
+        if stored != item_bytes:
+            raise StoreError(f"index {name} holds {stored} bytes per token, expected {item_bytes}")
         if name not in self.columns:
             if len(self._tables.places) > MOST_COLUMNS and name not in self._tables.places:
                 raise StoreError(
@@ -204,9 +168,6 @@ class DiskStore(KVStore):
             if available_bytes() >= n_bytes + beside:
                 plane.hold()
                 self.copied_bytes += n_bytes
-
-    def drop_column(self, name: str) -> None:
-        self.columns.pop(name, None)
 
     @property
     def unsaved_index_bytes(self) -> int:
@@ -268,11 +229,10 @@ class DiskStore(KVStore):
     def _planes(self) -> list[Plane]:
         return [self._kv, *(column.plane for column in self.columns.values())]
 
-    def _void(self, start: int) -> None:
-        """Drop the tokens from `start` on: if their segment is in files, it comes back to memory,
-        to be written again."""
+    def _drop(self, start: int) -> None:
+        """If their segment is in files, it comes back to memory, to be written again."""
         if self._writer is not None:
-            self._writer.void(start)
+            self._writer.cut(start)
         if self._checkpoints is not None:
             self._checkpoints.cut(start)
         if start >= len(self._kv.places) * SEGMENT:

@@ -56,8 +56,8 @@ class Writer:
         """Tokens of the last commit."""
         return self._commit.n_tokens
 
-    def void(self, start: int) -> None:
-        """Tokens from `start` on are not valid any more on disk."""
+    def cut(self, start: int) -> None:
+        """The tokens from `start` on are not valid any more on disk."""
         self._valid = min(self._valid, start)
         self._tail_end = min(self._tail_end, start)
 
