@@ -1,7 +1,7 @@
-"""Which files in a pack's folder are kvarn's own, how they are removed, and the writer's lock.
+"""Which files in a pack's folder are kvarn's, how an empty pack is made, how packs are removed.
 
-Removing a pack removes the files that kvarn names, then the folder if it is empty. Files that kvarn
-has not made stay.
+Making a pack leaves a whole one, or nothing. Removing it removes the files that kvarn names, then
+the folder if it is empty: files that kvarn has not made stay.
 """
 
 from __future__ import annotations
@@ -9,12 +9,22 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ops.attention.layout import SEGMENT
 from ....system.files import remove_folder
+from ....system.text import one_line
+from ...home import make_folder, remove_empty
 from . import files
 from .errors import PackError
 from .format import centre, checkpoints, log, manifest, snapshot, superblock, tail
+from .format.checkpoints import Checkpoint
+from .format.manifest import Manifest
+from .format.superblock import Commit
 
 LOCK = "lock"
 CONVERSATION = "conversation.json"
@@ -39,12 +49,6 @@ def is_ours(name: str) -> bool:
     return name in _FIXED or bool(_NUMBERED.fullmatch(name) or _ASIDE.fullmatch(name))
 
 
-def is_left_by_creation(name: str) -> bool:
-    """Whether the creation of a pack, if it was stopped, can have left a file of this name."""
-    made = {LOCK, superblock.NAME, centre.NAME, checkpoints.NAME}
-    return name in made or bool(_ASIDE.fullmatch(name))
-
-
 def remove_files(path: Path) -> list[str]:
     """Remove a pack's files, its manifest last, and its folder if nothing else is in it.
 
@@ -66,3 +70,81 @@ def take_lock(path: Path) -> int:
             path, "another process or context is writing to it; wait for it to end"
         ) from error
     return fd
+
+
+def create(
+    path: Path,
+    facts: Manifest,
+    means: NDArray[np.float32] | None = None,
+    recent: NDArray[np.uint8] | None = None,
+) -> None:
+    """Make an empty pack; `PackError` if the folder holds anything else. If that fails, nothing of
+    it is left.
+
+    means: mean keys, float32 (layers, J, E), if keys are stored without them. recent: those of the
+    parent's state, if it has one.
+    """
+    _check_free(path)
+    made = make_folder(path)
+    try:
+        lock = take_lock(path)
+        try:
+            _fill(path, facts, means, recent)
+        finally:
+            os.close(lock)
+    except Exception:  # an interrupt may leave a part, from which the next process goes on
+        remove_empty(made)
+        raise
+
+
+def _is_left_by_creation(name: str) -> bool:
+    """Whether the creation of a pack, if it was stopped, can have left a file of this name."""
+    made = {LOCK, superblock.NAME, centre.NAME, checkpoints.NAME}
+    return name in made or bool(_ASIDE.fullmatch(name))
+
+
+def _check_free(path: Path) -> None:
+    """`PackError` if the folder holds what no creation of a pack can have left."""
+    files_there = path.iterdir() if path.is_dir() else ()
+    strangers = [file.name for file in files_there if not _is_left_by_creation(file.name)]
+    if strangers:
+        stranger = one_line(min(strangers))
+        raise PackError(path, f"cannot make a pack in this folder: it holds {stranger}")
+
+
+def _fill(
+    path: Path,
+    facts: Manifest,
+    means: NDArray[np.float32] | None,
+    recent: NDArray[np.uint8] | None,
+) -> None:
+    """Write an empty pack's files; the lock is held."""
+    _check_free(path)  # now that nobody else can be making one
+    try:
+        if facts.slots is None:
+            _begin(path, facts, recent)
+        if means is not None:
+            data, digest = centre.encode(means)
+            files.replace(path / centre.NAME, data)
+            facts = replace(facts, centre=digest)
+        files.sync_folder(path)
+        facts.write(path)  # last, since it makes the folder a pack
+        files.sync_folder(path.parent)
+    except Exception:
+        for name in (manifest.NAME, centre.NAME, superblock.NAME, checkpoints.NAME, LOCK):
+            files.remove(path / name)
+        raise
+
+
+def _begin(path: Path, facts: Manifest, recent: NDArray[np.uint8] | None) -> None:
+    """The first superblock, of a commit without tokens of its own."""
+    n_full = 0 if facts.parent is None else facts.parent.n_segments
+    named: list[Checkpoint] = []
+    if n_full and recent is not None and recent.size:
+        parts = np.split(recent, len(recent) // min(SEGMENT, max(facts.windows)))
+        for slot, part in enumerate(parts):
+            digest = files.digest(part.tobytes()).hex()
+            named.append(Checkpoint(n_full - len(parts) + slot, slot, digest))
+        files.write_file(path / checkpoints.NAME, recent.tobytes())
+    empty = Commit(0, n_full * SEGMENT, 0, "", superblock.Tail(), checkpoints=tuple(named))
+    files.write_file(path / superblock.NAME, superblock.encode(empty, None))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ....system.text import one_line
@@ -23,10 +25,14 @@ class PackDamaged(PackError):
     """What the pack's files hold is not what was written to them."""
 
 
-def unopened(path: Path, error: OSError) -> PackError:
-    """The error for a pack that the system cannot open."""
-    name = f" {one_line(Path(error.filename).name)}:" if error.filename else ""
-    return PackError(path, f"cannot be opened:{name} {error.strerror or error}")
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Raise `PackError` where the system cannot open the pack."""
+    try:
+        yield
+    except OSError as error:
+        name = f" {one_line(Path(error.filename).name)}:" if error.filename else ""
+        raise PackError(path, f"cannot be opened:{name} {error.strerror or error}") from error
 
 
 def checked_path(path: str | Path) -> Path:

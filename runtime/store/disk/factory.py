@@ -14,8 +14,8 @@ from ..centre import has_centre, mean_keys
 from ..method import Store
 from ..prompt_facts import PrefillFacts
 from ..windowed import windows_of
-from .creation import create
-from .errors import PackError, checked_path, unopened
+from .contents import create
+from .errors import PackError, checked_path, opening
 from .folder import PackFolder, State
 from .format.manifest import NAME, Manifest, ModelFacts, Parent
 from .info import pack_head
@@ -93,38 +93,31 @@ class Disk(Store):
     def recorded_prefill(self) -> PrefillFacts | None:
         """Of the pack that it writes to, if there is one."""
         path = Path(self.path)
-        try:
+        with opening(path):
             if self.read_only or not (path / NAME).exists():
                 return None
             return Manifest.read(path).prefill
-        except OSError as error:
-            raise unopened(path, error) from error
 
     def types(self) -> tuple[str, str]:
         pack = self._begun()
-        try:
-            manifest = None if pack is None else Manifest.read(pack)
-        except OSError as error:
-            raise unopened(Path(self.path), error) from error
-        if manifest is None:
+        if pack is None:
             return self.k or "f16", self.v or "f16"
-        return self.k or manifest.k_type, self.v or manifest.v_type
+        with opening(Path(self.path)):
+            manifest = Manifest.read(pack)
+            return self.k or manifest.k_type, self.v or manifest.v_type
 
     def for_prefill(self, facts: PrefillFacts | None) -> Disk:
         return replace(self, prefill=None if self.read_only else facts)
 
     def _open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` if the pack cannot be used with this model."""
-        path = Path(self.path)
-        try:
-            folder = self._folder(path, model, n_ctx)
+        with opening(Path(self.path)):
+            folder = self._folder(model, n_ctx)
             store = DiskStore(folder, self.io)
             if self.parent is not None and folder.state().commit.sequence == 0:
                 store.adopt(PackFolder(Path(self.parent)).state())
             store.centre = folder.centre()
-            return _with_known_tokens(store, path, model)
-        except OSError as error:
-            raise unopened(path, error) from error
+            return _with_known_tokens(store, folder.path, model)
 
     def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> DiskSlots:
         """The store of a context that evicts; raises `PackError` as `_open` does, and if the pack
@@ -132,19 +125,15 @@ class Disk(Store):
         path = Path(self.path)
         if self.parent is not None:
             raise PackError(path, "a context that evicts cannot begin with another pack")
-        try:
-            folder = self._folder(path, model, n_ctx, slots)
-            store = DiskSlots(folder.layout, slots, model.config.n_kv_heads, folder)
+        with opening(path):
+            folder = self._folder(model, n_ctx, slots)
+            store = DiskSlots(folder)
             store.centre = folder.centre()
             return _with_known_tokens(store, path, model)
-        except OSError as error:
-            raise unopened(path, error) from error
 
-    def _folder(
-        self, path: Path, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None
-    ) -> PackFolder:
+    def _folder(self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None) -> PackFolder:
         """The pack's folder, made if it is missing, and checked."""
-        config = model.config
+        path, config = Path(self.path), model.config
         # A context that evicts has no end: it is rotated as a long one from the start.
         long = slots is not None or n_ctx > config.n_ctx_orig
         long_rope = config.rope_tensors == "longrope" and long
@@ -157,20 +146,25 @@ class Disk(Store):
     def _create(
         self, path: Path, model: ModelInfo, long_rope: bool, slots: SlotPlan | None
     ) -> None:
-        facts, k, v = facts_of(model), self.k or "f16", self.v or "f16"
+        k, v = self.k or "f16", self.v or "f16"
+        manifest = Manifest(
+            facts_of(model), k, v, long_rope, None, self.goal, slots, prefill=self.prefill
+        )
         if self.parent is None:
-            manifest = Manifest.new(facts, k, v, long_rope, None, self.goal)
             windows = windows_of(model.config) if slots is None else ()
-            manifest = replace(manifest, slots=slots, prefill=self.prefill, windows=windows)
-            create(path, manifest, mean_keys(model) if has_centre(model.config, k) else None)
+            means = mean_keys(model) if has_centre(model.config, k) else None
+            create(path, replace(manifest, windows=windows), means)
             return
         above = PackFolder(Path(self.parent))
         inherited, state = above.manifest, above.state(recent=True)
-        k, v = inherited.k_type, inherited.v_type
-        asked = replace(self, k=self.k or k, v=self.v or v)
-        asked._check(above.path, inherited, model, long_rope)
-        manifest = Manifest.new(facts, k, v, long_rope, shared(above, state), self.goal)
-        manifest = replace(manifest, prefill=self.prefill, windows=inherited.windows)
+        self._check(above.path, inherited, model, long_rope)
+        manifest = replace(
+            manifest,
+            k_type=inherited.k_type,
+            v_type=inherited.v_type,
+            parent=shared(above, state),
+            windows=inherited.windows,
+        )
         create(path, manifest, above.centre(), state.recent)
 
     def _check(

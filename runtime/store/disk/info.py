@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..pack_info import PackHead, PackInfo
 from ..prompt_facts import ProbeFacts
-from .errors import unopened
+from .errors import opening
 from .folder import PackFolder
 from .format import snapshot
 from .format.log import KV
@@ -14,60 +14,48 @@ from .format.log import KV
 
 def pack_head(path: Path) -> PackHead:
     """What can be told of a pack without reading its tokens; `PackError` if it cannot be opened."""
-    try:
-        return _head(PackFolder(path))
-    except OSError as error:
-        raise unopened(path, error) from error
+    with opening(path):
+        folder = PackFolder(path)
+        if folder.manifest.slots is None:
+            return _head(folder, folder.last_commit().n_tokens)
+        facts = snapshot.read_facts(path)
+        return _head(folder, facts.n_tokens if facts else 0)
+
+
+def _head(folder: PackFolder, n_tokens: int) -> PackHead:
+    model, goal = folder.manifest.model, folder.manifest.goal
+    return PackHead(str(folder.path), model.name, model.fingerprint, model.path, n_tokens, goal)
 
 
 def pack_info(path: Path) -> PackInfo:
     """Describe a pack; `PackError` if it cannot be opened."""
-    try:
-        return _info(path)
-    except OSError as error:
-        raise unopened(path, error) from error
-
-
-def _head(folder: PackFolder) -> PackHead:
-    manifest = folder.manifest
-    if manifest.slots is None:
-        n_tokens = folder.last_commit().n_tokens
-    else:
-        facts = snapshot.read_facts(folder.path)
-        n_tokens = facts.n_tokens if facts else 0
-    made = manifest.model
-    return PackHead(
-        str(folder.path), made.name, made.fingerprint, made.path, n_tokens, manifest.goal
-    )
-
-
-def _info(path: Path) -> PackInfo:
-    folder = PackFolder(path)
-    manifest, above = folder.manifest, folder.parent
-    probe: list[ProbeFacts] = []
-    if manifest.slots is None:
-        state = folder.state()
-        n_tokens, commits = state.commit.n_tokens, state.commit.sequence
-        probe = [sums.means(layer) for layer, sums in sorted(state.commit.probe.items())]
-        indexes = sorted(name for name in state.tables.places if name != KV)
-    else:
+    with opening(path):
+        folder = PackFolder(path)
+        if folder.manifest.slots is None:
+            state = folder.state()
+            commit = state.commit
+            indexes = sorted(name for name in state.tables.places if name != KV)
+            probe = [sums.means(layer) for layer, sums in sorted(commit.probe.items())]
+            return _info(folder, commit.n_tokens, commit.sequence, indexes, probe)
         facts = snapshot.read_facts(path)
-        n_tokens, indexes = (facts.n_tokens, sorted(facts.columns)) if facts else (0, [])
-        commits = int(facts is not None)
+        if facts is None:
+            return _info(folder, 0, 0, [], [])
+        return _info(folder, facts.n_tokens, 1, sorted(facts.columns), [])
+
+
+def _info(
+    folder: PackFolder, n_tokens: int, commits: int, indexes: list[str], probe: list[ProbeFacts]
+) -> PackInfo:
+    manifest, above = folder.manifest, folder.parent
     return PackInfo(
-        path=str(path),
+        **vars(_head(folder, n_tokens)),
         id=manifest.id,
-        model=manifest.model.name,
-        fingerprint=manifest.model.fingerprint,
-        model_path=manifest.model.path,
         kv=manifest.kv,
-        n_tokens=n_tokens,
-        goal=manifest.goal,
         commits=commits,
         indexes=indexes,
         prefill=str(manifest.prefill or "exact"),
         probe=probe,
         parent="" if manifest.parent is None else manifest.parent.path,
         parent_prefill="" if above is None else str(above.manifest.prefill or "exact"),
-        n_bytes=sum(file.lstat().st_blocks * 512 for file in path.iterdir()),
+        n_bytes=sum(file.lstat().st_blocks * 512 for file in folder.path.iterdir()),
     )

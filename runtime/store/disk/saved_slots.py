@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....ops.attention.layout import TileLayout
-from ..base import Saved, SlotPlan
+from ..base import Saved
 from ..slots import NO_BOUND, SlotStore
 from .errors import PackDamaged
 from .folder import PackFolder
@@ -15,10 +14,10 @@ from .format import snapshot
 class SavedSlots(SlotStore):
     """Slots in memory, restored from the folder's snapshot."""
 
-    def __init__(
-        self, layout: TileLayout, plan: SlotPlan, n_kv_heads: int, folder: PackFolder
-    ) -> None:
-        super().__init__(layout, plan.sizes, n_kv_heads, plan.whole)
+    def __init__(self, folder: PackFolder) -> None:
+        plan, model = folder.manifest.slots, folder.manifest.model
+        assert plan is not None
+        super().__init__(folder.layout, plan.sizes, model.n_kv_heads, plan.whole)
         self.folder, self._n_saved = folder, 0
         facts = snapshot.read_facts(folder.path)
         if facts is not None:

@@ -158,9 +158,7 @@ def _infinite(
 
 def _slots(folder: PackFolder) -> Iterator[str]:
     """A context that evicts, whose tokens have slots."""
-    model, plan = folder.manifest.model, folder.manifest.slots
-    assert plan is not None
-    store = SavedSlots(folder.layout, plan, model.n_kv_heads, folder)
+    model, store = folder.manifest.model, SavedSlots(folder)
     yield from _hidden(folder, store.saved.hidden)
     for layer in range(model.n_layers):
         places, item_bytes = store.segments(layer), folder.layout.tile_bytes // TILE

@@ -14,7 +14,6 @@ from ..errors import PackError, checked_path
 from ..folder import PackFolder, State, stride_of
 from ..format import centre, checkpoints, log, manifest, superblock, tail
 from ..format.log import KV, Place
-from ..format.manifest import Manifest
 from ..format.superblock import Tail
 from ..plane import read_slot
 
@@ -83,7 +82,7 @@ def _check_one_prefill(folder: PackFolder) -> None:
 def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Iterator[bytes]]]:
     """(name, bytes, content) of each file of the copy."""
     _check_one_prefill(folder)
-    facts = replace(folder.manifest, id=Manifest.new_id(), parent=None)
+    facts = replace(folder.manifest, id=manifest.new_id(), parent=None)
     records, chain = log_of(state)
     rows, tokens = state.rows, state.tokens[state.n_full * SEGMENT :]
     tail_data, tail_chain = tail.encode(rows, tokens, state.n_full * SEGMENT, b"")

@@ -101,6 +101,11 @@ class Parent:
     log_chain: str
 
 
+def new_id() -> str:
+    """An id that no other pack has."""
+    return secrets.token_hex(8)
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What one pack was made with and for.
@@ -111,7 +116,6 @@ class Manifest:
     `windowed.windows_of` gives them.
     """
 
-    id: str
     model: ModelFacts
     k_type: str
     v_type: str
@@ -125,23 +129,7 @@ class Manifest:
     probe: Mapping[int, ProbeSums] = field(default_factory=dict)
     """What older versions of kvarn have measured beside sparse reading, by layer."""
     windows: tuple[int, ...] = ()
-
-    @staticmethod
-    def new(
-        model: ModelFacts,
-        k_type: str,
-        v_type: str,
-        long_rope: bool,
-        parent: Parent | None = None,
-        goal: int = 0,
-    ) -> Manifest:
-        """The manifest of a pack that is about to be made."""
-        return Manifest(Manifest.new_id(), model, k_type, v_type, long_rope, parent, goal)
-
-    @staticmethod
-    def new_id() -> str:
-        """An id that no other pack has."""
-        return secrets.token_hex(8)
+    id: str = field(default_factory=new_id)
 
     @property
     def kv(self) -> str:
@@ -242,7 +230,6 @@ def _typed(data: dict[str, Any]) -> Manifest:
         raise ValueError("rope.long is neither true nor false")
     name, fingerprint, path = (text(model[key]) for key in ("name", "fingerprint", "path"))
     return Manifest(
-        text(data["id"]),
         ModelFacts(
             name, fingerprint, **sizes, path=path, tokenizer=text(model.get("tokenizer", ""))
         ),
@@ -256,6 +243,7 @@ def _typed(data: dict[str, Any]) -> Manifest:
         prompts.prefill_of(data["prefill"]) if sparse else None,
         _probe(data.get("probe", {}), sizes["n_layers"]) if sparse else {},
         _windows(data["windows"], sizes["n_layers"]) if windowed else (),
+        text(data["id"]),
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvarn.ops.attention.layout import SEGMENT, TileLayout
 from kvarn.ops.reference.attention import read_kv
 from kvarn.runtime.store import DiskStore, RamStore
-from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest, ModelFacts
 from kvarn.runtime.store.disk.verify import verify
@@ -120,7 +120,7 @@ def check(store: DiskStore, tokens: Sequence[int]) -> None:
 
 
 def make(path: Path, k: str = "f16", v: str = "f16", windows: tuple[int, ...] = ()) -> None:
-    create(path, replace(Manifest.new(FACTS, k, v, False), windows=windows))
+    create(path, replace(Manifest(FACTS, k, v, False), windows=windows))
 
 
 def opened(path: Path, writable: bool = True, io: str = "mmap") -> DiskStore:

@@ -13,8 +13,7 @@ from kvarn.runtime.home import home, last_model, remember_model
 from kvarn.runtime.packs import all_packs, pack_info, remove_pack
 from kvarn.runtime.store import Disk, PackError, StoreError
 from kvarn.runtime.store.disk import files
-from kvarn.runtime.store.disk.contents import is_ours
-from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.contents import create, is_ours
 from kvarn.runtime.store.disk.format import manifest, snapshot
 from kvarn.runtime.store.disk.format.manifest import Manifest, Parent
 from kvarn.runtime.store.disk.verify import verify
@@ -197,7 +196,7 @@ def test_a_bad_pack_does_not_hide_the_others(at_home: Path, kind: str) -> None:
     from kvarn.cli import main
 
     for name in ("a", "b"):
-        create(at_home / "packs" / name, Manifest.new(FACTS, "f16", "f16", False))
+        create(at_home / "packs" / name, Manifest(FACTS, "f16", "f16", False))
     bad = at_home / "packs" / "a"
     if kind == "name":
         forge(bad, set_("model", "name", to="\ud800\x1b[2J"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.store import PackError
-from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest
 from kvarn.runtime.store.disk.verify import verify
@@ -216,10 +216,10 @@ def test_a_parent_that_is_gone_or_another_is_told(whole: Path, tmp_path: Path) -
     inherited = shared(folder, folder.state())
     assert inherited is not None
     child = tmp_path / "child"
-    create(child, Manifest.new(FACTS, "f16", "f16", False, inherited))
+    create(child, Manifest(FACTS, "f16", "f16", False, inherited))
     assert opened(child).saved.tokens == TOKENS[:2048]
     other = tmp_path / "other"
-    create(other, Manifest.new(FACTS, "f16", "f16", False, replace(inherited, id="else")))
+    create(other, Manifest(FACTS, "f16", "f16", False, replace(inherited, id="else")))
     with pytest.raises(PackError, match=f"its parent {above} is pack .*, expected else"):
         opened(other)
     shutil.rmtree(above)

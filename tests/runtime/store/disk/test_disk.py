@@ -11,7 +11,7 @@ import pytest
 from kvarn.ops.attention.layout import SEGMENT
 from kvarn.runtime.store import DiskStore, PackError, ProbeSums, RamStore, StoreError
 from kvarn.runtime.store.disk import store as disk_store
-from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.errors import PackDamaged
 from kvarn.runtime.store.disk.files import DIGEST, digest
 from kvarn.runtime.store.disk.folder import PackFolder
@@ -274,7 +274,7 @@ def test_a_million_tokens_and_64_gb(tmp_path: Path) -> None:
     """Segment 1,023 lies in a slot beyond 64 GB; the file is sparse."""
     facts = replace(FACTS, n_layers=1, n_kv_heads=8, head_dim=128)
     path = tmp_path / "pack"
-    create(path, Manifest.new(facts, "f16", "f16", False))
+    create(path, Manifest(facts, "f16", "f16", False))
     store = DiskStore(PackFolder(path, writable=True))
     n_slots = -(-64 * 10**9 // store.layout.segment_bytes(8))
     store._writer._next_slot[""] = n_slots

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvarn.runtime.store import DiskStore
-from kvarn.runtime.store.disk.creation import create
+from kvarn.runtime.store.disk.contents import create
 from kvarn.runtime.store.disk.factory import shared
 from kvarn.runtime.store.disk.folder import PackFolder
 from kvarn.runtime.store.disk.format.manifest import Manifest
@@ -38,7 +38,7 @@ def above(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def child_of(above: Path, path: Path) -> DiskStore:
     folder = PackFolder(above)
     state = folder.state(recent=True)
-    manifest = Manifest.new(FACTS, "f16", "f16", False, shared(folder, state))
+    manifest = Manifest(FACTS, "f16", "f16", False, shared(folder, state))
     create(path, replace(manifest, windows=folder.manifest.windows), None, state.recent)
     store = opened(path)
     store.adopt(state)
