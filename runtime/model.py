@@ -9,14 +9,14 @@ from .attend import Attend, Full
 from .attend.encoders import Learned
 from .attend.encoders.sidecar import find_encoders
 from .context import Context, ContextError
-from .context.placing import Placing
+from .context.placement import KVPlanner
 from .context.plan import plan_of
 from .context.request import ContextRequest
 from .engine import on_engine
 from .keep import Keep, KeepAll
 from .loading.devices import check_kv_on
 from .loading.loaded_model import LoadedModel
-from .prefill import Exact, Prefill
+from .prefill import Prefill
 from .store import Ram, Store
 
 
@@ -37,10 +37,8 @@ class Model(LoadedModel):
     ) -> int:
         """How many tokens, up to the model's training length, the memory of its GPU has room for.
         0 for a model without one."""
-        placing = Placing(
-            self, attend or Full(), keep or KeepAll(), store or Ram(), prefill or Exact()
-        )
-        return on_engine(placing.most_tokens, self.config.n_ctx_train)
+        request = ContextRequest(None, attend or Full(), keep or KeepAll(), store or Ram(), prefill)
+        return on_engine(KVPlanner(self, request).most_tokens, self.config.n_ctx_train)
 
     def context(
         self,

@@ -10,10 +10,10 @@ from ..cache import closed_on_error, open_cache
 from ..engine import on_engine
 from ..methods import called
 from ..stats import Clock, Stats
+from .cache_access import CacheAccess
 from .closed import Closed
 from .filling import fill
 from .generation import Generation
-from .held import Held
 from .mark import Mark, mark, return_to
 from .prompt import checked_ids, n_shared, prompt_ids
 from .saving import Saving
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .plan import ContextPlan
 
 
-class Context(Held):
+class Context(CacheAccess):
     """Tokens with their KV cache; reads more tokens, generates, and can be cut back.
 
     Made by `Model.context`. One context is used by one caller at a time; contexts of one model
@@ -49,10 +49,10 @@ class Context(Held):
 
     def __init__(self, model: LoadedModel, plan: ContextPlan) -> None:
         forks.check()
-        self.model, self.plan, self.n_ctx, placed = model, plan, plan.n_ctx, plan.placed
-        chunk = min(model.transformer.max_chunk, placed.device.chunk)
+        self.model, self.plan, self.n_ctx, placement = model, plan, plan.n_ctx, plan.placement
+        chunk = min(model.transformer.max_chunk, placement.device.chunk)
         attend = plan.prefill.around(plan.attend)
-        self._cache = open_cache(model.info, plan.n_ctx, chunk, placed.store, plan.keep, attend)
+        self._cache = open_cache(model.info, plan.n_ctx, chunk, placement.store, plan.keep, attend)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)

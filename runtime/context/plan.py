@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...ops.cpu import CPU
@@ -11,8 +11,8 @@ from ..engine import on_engine
 from ..memory import available_bytes, human_bytes
 from ..methods import called
 from ..prefill import Exact, SparsePrefill, for_questions, recorded
-from ..store import Ram, StoreError
-from .placing import Placing
+from ..store import StoreError
+from .placement import KVPlanner
 
 if TYPE_CHECKING:
     from ...ops.device import Device
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..loading.loaded_model import LoadedModel
     from ..prefill import Prefill
     from ..store import Store
-    from .placing import Placed
+    from .placement import Placement
     from .request import ContextRequest
 
 ROOM = 4096
@@ -32,7 +32,7 @@ ROOM = 4096
 class ContextPlan:
     """All that a context is, before it is opened.
 
-    device: what computes. n_ctx: its size. store: where K and V are saved, or in memory; placed:
+    device: what computes. n_ctx: its size. store: where K and V are saved, or in memory; placement:
     the same on the device that has them. room: tokens that can follow those that the store holds.
     notices: lines about what was decided, for its user.
     """
@@ -43,7 +43,7 @@ class ContextPlan:
     keep: Keep
     prefill: Prefill
     store: Store
-    placed: Placed
+    placement: Placement
     room: int
     notices: tuple[str, ...]
 
@@ -58,7 +58,7 @@ class ContextPlan:
             "prefill": called(self.prefill),
             "store": called(self.store),
             "kv_type": "/".join(self.store.types()),
-            "kv_on": "host" if self.placed.device is CPU else "gpu",
+            "kv_on": "host" if self.placement.device is CPU else "gpu",
         }
 
 
@@ -76,7 +76,8 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
     prefill = prefill.resolved(model.info)
     prefill.check(keep, n_ctx)
     store = request.store.for_prefill(prefill.facts(model.info))
-    placed = on_engine(Placing(model, attend, keep, store, prefill).place, n_ctx, kv_on)
+    planner = KVPlanner(model, replace(request, store=store, prefill=prefill))
+    placement = on_engine(planner.place, n_ctx, kv_on)
     unfinished = ""
     if head is not None and store.follows_pack and not head.complete:
         unfinished = f"pack {head.path} is not finished: {head.n_tokens:,} of {head.goal:,} tokens"
@@ -88,7 +89,7 @@ def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
         keep,
         prefill,
         store,
-        placed,
+        placement,
         most - n_saved,
         tuple(filter(None, (unfinished, sized, told))),
     )
@@ -104,14 +105,13 @@ def _size(model: LoadedModel, request: ContextRequest, n_saved: int, kv_on: str)
         return n_ctx, f"--ctx {n_ctx} is more than the {limit} tokens {model.name} was trained on"
     if keep.evicts(limit):
         return limit, ""
-    if not isinstance(request.store, Ram):
+    fits = request.store.tokens_in(model.config, available_bytes())
+    if fits is None:
         # A pack may be longer than what the model was trained on: that was said when it was built.
         return (limit if n_saved < limit else n_saved + ROOM), ""
-    fits = request.store.tokens_in(model.config, available_bytes())
     if kv_on == "gpu" and not request.attend.host_only:
-        placing = Placing(model, request.attend, keep, request.store, Exact())
         # Where nothing fits, the context says what was needed.
-        fits = on_engine(placing.most_tokens, limit) or limit
+        fits = on_engine(KVPlanner(model, request).most_tokens, limit) or limit
     if fits < 1:
         raise StoreError(
             f"no memory for a context: {human_bytes(available_bytes())} are available; "
@@ -138,8 +138,8 @@ def _reading(
         return request.prefill, ""
     if not store.follows_pack:
         return recorded(store.recorded_prefill()), ""
-    exact = Placing(model, attend, keep, store, Exact())
-    if kv_on == "gpu" or on_engine(exact.place, n_ctx, kv_on).device is not CPU:
+    planner = KVPlanner(model, request)
+    if kv_on == "gpu" or on_engine(planner.place, n_ctx, kv_on).device is not CPU:
         return Exact(), ""
     prefill = for_questions(attend, keep, n_ctx)
     if not isinstance(prefill, SparsePrefill):

@@ -93,7 +93,7 @@ class TokenReader:
         self.tokens.extend(ids)
         self.of_prompt.extend((b"\1" if prompt else b"\0") * len(ids))
 
-    def drop(self, n_tokens: int) -> None:
+    def _cut_tokens(self, n_tokens: int) -> None:
         """Count the tokens from `n_tokens` on as not read; what is known of the last one stays."""
         del self.tokens[n_tokens:], self.of_prompt[n_tokens:]
 
@@ -175,7 +175,7 @@ class TokenReader:
     def _cut(self, n_tokens: int) -> None:
         if n_tokens < len(self.tokens):
             self.forget()
-            self.drop(n_tokens)
+            self._cut_tokens(n_tokens)
 
     def forward(self, ids: Sequence[int], n_out: int | None = None, *, prompt: bool = True) -> F32:
         """Read a chunk; returns the hidden states (n_out, D) of its last tokens (default: all),
@@ -235,7 +235,7 @@ class TokenReader:
         """Read one token, and in the same pass the drafted tokens after it."""
         hidden = self.forward([token, *draft], prompt=False)
         if draft:
-            self.drop(len(self.tokens) - len(draft))
+            self._cut_tokens(len(self.tokens) - len(draft))
             self.hidden, hidden = hidden[0].copy(), hidden.copy()
         logits = self.project(hidden)
         self.logits = logits[0]

@@ -9,6 +9,7 @@ from ..methods import Method
 from .base import KVStore, SlotPlan
 
 if TYPE_CHECKING:
+    from ...models.config import ModelConfig
     from ...ops.device import KVDevice
     from ..loading.model_info import ModelInfo
     from .pack_info import PackHead
@@ -41,6 +42,10 @@ class Store(Method, ABC):
     def for_prefill(self, facts: PrefillFacts | None) -> Store:
         """The store for a context whose prompts are read so; one that saves records it."""
         return self
+
+    def tokens_in(self, config: ModelConfig, n_bytes: int) -> int | None:
+        """Tokens of context that fit in `n_bytes` of memory; None: they need not be there."""
+        return None
 
     @abstractmethod
     def types(self) -> tuple[str, str]:

@@ -37,7 +37,6 @@ class Ram(Store):
     centred: bool = True
 
     def tokens_in(self, config: ModelConfig, n_bytes: int) -> int:
-        """Tokens of context that fit in `n_bytes`."""
         return self._empty(config).tokens_in(n_bytes)
 
     def layout(self, config: ModelConfig) -> TileLayout:

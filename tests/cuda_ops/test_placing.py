@@ -13,7 +13,7 @@ import kvarn
 from kvarn.cuda_ops import kv as kv_operations
 from kvarn.cuda_ops.attention import tiles
 from kvarn.jit.arena import Arena
-from kvarn.runtime.context.placing import Placing
+from kvarn.runtime.context.placement import KVPlanner
 from kvarn.runtime.context.plan import plan_of
 from kvarn.runtime.context.request import ContextRequest
 from kvarn.runtime.model import Model
@@ -55,8 +55,8 @@ def free(model: Model, left: int, held: int = 0) -> None:
 
 
 def planned(model: Model, n_ctx: int, attend: Any, kv: str = "f16") -> int:
-    parts = attend, kvarn.KeepAll(), kvarn.Ram(kv, kv), kvarn.Exact()
-    return Placing(model, *parts).bytes_for(n_ctx)
+    request = ContextRequest(attend=attend, store=kvarn.Ram(kv, kv))
+    return KVPlanner(model, request).bytes_for(n_ctx)
 
 
 def allocated(model: Model, n_ctx: int, attend: Any, kv: str) -> int:

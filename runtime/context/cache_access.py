@@ -1,4 +1,4 @@
-"""What a context holds of the tokens it has read."""
+"""What a context tells of its KV cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .token_reader import TokenReader
 
 
-class Held:
+class CacheAccess:
     """A context's KV cache, seen from outside: store, size, kept tokens, index, selections."""
 
     model: LoadedModel
@@ -38,7 +38,7 @@ class Held:
     @property
     def where(self) -> str:
         """A line that tells where K and V are, if the model is on a GPU; else ""."""
-        return self.plan.placed.line
+        return self.plan.placement.line
 
     @property
     def store(self) -> KVStore:

@@ -12,15 +12,14 @@ from ...system.errors import KvarnError
 from ..cache import open_cache
 from ..keep import KeepAll
 from ..memory import human_bytes
+from ..prefill import Exact
 from ..store import Ram, StoreError
 from ..store.resident import on_device
 
 if TYPE_CHECKING:
-    from ..attend import Attend
-    from ..keep import Keep
     from ..loading.loaded_model import LoadedModel
-    from ..prefill import Prefill
     from ..store import Store
+    from .request import ContextRequest
 
 SPARE = 0.1
 """Share of the GPU's memory that stays free where nobody has asked for K and V to be there: what
@@ -28,7 +27,7 @@ passes allocate, other programs."""
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """A store, what has K and V in its memory, and a line that says so ("": there is no choice)."""
 
     store: Store
@@ -36,17 +35,14 @@ class Placed:
     line: str
 
 
-class Placing:
-    """The methods of a context to be, and how much of a GPU's memory they need."""
+class KVPlanner:
+    """Decides where K and V of a context are, and counts the memory of a GPU that they need."""
 
-    def __init__(
-        self, model: LoadedModel, attend: Attend, keep: Keep, store: Store, prefill: Prefill
-    ) -> None:
-        self._model, self._attend, self._keep = model, attend, keep
-        self._store, self._prefill = store, prefill
+    def __init__(self, model: LoadedModel, request: ContextRequest) -> None:
+        self._model, self._request, self._store = model, request, request.store
         self._device = model.transformer.device
 
-    def place(self, n_ctx: int, kv_on: str) -> Placed:
+    def place(self, n_ctx: int, kv_on: str) -> Placement:
         """Where K and V of up to `n_ctx` tokens are.
 
         Raises `StoreError` where `kv_on` is "gpu" and that cannot be: what needs the host, or the
@@ -56,10 +52,10 @@ class Placing:
         if not isinstance(device, KVDevice):
             if kv_on == "gpu":
                 raise StoreError("--kv-on gpu: the model is not on a GPU: use --device cuda, too")
-            return Placed(self._store, CPU, "")
+            return Placement(self._store, CPU, "")
         if kv_on == "host":
             return self._on_host("as --kv-on host says")
-        if reason := self._refusal(n_ctx, device):
+        if reason := self._needs_host(n_ctx, device):
             if kv_on == "gpu":
                 raise StoreError(f"--kv-on gpu: {reason}: use --kv-on host")
             return self._on_host(reason)
@@ -67,7 +63,7 @@ class Placing:
         spare = 0 if kv_on == "gpu" else int(SPARE * (free + allocated))
         if needed + spare <= free:
             line = f"K and V are on the GPU: {human_bytes(needed)} for {n_ctx:,} tokens"
-            return Placed(on_device(self._store, device), device, line)
+            return Placement(on_device(self._store, device), device, line)
         short = (
             f"{n_ctx:,} tokens need {human_bytes(needed)} of the GPU's memory for KV cache, "
             f"indexes and buffers, and {human_bytes(free)} are free"
@@ -105,29 +101,26 @@ class Placing:
         assert isinstance(device, KVDevice)
         ram = Ram(*self._store.types(), centred=False)
 
-        def make(there: Device) -> object:
-            assert isinstance(there, KVDevice)
-            store, chunk = on_device(ram, there), model.transformer.max_chunk
-            return open_cache(model.info, n_ctx, chunk, store, KeepAll(), self._attend)
+        def make(meta: Device) -> object:
+            assert isinstance(meta, KVDevice)
+            store, chunk = on_device(ram, meta), model.transformer.max_chunk
+            return open_cache(model.info, n_ctx, chunk, store, KeepAll(), self._request.attend)
 
         return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
 
-    def _refusal(self, n_ctx: int, device: KVDevice) -> str:
+    def _needs_host(self, n_ctx: int, device: KVDevice) -> str:
         """Why K and V cannot be on the GPU, whatever the room; or ""."""
-        evicts = self._keep.evicts(n_ctx)
-        needs_host = (
-            self._attend.host_only
-            or self._prefill.host_only
-            or (f"--keep {self._keep.name}" if evicts else "")
-        )
-        if needs_host:
-            return f"{needs_host} needs K and V in the host's memory"
+        request = self._request
+        prefill, evicts = request.prefill or Exact(), request.keep.evicts(n_ctx)
+        reason = request.attend.host_only or prefill.host_only
+        if reason or evicts:
+            return f"{reason or f'--keep {request.keep.name}'} needs K and V in the host's memory"
         try:
             device.check_served(TileLayout(self._model.config.head_dim, *self._store.types()))
         except KvarnError as error:
             return str(error)
         return ""
 
-    def _on_host(self, reason: str) -> Placed:
+    def _on_host(self, reason: str) -> Placement:
         line = f"K and V are in the host's memory, where the CPU attends to them: {reason}"
-        return Placed(self._store, CPU, line)
+        return Placement(self._store, CPU, line)
