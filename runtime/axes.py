@@ -38,11 +38,11 @@ class Axis(Generic[M]):
 
     def options(self) -> dict[str, dict[str, str]]:
         """Word of each option → name of each method that has it → the field that it gives there."""
-        found: dict[str, dict[str, str]] = {}
+        options: dict[str, dict[str, str]] = {}
         for name, method in self.methods.items():
             for field in method.options():
-                found.setdefault(self.prefix + _written(field), {})[name] = field
-        return found
+                options.setdefault(self.prefix + _written(field), {})[name] = field
+        return options
 
     def declared(self, fields: Mapping[str, str]) -> Option:
         """What an option of `options()` is declared as, by the first method that has it."""

@@ -110,9 +110,9 @@ def last_model() -> Path | None:
 
 def models_made() -> dict[Path, str]:
     """GGUF files that were converted or pulled → which of the two; some may be gone."""
-    found = {Path(path): str(origin) for path, origin in _last().get("models", {}).items()}
+    models = {Path(path): str(origin) for path, origin in _last().get("models", {}).items()}
     last = last_model()
-    return found if last is None else {last: "converted or pulled", **found}
+    return models if last is None else {last: "converted or pulled", **models}
 
 
 def remember_pull(name: str, path: Path) -> None:
@@ -123,19 +123,19 @@ def remember_pull(name: str, path: Path) -> None:
 def remember_model(path: Path, origin: str) -> None:
     """For `last_model` and `models_made`; those that are gone are forgotten."""
     name = str(path.absolute())
-    known = {**_last().get("models", {}), name: origin}
-    there = {one: str(how) for one, how in known.items() if Path(one).is_file()}
-    _remember(model={"path": name}, models=there)
+    origins = {**_last().get("models", {}), name: origin}
+    models = {file: str(how) for file, how in origins.items() if Path(file).is_file()}
+    _remember(model={"path": name}, models=models)
 
 
 def _last() -> dict[str, Any]:
     """What is remembered; nothing if the file is missing or was not written by kvarn."""
     try:
         with os.fdopen(open_regular(home() / _LAST), encoding="utf-8") as file:
-            found = json.load(file)
+            stored = json.load(file)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return {}
-    entries = found.items() if isinstance(found, dict) else ()
+    entries = stored.items() if isinstance(stored, dict) else ()
     return {key: entry for key, entry in entries if isinstance(entry, dict)}
 
 

@@ -66,12 +66,12 @@ class Method:
     @classmethod
     def options(cls) -> dict[str, Option]:
         """The fields with a command-line option, those of base classes first."""
-        found: dict[str, Option] = {}
+        options: dict[str, Option] = {}
         for owner in reversed(cls.__mro__):
             for name, declared in owner.__dict__.get("__dataclass_fields__", {}).items():
                 if _METADATA in declared.metadata:
-                    found[name] = declared.metadata[_METADATA]
-        return found
+                    options[name] = declared.metadata[_METADATA]
+        return options
 
     @classmethod
     def variants(cls) -> Sequence[Self]:
@@ -100,12 +100,9 @@ def changed_options(method: Method) -> list[str]:
 
 def registered(names: Mapping[str, Any], axis: type) -> dict[str, Any]:
     """Name → method, for all methods of an axis among a module's names, in their order."""
-    found: list[Any] = [
-        one
-        for one in names.values()
-        if isinstance(one, type) and issubclass(one, axis) and not inspect.isabstract(one)
-    ]
-    return {method.name: method for method in found}
+    types = [value for value in names.values() if isinstance(value, type)]
+    methods: list[Any] = [t for t in types if issubclass(t, axis) and not inspect.isabstract(t)]
+    return {method.name: method for method in methods}
 
 
 def readme_table(title: str, methods: Mapping[str, type[Method]], default: str) -> str:

@@ -66,10 +66,10 @@ def name_parent(path: Path, new: Path) -> None:
 
     Raises `PackError` if another pack is there; OSError.
     """
-    parent, there = Manifest.read(path).parent, Manifest.read(new)
+    parent, new_id = Manifest.read(path).parent, Manifest.read(new).id
     assert parent is not None
-    if there.id != parent.id:
-        raise PackError(new, f"it is pack {there.id}, expected {parent.id}, which was moved")
+    if new_id != parent.id:
+        raise PackError(new, f"it is pack {new_id}, expected {parent.id}, which was moved")
     moved = replace(parent, path=str(new.resolve()))
     _change(path, lambda pack: replace(pack, parent=moved))
 

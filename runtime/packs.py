@@ -56,7 +56,7 @@ def remove_pack(path: Path) -> list[str]:
             if path.is_dir()
             else "`kvarn pack ls` lists the packs"
         )
-        raise PackError(path, f"{error.what}; nothing was removed: {hint}") from error
+        raise PackError(path, f"{error.reason}; nothing was removed: {hint}") from error
     for other in all_packs():
         if _parent_of(other) == path.resolve():
             raise PackError(path, f"{other} begins with its segments: remove that first")
@@ -137,7 +137,7 @@ def index_pack(
         raise PackError(
             path,
             f"--method {attend.name} reads every token and has no index to keep: give --method "
-            + " or ".join(name for name, one in ATTENDS.items() if one.selects),
+            + " or ".join(name for name, method in ATTENDS.items() if method.selects),
         )
     questions = SparsePrefill().around(attend)
     with model.context(n_ctx or None, questions, store=Disk(path), kv_on="host") as context:

@@ -142,32 +142,32 @@ def rehearsals(
 ) -> list[Rehearsal]:
     """What contexts of a model with these choices do, each once, the longest first."""
     types = _named(kv)
-    found = [
+    features = [
         Rehearsal(f"{called(attend)}, {types}", path, generate_deep, kv, attend=attend.shortened())
         for attend in attends
         if attend.selects
     ]
-    found += [
+    features += [
         Rehearsal(f"keep {called(keep)}, {types}", path, evict, kv, keep=keep.shortened(SLOTS))
         for keep in keeps
         if keep.shortened(SLOTS).evicts(N_FILLED)
     ]
-    found += _over_slots(path, kv, attends, keeps)
-    found += [
+    features += _over_slots(path, kv, attends, keeps)
+    features += [
         Rehearsal(
             f"prefill {called(prefill)}, {types}", path, read_deep, kv, prefill=prefill.shortened()
         )
         for prefill in prefills
         if prefill != Exact()
     ]
-    found += [
+    features += [
         Rehearsal(f"generation, {types}", path, generate, kv),
         Rehearsal(f"prompts, {types}", path, read_prompt, kv),
         Rehearsal(f"short prompts and drafts, {types}", path, read_few, kv),
     ]
     # The first of those that use the same kernels.
     return list(
-        {(one.attend, one.keep, one.prefill, one.run): one for one in found[::-1]}.values()
+        {(one.attend, one.keep, one.prefill, one.run): one for one in features[::-1]}.values()
     )[::-1]
 
 

@@ -124,7 +124,7 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """All counters and rates with the process's peak memory, for `--stats-json`."""
         return {
-            **{one.name: getattr(self, one.name) for one in fields(self) if one.repr},
+            **{field.name: getattr(self, field.name) for field in fields(self) if field.repr},
             "prefill": self.prefill,
             "layers": [layer.as_dict() for layer in self.layers],
             "prompt_layers": [layer.as_dict() for layer in self.prompt_layers],
@@ -149,7 +149,7 @@ class Stats:
             f"({self.prefill_tokens_per_second:.1f} tok/s), "
             f"decode {self.decoded_tokens} tokens in {self.decode_seconds:.2f} s "
             f"({self.decode_tokens_per_second:.1f} tok/s), {draft if self.draft_passes else ''}"
-            f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{_said_of(self.layers)}"
+            f"{kernels}peak memory {human_bytes(peak_resident_bytes())}{_reads_of(self.layers)}"
             f"{self._of_prompts()}{self._of_indexes()}"
             f"{f'; {self.kept}' if self.kept else ''}"
         )
@@ -160,11 +160,11 @@ class Stats:
 
     def _of_prompts(self) -> str:
         """How prompts were read, unless all of them exactly."""
-        said = _said_of(self.prompt_layers)
-        return f"; prefill {self.prefill}: {said[2:]}" if said else ""
+        reads = _reads_of(self.prompt_layers)
+        return f"; prefill {self.prefill}: {reads[2:]}" if reads else ""
 
 
-def _said_of(layers: Sequence[LayerReads]) -> str:
+def _reads_of(layers: Sequence[LayerReads]) -> str:
     """What share of the tokens sparse steps read; "" if there were none."""
     stored = sum(layer.stored_tokens for layer in layers)
     if not stored:

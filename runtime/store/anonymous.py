@@ -11,7 +11,7 @@ from ..memory import human_bytes
 from .base import StoreError
 
 
-def anonymous(n_bytes: int, what: str) -> tuple[mmap.mmap, int]:
+def anonymous(n_bytes: int, contents: str) -> tuple[mmap.mmap, int]:
     """A mapping of `n_bytes` zeros and its address; `StoreError` if the system refuses.
 
     Private, because Linux by default gives shared mappings no huge pages, with which attention
@@ -24,7 +24,7 @@ def anonymous(n_bytes: int, what: str) -> tuple[mmap.mmap, int]:
             mapping = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise StoreError(
-            f"no memory for {what} ({human_bytes(n_bytes)}): {error.strerror}"
+            f"no memory for {contents} ({human_bytes(n_bytes)}): {error.strerror}"
         ) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux only
         mapping.madvise(mmap.MADV_HUGEPAGE)
@@ -42,29 +42,29 @@ class Pieces:
     Index data of a segment is less than a huge page, and K and V of one seldom end with one: in a
     mapping of their own, a part of them would lie in pages of 4 KB, for which the tables of
     addresses are searched at nearly each access (see docs/performance.md). A mapping has as many
-    pieces as are held when it is made, so that a small context takes no more than it needs, and is
-    freed with the last of them.
+    pieces as its owner has then, so that a small context takes no more than it needs, and is freed
+    with the last of them.
     """
 
-    def __init__(self, n_bytes: int, what: str) -> None:
-        self._n_bytes, self._what = n_bytes, what
+    def __init__(self, n_bytes: int, contents: str) -> None:
+        self._n_bytes, self._contents = n_bytes, contents
         self._left: list[tuple[memoryview, int]] = []
 
-    def take(self, n_held: int) -> tuple[memoryview, int]:
-        """A piece of zeros and its address, for one who holds `n_held`; `StoreError` if the system
+    def take(self, n_taken: int) -> tuple[memoryview, int]:
+        """A piece of zeros and its address, for an owner of `n_taken`; `StoreError` if the system
         refuses."""
         if not self._left:
-            self._left = self._mapped(min(n_held, _MOST // self._n_bytes))
+            self._left = self._mapped(min(n_taken, _MOST // self._n_bytes))
         return self._left.pop()
 
     def _mapped(self, n: int) -> list[tuple[memoryview, int]]:
         """The pieces of a new mapping, the last one first."""
         size = self._n_bytes
         if n <= 1 or n * size < HUGE:
-            mapping, address = anonymous(size, self._what)
+            mapping, address = anonymous(size, self._contents)
             return [(memoryview(mapping), address)]
         n_bytes = -(-n * size // HUGE) * HUGE
-        mapping, address = anonymous(n_bytes + HUGE, self._what)
+        mapping, address = anonymous(n_bytes + HUGE, self._contents)
         first = -address % HUGE  # what is never touched takes no memory
         view = memoryview(mapping)
         return [

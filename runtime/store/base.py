@@ -189,8 +189,8 @@ class KVStore(ABC):
 
     def growth(self, n_held: int, n_tokens: int) -> int:
         """Bytes that a store of `n_held` tokens grows by up to `n_tokens`."""
-        held = self.n_bytes
-        return held // n_segments(n_held) * n_segments(n_tokens) - held
+        n_bytes = self.n_bytes
+        return n_bytes // n_segments(n_held) * n_segments(n_tokens) - n_bytes
 
     @property
     def free_bytes(self) -> int:

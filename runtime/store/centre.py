@@ -51,8 +51,8 @@ def mean_keys(model: ModelInfo) -> F32:
             raise kernel_cache.Damaged(f"{name}: expected {prod(shape)} numbers")
         return np.frombuffer(data, "<f4").astype(np.float32).reshape(shape)
 
-    if (found := kernel_cache.find(name, parse)) is not None:
-        return found
+    if (known := kernel_cache.find(name, parse)) is not None:
+        return known
     model.tell(
         f"measuring the mean keys of {model.name}, which are subtracted from keys stored in 4 bits "
         "(first use on this machine)"

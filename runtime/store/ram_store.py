@@ -25,11 +25,11 @@ _MOST_SEGMENTS = 1 << 21
 class _Segments:
     """Anonymous memory: a piece for each segment, with parts of equal size for the layers."""
 
-    def __init__(self, n_layers: int, layer_bytes: int, what: str) -> None:
+    def __init__(self, n_layers: int, layer_bytes: int, contents: str) -> None:
         self.n_layers, self.layer_bytes = n_layers, layer_bytes
-        what = f"another {SEGMENT:,} tokens of {what}"
-        self._pieces = Pieces(max(1, layer_bytes * n_layers), what)
-        self._held: list[memoryview] = []
+        contents = f"another {SEGMENT:,} tokens of {contents}"
+        self._pieces = Pieces(max(1, layer_bytes * n_layers), contents)
+        self._segments: list[memoryview] = []
         self.addresses = list(np.empty((n_layers, 0), np.int64))
 
     @property
@@ -39,25 +39,25 @@ class _Segments:
 
     @property
     def n_bytes(self) -> int:
-        return len(self._held) * self.segment_bytes
+        return len(self._segments) * self.segment_bytes
 
     def parts(self) -> list[memoryview]:
         """The bytes of each segment."""
-        return list(self._held)
+        return list(self._segments)
 
     def grow(self, n_tokens: int) -> None:
-        for _ in range(-(-n_tokens // SEGMENT) - len(self._held)):
+        for _ in range(-(-n_tokens // SEGMENT) - len(self._segments)):
             self._add()
 
     def shrink(self, n_tokens: int) -> None:
         n = -(-n_tokens // SEGMENT)
-        del self._held[n:]
+        del self._segments[n:]
         self.addresses = [addresses[:n].copy() for addresses in self.addresses]
 
     def _add(self) -> None:
-        piece, base = self._pieces.take(len(self._held))
+        piece, base = self._pieces.take(len(self._segments))
         column = base + self.layer_bytes * np.arange(self.n_layers, dtype=np.int64)
-        self._held.append(piece)
+        self._segments.append(piece)
         self.addresses = list(np.column_stack([self.addresses, column]))
 
 

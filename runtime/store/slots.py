@@ -82,7 +82,9 @@ class SlotStore(KVStore):
 
     def state_bytes(self, n_tokens: int) -> int:
         """Bytes of `parts` with `n_tokens` reserved."""
-        items = SEGMENT * self.n_kv_heads * sum(one.item_bytes for one in self.columns.values())
+        items = (
+            SEGMENT * self.n_kv_heads * sum(column.item_bytes for column in self.columns.values())
+        )
         return self.bytes_for(n_tokens) + items * sum(
             n_segments(min(n_tokens, size)) * store.n_layers for size, store in self._stores.items()
         )
@@ -123,8 +125,8 @@ class SlotStore(KVStore):
         if self.reserved > copy.reserved:
             self.shrink(copy.reserved)
         self.reserve(copy.reserved)
-        for part, held in zip(self.parts(), copy.parts, strict=True):
-            part[:] = held
+        for part, saved in zip(self.parts(), copy.parts, strict=True):
+            part[:] = saved
         for name, filled in copy.filled.items():
             self.columns[name].filled[:] = filled
         for layer in range(self.n_layers):
@@ -183,11 +185,11 @@ class SlotStore(KVStore):
         """Whether the first `n_slots` slots of a layer, as far as `n_tokens` tokens fill them, hold
         other ones of these tokens each."""
         n_filled = min(n_slots, n_tokens)
-        held = self.kept(layer, n_filled)
-        if held.shape[1] < n_filled or held.max(initial=0) >= max(n_tokens, 1):
+        kept = self.kept(layer, n_filled)
+        if kept.shape[1] < n_filled or kept.max(initial=0) >= max(n_tokens, 1):
             return False
-        seen = np.zeros((len(held), n_tokens), np.bool_)
-        np.put_along_axis(seen, held.astype(np.intp), True, 1)
+        seen = np.zeros((len(kept), n_tokens), np.bool_)
+        np.put_along_axis(seen, kept.astype(np.intp), True, 1)
         return bool((seen.sum(1) == n_filled).all())
 
     @property

@@ -264,9 +264,8 @@ class Windowed:
         """Have memory for segments first … stop - 1."""
         for segment in range(first, stop):
             if segment not in self._memory:
-                held = len(self._memory) + 1
-                spare = self._spare
-                self._memory[segment] = spare.pop() if spare else self._pieces.take(held)
+                n_taken, spare = len(self._memory) + 1, self._spare
+                self._memory[segment] = spare.pop() if spare else self._pieces.take(n_taken)
 
     def _buffer(self, segment: int) -> U8:
         """All bytes of a segment in memory."""

@@ -25,7 +25,7 @@ class Checkpoints:
 
     def __init__(self, folder: PackFolder, windowed: Windowed, state: State) -> None:
         self._folder, self.windowed = folder, windowed
-        self.named = {one.segment: one for one in state.commit.checkpoints}
+        self.named = {c.segment: c for c in state.commit.checkpoints}
         windowed.restore(state.n_full * SEGMENT, state.recent)
 
     def cut(self, n_tokens: int) -> None:
@@ -73,12 +73,12 @@ class Checkpoints:
 
     def keep(self, named: Collection[Checkpoint]) -> None:
         """A commit has named these: memory needs no copies of the regular ones."""
-        self.named = {one.segment: one for one in named}
-        held = self.windowed.checkpoints
-        for position in [p for p in held if p % self.windowed.every == 0]:
+        self.named = {c.segment: c for c in named}
+        in_memory = self.windowed.checkpoints
+        for position in [p for p in in_memory if p % self.windowed.every == 0]:
             end = position // SEGMENT
             if newest_end(self.named, self.windowed.n_before, end) == end:
-                del held[position]
+                del in_memory[position]
 
     def _write(self, segment: int, slot: int, rows: U8) -> Checkpoint:
         data = np.ascontiguousarray(rows).data

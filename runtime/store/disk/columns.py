@@ -32,7 +32,7 @@ from .files import DIGEST
 U8 = NDArray[np.uint8]
 _TABLES = re.compile(r"tables-([4-9]|1[0-6])x([2-9]|[1-9]\d{1,2}|1000)-")  # as `Tables` allows
 Faults = Iterator[tuple[str, Flags]]
-"""What cannot be, and which of the heads have it."""
+"""A fault, in words, and which of the heads have it."""
 
 
 class ColumnSegment(NamedTuple):
@@ -58,8 +58,8 @@ def column_faults(segment: ColumnSegment) -> Iterator[tuple[int, str]]:
     if stored != expected:
         yield 0, f"it has {stored} bytes per token, expected {expected}"
         return
-    for what, rows in faults(segment):
-        yield from ((int(row), what) for row in np.flatnonzero(rows))
+    for fault, rows in faults(segment):
+        yield from ((int(row), fault) for row in np.flatnonzero(rows))
 
 
 def infinite_f32(numbers: U8) -> Flags:

@@ -16,9 +16,9 @@ _MOST_PATH = 4096
 class PackError(StoreError):
     """A context pack cannot be opened, used or written; the message begins with its path."""
 
-    def __init__(self, path: Path, what: str) -> None:
-        self.path, self.what = path, what
-        super().__init__(f"pack {one_line(str(path), _MOST_PATH)}: {what}")
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"pack {one_line(str(path), _MOST_PATH)}: {reason}")
 
 
 class PackDamaged(PackError):

@@ -55,8 +55,8 @@ def stride_of(n_bytes: int) -> int:
 class State:
     """The state of a commit: full segments, the tokens after them, the last hidden state.
 
-    recent: rows of the last tokens of the full segments in layers with a window, which whoever goes
-    on needs; empty unless asked for.
+    recent: rows of the last tokens of the full segments in layers with a window, which a context
+    that goes on needs; empty unless asked for.
     """
 
     commit: Commit
@@ -147,13 +147,13 @@ class PackFolder:
         """Bytes of a slot of `checkpoints`."""
         return min(self._window, SEGMENT) * self.windowed_rows.n_bytes
 
-    def read_checkpoint(self, one: Checkpoint) -> bytes:
+    def read_checkpoint(self, checkpoint: Checkpoint) -> bytes:
         """The bytes of a checkpoint; `PackDamaged` if they are not as written."""
         size = self.checkpoint_bytes
-        data = files.read_at(self.fd(checkpoints.NAME), size, one.slot * size)
-        if len(data) < size or files.digest(data).hex() != one.digest:
-            what = "is cut short" if len(data) < size else "is damaged"
-            raise PackDamaged(self.path, f"{checkpoints.NAME} {what} in slot {one.slot}")
+        data = files.read_at(self.fd(checkpoints.NAME), size, checkpoint.slot * size)
+        if len(data) < size or files.digest(data).hex() != checkpoint.digest:
+            damage = "is cut short" if len(data) < size else "is damaged"
+            raise PackDamaged(self.path, f"{checkpoints.NAME} {damage} in slot {checkpoint.slot}")
         return data
 
     def read_recent(self, named: Mapping[int, Checkpoint], n_full: int) -> NDArray[np.uint8]:
@@ -162,8 +162,11 @@ class PackFolder:
         data = []
         for segment in range(max(0, n_full - n_segments(self._window)), n_full):
             if segment not in named:
-                what = f"lacks the last tokens of segment {segment}"
-                raise PackDamaged(self.path, f"{superblock.NAME} {what} in layers with a window")
+                raise PackDamaged(
+                    self.path,
+                    f"{superblock.NAME} lacks the last tokens of segment {segment} in layers with "
+                    "a window",
+                )
             data.append(self.read_checkpoint(named[segment]))
         shape = len(data) * min(self._window, SEGMENT), self.windowed_rows.n_bytes
         return np.frombuffer(b"".join(data), np.uint8).reshape(shape)
@@ -198,8 +201,8 @@ class PackFolder:
     def commits(self) -> list[tuple[Commit, NDArray[np.float32] | None]]:
         """The sound commits, the newest first."""
         n_embd = self.manifest.model.n_embd
-        found = [superblock.decode(data, n_embd) for data in self.superblocks()]
-        sound = [commit for commit in found if commit is not None]
+        decoded = [superblock.decode(data, n_embd) for data in self.superblocks()]
+        sound = [commit for commit in decoded if commit is not None]
         return sorted(sound, key=lambda pair: pair[0].sequence, reverse=True)
 
     def last_commit(self) -> Commit:
@@ -243,7 +246,7 @@ class PackFolder:
             data, self.tail_row_bytes, n_full * SEGMENT, n_open, chain, self.path
         )
         ids = np.frombuffer(b"".join(tables.tokens), "<u4").tolist()
-        named = {one.segment: one for one in commit.checkpoints}
+        named = {c.segment: c for c in commit.checkpoints}
         before = self.read_recent(named, n_full if recent else 0)
         commit = replace(commit, probe=commit.probe or self.manifest.probe)
         return State(commit, tables, rows, ids + last, hidden, before)
@@ -263,11 +266,11 @@ class PackFolder:
         if not n_bytes:
             return b""
         fd = self.fd(name)
-        found = os.fstat(fd).st_size
-        data = files.read_at(fd, n_bytes, 0) if found >= n_bytes else b""
+        size = os.fstat(fd).st_size
+        data = files.read_at(fd, n_bytes, 0) if size >= n_bytes else b""
         if len(data) < n_bytes:
             raise PackDamaged(
-                self.path, f"{name} is cut short: {found:,} bytes, expected {n_bytes:,}"
+                self.path, f"{name} is cut short: {size:,} bytes, expected {n_bytes:,}"
             )
         return data
 

@@ -77,8 +77,8 @@ class Plane:
         self._mapped: dict[tuple[Path, str], _Slots] = {}
         # Segments in memory, by number: those after `places`, and with "pread" those before, too.
         self._memory: dict[int, tuple[memoryview, int]] = {}
-        what = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
-        self._pieces = Pieces(max(1, self.segment_bytes), what)  # K and V of no layer take none
+        contents = f"another segment of {'KV cache' if name == KV else f'index {name}'}"
+        self._pieces = Pieces(max(1, self.segment_bytes), contents)  # of no layer: no bytes
         self.n_segments = len(places)
         self.addresses: list[NDArray[np.int64]] = []
         if io == "pread":
@@ -180,8 +180,8 @@ class Plane:
         bases = [self._file(folder, name).base(n_slots) for name in folder.names(self.name)]
         within = self._layer_bytes * np.arange(1 if self.name == KV else self._n_layers)
         layers = np.add.outer(np.array(bases, np.int64), within).ravel()
-        found: NDArray[np.int64] = np.add.outer(layers, slots * stride)
-        return found
+        addresses: NDArray[np.int64] = np.add.outer(layers, slots * stride)
+        return addresses
 
     def _file(self, folder: PackFiles, name: str) -> _Slots:
         key = folder.path, name
@@ -211,6 +211,6 @@ def read_slot(place: Place, plane: str, file: int, n_bytes: int) -> bytes:
             folder.path, f"{name} cannot be read: {error.strerror or error}"
         ) from error
     if len(data) < n_bytes or files.digest(data) != place.digests[file]:
-        what = "is cut short" if len(data) < n_bytes else "is damaged"
-        raise PackDamaged(folder.path, f"{name} {what} in slot {place.slot}")
+        damage = "is cut short" if len(data) < n_bytes else "is damaged"
+        raise PackDamaged(folder.path, f"{name} {damage} in slot {place.slot}")
     return data

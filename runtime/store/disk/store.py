@@ -107,8 +107,8 @@ class DiskStore(HostStore[DiskColumn]):
     def tells_pages(self) -> bool:
         """Asked anew each time: a file's owner can change."""
         folders = {place.folder.path: place.folder for place in self._kv.places}
-        found = [path / name for path, one in folders.items() for name in one.names(KV)[:1]]
-        return all(map(files.tells_pages, found))
+        first = [path / name for path, pack in folders.items() for name in pack.names(KV)[:1]]
+        return all(map(files.tells_pages, first))
 
     @property
     def saves(self) -> bool:

@@ -63,10 +63,10 @@ def check(path: Path) -> None:
 
 def _superblocks(folder: PackFolder) -> Iterator[str]:
     n_embd = folder.manifest.model.n_embd
-    found = [superblock.decode(data, n_embd) for data in folder.superblocks()]
-    if found[1] is None and found[0] is not None and found[0][0].sequence == 0:
+    commits = [superblock.decode(data, n_embd) for data in folder.superblocks()]
+    if commits[1] is None and commits[0] is not None and commits[0][0].sequence == 0:
         return  # nothing was committed since the pack was made
-    for number, commit in enumerate(found):
+    for number, commit in enumerate(commits):
         if commit is None:
             yield f"pack {folder.path}: {superblock.NAME} is damaged in slot {number}"
 
@@ -115,14 +115,14 @@ def _column(
 
 def _checkpoints(folder: PackFolder, state: State) -> Iterator[str]:
     """The last tokens of some segments, in layers with a window."""
-    for one in state.commit.checkpoints:
+    for checkpoint in state.commit.checkpoints:
         try:
-            data = np.frombuffer(folder.read_checkpoint(one), np.uint8)
+            data = np.frombuffer(folder.read_checkpoint(checkpoint), np.uint8)
         except PackError as error:
             yield str(error)
             continue
         rows = data.reshape(-1, folder.windowed_rows.n_bytes)
-        first = (one.segment + 1) * SEGMENT - len(rows)
+        first = (checkpoint.segment + 1) * SEGMENT - len(rows)
         yield from _rows_of(folder, rows, folder.windowed_layers, first)
 
 

@@ -85,7 +85,7 @@ class Writer:
         log_bytes, log_chain = self._append_log(tokens, sealed)
         named: tuple[Checkpoint, ...] = ()
         if checkpoints is not None:
-            taken = {c.slot for one in (self._commit, self._other) for c in one.checkpoints}
+            taken = {c.slot for old in (self._commit, self._other) for c in old.checkpoints}
             named = checkpoints.write(len(tokens) // SEGMENT, taken)
         commit = replace(
             self._commit,

@@ -72,18 +72,18 @@ def clear_imports(folder: Path) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Remove a folder that an import has left. It stays unless it is this user's and holds only
-    files of a pack and a lock that nobody holds; OSError while the lock is held."""
+    """Remove a folder that an import has left, if it is this user's and holds only files of a pack.
+    OSError while another process has its lock."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_uid != os.getuid():
             return
-        found = {e.name: e.stat(follow_symlinks=False).st_mode for e in os.scandir(fd)}
-        if not all(is_ours(name) and stat.S_ISREG(mode) for name, mode in found.items()):
+        modes = {e.name: e.stat(follow_symlinks=False).st_mode for e in os.scandir(fd)}
+        if not all(is_ours(name) and stat.S_ISREG(mode) for name, mode in modes.items()):
             return
     finally:
         os.close(fd)
-    if not found:  # killed before it had a lock
+    if not modes:  # killed before it had a lock
         path.rmdir()
         return
     lock = open_regular(path / LOCK)

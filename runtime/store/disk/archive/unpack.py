@@ -41,7 +41,7 @@ def unpack(fd: int, folder: Path, source: Path, progress: Progress | None) -> No
     except PackError as error:
         if error.path == source:
             raise
-        raise archive.error(error.what) from error
+        raise archive.error(error.reason) from error
     files.sync_folder(folder)
 
 
@@ -69,10 +69,10 @@ def _unpack(archive: _Archive, folder: Path) -> None:
 
 def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
     """The only commit; the sizes it implies must fit in the archive."""
-    found = superblock.decode(data, pack.manifest.model.n_embd)
-    if found is None or superblock.encode(*found) != data or found[0].sequence:
+    decoded = superblock.decode(data, pack.manifest.model.n_embd)
+    if decoded is None or superblock.encode(*decoded) != data or decoded[0].sequence:
         raise archive.error(f"{superblock.NAME} is damaged")
-    commit, n_files = found[0], len(pack.names(KV))
+    commit, n_files = decoded[0], len(pack.names(KV))
     n_full, n_open = divmod(commit.n_tokens, SEGMENT)
     place = Place(pack, 0, (bytes(files.DIGEST),) * n_files)
     record, _ = log.record(KV, 0, place, bytes(4 * SEGMENT), 0, b"")
@@ -94,11 +94,11 @@ def _commit(archive: _Archive, pack: PackFolder, data: bytes) -> Commit:
 
 def _check_checkpoints(archive: _Archive, pack: PackFolder, commit: Commit) -> None:
     """They are in order, and the last ones are among them."""
-    n_full, segments = commit.n_tokens // SEGMENT, [one.segment for one in commit.checkpoints]
+    n_full, segments = commit.n_tokens // SEGMENT, [c.segment for c in commit.checkpoints]
     n_before = n_segments(max(pack.manifest.windows, default=0))
     if (
         segments != sorted({s for s in segments if s < n_full})
-        or [one.slot for one in commit.checkpoints] != list(range(len(segments)))
+        or [c.slot for c in commit.checkpoints] != list(range(len(segments)))
         or newest_end({*segments}, n_before, n_full) != n_full
         or (segments and not n_before)
     ):
@@ -164,9 +164,9 @@ class _Archive:
         """Bytes not read yet."""
         return self._size - self._offset
 
-    def error(self, what: str) -> PackError:
-        """What is wrong with the archive."""
-        return PackError(self._source, f"not an exported context pack: {what}")
+    def error(self, reason: str) -> PackError:
+        """The error for an archive that is wrong for this reason."""
+        return PackError(self._source, f"not an exported context pack: {reason}")
 
     def take(self, n: int) -> bytes:
         """The next `n` bytes."""
@@ -234,10 +234,10 @@ class _Archive:
                 raise self.error("it has a long pax header")
             block = self.take(_BLOCK)
             record, padding = block[: entry.size], block[entry.size :]
-            found = _LARGE.fullmatch(record)
-            if found is None or int(found[1]) != len(record) or any(padding):
+            match = _LARGE.fullmatch(record)
+            if match is None or int(match[1]) != len(record) or any(padding):
                 raise self.error("it has a pax header of something else than a size")
-            entry, size = self._parsed(), int(found[2])
+            entry, size = self._parsed(), int(match[2])
         if entry.type != tarfile.REGTYPE or entry.linkname or (size is not None and entry.size):
             raise self.error(f"{entry.name!r:.80} is no regular file in it")
         if size is not None:

@@ -79,7 +79,7 @@ class Tables:
 
     def below(self) -> Tables:
         """A copy that another pack goes on from; its own files have no slots yet."""
-        places = {name: list(found) for name, found in self.places.items()}
+        places = {name: list(places) for name, places in self.places.items()}
         return Tables(places, dict(self.item_bytes), list(self.tokens))
 
 

@@ -189,8 +189,8 @@ def _load(folder: Path) -> dict[str, Any]:
     try:
         text = files.read_file(path, MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
-        found = "no such folder" if not folder.exists() else f"no {NAME} in it"
-        raise PackError(folder, f"not a context pack: {found}") from error
+        reason = "no such folder" if not folder.exists() else f"no {NAME} in it"
+        raise PackError(folder, f"not a context pack: {reason}") from error
     except OSError as error:
         raise PackError(folder, f"its {NAME} cannot be read: {error.strerror or error}") from error
     try:
@@ -250,8 +250,8 @@ def _typed(data: dict[str, Any]) -> Manifest:
 def _probe(data: dict[str, Any], n_layers: int) -> dict[int, ProbeSums]:
     means = prompts.probe_of(data, n_layers)
     return {
-        layer: ProbeSums(n := one.n_tokens, n * one.covered_mass, n * one.output_error)
-        for layer, one in means.items()
+        layer: ProbeSums(n := mean.n_tokens, n * mean.covered_mass, n * mean.output_error)
+        for layer, mean in means.items()
     }
 
 

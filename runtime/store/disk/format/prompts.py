@@ -37,7 +37,7 @@ def prefill_of(data: dict[str, Any]) -> PrefillFacts:
 
 def probe_data(sums: Mapping[int, ProbeSums]) -> dict[str, list[float]]:
     """For JSON, by layer; floats in all their digits."""
-    return {str(layer): [*astuple(one)] for layer, one in sums.items()}
+    return {str(layer): [*astuple(layer_sums)] for layer, layer_sums in sums.items()}
 
 
 def probe_of(data: dict[str, Any], n_layers: int) -> dict[int, ProbeSums]:

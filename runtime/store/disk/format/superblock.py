@@ -72,7 +72,7 @@ def encode(commit: Commit, hidden: NDArray[np.float32] | None) -> bytes:
     data = asdict(commit) | {"probe": prompts.probe_data(commit.probe)}
     del data["checkpoints"]
     if commit.checkpoints:
-        data["checkpoints"] = [one.data() for one in commit.checkpoints]
+        data["checkpoints"] = [checkpoint.data() for checkpoint in commit.checkpoints]
     body = json.dumps(data).encode()
     state = b"" if hidden is None else hidden.astype("<f4").tobytes()
     head = _HEAD.pack(_MAGIC, len(body), len(state))
