@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..runtime.keep import Keep
     from ..runtime.model import Model
     from ..runtime.prefill import Prefill
-    from ..runtime.store.pack_info import PackHead
+    from ..runtime.store.facts import PackHead
     from .options.model import ModelRequest
 
 

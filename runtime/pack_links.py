@@ -24,7 +24,7 @@ from .store.disk.format.manifest import NAME, Manifest
 
 if TYPE_CHECKING:
     from .model import Model
-    from .store.pack_info import PackHead
+    from .store.facts import PackHead
 
 
 def model_of(pack: PackHead) -> Path | None:

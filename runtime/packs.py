@@ -19,7 +19,7 @@ from .store.disk.archive import clear_imports
 from .store.disk.contents import remove_files, take_lock
 from .store.disk.format.manifest import Manifest
 from .store.disk.info import pack_info as pack_info
-from .store.pack_info import PackInfo as PackInfo
+from .store.facts import PackInfo as PackInfo
 
 if TYPE_CHECKING:
     from .attend import Attend

@@ -22,7 +22,7 @@ from .values import NO_MODEL, calling, file_path, positive
 
 if TYPE_CHECKING:
     from ...convert.hub import Pulled
-    from ...runtime.store.pack_info import PackHead
+    from ...runtime.store.facts import PackHead
 
 
 def add_model_options(parser: argparse.ArgumentParser, with_device: bool = False) -> None:

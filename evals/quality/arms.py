@@ -98,7 +98,7 @@ class _Noting(Ram):
 
     names: list[str] = field(default_factory=list)
 
-    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
+    def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         config = model.config
         layout = TileLayout(config.head_dim)
         return _NotingStore(layout, config.n_layers, config.n_kv_heads, self.names)

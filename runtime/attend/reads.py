@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..store.prompt_facts import ProbeFacts, ProbeSums
+from ..store.facts import ProbeFacts, ProbeSums
 
 
 @dataclass(slots=True)

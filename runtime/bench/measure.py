@@ -109,10 +109,10 @@ class _FilledRam(Ram):
             return _FilledResident(self, device)
         return None
 
-    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
+    def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         if isinstance(self.store, RamStore):
             return self.with_tokens(self.store)
-        return super()._open(model, n_ctx)
+        return super().open(model, n_ctx)
 
     def with_tokens(self, store: S) -> S:
         store.saved = Saved(list(self.tokens), None)
@@ -123,12 +123,12 @@ class _FilledRam(Ram):
 class _FilledResident(Resident):
     """The same in a GPU's memory."""
 
-    def _open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
+    def open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
         filled = self.host
         assert isinstance(filled, _FilledRam) and isinstance(filled.store, ResidentStore)
         if filled.store.has_room(n_ctx):
             return filled.with_tokens(filled.store)
-        return super()._open(model, n_ctx)
+        return super().open(model, n_ctx)
 
 
 class _Bench:

@@ -64,7 +64,7 @@ def _open_slots(
             f"all tokens in order: use keep all, or attention that does not ({others})"
         )
     config, plan = model.config, keep.plan(model.config, n_ctx)
-    opened = store.open(model, n_ctx, plan)
+    opened = store.open_slots(model, n_ctx, plan)
     with closed_on_error(opened):
         most, heads = max(plan.sizes), config.n_kv_heads
         room = max(most, SEGMENT) if keep.holds_prompts else most

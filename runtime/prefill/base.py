@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..attend import Attend
     from ..keep import Keep
     from ..loading.model_info import ModelInfo
-    from ..store.prompt_facts import PrefillFacts
+    from ..store.facts import PrefillFacts
 
 CHUNK = 512
 """Tokens of one prefill step. Chunks start at multiples of it, so that results do not depend on how

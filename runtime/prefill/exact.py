@@ -10,7 +10,7 @@ from .base import Prefill
 if TYPE_CHECKING:
     from ..attend import Attend
     from ..loading.model_info import ModelInfo
-    from ..store.prompt_facts import PrefillFacts
+    from ..store.facts import PrefillFacts
 
 
 @dataclass(frozen=True)

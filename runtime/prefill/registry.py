@@ -13,7 +13,7 @@ from .sparse import SparsePrefill as SparsePrefill
 if TYPE_CHECKING:
     from ..attend import Attend
     from ..keep import Keep
-    from ..store.prompt_facts import PrefillFacts
+    from ..store.facts import PrefillFacts
 
 PREFILLS: dict[str, type[Prefill]] = registered(vars(), Prefill)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ..attend import Attend, BoundAttend, Hash
 from ..attend.hash import check_rerank
 from ..methods import option
-from ..store.prompt_facts import PrefillFacts
+from ..store.facts import PrefillFacts
 from .base import Prefill, PrefillError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ A store gives kernels the base addresses of segments; kernels do not know what i
 
 from .base import Column, KVStore, Saved, SlotPlan, StoreError
 from .disk import DiskStore, PackError
+from .facts import PrefillFacts, ProbeFacts, ProbeSums
 from .method import Store
-from .prompt_facts import PrefillFacts, ProbeFacts, ProbeSums
 from .ram_store import RamStore
 from .registry import STORES, Disk, Ram
 from .slots import SlotStore

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...ops.attention.layout import TileLayout
-    from .prompt_facts import ProbeSums
+    from .facts import ProbeSums
 
     F32 = NDArray[np.float32]
 

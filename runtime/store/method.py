@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from ..methods import Method
 from .base import KVStore, SlotPlan
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from ...models.config import ModelConfig
     from ...ops.device import KVDevice
     from ..loading.model_info import ModelInfo
-    from .pack_info import PackHead
-    from .prompt_facts import PrefillFacts
+    from .facts import PackHead, PrefillFacts
     from .slots import SlotStore
 
 
@@ -60,23 +59,10 @@ class Store(Method, ABC):
         """The store with K and V in the memory of a GPU, where it is not `Resident`."""
         return None
 
-    @overload
-    def open(self, model: ModelInfo, n_ctx: int) -> KVStore: ...
-    @overload
-    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore: ...
-    def open(self, model: ModelInfo, n_ctx: int, slots: SlotPlan | None = None) -> KVStore:
-        """The store of a context of up to `n_ctx` tokens; with `slots`, of a context that evicts.
-
-        Raises `StoreError` if it cannot be made or opened.
-        """
-        if slots is None:
-            return self._open(model, n_ctx)
-        return self._open_slots(model, n_ctx, slots)
+    @abstractmethod
+    def open(self, model: ModelInfo, n_ctx: int) -> KVStore:
+        """The store of a context of up to `n_ctx` tokens; `StoreError` if it cannot be opened."""
 
     @abstractmethod
-    def _open(self, model: ModelInfo, n_ctx: int) -> KVStore:
-        """A store of all tokens."""
-
-    @abstractmethod
-    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
-        """A store of slots."""
+    def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        """The store of a context that evicts; `StoreError` as `open`."""

@@ -54,7 +54,7 @@ class Ram(Store):
         windows = windows_of(config)
         return RamStore(self.layout(config), config.n_layers, config.n_kv_heads, windows)
 
-    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
+    def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
         store = self._empty(model.config)
         needed, available = store.bytes_for(n_ctx), available_bytes()
         if needed > available:
@@ -67,7 +67,7 @@ class Ram(Store):
         store.centre = self.centre(model)
         return store
 
-    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+    def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
         config = model.config
         store = SlotStore(self.layout(config), slots.sizes, config.n_kv_heads, slots.whole)
         needed, available = store.bytes_needed(), available_bytes()

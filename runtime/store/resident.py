@@ -42,7 +42,7 @@ class Resident(Store):
     def types(self) -> tuple[str, str]:
         return self.host.types()
 
-    def _open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
+    def open(self, model: ModelInfo, n_ctx: int) -> ResidentStore:
         config = model.config
         if isinstance(self.host, Ram):
             layout, behind = self.host.layout(config), None
@@ -61,7 +61,7 @@ class Resident(Store):
         store.centre = centre
         return store
 
-    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+    def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
         raise StoreError(f"a context that keeps {slots} has K and V in the host's memory")
 
 

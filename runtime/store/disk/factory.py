@@ -11,8 +11,8 @@ from ....system.text import one_line
 from ...methods import option
 from ..base import SlotPlan, StoreError
 from ..centre import has_centre, mean_keys
+from ..facts import PrefillFacts
 from ..method import Store
-from ..prompt_facts import PrefillFacts
 from ..windowed import windows_of
 from .contents import create
 from .errors import PackError, checked_path, opening
@@ -25,7 +25,7 @@ from .store import DiskStore
 
 if TYPE_CHECKING:
     from ...loading.model_info import ModelInfo
-    from ..pack_info import PackHead
+    from ..facts import PackHead
 
 
 S = TypeVar("S", DiskStore, DiskSlots)
@@ -109,7 +109,7 @@ class Disk(Store):
     def for_prefill(self, facts: PrefillFacts | None) -> Disk:
         return replace(self, prefill=None if self.read_only else facts)
 
-    def _open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
+    def open(self, model: ModelInfo, n_ctx: int) -> DiskStore:
         """The store; raises `PackError` if the pack cannot be used with this model."""
         with opening(Path(self.path)):
             folder = self._folder(model, n_ctx)
@@ -119,8 +119,8 @@ class Disk(Store):
             store.centre = folder.centre()
             return _with_known_tokens(store, folder.path, model)
 
-    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> DiskSlots:
-        """The store of a context that evicts; raises `PackError` as `_open` does, and if the pack
+    def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> DiskSlots:
+        """The store of a context that evicts; raises `PackError` as `open` does, and if the pack
         was made with another keep method or other options."""
         path = Path(self.path)
         if self.parent is not None:

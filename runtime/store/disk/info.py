@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..pack_info import PackHead, PackInfo
-from ..prompt_facts import ProbeFacts
+from ..facts import PackHead, PackInfo, ProbeFacts
 from .errors import opening
 from .folder import PackFolder
 from .format import snapshot

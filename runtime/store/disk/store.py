@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ....ops.attention.layout import SEGMENT, n_segments
 from ...memory import available_bytes
 from ..base import Column, Saved, StoreError
-from ..prompt_facts import ProbeSums
+from ..facts import ProbeSums
 from ..windowed import HostStore, Windowed
 from . import files
 from .checkpoints import Checkpoints

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ....ops.attention.layout import SEGMENT
 from ..base import Saved
-from ..prompt_facts import ProbeSums
+from ..facts import ProbeSums
 from . import files
 from .checkpoints import Checkpoints
 from .errors import PackError

@@ -32,11 +32,11 @@ S = TypeVar("S", bound=KVStore)
 class Shifted(Ram):
     """Keys in a type that rounds little, without what any constant may be."""
 
-    def _open(self, model: ModelInfo, n_ctx: int) -> RamStore:
-        return self._shifted(super()._open(model, n_ctx), model)
+    def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
+        return self._shifted(super().open(model, n_ctx), model)
 
-    def _open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
-        return self._shifted(super()._open_slots(model, n_ctx, slots), model)
+    def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
+        return self._shifted(super().open_slots(model, n_ctx, slots), model)
 
     def _shifted(self, store: S, model: ModelInfo) -> S:
         shape = model.config.n_layers, model.config.n_kv_heads, model.config.head_dim

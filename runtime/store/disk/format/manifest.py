@@ -40,7 +40,7 @@ from .....models.config import MAX_EMBD, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
 from .....ops.attention.layout import KV_TYPES, SEGMENT
 from .....system.text import one_line
 from ...base import SlotPlan
-from ...prompt_facts import PrefillFacts, ProbeSums
+from ...facts import PrefillFacts, ProbeSums
 from ...windowed import MOST_WINDOW
 from .. import files
 from ..errors import PackDamaged, PackError

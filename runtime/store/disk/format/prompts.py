@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
-from ...prompt_facts import PrefillFacts, ProbeSums
+from ...facts import PrefillFacts, ProbeSums
 from .values import number, real, text
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .....models.config import MAX_LAYERS
-from ...prompt_facts import ProbeSums
+from ...facts import ProbeSums
 from ..files import DIGEST, digest
 from . import prompts
 from .checkpoints import Checkpoint

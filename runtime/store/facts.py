@@ -1,8 +1,9 @@
-"""What a store knows of how its prompts were read, and of what sparse reading left out."""
+"""What is told of a pack, of how its prompts were read, and of what sparse reading left out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,44 @@ class ProbeSums:
         """Of at least one token."""
         n = self.n_tokens
         return ProbeFacts(layer, n, self.covered_mass / n, self.output_error / n)
+
+
+@dataclass(frozen=True)
+class PackHead:
+    """What can be told of a pack at once, however long it is: its model, and how far it has come
+    as of its last commit."""
+
+    path: str
+    model: str
+    fingerprint: str
+    model_path: str
+    n_tokens: int
+    goal: int
+    """Tokens it is to hold when complete; 0 for any number."""
+
+    @property
+    def complete(self) -> bool:
+        return self.n_tokens >= self.goal
+
+
+@dataclass(frozen=True)
+class PackInfo(PackHead):
+    """What a pack holds, as of its last commit."""
+
+    id: str
+    kv: str
+    commits: int
+    indexes: list[str]
+    prefill: str
+    """How its prompts were read: "exact", or what `PrefillFacts` says."""
+    probe: list[ProbeFacts]
+    """What was measured beside sparse reading, layer by layer: see `--prefill-probe`."""
+    parent: str
+    parent_prefill: str
+    """How its parent's were; "" without one, or where that cannot be read."""
+    n_bytes: int
+    """Disk space of its own files."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**asdict(self), "complete": self.complete}
