@@ -45,12 +45,12 @@ class Axis(Generic[M]):
         return options
 
     def declared(self, fields: Mapping[str, str]) -> Option:
-        """What an option of `options()` is declared as, by the first method that has it."""
+        """The declaration of an option of `options()`, by the first method that has it."""
         name, field = next(iter(fields.items()))
         return self.methods[name].options()[field]
 
     def kinds(self) -> dict[str, Kind]:
-        """Word → what reads its value: of the method's name, and of all options."""
+        """Word → the function that reads its value, for the method's name and all options."""
         options = {word: self.declared(fields).read for word, fields in self.options().items()}
         return {self.word: Option("", choices=tuple(self.methods)).read, **options}
 
@@ -83,8 +83,8 @@ class Axis(Generic[M]):
     def parsed(self, text: str, common: Mapping[str, Any]) -> M:
         """The method that `text` names: `hash`, or with options as `topk:index=flat:sink=8`.
 
-        common: options for those methods that know them and are not told otherwise. Raises
-        `KvarnError` for methods and options that there are not, `WrongValue` for their values.
+        common: options for methods that have them, unless `text` gives others. Raises `KvarnError`
+        for unknown methods and options, `WrongValue` for their values.
         """
         method, (name, *settings) = self.named(text), text.split(":")
         fields = {_written(field).replace("_", "-"): field for field in method.options()}

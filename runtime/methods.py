@@ -22,7 +22,7 @@ _METADATA = "option"
 
 
 Kind = Callable[[Any], Any]
-"""Gives a value that a user wrote as it is used; `WrongValue` where the option cannot have it."""
+"""Turns what a user wrote into a value; `WrongValue` for what the option cannot have."""
 
 
 _KINDS: dict[Kind, Kind] = {int: count, str: text, Path: path_text, Budget: Budget.parse}
@@ -42,7 +42,7 @@ class Option:
     choices: tuple[str, ...] = ()
 
     def read(self, value: object) -> Any:
-        """The value that the field has, of what a user wrote; `WrongValue` if it can have none."""
+        """The field's value for what a user wrote; `WrongValue` if there is none."""
         if self.choices and value not in self.choices:
             raise WrongValue(f"one of {', '.join(self.choices)}", value)
         return _KINDS.get(self.kind, self.kind)(value)

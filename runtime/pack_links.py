@@ -41,8 +41,8 @@ def model_of(pack: PackHead) -> Path | None:
 
 
 def name_model(path: Path, model: Model) -> None:
-    """Have the pack in `path` name the file of `model`, if that is its model and the file that it
-    names is gone.
+    """Record the file of `model` in the pack in `path`, if it is the pack's model and the recorded
+    file is gone.
 
     Packs that this user cannot write, or that a process is writing to, stay as they are.
     """
@@ -62,7 +62,7 @@ def missing_parent(path: Path) -> str:
 
 
 def name_parent(path: Path, new: Path) -> None:
-    """Have the pack in `path`, whose parent is gone, name the same parent in the folder `new`.
+    """Record the folder `new` for the parent of the pack in `path`, which is not where it was.
 
     Raises `PackError` if another pack is there; OSError.
     """

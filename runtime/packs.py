@@ -127,8 +127,8 @@ def index_pack(
     n_ctx: int | None = None,
     progress: Progress | None = None,
 ) -> PackInfo:
-    """Keep in the pack what `attend` chooses by, and what questions that are read sparsely choose
-    by; a reader then indexes nothing but the tokens after the last full segment.
+    """Store the index of `attend` in the pack, and that by which questions are read sparsely. A
+    reader then indexes only the tokens after the last full segment.
 
     n_ctx: the size of the contexts that will open it, see `Model.context`. progress: as in
     `Context.index`. Raises `PackError` for a method without an index.

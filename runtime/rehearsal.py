@@ -76,7 +76,7 @@ class Rehearsal:
         kernel_cache.keep(self._record(model), "".join(f"{name}\n" for name in names).encode())
 
     def is_compiled(self, model: Model) -> bool:
-        """Whether it has run, and the kernels that it used are in the cache: looks for files."""
+        """Whether it has run and its kernels are in the cache. Looks for names of files."""
         from ..jit import kernel_cache  # imports llvmlite
 
         names = kernel_cache.find(self._record(model), lambda data: data.decode().splitlines())
@@ -140,7 +140,7 @@ def rehearsals(
     keeps: Sequence[Keep] = (),
     prefills: Sequence[Prefill] = (),
 ) -> list[Rehearsal]:
-    """What contexts of a model with these choices do, each once, the longest first."""
+    """A rehearsal of each thing that contexts with these methods do, the longest first."""
     types = _named(kv)
     features = [
         Rehearsal(f"{called(attend)}, {types}", path, generate_deep, kv, attend=attend.shortened())
@@ -174,7 +174,7 @@ def rehearsals(
 def _over_slots(
     path: Path, kv: KvTypes, attends: Sequence[Attend], keeps: Sequence[Keep]
 ) -> list[Rehearsal]:
-    """Methods that choose, over the slots of one keep method: those of others are the same."""
+    """Methods that choose, over the slots of one keep method: others use the same kernels."""
     evicting = [one for one in (keep.shortened(SLOTS) for keep in keeps) if one.evicts(N_FILLED)]
     return [
         Rehearsal(
@@ -191,7 +191,7 @@ def _named(kv: KvTypes) -> str:
 
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
-    """All that contexts of these KV types do, by every method of the registries."""
+    """The rehearsals of all registered methods, for these KV types."""
     attends = [variant for method in ATTENDS.values() for variant in method.variants()]
     keeps = [variant for method in KEEPS.values() for variant in method.variants()]
     prefills = [variant for method in PREFILLS.values() for variant in method.variants()]

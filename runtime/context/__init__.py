@@ -1,8 +1,6 @@
 """A context: the tokens that a model has read, their keys and values, and what comes next."""
 
-from ..methods import Progress
-from .context import Context
-from .mark import Mark
-from .prompt import ContextError
-
-__all__ = ["Context", "ContextError", "Mark", "Progress"]
+from ..methods import Progress as Progress
+from .context import Context as Context
+from .mark import Mark as Mark
+from .prompt import ContextError as ContextError

@@ -1,4 +1,4 @@
-"""What a context is when nobody says it: the one place that decides for each front end."""
+"""Decides what a request leaves open, in one place for all front ends."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class ContextPlan:
 
 
 def plan_of(model: LoadedModel, request: ContextRequest) -> ContextPlan:
-    """The context that is asked for, with what nobody said as this model and machine have it.
+    """The context that is asked for; what the request leaves open follows from the model and the
+    machine.
 
     Raises `StoreError` where memory has no room for any, where K and V cannot be where they are
     asked to be, and for a pack that cannot be gone on from; `PrefillError` if prompts cannot be

@@ -1,7 +1,7 @@
-"""What a context is to be, as far as its user says it: the same for each front end.
+"""What a user asks of a context, in the same terms for each front end.
 
 Command lines and C give words with values (`ContextRequest.of`), Python gives objects
-(`Model.context`). What nobody says is decided in `plan`.
+(`Model.context`). `plan` decides the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..store import Disk, Ram, Store
 
 @dataclass(frozen=True)
 class ContextRequest:
-    """What is asked of a context; None: not said.
+    """What a user asks of a context; None: nothing was said.
 
     n_ctx: room for so many tokens; 0: for the model's training length, whether it fits or not.
     kv_on: where K and V are if the model is on a GPU, see `load`.
@@ -40,8 +40,8 @@ class ContextRequest:
 
     @classmethod
     def of(cls, words: Mapping[str, Any], spell: Spell = str) -> ContextRequest:
-        """The request that words make, whose values the kinds of `context_words` have read; others
-        are not looked at. parent: the pack that a new one in `store` begins with.
+        """The request that these words make; `context_words` has read their values, and other words
+        are ignored. parent: the pack that a new one in `store` begins with.
 
         Raises `RequestError` for words that have no effect or exclude each other, and what methods
         raise for their options.

@@ -29,8 +29,8 @@ class TokenReader:
     """The tokens that were read, and the logits and hidden state of the last of them.
 
     tell: called with a line that the user should see. Raises `ContextError` if the store holds more
-    tokens than the context has room for. What computes (`forward`, `step`, `read_draft`, `accept`,
-    `project`) runs on the engine thread.
+    tokens than the context has room for. Methods that compute (`forward`, `step`, `read_draft`,
+    `accept`, `project`) run on the engine thread.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class TokenReader:
     def check(self, ids: Sequence[int]) -> None:
         """`ContextError` if `ids` cannot be read now.
 
-        Tells once that a context which evicts goes on beyond the training length: others have
-        a size, so that their user knows.
+        Tells once when a context that evicts goes on beyond the training length; other contexts
+        have a size, so their user knows.
         """
         config, n_held = self._transformer.config, len(self.tokens)
         check_readable(ids, n_held, config.n_vocab, self._cache.most_tokens)
@@ -150,9 +150,9 @@ class TokenReader:
         return n_tokens in (0, held) or not self._cache.cut_refusal(held, n_tokens)
 
     def cut_back(self, n_tokens: int, least: int) -> int:
-        """Forget all but the first `n_tokens` tokens, or fewer, see `KVStore.go_back`, and read
-        those up to `least` again, as they were read: how many stay. Raises `ContextError` if that
-        is not possible."""
+        """Forget all but the first `n_tokens` tokens, or fewer (see `KVStore.go_back`); then read
+        those up to `least` again, as they were read. Returns how many stay. Raises `ContextError`
+        if that is not possible."""
         held = len(self.tokens)
         if not 0 <= n_tokens <= held:
             raise ContextError(f"cannot cut a context of {held} tokens to {n_tokens} tokens")

@@ -63,7 +63,7 @@ class Evicting(Keep):
         return True
 
     def plan(self, config: ModelConfig, n_ctx: int) -> SlotPlan:
-        """The slots of each layer of a context that evicts: layers with a window keep that."""
+        """The slots of each layer. A layer with a window has a slot for each of its tokens."""
         n_slots = self.n_slots(n_ctx) + self.spare_slots
         sizes = tuple(layer.window or n_slots for layer in config.layers)
         whole = (i for i, layer in enumerate(config.layers) if layer.window is None)
@@ -74,8 +74,8 @@ class Evicting(Keep):
         """The slots of one layer without a window."""
 
     def __str__(self) -> str:
-        """The method and its options, except for the budget, as packs name it: all those that only
-        Python gives, `always_named`, and of the command line's those that are not the defaults."""
+        """The method as packs name it, without its budget: with the options that only Python has,
+        those in `always_named`, and others that are not the defaults."""
         declared, options = self.options(), []
         for f in fields(self):
             value = getattr(self, f.name)

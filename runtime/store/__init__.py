@@ -3,29 +3,19 @@
 A store gives kernels the base addresses of segments; kernels do not know what is behind them.
 """
 
-from .base import Column, KVStore, Saved, SlotPlan, StoreError
-from .disk import DiskStore, PackError
-from .facts import PrefillFacts, ProbeFacts, ProbeSums
-from .method import Store
-from .ram_store import RamStore
-from .registry import STORES, Disk, Ram
-from .slots import SlotStore
-
-__all__ = [
-    "STORES",
-    "Column",
-    "Disk",
-    "DiskStore",
-    "KVStore",
-    "PackError",
-    "PrefillFacts",
-    "ProbeFacts",
-    "ProbeSums",
-    "Ram",
-    "RamStore",
-    "Saved",
-    "SlotPlan",
-    "SlotStore",
-    "Store",
-    "StoreError",
-]
+from .base import Column as Column
+from .base import KVStore as KVStore
+from .base import Saved as Saved
+from .base import SlotPlan as SlotPlan
+from .base import StoreError as StoreError
+from .disk import DiskStore as DiskStore
+from .disk import PackError as PackError
+from .facts import PrefillFacts as PrefillFacts
+from .facts import ProbeFacts as ProbeFacts
+from .facts import ProbeSums as ProbeSums
+from .method import Store as Store
+from .ram_store import RamStore as RamStore
+from .registry import STORES as STORES
+from .registry import Disk as Disk
+from .registry import Ram as Ram
+from .slots import SlotStore as SlotStore

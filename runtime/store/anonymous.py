@@ -32,7 +32,8 @@ def anonymous(n_bytes: int, contents: str) -> tuple[mmap.mmap, int]:
 
 
 HUGE = 2 << 20
-"""Bytes of a huge page of x86-64, and of most systems with ARM; elsewhere a unit like any other."""
+"""Bytes of a huge page of x86-64, and of most systems with ARM; elsewhere, another size does no
+harm."""
 _MOST = 64 << 20  # of a mapping of several pieces
 
 

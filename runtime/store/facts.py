@@ -1,4 +1,4 @@
-"""What is told of a pack, of how its prompts were read, and of what sparse reading left out."""
+"""The facts told of a pack: its model, how its prompts were read, what sparse reading left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PrefillFacts:
-    """How prompts were read, where not exactly: what K and V follow from, beside the tokens.
+    """How prompts were read, if not exactly. K and V depend on it as on the tokens.
 
     from_: tokens of a context that are read exactly. tail: whether what is not chosen counts by
     means of blocks. column: the name of the column that is chosen by, with the digest of what
@@ -71,8 +71,8 @@ class ProbeSums:
 
 @dataclass(frozen=True)
 class PackHead:
-    """What can be told of a pack at once, however long it is: its model, and how far it has come
-    as of its last commit."""
+    """The facts of a pack that take no time to read, however long it is: its model, and its
+    progress as of the last commit."""
 
     path: str
     model: str
@@ -101,7 +101,7 @@ class PackInfo(PackHead):
     """What was measured beside sparse reading, layer by layer: see `--prefill-probe`."""
     parent: str
     parent_prefill: str
-    """How its parent's were; "" without one, or where that cannot be read."""
+    """The same of its parent; "" without one, or where that cannot be read."""
     n_bytes: int
     """Disk space of its own files."""
 

@@ -30,20 +30,20 @@ class Store(Method, ABC):
 
     @property
     def follows_pack(self) -> bool:
-        """Whether what is read into it follows a pack, which stays as it is."""
+        """Whether the tokens that a context reads follow a pack, which does not change."""
         return False
 
     def recorded_prefill(self) -> PrefillFacts | None:
-        """How the tokens were read that it holds already, if it goes on with them; None: exactly,
-        or there are none."""
+        """How the tokens that it has were read, if the context goes on after them; None: exactly,
+        or it has none."""
         return None
 
     def for_prefill(self, facts: PrefillFacts | None) -> Store:
-        """The store for a context whose prompts are read so; one that saves records it."""
+        """The same store, which records how the context reads prompts, if it saves."""
         return self
 
     def tokens_in(self, config: ModelConfig, n_bytes: int) -> int | None:
-        """Tokens of context that fit in `n_bytes` of memory; None: they need not be there."""
+        """Tokens of context that fit in `n_bytes` of memory; None: it does not hold them there."""
         return None
 
     @abstractmethod

@@ -24,13 +24,13 @@ class Rows:
         self._heads = n_layers * n_kv_heads
         self.n_bytes = self._heads * self._head_bytes
 
-    def gather(self, segment: U8, first: int, last: int) -> U8:
-        """Rows (n, n_bytes) of tokens first … last - 1 of a segment, uint8 of all its bytes."""
-        rows = np.empty((last - first, self._heads, self._head_bytes), np.uint8)
-        tiles, places = np.divmod(np.arange(first, last), TILE)
+    def gather(self, segment: U8, first: int, stop: int) -> U8:
+        """Rows (n, n_bytes) of tokens first … stop - 1 of a segment, uint8 of all its bytes."""
+        rows = np.empty((stop - first, self._heads, self._head_bytes), np.uint8)
+        tiles, places = np.divmod(np.arange(first, stop), TILE)
         for part, at in self._views(segment):
             rows[:, :, at : at + part.shape[-1]] = part[:, tiles, places].swapaxes(0, 1)
-        return rows.reshape(last - first, self.n_bytes)
+        return rows.reshape(stop - first, self.n_bytes)
 
     def scatter(self, rows: U8, segment: U8, first: int = 0) -> None:
         """Write rows (n, n_bytes) as tokens first … first + n - 1 of a segment."""

@@ -68,7 +68,6 @@ class SlotStore(KVStore):
         self.columns: dict[str, SlotColumn] = {}
         self.reserved = 0
         self._indexes: dict[str, SlotColumn] = {}
-        self._index_parts: dict[str, dict[int, RamColumn]] = {}
         self.positions = self.state_column("positions", 4)
 
     def bytes_needed(self) -> int:
@@ -94,9 +93,9 @@ class SlotStore(KVStore):
         self.reserved = int(n_tokens)
         for size, store in self._stores.items():
             store.shrink(min(n_tokens, size))
-        for parts in self._index_parts.values():
-            for size, column in parts.items():
-                column.memory.shrink(min(n_tokens, size))
+        for index in self._indexes.values():
+            for size, part in index.parts.items():
+                part.memory.shrink(min(n_tokens, size))
 
     def reserve(self, n_tokens: int) -> None:
         self.reserved = max(self.reserved, int(n_tokens))
@@ -148,7 +147,6 @@ class SlotStore(KVStore):
 
     def state_column(self, name: str, item_bytes: int) -> SlotColumn:
         """A column of the keep method, which is saved with the slots; as `column` otherwise."""
-        parts: dict[int, Column]
         parts = {size: store.column(name, item_bytes) for size, store in self._stores.items()}
         if name not in self.columns:
             self.columns[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
@@ -160,20 +158,18 @@ class SlotStore(KVStore):
                 size: RamColumn(name, item_bytes, store.n_layers, self.n_kv_heads)
                 for size, store in self._stores.items()
             }
-            self._index_parts[name] = parts
             self._indexes[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
             self._grow_indexes()
         self._indexes[name].check_items(name, item_bytes)
         return self._indexes[name]
 
     def _grow_indexes(self) -> None:
-        for parts in self._index_parts.values():
-            for size, column in parts.items():
-                column.memory.grow(min(self.reserved, size))
+        for index in self._indexes.values():
+            for size, part in index.parts.items():
+                part.memory.grow(min(self.reserved, size))
 
     def drop_column(self, name: str) -> None:
         self._indexes.pop(name, None)
-        self._index_parts.pop(name, None)
 
     def kept(self, layer: int, n_tokens: int) -> NDArray[np.uint32]:
         """Positions (J, n) that the slots of a layer hold after `n_tokens` tokens, slot by slot."""
@@ -195,23 +191,24 @@ class SlotStore(KVStore):
     @property
     def n_bytes(self) -> int:
         stores = sum(store.n_bytes for store in self._stores.values())
-        indexes = [column for parts in self._index_parts.values() for column in parts.values()]
-        return stores + sum(column.memory.n_bytes for column in indexes)
+        parts = [part for index in self._indexes.values() for part in index.parts.values()]
+        return stores + sum(part.memory.n_bytes for part in parts)
 
 
 class SlotColumn(Column):
-    """A column whose layers are in several stores."""
+    """A column whose layers are in several stores. parts: by the size of the stores."""
 
     def __init__(
         self,
         item_bytes: int,
         slots: Sequence[int],
         number: list[int],
-        parts: Mapping[int, Column],
+        parts: Mapping[int, RamColumn],
     ) -> None:
         self.item_bytes, self.filled = item_bytes, np.zeros(len(slots), np.int64)
-        self._parts = [(parts[size], i) for size, i in zip(slots, number)]
+        self.parts = parts
+        self._places = [(parts[size], i) for size, i in zip(slots, number)]
 
     def segments(self, layer: int) -> Places:
-        column, number = self._parts[layer]
-        return column.segments(number)
+        part, number = self._places[layer]
+        return part.segments(number)

@@ -135,7 +135,7 @@ class ScoredSlots(LayerSlots):
 
     @property
     def collects(self) -> bool:
-        """Whether an eviction may come, for which queries are to be kept."""
+        """Whether queries must be kept, because an eviction may follow."""
         return self.keep.uses_queries and (not self.n_dropped or self.keep.every > 0)
 
     def first_proxy(self, n_tokens: int) -> int:
@@ -167,7 +167,7 @@ class ScoredSlots(LayerSlots):
             done += n
 
     def _make_room(self, n_tokens: int, prompt: bool) -> int | None:
-        """Evict if that is due before the next token; returns `_room` after that."""
+        """Evict if that is due before the next token; return `_room` after it."""
         if not prompt and self.ends_prompt(n_tokens):
             self.evict(n_tokens)
         room = self._room(n_tokens, prompt)

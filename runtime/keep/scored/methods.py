@@ -1,4 +1,4 @@
-"""Keep methods that evict many tokens at once, by scores of which ties go to the earlier slot."""
+"""Keep methods that evict many tokens at once. Of equal scores, the earlier slot stays."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def highest_and_newest(scores: F32, n_highest: int, n_newest: int) -> I32:
 class H2O(Scored):
     """Half of the budget for the newest tokens, half for the highest sums over all queries.
 
-    The sums grow while the prompt is read, so that queries need no memory; those of tokens that
-    stay go on. Scoring costs about as many products as attention to the prompt does. Source: Zhang
-    et al. 2023, with equal halves as there; they evict at each step.
+    The sums grow while the prompt is read, so queries take no memory. Tokens that stay keep their
+    sums. Scoring costs about as many products as attention to the prompt does. Source: Zhang et al.
+    2023, with equal halves as there; they evict at each step.
     """
 
     name: ClassVar[str] = "h2o"
@@ -132,7 +132,7 @@ class TOVA(Scored):
 
 @dataclass(frozen=True)
 class L2Norm(Scored):
-    """Drops the keys of largest Euclidean norm, as stored; no query is asked.
+    """Drops the keys of largest Euclidean norm, as stored; queries do not count.
 
     Source: Devoto et al. 2024, who leave the first two layers whole; here all layers evict.
     """

@@ -1,4 +1,4 @@
-"""keep `nacl`: what the end of the prompt attends to most, and others by lot."""
+"""keep `nacl`: what the end of the prompt attends to most, and tokens drawn at random."""
 
 from __future__ import annotations
 

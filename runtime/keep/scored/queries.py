@@ -1,4 +1,4 @@
-"""The last queries of a context, from which keep methods score what is held.
+"""The last queries of a context, by which keep methods score the tokens in slots.
 
 A block holds those of 512 tokens, from a multiple of 512 on, of all layers that score:
 
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 
 class Queries:
-    """Queries of all tokens from `first` on that were read, in memory that follows their number.
+    """Queries of all tokens that were read from `first` on; memory grows with them.
 
     layers: numbers of the layers that score.
     """

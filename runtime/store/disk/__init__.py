@@ -3,9 +3,8 @@
 `folder.py` draws the files of a pack; `writer.py` says what a commit does, in which order.
 """
 
-from .errors import PackDamaged, PackError
-from .factory import Disk
-from .folder import PackFolder
-from .store import DiskStore
-
-__all__ = ["Disk", "DiskStore", "PackDamaged", "PackError", "PackFolder"]
+from .errors import PackDamaged as PackDamaged
+from .errors import PackError as PackError
+from .factory import Disk as Disk
+from .folder import PackFolder as PackFolder
+from .store import DiskStore as DiskStore

@@ -53,8 +53,8 @@ class Checkpoints:
         return windowed.go_back(n_tokens)
 
     def write(self, n_full: int, taken: Collection[int]) -> tuple[Checkpoint, ...]:
-        """Write those that a commit with `n_full` full segments is to have beside the ones that it
-        has, to slots that are not taken, and sync them; returns all."""
+        """Write the checkpoints that a commit with `n_full` full segments needs and no file has
+        yet, to slots that are not taken, and sync them. Returns all that it needs."""
         n_before, written = self.windowed.n_before, False
         free = (slot for slot in count() if slot not in taken)
         kept: dict[int, Checkpoint] = {}
@@ -72,7 +72,7 @@ class Checkpoints:
         return tuple(kept.values())
 
     def keep(self, named: Collection[Checkpoint]) -> None:
-        """A commit has named these: memory needs no copies of the regular ones."""
+        """A commit names these: drop the copies of regular ones in memory."""
         self.named = {c.segment: c for c in named}
         in_memory = self.windowed.checkpoints
         for position in [p for p in in_memory if p % self.windowed.every == 0]:

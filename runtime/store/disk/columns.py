@@ -144,5 +144,5 @@ CHECKS: dict[str, tuple[Callable[[ColumnSegment], int], Callable[[ColumnSegment]
     "centre": (_centre_bytes, _centre_faults),
     "factors": (_factor_bytes, _factor_faults),
 }
-"""First word of a column's name → its bytes per token, and what is wrong with a segment of it. Who
-registers a method can add those of its index."""
+"""First word of a column's name → its bytes per token, and what is wrong with a segment of it. A
+registered method can add the checks of its index."""

@@ -66,10 +66,10 @@ class Disk(Store):
                 raise StoreError(f"KV cache: unknown type {name!r} for {side}; use one of {known}")
 
     def head(self) -> PackHead | None:
-        """Of the pack, or of the one that a new one is to begin with. Raises `PackError` where a
-        pack that is followed is missing or empty."""
+        """The facts of the pack, or of the one that a new pack begins with. Raises `PackError`
+        where a pack that is followed is missing or empty."""
         if not self.follows_pack:
-            return None if (pack := self._begun()) is None else pack_head(pack)
+            return None if (pack := self._existing()) is None else pack_head(pack)
         pack = Path(self.path if self.read_only or self.parent is None else self.parent)
         if not pack.exists():
             raise PackError(
@@ -82,16 +82,16 @@ class Disk(Store):
 
     @property
     def follows_pack(self) -> bool:
-        return self.read_only or (self.parent is not None and self._begun() != Path(self.path))
+        return self.read_only or (self.parent is not None and self._existing() != Path(self.path))
 
     def _begun(self) -> Path | None:
-        """The folder of the pack, or of the one that a new one is to begin with, if it is there."""
+        """The folder of the pack, or else of the one that a new pack begins with, if it exists."""
         places = (self.path, self.parent)
         folders = [Path(place) for place in places if place is not None]
         return next((folder for folder in folders if (folder / NAME).exists()), None)
 
     def recorded_prefill(self) -> PrefillFacts | None:
-        """Of the pack that it writes to, if there is one."""
+        """That of the pack that it writes to, if there is one."""
         path = Path(self.path)
         with opening(path):
             if self.read_only or not (path / NAME).exists():
@@ -99,7 +99,7 @@ class Disk(Store):
             return Manifest.read(path).prefill
 
     def types(self) -> tuple[str, str]:
-        pack = self._begun()
+        pack = self._existing()
         if pack is None:
             return self.k or "f16", self.v or "f16"
         with opening(Path(self.path)):
@@ -220,7 +220,7 @@ class Disk(Store):
 
 
 def _with_known_tokens(store: S, path: Path, model: ModelInfo) -> S:
-    """The store; `PackError` if it holds ids that are none of the model's."""
+    """The store; `PackError` if it holds ids that the model does not have."""
     if max(store.saved.tokens, default=0) >= model.config.n_vocab:
         raise PackError(path, "it holds token ids outside the model's vocabulary")
     return store

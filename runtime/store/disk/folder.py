@@ -214,7 +214,7 @@ class PackFolder:
     def state(self, recent: bool = False) -> State:
         """The last commit's state; a reader sees a whole commit, even while a writer works.
 
-        recent: with the rows of that name.
+        recent: whether `State.recent` is read, too.
 
         Raises `PackDamaged` if no commit is sound, or data of the newest sound one is missing.
         """
@@ -255,7 +255,7 @@ class PackFolder:
         tables = Tables()
         inherited = self.manifest.parent
         if self.parent is not None and inherited is not None:
-            tables = self.parent._tables(inherited.log_bytes, inherited.log_chain).below()
+            tables = self.parent._tables(inherited.log_bytes, inherited.log_chain).for_child()
             tables.cut(inherited.n_segments)
         data = self._read(log.NAME, log_bytes)
         log.replay(data, bytes.fromhex(chain), tables, self, len(self.names(KV)))

@@ -28,8 +28,8 @@ truncates the file or the medium fails, SIGBUS ends the process. With "pread", a
 
 
 class _Slots:
-    """The slots of one file, in one mapping that has room for more: one for each part that the
-    file grows by would soon be more mappings than the system allows."""
+    """The slots of one file, in one mapping with room to grow: a mapping for each new part of the
+    file would soon be more than the system allows."""
 
     def __init__(self, folder: PackFiles, name: str, stride: int, writable_copy: bool) -> None:
         self._folder, self._name, self._stride = folder, name, stride
@@ -87,7 +87,7 @@ class Plane:
             self._table()
 
     def hold(self) -> None:
-        """Have all segments in memory, from now on; `PackDamaged` if one is not as written."""
+        """Read all segments into memory, to stay there; `PackDamaged` if one is not as written."""
         self.io = "pread"
         for segment in range(len(self.places)):
             if segment not in self._memory:
@@ -125,8 +125,7 @@ class Plane:
         self.grow(n_segments)
 
     def restart(self, first: int) -> None:
-        """Have the same number of segments, those from `first` on new and in memory, to be written
-        again."""
+        """Replace the segments from `first` on by empty ones in memory, which are written again."""
         n_segments, self.n_segments = self.n_segments, min(first, self.n_segments)
         del self.places[first:]
         for segment in [n for n in self._memory if n >= first]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PATIENCE = 20
-"""The next snapshot is written after this many times the seconds that the last one took, and on
-closing: so saving takes some 5% of the time, for caches of any size."""
+"""Between two snapshots pass this many times the seconds that the first one took: saving takes 5%
+of the time, for caches of any size. Closing writes the last one."""
 
 
 class DiskSlots(SavedSlots):

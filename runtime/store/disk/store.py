@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 WORTH_COPYING = 32 << 20
-"""Bytes of a column: a core's own tables of addresses find nearly all pages of fewer."""
+"""Bytes of a column. Of smaller ones, a core's own address tables find nearly all pages."""
 ROOM_LEFT = 1 << 30
 """Bytes of memory that stay free of copies, beside K and V, which the system keeps in memory."""
 
@@ -82,7 +82,7 @@ class DiskStore(HostStore[DiskColumn]):
             self._column(name, item_bytes)
 
     def adopt(self, state: State) -> None:
-        """Copy to a new pack what its parent's state holds after the full segments, which both
+        """Copy to a new pack the tokens of its parent's state after the full segments, which both
         share, and commit."""
         self.saved = saved = state.saved
         self._begin(state)
@@ -230,7 +230,7 @@ class DiskStore(HostStore[DiskColumn]):
         return [self._kv, *(column.plane for column in self.columns.values())]
 
     def _drop(self, start: int) -> None:
-        """If their segment is in files, it comes back to memory, to be written again."""
+        """Bring their segment back to memory if it is in files, to be written again."""
         if self._writer is not None:
             self._writer.cut(start)
         if self._checkpoints is not None:

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 def verify(path: Path, progress: Progress | None = None) -> list[str]:
-    """One line for each damage; no line: the pack is as it was written.
+    """One line for each fault; none if the pack is as it was written.
 
     Reads all of it, its parents' segments too. Raises `PackError` if the folder is not a pack or
     has another format; damage that prevents opening it is a line like any other.

@@ -22,7 +22,6 @@ no commit needs are left out, and every segment is checked against its digest. S
 the commit determine the whole archive, and import accepts nothing else.
 """
 
-from .exporting import export_pack
-from .importing import clear_imports, import_pack
-
-__all__ = ["clear_imports", "export_pack", "import_pack"]
+from .exporting import export_pack as export_pack
+from .importing import clear_imports as clear_imports
+from .importing import import_pack as import_pack

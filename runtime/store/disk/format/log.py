@@ -77,8 +77,8 @@ class Tables:
         for places in self.places.values():
             del places[n_segments:]
 
-    def below(self) -> Tables:
-        """A copy that another pack goes on from; its own files have no slots yet."""
+    def for_child(self) -> Tables:
+        """A copy for a child pack, whose files have no slots yet."""
         places = {name: list(places) for name, places in self.places.items()}
         return Tables(places, dict(self.item_bytes), list(self.tokens))
 
