@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..models.tensors import re_encoded_bytes, repacked_bytes
 from .attend import ATTENDS, Attend, Full
@@ -141,53 +141,35 @@ def rehearsals(
     prefills: Sequence[Prefill] = (),
 ) -> list[Rehearsal]:
     """A rehearsal of each thing that contexts with these methods do, the longest first."""
-    types = _named(kv)
+    types = kv[0] if kv[0] == kv[1] else "/".join(kv)
+    choosing = [attend for attend in attends if attend.selects]
+    evicting = [keep for keep in keeps if keep.shortened(SLOTS).evicts(N_FILLED)]
+    over_slots = [attend for attend in choosing if not attend.needs_all_tokens]
+
+    def feature(name: str, run: Callable[[Context], None], **methods: Any) -> Rehearsal:
+        return Rehearsal(f"{name}, {types}", path, run, kv, **methods)
+
     features = [
-        Rehearsal(f"{called(attend)}, {types}", path, generate_deep, kv, attend=attend.shortened())
-        for attend in attends
-        if attend.selects
+        *(feature(called(a), generate_deep, attend=a.shortened()) for a in choosing),
+        *(feature(f"keep {called(k)}", evict, keep=k.shortened(SLOTS)) for k in evicting),
+        *(  # over the slots of one keep method: others use the same kernels
+            feature(f"{called(a)} over slots", evict, attend=a.shortened(), keep=k.shortened(SLOTS))
+            for k in evicting[:1]
+            for a in over_slots
+        ),
+        *(
+            feature(f"prefill {called(p)}", read_deep, prefill=p.shortened())
+            for p in prefills
+            if p != Exact()
+        ),
+        feature("generation", generate),
+        feature("prompts", read_prompt),
+        feature("short prompts and drafts", read_few),
     ]
-    features += [
-        Rehearsal(f"keep {called(keep)}, {types}", path, evict, kv, keep=keep.shortened(SLOTS))
-        for keep in keeps
-        if keep.shortened(SLOTS).evicts(N_FILLED)
-    ]
-    features += _over_slots(path, kv, attends, keeps)
-    features += [
-        Rehearsal(
-            f"prefill {called(prefill)}, {types}", path, read_deep, kv, prefill=prefill.shortened()
-        )
-        for prefill in prefills
-        if prefill != Exact()
-    ]
-    features += [
-        Rehearsal(f"generation, {types}", path, generate, kv),
-        Rehearsal(f"prompts, {types}", path, read_prompt, kv),
-        Rehearsal(f"short prompts and drafts, {types}", path, read_few, kv),
-    ]
-    # The first of those that use the same kernels.
-    return list(
-        {(one.attend, one.keep, one.prefill, one.run): one for one in features[::-1]}.values()
-    )[::-1]
-
-
-def _over_slots(
-    path: Path, kv: KvTypes, attends: Sequence[Attend], keeps: Sequence[Keep]
-) -> list[Rehearsal]:
-    """Methods that choose, over the slots of one keep method: others use the same kernels."""
-    evicting = [one for one in (keep.shortened(SLOTS) for keep in keeps) if one.evicts(N_FILLED)]
-    return [
-        Rehearsal(
-            f"{called(attend)} over slots, {_named(kv)}", path, evict, kv, attend.shortened(), keep
-        )
-        for keep in evicting[:1]
-        for attend in attends
-        if attend.selects and not attend.needs_all_tokens
-    ]
-
-
-def _named(kv: KvTypes) -> str:
-    return kv[0] if kv[0] == kv[1] else "/".join(kv)
+    unique: dict[tuple[Any, ...], Rehearsal] = {}
+    for task in features:
+        unique.setdefault((task.attend, task.keep, task.prefill, task.run), task)
+    return list(unique.values())
 
 
 def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
@@ -195,7 +177,7 @@ def all_rehearsals(path: Path, kv_types: Sequence[KvTypes]) -> list[Rehearsal]:
     attends = [variant for method in ATTENDS.values() for variant in method.variants()]
     keeps = [variant for method in KEEPS.values() for variant in method.variants()]
     prefills = [variant for method in PREFILLS.values() for variant in method.variants()]
-    return [one for kv in kv_types for one in rehearsals(path, kv, attends, keeps, prefills)]
+    return [task for kv in kv_types for task in rehearsals(path, kv, attends, keeps, prefills)]
 
 
 def _ids(context: Context, n: int) -> list[int]:

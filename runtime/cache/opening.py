@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...ops.attention.layout import SEGMENT
-from ..attend import ATTENDS, LayerView
-from ..keep import Evicting, KeepError, Ring, SlotParts
+from ..attend import ATTENDS, Full, LayerView
+from ..keep import Evicting, KeepAll, KeepError, Ring, SlotParts
 from ..keep.scored.queries import Queries
 from ..methods import called
+from ..prefill import Exact
 from .base import KVCache, closed_on_error
 from .scored import ScoredCache
 from .slots import SlotCache
@@ -22,34 +23,42 @@ if TYPE_CHECKING:
     from ..attend import Attend
     from ..keep import Keep
     from ..loading.model_info import ModelInfo
+    from ..prefill import Prefill
     from ..store import KVStore, Store
 
 
-def open_cache(
-    model: ModelInfo, n_ctx: int, max_chunk: int, store: Store, keep: Keep, attend: Attend
-) -> KVCache:
+@dataclass(frozen=True)
+class Axes:
+    """The methods of one context, one of each axis."""
+
+    store: Store
+    keep: Keep = KeepAll()  # noqa: RUF009 - frozen, without fields
+    attend: Attend = Full()  # noqa: RUF009
+    prefill: Prefill = Exact()  # noqa: RUF009
+
+
+def open_cache(model: ModelInfo, n_ctx: int, max_chunk: int, axes: Axes) -> KVCache:
     """The KV cache of a context of `n_ctx` tokens, read at most `max_chunk` at a time.
 
-    First the keep method says how many slots each layer needs, if it evicts; then the store makes
-    them, and the attend method is opened over that. Raises `StoreError` if there is no room, and
-    `KeepError` or `AttendError` if the methods cannot be combined.
+    The keep method says how many slots each layer needs, if it evicts. The store makes them, and
+    the attend method, with the prefill method around it, is opened over that. Raises `StoreError`
+    if there is no room, and `KeepError` or `AttendError` if the methods cannot be combined.
     """
-    if isinstance(keep, Evicting):
-        if keep.evicts(n_ctx):
-            return _open_slots(model, n_ctx, max_chunk, store, keep, attend)
-        notice = f"nothing is evicted: --keep-budget {keep.budget} has room for all {n_ctx} tokens"
-        return _open_whole(model, n_ctx, max_chunk, store, attend, notice)
-    return _open_whole(model, n_ctx, max_chunk, store, attend, "")
+    keep, attend = axes.keep, axes.prefill.around(axes.attend)
+    if isinstance(keep, Evicting) and keep.evicts(n_ctx):
+        return _open_slots(model, n_ctx, max_chunk, axes.store, keep, attend)
+    store = axes.store.open(model, n_ctx)
+    with closed_on_error(store):
+        layers = _layer_views(model, model.config.layers, store, n_ctx, max_chunk)
+        bound = attend.open(model, store, n_ctx)
+        return WholeCache(store, bound, layers, n_ctx, _notice(keep, n_ctx), model.tell)
 
 
-def _open_whole(
-    model: ModelInfo, n_ctx: int, max_chunk: int, store: Store, attend: Attend, notice: str
-) -> WholeCache:
-    opened = store.open(model, n_ctx)
-    with closed_on_error(opened):
-        layers = _layer_views(model, model.config.layers, opened, n_ctx, max_chunk)
-        bound = attend.open(model, opened, n_ctx)
-        return WholeCache(opened, bound, layers, n_ctx, notice, model.tell)
+def _notice(keep: Keep, n_ctx: int) -> str:
+    """A line where a keep method that could evict does not."""
+    if not isinstance(keep, Evicting):
+        return ""
+    return f"nothing is evicted: --keep-budget {keep.budget} has room for all {n_ctx} tokens"
 
 
 def _open_slots(
@@ -58,7 +67,9 @@ def _open_slots(
     from ...ops.evict import Staging
 
     if attend.needs_all_tokens:
-        others = ", ".join(name for name, one in ATTENDS.items() if not one().needs_all_tokens)
+        others = ", ".join(
+            name for name, method in ATTENDS.items() if not method().needs_all_tokens
+        )
         raise KeepError(
             f"keep {keep.name} cannot be combined with {called(attend)} attention, which needs "
             f"all tokens in order: use keep all, or attention that does not ({others})"

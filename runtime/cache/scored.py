@@ -74,7 +74,7 @@ class ScoredCache(SlotCache):
     ) -> None:
         super().__init__(parts, layers, slots)
         self._queries, self._n_ctx = parts.queries, n_ctx
-        self._scored = [one for one in slots if isinstance(one, ScoredSlots)]
+        self._scored = [layer for layer in slots if isinstance(layer, ScoredSlots)]
         sizes = self._store.slots
         self._sizes = tuple(0 if size == NO_BOUND else size for size in sizes)
         self._widest = max(self._sizes)

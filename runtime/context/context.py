@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from ...jit import forks
-from ..cache import closed_on_error, open_cache
+from ..cache import Axes, closed_on_error, open_cache
 from ..engine import on_engine
 from ..methods import called
 from ..stats import Clock, Stats
@@ -51,8 +51,8 @@ class Context(CacheAccess):
         forks.check()
         self.model, self.plan, self.n_ctx, placement = model, plan, plan.n_ctx, plan.placement
         chunk = min(model.transformer.max_chunk, placement.device.chunk)
-        attend = plan.prefill.around(plan.attend)
-        self._cache = open_cache(model.info, plan.n_ctx, chunk, placement.store, plan.keep, attend)
+        axes = Axes(placement.store, plan.keep, plan.attend, plan.prefill)
+        self._cache = open_cache(model.info, plan.n_ctx, chunk, axes)
         with closed_on_error(self._cache.store):
             self._reader = TokenReader(model.transformer, self._cache, model.tell)
             self._saving = Saving(self._cache.store, self._reader)

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..attend import Full
-from ..cache import open_cache
-from ..keep import KeepAll
+from ..cache import Axes, open_cache
 from ..store import Ram
 from .token_reader import TokenReader
 
@@ -28,7 +26,7 @@ def measured_keys(model: ModelInfo, transformer: Transformer) -> NDArray[np.floa
     config = model.config
     n = min(N_TOKENS, config.n_ctx_train)
     ids = np.random.default_rng(SEED).integers(0, config.n_vocab, n).tolist()
-    cache = open_cache(model, n, transformer.max_chunk, Ram(), KeepAll(), Full())
+    cache = open_cache(model, n, transformer.max_chunk, Axes(Ram()))
     reader, store = TokenReader(transformer, cache, model.tell), cache.store
     for chunk in reader.chunks(ids):
         reader.forward(chunk, n_out=1)

@@ -9,8 +9,7 @@ from ...ops.attention.layout import SEGMENT, TileLayout, n_segments
 from ...ops.cpu import CPU
 from ...ops.device import Device, KVDevice
 from ...system.errors import KvarnError
-from ..cache import open_cache
-from ..keep import KeepAll
+from ..cache import Axes, open_cache
 from ..memory import human_bytes
 from ..prefill import Exact
 from ..store import Ram, StoreError
@@ -103,8 +102,8 @@ class KVPlanner:
 
         def make(meta: Device) -> object:
             assert isinstance(meta, KVDevice)
-            store, chunk = on_device(ram, meta), model.transformer.max_chunk
-            return open_cache(model.info, n_ctx, chunk, store, KeepAll(), self._request.attend)
+            axes = Axes(on_device(ram, meta), attend=self._request.attend)
+            return open_cache(model.info, n_ctx, model.transformer.max_chunk, axes)
 
         return max(device.planned_bytes(make) - self._store.held_by_gpu, 0)
 

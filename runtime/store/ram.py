@@ -55,31 +55,31 @@ class Ram(Store):
         return RamStore(self.layout(config), config.n_layers, config.n_kv_heads, windows)
 
     def open(self, model: ModelInfo, n_ctx: int) -> RamStore:
-        store = self._empty(model.config)
-        needed, available = store.bytes_for(n_ctx), available_bytes()
-        if needed > available:
-            raise StoreError(
-                f"a context of {n_ctx:,} tokens needs {human_bytes(needed)} of KV cache "
-                f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
-                f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx"
-                + self._or_smaller_type
-            )
+        store, available = self._empty(model.config), available_bytes()
+        self._check_room(
+            store.bytes_for(n_ctx),
+            available,
+            f"a context of {n_ctx:,} tokens",
+            f"at most {store.tokens_in(available):,} tokens fit; use a smaller --ctx",
+        )
         store.centre = self.centre(model)
         return store
 
     def open_slots(self, model: ModelInfo, n_ctx: int, slots: SlotPlan) -> SlotStore:
         config = model.config
         store = SlotStore(self.layout(config), slots.sizes, config.n_kv_heads, slots.whole)
-        needed, available = store.bytes_needed(), available_bytes()
-        if needed > available:
-            raise StoreError(
-                f"keeping {max(slots.sizes):,} tokens needs {human_bytes(needed)} of KV cache "
-                f"(K {self.k}, V {self.v}) and {human_bytes(available)} of memory are available: "
-                f"use a smaller --keep-budget{self._or_smaller_type}"
-            )
+        kept = f"keeping {max(slots.sizes):,} tokens"
+        self._check_room(
+            store.bytes_needed(), available_bytes(), kept, "use a smaller --keep-budget"
+        )
         store.centre = self.centre(model)
         return store
 
-    @property
-    def _or_smaller_type(self) -> str:
-        return "" if self.k == self.v == "q4_0" else " or a smaller --kv-type (q8_0, q4_0)"
+    def _check_room(self, needed: int, available: int, purpose: str, advice: str) -> None:
+        """`StoreError` if `purpose` needs more memory than there is."""
+        if needed > available:
+            smaller = "" if self.k == self.v == "q4_0" else " or a smaller --kv-type (q8_0, q4_0)"
+            raise StoreError(
+                f"{purpose} needs {human_bytes(needed)} of KV cache (K {self.k}, V {self.v}) and "
+                f"{human_bytes(available)} of memory are available: {advice}{smaller}"
+            )

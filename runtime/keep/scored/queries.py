@@ -69,30 +69,25 @@ class Queries:
         if not self._blocks:
             self.first = position
         self.first = min(self.first, position)
-        place, stop = self._place[layer], position + len(queries)
-        for number in range(position // BLOCK, -(-stop // BLOCK)):
-            begin = number * BLOCK
-            here = slice(max(position, begin) - begin, min(stop, begin + BLOCK) - begin)
-            there = slice(here.start + begin - position, here.stop + begin - position)
+        place = self._place[layer]
+        for number, rows, tokens in _spans(position, position + len(queries)):
             if number not in self._blocks:
                 self._blocks[number] = self._empty()
             block = self._blocks[number]
-            block.queries[place, here] = queries[there]
-            block.log_sums[place, here] = np.nan if log_sums is None else log_sums[there]
+            block.queries[place, rows] = queries[tokens]
+            block.log_sums[place, rows] = np.nan if log_sums is None else log_sums[tokens]
 
     def pieces(self, layer: int, first: int, stop: int) -> Iterator[Piece]:
         """The queries of tokens first to stop - 1, a block at a time."""
         place = self._place[layer]
-        for number in range(first // BLOCK, -(-stop // BLOCK)):
-            block, begin = self._blocks[number], number * BLOCK
-            here = slice(max(first, begin) - begin, min(stop, begin + BLOCK) - begin)
-            queries = block.queries[place, here].astype(np.float32)
-            yield Piece(begin + here.start, queries, block.log_sums[place, here].copy())
+        for number, rows, tokens in _spans(first, stop):
+            block = self._blocks[number]
+            queries = block.queries[place, rows].astype(np.float32)
+            yield Piece(first + tokens.start, queries, block.log_sums[place, rows].copy())
 
     def has(self, first: int, stop: int) -> bool:
         """Whether `pieces` has queries of tokens first to stop - 1."""
-        numbers = range(first // BLOCK, -(-stop // BLOCK)) if first < stop else range(0)
-        return all(number in self._blocks for number in numbers)
+        return first >= stop or all(span[0] in self._blocks for span in _spans(first, stop))
 
     def free_before(self, first: int) -> None:
         """Free blocks that have no token from `first` on."""
@@ -124,3 +119,12 @@ class Queries:
         return _Block(
             np.zeros((*shape, self._head_dim), np.float16), np.full(shape, np.nan, np.float32)
         )
+
+
+def _spans(first: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
+    """Of each block with some of the tokens first to stop - 1: its number, the rows of these tokens
+    in it, and which of the tokens they are."""
+    for number in range(first // BLOCK, -(-stop // BLOCK)):
+        begin = number * BLOCK
+        low, high = max(first, begin), min(stop, begin + BLOCK)
+        yield number, slice(low - begin, high - begin), slice(low - first, high - first)

@@ -176,14 +176,14 @@ class Disk(Store):
         slots: SlotPlan | None = None,
     ) -> None:
         if manifest.slots != slots:
-            held, asked = (f or "all tokens" for f in (manifest.slots, slots))
+            kept, asked = manifest.slots or "all tokens", slots or "all tokens"
             raise PackError(
                 path,
-                f"it was made to keep {held}, asked for is {asked}: give the same --keep, "
+                f"it was made to keep {kept}, asked for is {asked}: give the same --keep, "
                 "--keep-budget and --ctx, or make another pack",
             )
         if not self.read_only and path == Path(self.path) and manifest.prefill != self.prefill:
-            read, wanted = (str(one or "exact") for one in (manifest.prefill, self.prefill))
+            read, wanted = manifest.prefill or "exact", self.prefill or "exact"
             raise PackError(
                 path,
                 f"its prompts were read {read}, asked for is {wanted}: omit the --prefill options, "

@@ -67,13 +67,13 @@ def export_pack(path: Path, target: Path, progress: Progress | None = None) -> N
 
 def _check_one_prefill(folder: PackFolder) -> None:
     """`PackError` if the parent's segments, which the copy holds too, were read in another way."""
-    own, above = folder.manifest.prefill, folder.parent
+    prefill, above = folder.manifest.prefill, folder.parent
     if above is not None:
         _check_one_prefill(above)
-        if above.manifest.prefill != own:
+        if above.manifest.prefill != prefill:
             raise PackError(
                 folder.path,
-                f"its prompts were read {own or 'exact'}, those of its parent {above.path} "
+                f"its prompts were read {prefill or 'exact'}, those of its parent {above.path} "
                 f"{above.manifest.prefill or 'exact'}, and one file records one of these: keep "
                 "both folders",
             )
@@ -94,7 +94,7 @@ def _members(folder: PackFolder, state: State) -> Iterator[tuple[str, int, Itera
         log_bytes=len(records),
         log_chain=chain.hex(),
         tail=place,
-        checkpoints=tuple(replace(one, slot=slot) for slot, one in enumerate(named)),
+        checkpoints=tuple(replace(checkpoint, slot=i) for i, checkpoint in enumerate(named)),
     )
     small = {
         manifest.NAME: facts.encode(),
