@@ -136,7 +136,7 @@ class RamStore(HostStore[RamColumn]):
         for _, column in sorted(self.columns.items()):
             yield from column.memory.parts()
 
-    def column(self, name: str, item_bytes: int) -> RamColumn:
+    def column(self, name: str, item_bytes: int) -> Column:
         if name not in self.columns:
             column = RamColumn(name, item_bytes, self.n_layers, self.n_kv_heads)
             column.memory.grow(self._reserved)

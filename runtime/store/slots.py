@@ -147,8 +147,10 @@ class SlotStore(KVStore):
 
     def state_column(self, name: str, item_bytes: int) -> SlotColumn:
         """A column of the keep method, which is saved with the slots; as `column` otherwise."""
-        parts = {size: store.column(name, item_bytes) for size, store in self._stores.items()}
+        for store in self._stores.values():
+            store.column(name, item_bytes)
         if name not in self.columns:
+            parts = {size: store.columns[name] for size, store in self._stores.items()}
             self.columns[name] = SlotColumn(item_bytes, self.slots, self._number, parts)
         return self.columns[name]
 

@@ -84,7 +84,7 @@ class Disk(Store):
     def follows_pack(self) -> bool:
         return self.read_only or (self.parent is not None and self._existing() != Path(self.path))
 
-    def _begun(self) -> Path | None:
+    def _existing(self) -> Path | None:
         """The folder of the pack, or else of the one that a new pack begins with, if it exists."""
         places = (self.path, self.parent)
         folders = [Path(place) for place in places if place is not None]
